@@ -1,0 +1,24 @@
+//! The words of Sallyport as types: ids, names, sockets, tunnels, accounts, routes.
+//!
+//! Everything here is plain data with its rules of validity. Nothing reads a clock, a file or a random source:
+//! randomness comes in as an argument.
+
+mod account;
+mod ends;
+mod ids;
+mod name;
+mod route;
+mod socket;
+
+pub use account::{
+    Account, Email, EmailError, MAX_EMAIL_BYTES, MAX_PASSWORD_BYTES, MIN_PASSWORD_CHARS, PasswordError, Scope,
+    ScopeSet, UnknownScope, check_password,
+};
+pub use ends::{ClientAddr, Local, OriginAddr, Remote, ServerAddr};
+pub use ids::{AccountId, IdError, SocketId, TokenId, TunnelId};
+pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
+pub use route::{BasicAuth, CredentialHash, RequestRecord, SocketRoute, TunnelPresence};
+pub use socket::{
+    DisplayName, DisplayNameError, MAX_DISPLAY_NAME_CHARS, MAX_TUNNELS_PER_SOCKET, OriginProtocol, Socket, SocketType,
+    Tunnel, UnknownOriginProtocol, UnknownSocketType,
+};

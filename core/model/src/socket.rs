@@ -1,0 +1,212 @@
+//! Sockets and tunnels as the control keeps them.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AccountId, SocketId, SocketName, TunnelId};
+
+/// The longest text that a socket can be called by, in characters.
+pub const MAX_DISPLAY_NAME_CHARS: usize = 100;
+/// How many tunnels one socket may have.
+pub const MAX_TUNNELS_PER_SOCKET: usize = 256;
+
+/// What a socket's public side speaks, and how the origin is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SocketType {
+    /// HTTPS outside, plain HTTP to the origin.
+    Http,
+    /// HTTPS outside, HTTPS to the origin.
+    Https,
+}
+
+impl SocketType {
+    /// The type as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+impl fmt::Display for SocketType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The text names no socket type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a socket type: use http or https")]
+pub struct UnknownSocketType(pub String);
+
+impl FromStr for SocketType {
+    type Err = UnknownSocketType;
+    fn from_str(text: &str) -> Result<Self, UnknownSocketType> {
+        match text {
+            "http" => Ok(Self::Http),
+            "https" => Ok(Self::Https),
+            other => Err(UnknownSocketType(other.chars().take(64).collect())),
+        }
+    }
+}
+
+/// Which HTTP version the edge speaks with the origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OriginProtocol {
+    /// HTTP/2 for gRPC requests, HTTP/1.1 for all others.
+    #[default]
+    Auto,
+    /// HTTP/1.1 always.
+    Http1,
+    /// HTTP/2 always: with prior knowledge (h2c) for `http` sockets, by ALPN for `https` sockets.
+    Http2,
+}
+
+impl OriginProtocol {
+    /// The protocol as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Http1 => "http1",
+            Self::Http2 => "http2",
+        }
+    }
+}
+
+impl fmt::Display for OriginProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The text names no origin protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an origin protocol: use auto, http1 or http2")]
+pub struct UnknownOriginProtocol(pub String);
+
+impl FromStr for OriginProtocol {
+    type Err = UnknownOriginProtocol;
+    fn from_str(text: &str) -> Result<Self, UnknownOriginProtocol> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "http1" => Ok(Self::Http1),
+            "http2" | "h2c" => Ok(Self::Http2),
+            other => Err(UnknownOriginProtocol(other.chars().take(64).collect())),
+        }
+    }
+}
+
+/// What the owner calls a socket: any one line of text, for people only.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DisplayName(String);
+
+/// The text is not a display name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a socket is called by one line of 1 to {MAX_DISPLAY_NAME_CHARS} characters")]
+pub struct DisplayNameError;
+
+impl DisplayName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for DisplayName {
+    type Err = DisplayNameError;
+    fn from_str(text: &str) -> Result<Self, DisplayNameError> {
+        let text = text.trim();
+        if text.is_empty() || text.chars().count() > MAX_DISPLAY_NAME_CHARS || text.chars().any(char::is_control) {
+            return Err(DisplayNameError);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for DisplayName {
+    type Error = DisplayNameError;
+    fn try_from(text: String) -> Result<Self, DisplayNameError> {
+        text.parse()
+    }
+}
+
+impl From<DisplayName> for String {
+    fn from(name: DisplayName) -> String {
+        name.0
+    }
+}
+
+impl fmt::Display for DisplayName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A public endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Socket {
+    /// Its id.
+    pub id: SocketId,
+    /// Whose it is.
+    pub account: AccountId,
+    /// Its DNS label under the domain; generated, never given to another socket, not even after this one is gone.
+    pub name: SocketName,
+    /// What its owner calls it.
+    pub display_name: DisplayName,
+    /// What it speaks.
+    pub socket_type: SocketType,
+    /// Which HTTP version the origin is spoken to with.
+    pub origin_protocol: OriginProtocol,
+    /// A user name and password that every client must give.
+    pub basic_auth: Option<crate::BasicAuth>,
+    /// When it was made, in seconds since 1970 (UTC).
+    pub created_at: i64,
+}
+
+/// One origin's place at a socket, whether its connector is there or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tunnel {
+    /// Its id.
+    pub id: TunnelId,
+    /// The socket it belongs to.
+    pub socket: SocketId,
+    /// SHA-256 of the credential that its connector shows.
+    pub credential: crate::CredentialHash,
+    /// When it was made, in seconds since 1970 (UTC).
+    pub created_at: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_written_the_same_in_json_and_text() {
+        for kind in [SocketType::Http, SocketType::Https] {
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+            assert_eq!(kind.to_string().parse::<SocketType>(), Ok(kind));
+        }
+        for protocol in [OriginProtocol::Auto, OriginProtocol::Http1, OriginProtocol::Http2] {
+            assert_eq!(serde_json::to_string(&protocol).unwrap(), format!("\"{protocol}\""));
+            assert_eq!(protocol.to_string().parse::<OriginProtocol>(), Ok(protocol));
+        }
+        assert!("gopher".parse::<SocketType>().unwrap_err().to_string().contains("use http or https"));
+    }
+
+    #[test]
+    fn a_display_name_is_one_line() {
+        assert_eq!(" my test service ".parse::<DisplayName>().unwrap().as_str(), "my test service");
+        for bad in ["", "   ", "a\nb", "a\u{7}b"] {
+            assert_eq!(bad.parse::<DisplayName>(), Err(DisplayNameError), "{bad:?}");
+        }
+        assert!("x".repeat(101).parse::<DisplayName>().is_err());
+    }
+}

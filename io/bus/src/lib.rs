@@ -1,0 +1,202 @@
+//! The events and the directory, in memory: how control and the edges of one machine meet.
+//!
+//! [`Routes`] carries what control decides (which sockets there are) to the edges; [`Directory`] carries what edges see
+//! (which tunnels are up) to control. Both are maps that readers look into directly, so that a change is visible to
+//! the next request after the call that made it returned; a broadcast beside the map tells those who must act on it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use sallyport_model::{SocketId, SocketName, SocketRoute, TunnelId, TunnelPresence};
+use tokio::sync::broadcast;
+
+/// How many changes a slow subscriber may lag behind before it is told to look at the whole map again.
+const MAX_QUEUED_CHANGES: usize = 1_024;
+
+/// What happened to a route.
+#[derive(Debug, Clone)]
+pub enum RouteChange {
+    /// A socket is new or changed: its tunnels, its access rule, its type.
+    Changed(Arc<SocketRoute>),
+    /// A socket is gone.
+    Removed(SocketId),
+    /// Changes were missed: look at the whole map again.
+    Missed,
+}
+
+/// The sockets that edges serve.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    shared: Arc<RoutesShared>,
+}
+
+#[derive(Debug)]
+struct RoutesShared {
+    maps: RwLock<RouteMaps>,
+    changes: broadcast::Sender<RouteChange>,
+}
+
+#[derive(Debug, Default)]
+struct RouteMaps {
+    by_id: HashMap<SocketId, Arc<SocketRoute>>,
+    by_name: HashMap<SocketName, SocketId>,
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        let shared =
+            RoutesShared { maps: RwLock::default(), changes: broadcast::Sender::new(MAX_QUEUED_CHANGES) };
+        Self { shared: Arc::new(shared) }
+    }
+}
+
+impl Routes {
+    /// Makes the route known, in place of the former one of the same socket.
+    pub fn put(&self, route: SocketRoute) {
+        let route = Arc::new(route);
+        {
+            let mut maps = self.shared.maps.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(former) = maps.by_id.insert(route.id, route.clone()) {
+                maps.by_name.remove(&former.name);
+            }
+            maps.by_name.insert(route.name.clone(), route.id);
+        }
+        let _ = self.shared.changes.send(RouteChange::Changed(route));
+    }
+
+    /// Forgets the route.
+    pub fn remove(&self, id: SocketId) {
+        {
+            let mut maps = self.shared.maps.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(former) = maps.by_id.remove(&id) {
+                maps.by_name.remove(&former.name);
+            }
+        }
+        let _ = self.shared.changes.send(RouteChange::Removed(id));
+    }
+
+    /// The route of the socket with this DNS label.
+    #[must_use]
+    pub fn by_name(&self, label: &str) -> Option<Arc<SocketRoute>> {
+        let name: SocketName = label.parse().ok()?;
+        let maps = self.shared.maps.read().unwrap_or_else(PoisonError::into_inner);
+        maps.by_id.get(maps.by_name.get(&name)?).cloned()
+    }
+
+    /// The route of this socket.
+    #[must_use]
+    pub fn get(&self, id: SocketId) -> Option<Arc<SocketRoute>> {
+        self.shared.maps.read().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
+    }
+
+    /// Every route, in no order.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<SocketRoute>> {
+        self.shared.maps.read().unwrap_or_else(PoisonError::into_inner).by_id.values().cloned().collect()
+    }
+
+    /// Changes from now on. Subscribe first and read [`Routes::all`] after, and nothing is missed.
+    #[must_use]
+    pub fn subscribe(&self) -> RouteChanges {
+        RouteChanges { receiver: self.shared.changes.subscribe() }
+    }
+}
+
+/// The changes of [`Routes`], in order.
+#[derive(Debug)]
+pub struct RouteChanges {
+    receiver: broadcast::Receiver<RouteChange>,
+}
+
+impl RouteChanges {
+    /// The next change; `None` when the routes are gone. Cancel safe.
+    pub async fn next(&mut self) -> Option<RouteChange> {
+        match self.receiver.recv().await {
+            Ok(change) => Some(change),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(RouteChange::Missed),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
+/// The live map of which tunnels are up.
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    present: Arc<RwLock<HashMap<TunnelId, TunnelPresence>>>,
+}
+
+impl Directory {
+    /// The tunnel is up.
+    pub fn arrived(&self, presence: TunnelPresence) {
+        self.present.write().unwrap_or_else(PoisonError::into_inner).insert(presence.tunnel, presence);
+    }
+
+    /// The tunnel is gone.
+    pub fn left(&self, tunnel: TunnelId) {
+        self.present.write().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+    }
+
+    /// Where the tunnel is held, when it is up.
+    #[must_use]
+    pub fn get(&self, tunnel: TunnelId) -> Option<TunnelPresence> {
+        self.present.read().unwrap_or_else(PoisonError::into_inner).get(&tunnel).cloned()
+    }
+
+    /// How many tunnels are up.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.present.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether no tunnel is up.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sallyport_model::{AccountId, OriginProtocol, SocketType};
+
+    use super::*;
+
+    fn route(id: u8, name: &str) -> SocketRoute {
+        SocketRoute {
+            id: SocketId::from_random([id; 16]),
+            account: AccountId::from_random([0; 16]),
+            name: name.parse().expect("a valid name"),
+            socket_type: SocketType::Http,
+            origin_protocol: OriginProtocol::Auto,
+            basic_auth: None,
+            tunnels: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_is_visible_at_once_and_told_in_order() {
+        let routes = Routes::default();
+        let mut changes = routes.subscribe();
+        routes.put(route(1, "calm-bay-1000"));
+        assert!(routes.by_name("calm-bay-1000").is_some());
+        routes.put(route(1, "calm-bay-1001"));
+        assert!(routes.by_name("calm-bay-1000").is_none(), "a former name is forgotten");
+        routes.remove(SocketId::from_random([1; 16]));
+        assert!(routes.all().is_empty() && routes.by_name("calm-bay-1001").is_none());
+        assert!(matches!(changes.next().await, Some(RouteChange::Changed(r)) if r.name.as_str() == "calm-bay-1000"));
+        assert!(matches!(changes.next().await, Some(RouteChange::Changed(r)) if r.name.as_str() == "calm-bay-1001"));
+        assert!(matches!(changes.next().await, Some(RouteChange::Removed(_))));
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_that_lags_is_told_to_look_again() {
+        let routes = Routes::default();
+        let mut changes = routes.subscribe();
+        for _ in 0..=MAX_QUEUED_CHANGES {
+            routes.put(route(1, "calm-bay-1000"));
+        }
+        assert!(matches!(changes.next().await, Some(RouteChange::Missed)));
+    }
+}
