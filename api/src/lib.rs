@@ -1,1 +1,37 @@
-//! placeholder
+//! The REST API of Sallyport as types: what a client sends to `/v1/...` and what it gets back.
+//!
+//! Server and client share these types, so that neither can drift from the other; `openapi.json` beside this crate is
+//! generated from them. One file per noun.
+//!
+//! - Requests refuse fields that they do not know, so that a misspelt option is never silently ignored.
+//! - Answers may grow new fields: clients ignore those that they do not know.
+//! - Times are RFC 3339 in UTC, ids are UUIDs, errors are [`Problem`]s (RFC 9457).
+//! - Passwords, credentials and tokens travel in [`Secret`], which never shows itself in logs.
+
+mod account;
+mod info;
+mod login;
+mod page;
+mod problem;
+mod schema;
+mod secret;
+mod socket;
+mod token;
+mod tunnel;
+
+pub use account::{Account, CreateAccount};
+pub use info::Info;
+pub use login::{Login, Logout, Refresh, Session};
+pub use page::{DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS, Page, PageQuery};
+pub use problem::{FieldError, PROBLEM_JSON, Problem};
+pub use secret::Secret;
+pub use socket::{CreateSocket, Protect, Protected, Socket, UpdateSocket};
+pub use token::{CreateToken, CreatedToken, Token};
+pub use tunnel::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus};
+
+/// The header that makes a creation repeatable: the same key with the same body gives the first answer again.
+pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The longest idempotency key, in bytes.
+pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
+/// The largest request body that the API reads, in bytes.
+pub const MAX_BODY_BYTES: usize = 65_536;

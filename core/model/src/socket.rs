@@ -109,7 +109,7 @@ pub struct DisplayName(String);
 
 /// The text is not a display name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a socket is called by one line of 1 to {MAX_DISPLAY_NAME_CHARS} characters")]
+#[error("a name is one line of 1 to {MAX_DISPLAY_NAME_CHARS} characters")]
 pub struct DisplayNameError;
 
 impl DisplayName {

@@ -1,0 +1,39 @@
+//! Accounts.
+
+use sallyport_model::{AccountId, DisplayName, Email};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::Secret;
+
+/// A new account. `POST /v1/accounts`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateAccount {
+    /// What the owner calls it: one line of 1 to 100 characters.
+    #[schema(value_type = String, min_length = 1, max_length = 100, example = "Ann")]
+    pub name: DisplayName,
+    /// The address that the owner logs in with.
+    #[schema(value_type = String, format = Email, max_length = 254, example = "ann@example.com")]
+    pub email: Email,
+    /// At least 10 characters, at most 1,024 bytes, and no well-known one.
+    #[schema(min_length = 10, max_length = 1024)]
+    pub password: Secret,
+}
+
+/// An account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Account {
+    /// Its id.
+    #[schema(value_type = uuid::Uuid)]
+    pub id: AccountId,
+    /// What the owner calls it.
+    pub name: String,
+    /// The address that the owner logs in with.
+    #[schema(value_type = String, format = Email)]
+    pub email: Email,
+    /// When it was made.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+}

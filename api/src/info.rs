@@ -1,0 +1,24 @@
+//! What a client needs to know before it can trust or log in.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What this installation is. `GET /v1/info`, without authentication.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Info {
+    /// The version of the program, such as `0.1.0`.
+    pub version: String,
+    /// The domain under which sockets get their names, such as `localhost`.
+    pub domain: String,
+    /// The host that connectors dial.
+    pub tunnel_host: String,
+    /// The TCP port that connectors dial.
+    pub tunnel_port: u16,
+    /// `sha256:` and the hexadecimal SHA-256 of the root certificate; absent when the installation does not use its own
+    /// certificate authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_fingerprint: Option<String>,
+    /// The root certificate in PEM. It is only worth something together with a fingerprint that came another way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_pem: Option<String>,
+}

@@ -1,0 +1,72 @@
+//! Tunnels.
+
+use std::net::SocketAddr;
+
+use sallyport_model::{SocketId, TunnelId};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::Secret;
+
+/// A new tunnel. `POST /v1/sockets/{id}/tunnels`; the body may be absent.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateTunnel {}
+
+/// Whether a tunnel's connector is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TunnelStatus {
+    /// A connector holds the tunnel.
+    Up,
+    /// No connector holds the tunnel.
+    Down,
+}
+
+/// A tunnel: one origin's place at a socket, whether its connector is there or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tunnel {
+    /// Its id.
+    #[schema(value_type = uuid::Uuid)]
+    pub id: TunnelId,
+    /// The socket it belongs to.
+    #[schema(value_type = uuid::Uuid)]
+    pub socket_id: SocketId,
+    /// When it was made.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// Whether its connector is there.
+    pub status: TunnelStatus,
+    /// The address that the connector came from, when it is up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "192.0.2.7:51820")]
+    pub connector_addr: Option<SocketAddr>,
+    /// Name and version of the connector, when it is up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Since when it is up.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub since: Option<OffsetDateTime>,
+}
+
+/// Where a connector dials to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConnectTo {
+    /// Host name.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// A tunnel that was just made, or given a new credential.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CreatedTunnel {
+    /// What it is.
+    #[serde(flatten)]
+    pub details: Tunnel,
+    /// What the connector shows to hold the tunnel. Shown this once.
+    pub credential: Secret,
+    /// Where the connector dials to.
+    pub connect: ConnectTo,
+}
