@@ -1,1 +1,64 @@
-fn main() {}
+//! The project's own checks and generators: `cargo xtask <what>`.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+
+mod docs;
+mod layers;
+mod openapi;
+mod source;
+mod workspace;
+
+const HELP: &str = "\
+usage: cargo xtask <what>
+
+  layers             check the rule of the folders: what core/, io/, api and app/ may depend on and call
+  openapi [--check]  write api/openapi.json from the code, or only compare it
+  docs               check links, the book's table of contents, and that every file and function that
+                     docs/life-of-a-request.md and ARCHITECTURE.md name is there
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["layers"] => root().and_then(|root| layers::run(&root)),
+        ["openapi"] => root().and_then(|root| openapi::write(&root)),
+        ["openapi", "--check"] => root().and_then(|root| openapi::check(&root)),
+        ["docs"] => root().and_then(|root| docs::run(&root)),
+        ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder of the workspace.
+fn root() -> Result<PathBuf> {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    own.parent().map(PathBuf::from).context("xtask stands in no folder")
+}
+
+/// Prints the findings and fails when there are any.
+fn report(check: &str, passed: &str, findings: &[String]) -> Result<()> {
+    if findings.is_empty() {
+        println!("{check}: {passed}");
+        return Ok(());
+    }
+    for finding in findings {
+        eprintln!("{finding}");
+    }
+    anyhow::bail!("{check}: {} finding{}", findings.len(), if findings.len() == 1 { "" } else { "s" })
+}

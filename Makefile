@@ -1,0 +1,45 @@
+# What there is to run. Each target first gets what it needs (scripts/need), and says what and why.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help demo test lint bench bench-quick docs build clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: ## give a small web service a public name on this machine, and call it (CI=1: end by itself)
+	@scripts/need rust cc curl python3
+	@CI=$(CI) scripts/demo
+
+test: ## run every test
+	@scripts/need rust cc curl python3
+	@scripts/tools h2spec >/dev/null || echo "test: h2spec is not there; the test that calls it says that it is skipped"
+	cargo test --workspace --locked
+
+lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API's description, the pages
+	@scripts/need rust cc
+	@scripts/lint
+
+bench: ## compare with other tunnels, side by side on this machine (root; about an hour)
+	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy wrk
+	@python3 bench/run.py
+
+bench-quick: ## the same with one short round (root; about ten minutes)
+	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy wrk
+	@python3 bench/run.py --quick
+
+docs: ## build the book and the API documentation
+	@scripts/need rust cc
+	"$$(scripts/tools mdbook)" build docs
+	cargo doc --workspace --no-deps --locked
+	@echo "docs: open book/index.html and target/doc/sallyport/index.html"
+
+build: ## build the release binary: target/release/sallyport
+	@scripts/need rust cc
+	cargo build --release --package sallyport --locked
+
+clean: ## remove what was built here (tools in ~/.cache/sallyport-tools stay)
+	cargo clean
+	rm -rf book

@@ -1,0 +1,72 @@
+//! `cargo xtask openapi`: api/openapi.json is what the code says, and the committed copy must not drift from it.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, Result, bail};
+
+const FILE: &str = "api/openapi.json";
+
+/// Writes the description.
+pub(crate) fn write(root: &Path) -> Result<()> {
+    let text = generate(root)?;
+    std::fs::write(root.join(FILE), text).with_context(|| format!("writing {FILE}"))?;
+    println!("openapi: wrote {FILE}");
+    Ok(())
+}
+
+/// Fails when the committed description is not what the code says.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let generated = generate(root)?;
+    let committed = std::fs::read_to_string(root.join(FILE)).with_context(|| format!("reading {FILE}"))?;
+    if let Some((line, (old, new))) = first_difference(&committed, &generated) {
+        bail!(
+            "openapi: {FILE} differs from the code at line {line}: it says {old:?}, the code {new:?}; run `cargo xtask openapi` and commit the result"
+        );
+    }
+    println!("openapi: {FILE} is what the code says");
+    Ok(())
+}
+
+/// The description as JSON. It comes from a program of its own, so that the other checks need no build of the API.
+fn generate(root: &Path) -> Result<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["run", "--quiet", "--locked", "--package", "sallyport-control", "--example", "openapi"])
+        .current_dir(root)
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("cargo did not start")?;
+    if !output.status.success() {
+        bail!("openapi: the example `openapi` of sallyport-control did not build or run");
+    }
+    String::from_utf8(output.stdout).context("the description is not UTF-8")
+}
+
+/// The first line in which two texts differ, counted from 1.
+fn first_difference<'a>(old: &'a str, new: &'a str) -> Option<(usize, (&'a str, &'a str))> {
+    if old == new {
+        return None;
+    }
+    let (mut old, mut new) = (old.lines(), new.lines());
+    for line in 1_usize.. {
+        match (old.next(), new.next()) {
+            (None, None) => return Some((line, ("the end", "another line end"))),
+            (old, new) if old != new => return Some((line, (old.unwrap_or("the end"), new.unwrap_or("the end")))),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_told() {
+        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
+        assert_eq!(first_difference("a\nb\n", "a\nc\n"), Some((2, ("b", "c"))));
+        assert_eq!(first_difference("a\n", "a\nb\n"), Some((2, ("the end", "b"))));
+        assert!(first_difference("a\n", "a").is_some());
+    }
+}
