@@ -1,0 +1,154 @@
+//! The command line: what can be asked for, and who does it.
+
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, Parser, Subcommand, error::ErrorKind};
+
+use crate::{
+    argv, command, failure,
+    failure::{Failure, Kind},
+    output::{Color, Format, Output},
+    up,
+};
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  the command line cannot be used as it is
+  3  not logged in, or not allowed
+  4  not found
+  5  refused: it conflicts with what is there, or is not valid
+  6  the other side cannot be reached or cannot be trusted
+
+Flags may be written with underscores too (--socket_id).";
+
+/// Gives a private service a public door
+#[derive(Debug, Parser)]
+#[command(name = "sallyport", version, about, after_help = AFTER_HELP)]
+#[command(disable_help_subcommand = true)]
+#[command(arg_required_else_help = true, subcommand_required = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every command takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// The address of the API, such as https://api.example.com; a local `sallyport up` is found by itself
+    #[arg(long, global = true, value_name = "URL", env = "SALLYPORT_API")]
+    pub(crate) api: Option<String>,
+    /// The root certificate to trust, in PEM
+    #[arg(long, global = true, value_name = "FILE", env = "SALLYPORT_CA")]
+    pub(crate) ca: Option<std::path::PathBuf>,
+    /// An API token, instead of a login; better in SALLYPORT_TOKEN: other users of the machine can see flags
+    #[arg(long, global = true, value_name = "TOKEN", env = "SALLYPORT_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// How data is printed
+    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
+    #[arg(help = "How data is printed: table, json or yaml")]
+    pub(crate) output: Format,
+    /// When to use colours: auto, always or never (NO_COLOR is respected)
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", hide_possible_values = true)]
+    pub(crate) color: Color,
+    /// Say more about what happens, on the standard error; twice for even more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run Sallyport on this machine: control and edge in one process
+    Up(up::UpArgs),
+    /// Print the script that lets a shell complete commands
+    Completion(command::completion::CompletionArgs),
+    /// Print the version
+    Version,
+}
+
+/// The whole program.
+pub(crate) fn main() -> ExitCode {
+    let args = argv::fold_underscores(std::env::args_os());
+    let asks_for_json = asks_for_json(&args);
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error, asks_for_json),
+    };
+    let output = Output::new(cli.global.output, cli.global.color);
+    match run(cli, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => match failure::describe(&error) {
+            None => ExitCode::SUCCESS,
+            Some(failure) => {
+                output.failure(&failure);
+                ExitCode::from(failure.kind.exit_code())
+            }
+        },
+    }
+}
+
+fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Completion(args) => return command::completion::run(&args),
+        Command::Version => return command::version::run(&output),
+        _ => {}
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(dispatch(cli, output));
+    // What still waits for a terminal or a name server must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn dispatch(cli: Cli, _output: Output) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Up(args) => up::run(args).await,
+        Command::Completion(_) | Command::Version => Ok(()),
+    }
+}
+
+/// Tells what is wrong with the command line; help that was asked for is no failure.
+fn misused(error: &clap::Error, as_json: bool) -> ExitCode {
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if as_json && !is_help {
+        let text = error.render().to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let failure = Failure::usage(message).next("see `sallyport --help`");
+        Output::new(Format::Json, Color::Never).failure(&failure);
+    } else {
+        // Nothing can be done when even this cannot be printed.
+        drop(error.print());
+    }
+    if is_help { ExitCode::SUCCESS } else { ExitCode::from(Kind::Usage.exit_code()) }
+}
+
+/// Whether a command line that cannot be parsed asks for JSON all the same.
+fn asks_for_json(args: &[std::ffi::OsString]) -> bool {
+    args.windows(2).any(|two| (two[0] == "-o" || two[0] == "--output") && two[1] == "json")
+        || args.iter().any(|arg| arg == "-ojson" || arg == "-o=json" || arg == "--output=json")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn json_is_recognised_in_a_line_that_cannot_be_parsed() {
+        let asks = |line: &str| asks_for_json(&line.split(' ').map(Into::into).collect::<Vec<_>>());
+        assert!(asks("sallyport nonsense -o json"));
+        assert!(asks("sallyport --output=json nonsense"));
+        assert!(!asks("sallyport -o yaml json"));
+    }
+}
