@@ -1,1 +1,21 @@
-//! placeholder
+//! The rules of HTTP at a front door: which requests are refused, which header fields are passed on, what an error
+//! looks like.
+//!
+//! Everything here is pure: bytes and header maps in, verdicts and header maps out. Nothing reads a clock or a random
+//! source.
+//!
+//! - [`guard`] judges the raw bytes of an HTTP/1 connection before a server sees them.
+//! - [`refuse`] judges a parsed request, of any HTTP version, and says which host it is for.
+//! - [`forward`] turns a client's header fields into those that an origin gets, and back.
+//! - [`host`] takes host names apart, [`basic`] reads basic authentication, [`page`] writes error pages.
+
+pub mod basic;
+pub mod forward;
+pub mod guard;
+pub mod host;
+pub mod page;
+pub mod refuse;
+mod request_id;
+
+pub use refuse::{RequestHost, RequestRefusal};
+pub use request_id::RequestId;

@@ -1,0 +1,250 @@
+//! Header fields on their way: from a client to an origin, and from an origin to a client.
+//!
+//! Hop-by-hop fields end here (RFC 9110 section 7.6.1). Fields by which an origin learns who its client is are only
+//! ever ours: what a client sent under such a name, in any spelling, is dropped before ours are set.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::{BufMut, BytesMut};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Version,
+    header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE},
+};
+
+use crate::RequestHost;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+/// The field that carries a request's id, to origins and to clients.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What is told of a client, made once for its connection: the same for all its requests.
+#[derive(Debug, Clone)]
+pub struct ClientFields {
+    address: HeaderValue,
+    scheme: HeaderValue,
+    port: HeaderValue,
+    /// `for=192.0.2.1;proto=https;host="`, to which the host of each request is added.
+    forwarded_start: Box<str>,
+}
+
+impl ClientFields {
+    /// The fields for a client that came from `client` to our public `port` by `scheme` ("https" or "http").
+    #[must_use]
+    pub fn new(client: SocketAddr, scheme: &'static str, port: u16) -> Self {
+        let ip = client.ip().to_canonical();
+        let node = match ip {
+            IpAddr::V4(address) => address.to_string(),
+            //= RFC 7239 section 6
+            //# Note that an IPv6 address is always enclosed in square brackets
+            IpAddr::V6(address) => format!("\"[{address}]\""),
+        };
+        Self {
+            address: HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown")),
+            scheme: HeaderValue::from_static(scheme),
+            port: HeaderValue::from(port),
+            forwarded_start: format!("for={node};proto={scheme};host=\"").into(),
+        }
+    }
+
+    /// The `Forwarded` value (RFC 7239 section 4) for a request to this host.
+    fn forwarded(&self, host: &RequestHost) -> HeaderValue {
+        // A checked host has neither a quote nor a backslash in it, so it needs no escaping.
+        let host = host.value().as_bytes();
+        let mut value = BytesMut::with_capacity(self.forwarded_start.len() + host.len() + 1);
+        value.put_slice(self.forwarded_start.as_bytes());
+        value.put_slice(host);
+        value.put_u8(b'"');
+        HeaderValue::from_maybe_shared(value.freeze()).unwrap_or(HeaderValue::from_static("for=unknown"))
+    }
+}
+
+/// Which version of HTTP a message goes on in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextHop {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// What [`request_headers`] needs to know of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct ForwardContext<'a> {
+    /// The client.
+    pub client: &'a ClientFields,
+    /// The host that the request is for, from [`check_request`](crate::refuse::check_request).
+    pub host: &'a RequestHost,
+    /// The request's id, as a value made once: see [`RequestId`](crate::RequestId).
+    pub request_id: &'a HeaderValue,
+    /// Whether this is a WebSocket upgrade that goes on as one: see [`is_websocket_upgrade`].
+    pub websocket: bool,
+    /// How the origin is spoken to.
+    pub origin: NextHop,
+}
+
+/// Whether the request asks for a WebSocket (RFC 6455 section 4.1): a GET in HTTP/1.1 with `Upgrade: websocket` and
+/// nothing else in Upgrade, and `upgrade` among the connection options. No other protocol is upgraded to.
+#[must_use]
+pub fn is_websocket_upgrade(method: &Method, version: Version, headers: &HeaderMap) -> bool {
+    let mut upgrades = headers.get_all(UPGRADE).iter();
+    *method == Method::GET
+        && version == Version::HTTP_11
+        && upgrades.next().is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+        && upgrades.next().is_none()
+        && headers.get_all(CONNECTION).iter().any(|value| has_option(value.as_bytes(), b"upgrade"))
+}
+
+/// Whether the request is a gRPC call: its content type is `application/grpc`, alone or with a `+` or `;` after it.
+#[must_use]
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    const TYPE: &[u8] = b"application/grpc";
+    headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().split_at_checked(TYPE.len())).is_some_and(
+        |(start, rest)| start.eq_ignore_ascii_case(TYPE) && matches!(rest.first(), None | Some(b'+' | b';' | b' ')),
+    )
+}
+
+/// Turns the header fields of a client's request into those that the origin gets.
+///
+/// `Expect` is left to the caller. `Host` is what the client sent; an HTTP/2 origin gets it in `:authority`, which the
+/// caller sets, and then the field itself is left out. The cookies that an HTTP/2 client sent one by one are joined
+/// (RFC 9113 section 8.2.3).
+pub fn request_headers(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
+    let wants_trailers = context.origin == NextHop::Http2
+        && headers.get_all(TE).iter().any(|value| has_option(value.as_bytes(), b"trailers"));
+    strip(headers, is_reserved);
+    join_cookies(headers);
+    if wants_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if context.websocket {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    match context.origin {
+        NextHop::Http1 => {
+            headers.insert(HOST, context.host.value().clone());
+        }
+        NextHop::Http2 => {
+            headers.remove(HOST);
+        }
+    }
+    let client = context.client;
+    headers.insert(X_FORWARDED_FOR, client.address.clone());
+    headers.insert(X_REAL_IP, client.address.clone());
+    headers.insert(X_FORWARDED_PROTO, client.scheme.clone());
+    headers.insert(X_FORWARDED_PORT, client.port.clone());
+    headers.insert(X_FORWARDED_HOST, context.host.value().clone());
+    headers.insert(FORWARDED, client.forwarded(context.host));
+    headers.insert(X_REQUEST_ID, context.request_id.clone());
+}
+
+/// Turns the header fields of an origin's response into those that the client gets. `websocket` says that this is the
+/// 101 answer to a [WebSocket upgrade](is_websocket_upgrade).
+pub fn response_headers(headers: &mut HeaderMap, request_id: &HeaderValue, websocket: bool) {
+    strip(headers, |name| starts_folded(name.as_bytes(), b"x-sallyport-"));
+    if websocket {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    headers.insert(X_REQUEST_ID, request_id.clone());
+}
+
+/// Drops from a trailer section what has no place in one: hop-by-hop fields, fields of framing and routing
+/// (RFC 9110 section 6.5.1), and every field that is only ours to set.
+pub fn trailers(headers: &mut HeaderMap) {
+    strip(headers, |name| is_reserved(name) || matches!(name, "host" | "content-length"));
+}
+
+/// Removes hop-by-hop fields, those that Connection names, and those that the caller picks.
+fn strip(headers: &mut HeaderMap, also: impl Fn(&str) -> bool) {
+    let mut doomed: Vec<HeaderName> = Vec::new();
+    for value in headers.get_all(CONNECTION) {
+        for option in value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            // A client must not take away what frames and routes its own request.
+            let is_needed = option.eq_ignore_ascii_case(b"host") || option.eq_ignore_ascii_case(b"content-length");
+            if !is_needed && !is_usual_option(option) {
+                doomed.extend(HeaderName::from_bytes(option));
+            }
+        }
+    }
+    doomed.extend(headers.keys().filter(|name| is_hop_by_hop(name) || also(name.as_str())).cloned());
+    for name in doomed {
+        headers.remove(name);
+    }
+}
+
+/// Connection options that name no field, or one that is dropped anyway.
+fn is_usual_option(option: &[u8]) -> bool {
+    [&b"keep-alive"[..], b"close", b"upgrade", b"te"].iter().any(|usual| option.eq_ignore_ascii_case(usual))
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    if *name == CONTENT_LENGTH || *name == HOST {
+        return false;
+    }
+    *name == CONNECTION
+        || *name == TRANSFER_ENCODING
+        || *name == TE
+        || *name == UPGRADE
+        || matches!(
+            name.as_str(),
+            "keep-alive" | "proxy-connection" | "proxy-authorization" | "proxy-authenticate" | "http2-settings"
+        )
+}
+
+/// Whether an origin could take the field for one of ours. Servers that hand fields on as environment variables turn
+/// `-` into `_`, some of them every other character too; so any character that is no letter and no digit counts as `-`.
+fn is_reserved(name: &str) -> bool {
+    let name = name.as_bytes();
+    match name.first() {
+        Some(b'x') => {
+            [&b"x-forwarded-"[..], b"x-auth-", b"x-sallyport-"].iter().any(|start| starts_folded(name, start))
+                || [&b"x-forwarded"[..], b"x-real-ip", b"x-request-id"].iter().any(|ours| is_folded(name, ours))
+        }
+        Some(b'f') => is_folded(name, b"forwarded"),
+        // Not ours, but these two spelled otherwise can only be meant to confuse somebody about the framing.
+        Some(b'c') => name != b"content-length" && is_folded(name, b"content-length"),
+        Some(b't') => is_folded(name, b"transfer-encoding"),
+        _ => false,
+    }
+}
+
+fn is_folded(name: &[u8], folded: &[u8]) -> bool {
+    name.len() == folded.len() && starts_folded(name, folded)
+}
+
+fn starts_folded(name: &[u8], start: &[u8]) -> bool {
+    name.len() >= start.len()
+        && name.iter().zip(start).all(|(byte, want)| match byte {
+            b if b.is_ascii_alphanumeric() => b == want,
+            _ => *want == b'-',
+        })
+}
+
+fn has_option(value: &[u8], option: &[u8]) -> bool {
+    value.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(option))
+}
+
+//= RFC 9113 section 8.2.3
+//# If there are multiple Cookie header fields after decompression, these MUST be concatenated into a single octet
+//# string using the two-octet delimiter of 0x3b, 0x20
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let bytes = headers.get_all(COOKIE).iter().map(|value| value.len() + 2).sum();
+    let mut joined = BytesMut::with_capacity(bytes);
+    for value in headers.get_all(COOKIE) {
+        if !joined.is_empty() {
+            joined.put_slice(b"; ");
+        }
+        joined.put_slice(value.as_bytes());
+    }
+    if let Ok(value) = HeaderValue::from_maybe_shared(joined.freeze()) {
+        headers.insert(COOKIE, value);
+    }
+}

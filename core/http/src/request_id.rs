@@ -1,0 +1,62 @@
+//! The id that a request carries through logs, headers and error pages.
+
+use std::fmt;
+
+use http::HeaderValue;
+
+/// 128 random bits as 32 lower-case hexadecimal digits; kept in place, copied freely.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId([u8; Self::BYTES]);
+
+impl RequestId {
+    /// The length of the text, in bytes.
+    pub const BYTES: usize = 32;
+
+    /// The id made of the given random bytes.
+    #[must_use]
+    pub fn from_random(random: [u8; 16]) -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; Self::BYTES];
+        for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(random) {
+            *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 0xf)]];
+        }
+        Self(text)
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The id as a header's value.
+    #[must_use]
+    pub fn header_value(&self) -> HeaderValue {
+        HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static("-"))
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RequestId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_its_random_bytes_in_hexadecimal() {
+        let id = RequestId::from_random([0x00, 0x1f, 0xa0, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(id.as_str(), "001fa0ff0102030405060708090a0b0c");
+        assert_eq!(id.header_value(), id.as_str());
+        assert_eq!(id.to_string(), id.as_str());
+    }
+}
