@@ -1,1 +1,31 @@
-//! placeholder
+//! The tunnel protocol as pure state machines: bytes and time come in, bytes and decisions go out.
+//!
+//! What travels is described in `docs/tunnel-protocol.md`. [`session::Session`] is one end of a control connection
+//! with the streams multiplexed on it; [`leg::LegState`] is one end of a leg, which carries one stream at a time.
+//! [`demand::LegDemand`] says how many legs an edge should have, [`backoff::Backoff`] when a connector dials again.
+//! Nothing here reads a clock, a socket or a random source: time and randomness are arguments.
+
+pub mod backoff;
+pub mod demand;
+pub mod frame;
+pub mod leg;
+mod lifecycle;
+pub mod message;
+pub mod session;
+mod violation;
+
+pub use backoff::Backoff;
+pub use demand::LegDemand;
+pub use frame::{Carrier, FrameHeader, FrameType, Side};
+pub use leg::{LegInput, LegMisuse, LegState};
+pub use message::{
+    Attach, Attached, Detach, FailureReason, GoAway, Hello, Join, NotAttached, Open, OpenFailure, Refusal, ResetCode,
+    StreamProtocol, Welcome,
+};
+pub use session::{DownReason, Event, OpenError, Read, Session, SessionConfig, StreamError, StreamId, TimeoutReason};
+pub use violation::Violation;
+
+/// The name of the protocol in the TLS handshake (ALPN, RFC 7301).
+pub const ALPN: &[u8] = b"sallyport-tunnel/1";
+/// The version of the protocol that this crate speaks.
+pub const VERSION: u16 = 1;

@@ -1,0 +1,318 @@
+//! Frames: a header of 4 bytes (type, 24-bit length) and a payload.
+
+use std::fmt;
+
+use crate::Violation;
+
+/// The length of a frame's header, in bytes.
+pub const HEADER_BYTES: usize = 4;
+/// The length of a stream id, with which the payload of stream frames on a control connection starts, in bytes.
+pub const STREAM_ID_BYTES: usize = 4;
+/// The most data that one DATA frame carries on a leg, in bytes.
+pub const MAX_LEG_DATA_BYTES: usize = 65_536;
+/// The most data that one DATA frame carries on a control connection, in bytes; the stream id is not counted.
+pub const MAX_MUX_DATA_BYTES: usize = 16_384;
+/// The longest payload of a control message in JSON, in bytes.
+pub const MAX_CONTROL_MESSAGE_BYTES: usize = 16_384;
+/// The longest message in a FAILED frame, in bytes.
+pub const MAX_FAILURE_MESSAGE_BYTES: usize = 512;
+/// The longest server name in an OPEN frame, in bytes.
+pub const MAX_SERVER_NAME_BYTES: usize = 255;
+/// The part of an OPEN frame before the server name's bytes, in bytes.
+pub(crate) const OPEN_FIXED_BYTES: usize = 16 + 1 + 16 + 2 + 8 + 1;
+/// The longest whole frame on a control connection, in bytes.
+pub const MAX_CONTROL_FRAME_BYTES: usize = HEADER_BYTES + STREAM_ID_BYTES + MAX_MUX_DATA_BYTES;
+
+/// Which end of the tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The end that clients come to; it opens the streams.
+    Edge,
+    /// The end that dials, next to the origin.
+    Connector,
+}
+
+impl Side {
+    /// The opposite end.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Edge => Self::Connector,
+            Self::Connector => Self::Edge,
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Edge => "edge",
+            Self::Connector => "connector",
+        })
+    }
+}
+
+/// What a TLS connection of the tunnel serves as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    /// A control connection: attachments, keepalive and multiplexed streams.
+    Control,
+    /// A leg: one stream at a time.
+    Leg,
+}
+
+macro_rules! frame_types {
+    ($($(#[$doc:meta])* $name:ident = $byte:literal $text:literal,)*) => {
+        /// The type of a frame.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum FrameType {
+            $($(#[$doc])* $name = $byte,)*
+        }
+
+        impl FrameType {
+            /// Every type there is.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The type with this byte; none if this version has no such type.
+            #[must_use]
+            pub fn from_byte(byte: u8) -> Option<Self> {
+                match byte {
+                    $($byte => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The name of the type, as in the protocol's description.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+frame_types! {
+    /// The connector's first frame on a control connection.
+    Hello = 0x01 "HELLO",
+    /// The edge's answer to HELLO.
+    Welcome = 0x02 "WELCOME",
+    /// The edge will not have this carrier.
+    Refused = 0x03 "REFUSED",
+    /// The connector shows the credential of a tunnel.
+    Attach = 0x04 "ATTACH",
+    /// The tunnel is attached.
+    Attached = 0x05 "ATTACHED",
+    /// The tunnel is not attached.
+    NotAttached = 0x06 "NOT_ATTACHED",
+    /// The tunnel leaves the session.
+    Detach = 0x07 "DETACH",
+    /// The edge wants more legs.
+    Legs = 0x08 "LEGS",
+    /// Are you there?
+    Ping = 0x09 "PING",
+    /// Yes.
+    Pong = 0x0a "PONG",
+    /// No new streams on this session.
+    GoAway = 0x0b "GOAWAY",
+    /// One request that was served.
+    RequestLog = 0x0c "REQUEST_LOG",
+    /// A stream begins.
+    Open = 0x10 "OPEN",
+    /// The origin took the connection.
+    Opened = 0x11 "OPENED",
+    /// The origin was not reached.
+    Failed = 0x12 "FAILED",
+    /// Bytes of a stream.
+    Data = 0x13 "DATA",
+    /// More bytes may be sent on a stream.
+    Window = 0x14 "WINDOW",
+    /// No more DATA in this direction.
+    Fin = 0x15 "FIN",
+    /// The stream is given up.
+    Reset = 0x16 "RESET",
+    /// The connector's first frame on a leg.
+    Join = 0x20 "JOIN",
+}
+
+impl fmt::Display for FrameType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FrameType {
+    /// The shortest and the longest payload of this type on the carrier, in bytes; none if it does not belong there.
+    #[must_use]
+    pub fn payload_bounds(self, carrier: Carrier) -> Option<(u32, u32)> {
+        let json = (2, MAX_CONTROL_MESSAGE_BYTES);
+        let (control, leg) = match self {
+            Self::Refused => (Some(json), Some(json)),
+            Self::Hello
+            | Self::Welcome
+            | Self::Attach
+            | Self::Attached
+            | Self::NotAttached
+            | Self::Detach
+            | Self::GoAway
+            | Self::RequestLog => (Some(json), None),
+            Self::Legs => (Some((2, 2)), None),
+            Self::Ping | Self::Pong => (Some((8, 8)), None),
+            Self::Window => (Some((STREAM_ID_BYTES + 4, STREAM_ID_BYTES + 4)), None),
+            Self::Join => (None, Some((48, 48))),
+            Self::Open => on_both(OPEN_FIXED_BYTES, OPEN_FIXED_BYTES + MAX_SERVER_NAME_BYTES),
+            Self::Failed => on_both(1, 1 + MAX_FAILURE_MESSAGE_BYTES),
+            Self::Opened | Self::Fin => on_both(0, 0),
+            Self::Reset => on_both(5, 5),
+            Self::Data => {
+                (Some((STREAM_ID_BYTES + 1, STREAM_ID_BYTES + MAX_MUX_DATA_BYTES)), Some((1, MAX_LEG_DATA_BYTES)))
+            }
+        };
+        let (min, max) = match carrier {
+            Carrier::Control => control?,
+            Carrier::Leg => leg?,
+        };
+        // Every bound is far below 2^24.
+        Some((min as u32, max as u32))
+    }
+
+    /// Whether the side may send this type at all.
+    #[must_use]
+    pub fn may_come_from(self, side: Side) -> bool {
+        match self {
+            Self::Detach
+            | Self::Ping
+            | Self::Pong
+            | Self::GoAway
+            | Self::Data
+            | Self::Window
+            | Self::Fin
+            | Self::Reset => true,
+            Self::Hello | Self::Attach | Self::Opened | Self::Failed | Self::Join => side == Side::Connector,
+            Self::Welcome
+            | Self::Refused
+            | Self::Attached
+            | Self::NotAttached
+            | Self::Legs
+            | Self::RequestLog
+            | Self::Open => side == Side::Edge,
+        }
+    }
+
+    /// Whether the type speaks of one stream, so that its payload on a control connection starts with the stream's id.
+    #[must_use]
+    pub fn is_of_stream(self) -> bool {
+        matches!(self, Self::Open | Self::Opened | Self::Failed | Self::Data | Self::Window | Self::Fin | Self::Reset)
+    }
+}
+
+/// The bounds on a control connection and on a leg of a stream frame that is the same on both but for the stream id.
+fn on_both(min: usize, max: usize) -> (Option<(usize, usize)>, Option<(usize, usize)>) {
+    (Some((STREAM_ID_BYTES + min, STREAM_ID_BYTES + max)), Some((min, max)))
+}
+
+/// The header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// The frame's type.
+    pub kind: FrameType,
+    /// The length of the payload in bytes, less than 2^24.
+    pub len: u32,
+}
+
+impl FrameHeader {
+    /// The header as it travels.
+    #[must_use]
+    pub fn encode(self) -> [u8; HEADER_BYTES] {
+        debug_assert!(self.len < 1 << 24, "a payload's length has 24 bits");
+        let [_, a, b, c] = self.len.to_be_bytes();
+        [self.kind as u8, a, b, c]
+    }
+
+    /// Reads a header, and checks that its type belongs on the carrier and its length is one that the type allows.
+    pub fn decode(bytes: [u8; HEADER_BYTES], carrier: Carrier) -> Result<Self, Violation> {
+        let [kind, a, b, c] = bytes;
+        let kind = FrameType::from_byte(kind).ok_or(Violation::UnknownFrame { kind })?;
+        let len = u32::from_be_bytes([0, a, b, c]);
+        let (min, max) = kind.payload_bounds(carrier).ok_or(Violation::WrongCarrier { kind })?;
+        if !(min..=max).contains(&len) {
+            return Err(Violation::WrongLength { kind, len, min, max });
+        }
+        Ok(Self { kind, len })
+    }
+
+    /// Reads the first header of a new carrier at the edge: HELLO makes it a control connection, JOIN a leg.
+    pub fn decode_first(bytes: [u8; HEADER_BYTES]) -> Result<(Self, Carrier), Violation> {
+        match FrameType::from_byte(bytes[0]) {
+            Some(FrameType::Hello) => Ok((Self::decode(bytes, Carrier::Control)?, Carrier::Control)),
+            Some(FrameType::Join) => Ok((Self::decode(bytes, Carrier::Leg)?, Carrier::Leg)),
+            Some(kind) => Err(Violation::OutOfPlace { kind, place: "as the first frame of a connection" }),
+            None => Err(Violation::UnknownFrame { kind: bytes[0] }),
+        }
+    }
+}
+
+/// Appends a whole frame whose payload `write` appends; the header is filled in afterwards, in place.
+pub(crate) fn put_frame(out: &mut Vec<u8>, kind: FrameType, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    write(out);
+    let len = out.len() - start - HEADER_BYTES;
+    debug_assert!(len < 1 << 24, "a payload's length has 24 bits");
+    out[start..start + HEADER_BYTES].copy_from_slice(&FrameHeader { kind, len: len as u32 }.encode());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_round_trip_within_the_bounds_of_their_type_and_nowhere_else() {
+        for carrier in [Carrier::Control, Carrier::Leg] {
+            for &kind in FrameType::ALL {
+                let Some((min, max)) = kind.payload_bounds(carrier) else {
+                    let header = FrameHeader { kind, len: 8 }.encode();
+                    assert_eq!(FrameHeader::decode(header, carrier), Err(Violation::WrongCarrier { kind }));
+                    continue;
+                };
+                for len in [min, max] {
+                    let header = FrameHeader { kind, len };
+                    assert_eq!(FrameHeader::decode(header.encode(), carrier), Ok(header));
+                }
+                for len in [min.checked_sub(1), Some(max + 1)].into_iter().flatten() {
+                    let error = FrameHeader::decode(FrameHeader { kind, len }.encode(), carrier);
+                    assert_eq!(error, Err(Violation::WrongLength { kind, len, min, max }));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_type_has_its_byte_and_other_bytes_are_refused() {
+        for byte in 0..=255 {
+            match FrameType::from_byte(byte) {
+                Some(kind) => assert_eq!(kind as u8, byte),
+                None => assert_eq!(
+                    FrameHeader::decode([byte, 0, 0, 0], Carrier::Leg),
+                    Err(Violation::UnknownFrame { kind: byte })
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_frame_says_what_the_carrier_is() {
+        let hello = FrameHeader { kind: FrameType::Hello, len: 40 };
+        assert_eq!(FrameHeader::decode_first(hello.encode()), Ok((hello, Carrier::Control)));
+        let join = FrameHeader { kind: FrameType::Join, len: 48 };
+        assert_eq!(FrameHeader::decode_first(join.encode()), Ok((join, Carrier::Leg)));
+        let early = FrameHeader { kind: FrameType::Data, len: 4 };
+        assert_eq!(
+            FrameHeader::decode_first(early.encode()).unwrap_err().to_string(),
+            "the peer sent DATA as the first frame of a connection"
+        );
+        assert!(FrameHeader::decode_first(*b"GET ").is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! The life of one stream: which frames either side may send, and when the stream is over.
+//!
+//! The same rule judges what we send and what the peer sends, so both ends agree by construction.
+
+use crate::frame::{FrameType, Side};
+
+/// How a side ended its direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    /// All was sent.
+    Fin,
+    /// All was sent, and nothing more is read.
+    FinThenReset,
+    /// Given up: nothing more is sent, nothing more is read.
+    Reset,
+    /// The connector did not reach the origin; what it was sent is discarded.
+    Failed,
+}
+
+/// One stream as one side knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lifecycle {
+    side: Side,
+    opened: bool,
+    sent: Option<Terminal>,
+    received: Option<Terminal>,
+}
+
+impl Lifecycle {
+    /// The stream right after its OPEN was sent or received.
+    pub(crate) fn new(side: Side) -> Self {
+        Self { side, opened: false, sent: None, received: None }
+    }
+
+    /// Records a frame of the stream that we send. Errors say why it may not be sent, as the rest of a sentence.
+    pub(crate) fn on_send(&mut self, kind: FrameType) -> Result<(), &'static str> {
+        (self.opened, self.sent) = step(self.side, self.opened, self.sent, kind)?;
+        Ok(())
+    }
+
+    /// Records a frame of the stream that the peer sent. Errors say why it may not come, as the rest of a sentence.
+    pub(crate) fn on_receive(&mut self, kind: FrameType) -> Result<(), &'static str> {
+        (self.opened, self.received) = step(self.side.other(), self.opened, self.received, kind)?;
+        Ok(())
+    }
+
+    /// Both terminals have passed here.
+    pub(crate) fn is_over(&self) -> bool {
+        self.sent.is_some() && self.received.is_some()
+    }
+
+    /// The connector said OPENED.
+    pub(crate) fn is_opened(&self) -> bool {
+        self.opened
+    }
+
+    /// How we ended our direction.
+    pub(crate) fn sent(&self) -> Option<Terminal> {
+        self.sent
+    }
+
+    /// How the peer ended its direction.
+    pub(crate) fn received(&self) -> Option<Terminal> {
+        self.received
+    }
+
+    /// DATA may be sent and is of use to the peer.
+    pub(crate) fn may_send_data(&self) -> bool {
+        self.sent.is_none()
+            && matches!(self.received, None | Some(Terminal::Fin))
+            && (self.side == Side::Edge || self.opened)
+    }
+
+    /// We said that we no longer read: what comes is to be discarded.
+    pub(crate) fn is_discarding(&self) -> bool {
+        matches!(self.sent, Some(Terminal::FinThenReset | Terminal::Reset | Terminal::Failed))
+    }
+
+    /// DATA may come and is wanted.
+    pub(crate) fn may_read(&self) -> bool {
+        self.received.is_none() && !self.is_discarding()
+    }
+}
+
+/// What a frame of `from` does to the stream, given how that side has ended its direction so far.
+fn step(
+    from: Side,
+    opened: bool,
+    ended: Option<Terminal>,
+    kind: FrameType,
+) -> Result<(bool, Option<Terminal>), &'static str> {
+    let must_open_first = from == Side::Connector && !opened;
+    match (kind, ended) {
+        (FrameType::Opened, _) if opened => Err("for the second time on a stream"),
+        (FrameType::Opened | FrameType::Failed, _) if from == Side::Edge => Err("although only the connector may"),
+        (FrameType::Opened, None) => Ok((true, None)),
+        (FrameType::Failed, None) if opened => Err("after OPENED"),
+        (FrameType::Failed, None) => Ok((false, Some(Terminal::Failed))),
+        (FrameType::Data | FrameType::Fin, None) if must_open_first => Err("before OPENED"),
+        (FrameType::Data, None) => Ok((opened, None)),
+        (FrameType::Fin, None) => Ok((opened, Some(Terminal::Fin))),
+        (FrameType::Reset, None) => Ok((opened, Some(Terminal::Reset))),
+        (FrameType::Reset, Some(Terminal::Fin)) => Ok((opened, Some(Terminal::FinThenReset))),
+        (_, Some(_)) => Err("after the end of its direction"),
+        _ => Err("in the middle of a stream"),
+    }
+}

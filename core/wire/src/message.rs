@@ -1,0 +1,585 @@
+//! The messages: what the payloads say.
+//!
+//! Each message's `encode` appends a whole frame, header and all, as it travels where no stream id is needed (on legs
+//! for stream messages); `decode` reads a payload. On a control connection [`crate::session::Session`] adds the stream ids.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+};
+
+use sallyport_model::{RequestRecord, TunnelId};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    Violation,
+    frame::{
+        FrameHeader, FrameType, HEADER_BYTES, MAX_CONTROL_MESSAGE_BYTES, MAX_FAILURE_MESSAGE_BYTES,
+        MAX_SERVER_NAME_BYTES, put_frame,
+    },
+};
+
+/// The longest code of a refusal or a farewell, in bytes; longer ones are cut.
+pub const MAX_CODE_BYTES: usize = 64;
+/// The longest sentence or URL in a control message, in bytes; longer ones are cut.
+pub const MAX_TEXT_BYTES: usize = 1_024;
+/// The longest credential, in bytes.
+pub const MAX_CREDENTIAL_BYTES: usize = 512;
+/// The longest name of a connector's program, in bytes.
+pub const MAX_AGENT_BYTES: usize = 128;
+
+macro_rules! json_message {
+    ($name:ident, $kind:ident) => {
+        impl $name {
+            #[doc = concat!("Appends the message as a whole ", stringify!($kind), " frame.")]
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                put_json(out, FrameType::$kind, &self.bounded());
+            }
+
+            /// Reads the payload of such a frame; texts in it are cut to their bounds and free of control characters.
+            pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
+                let message: Self = get_json(FrameType::$kind, payload)?;
+                Ok(message.bounded())
+            }
+        }
+    };
+}
+
+/// The connector's first frame on a control connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The versions of the protocol that the connector speaks.
+    pub versions: Vec<u16>,
+    /// Name and version of its program.
+    pub agent: String,
+    /// 16 random bytes that stand for this run of the connector.
+    #[serde(with = "hex")]
+    pub connector: [u8; 16],
+    /// How many legs it would open at most.
+    pub max_legs: u16,
+}
+json_message!(Hello, Hello);
+
+impl Hello {
+    fn bounded(&self) -> Self {
+        Self { agent: clean(&self.agent, MAX_AGENT_BYTES), ..self.clone() }
+    }
+}
+
+/// The edge's answer to [`Hello`].
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The version that both will speak.
+    pub version: u16,
+    /// The id of the session.
+    #[serde(with = "hex")]
+    pub session: [u8; 16],
+    /// What a leg must show to belong to the session.
+    #[serde(with = "hex")]
+    pub leg_secret: [u8; 32],
+    /// After how long without any input a PING is sent, in milliseconds.
+    pub keepalive_ms: u64,
+    /// How many PINGs in a row may go unanswered.
+    pub missed_limit: u32,
+    /// The first window of each stream in each direction, in bytes.
+    pub stream_window: u32,
+    /// How many streams may run on the session at a time.
+    pub max_streams: u32,
+}
+json_message!(Welcome, Welcome);
+
+impl Welcome {
+    fn bounded(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl fmt::Debug for Welcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Welcome")
+            .field("version", &self.version)
+            .field("keepalive_ms", &self.keepalive_ms)
+            .field("missed_limit", &self.missed_limit)
+            .field("stream_window", &self.stream_window)
+            .field("max_streams", &self.max_streams)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A refusal: of a carrier (the REFUSED frame) or of one tunnel (within NOT_ATTACHED).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct Refusal {
+    /// A short word for programs: "unknown-tunnel", "bad-credential", "replaced", "deleted", "shutting-down",
+    /// "version", "protocol", "busy", "nothing-attached".
+    pub code: String,
+    /// One sentence for people.
+    pub message: String,
+    /// Whether trying again later makes sense.
+    pub retry: bool,
+}
+json_message!(Refusal, Refused);
+
+impl Refusal {
+    /// A refusal of these words.
+    #[must_use]
+    pub fn new(code: &str, message: &str, retry: bool) -> Self {
+        Self { code: code.to_owned(), message: message.to_owned(), retry }
+    }
+
+    fn bounded(&self) -> Self {
+        Self {
+            code: clean(&self.code, MAX_CODE_BYTES),
+            message: clean(&self.message, MAX_TEXT_BYTES),
+            retry: self.retry,
+        }
+    }
+}
+
+/// The connector shows the credential of a tunnel.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// The tunnel.
+    pub tunnel: TunnelId,
+    /// Its credential, at most [`MAX_CREDENTIAL_BYTES`].
+    pub credential: String,
+    /// Whether the connector wants a line for each request of the tunnel.
+    #[serde(default)]
+    pub request_log: bool,
+}
+
+impl Attach {
+    /// Appends the message as a whole ATTACH frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_json(out, FrameType::Attach, self);
+    }
+
+    /// Reads the payload of such a frame.
+    pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
+        let message: Self = get_json(FrameType::Attach, payload)?;
+        if message.credential.len() > MAX_CREDENTIAL_BYTES {
+            return Err(bad(FrameType::Attach, format!("the credential is longer than {MAX_CREDENTIAL_BYTES} bytes")));
+        }
+        Ok(message)
+    }
+}
+
+impl fmt::Debug for Attach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attach")
+            .field("tunnel", &self.tunnel)
+            .field("request_log", &self.request_log)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The tunnel is attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// The tunnel.
+    pub tunnel: TunnelId,
+    /// Where clients reach it.
+    pub url: String,
+}
+json_message!(Attached, Attached);
+
+impl Attached {
+    fn bounded(&self) -> Self {
+        Self { tunnel: self.tunnel, url: clean(&self.url, MAX_TEXT_BYTES) }
+    }
+}
+
+/// The tunnel is not attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotAttached {
+    /// The tunnel.
+    pub tunnel: TunnelId,
+    /// Why not.
+    #[serde(flatten)]
+    pub refusal: Refusal,
+}
+json_message!(NotAttached, NotAttached);
+
+impl NotAttached {
+    fn bounded(&self) -> Self {
+        Self { tunnel: self.tunnel, refusal: self.refusal.bounded() }
+    }
+}
+
+/// The tunnel leaves the session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detach {
+    /// The tunnel.
+    pub tunnel: TunnelId,
+    /// A short word for programs.
+    pub code: String,
+    /// One sentence for people.
+    pub message: String,
+}
+json_message!(Detach, Detach);
+
+impl Detach {
+    fn bounded(&self) -> Self {
+        Self {
+            tunnel: self.tunnel,
+            code: clean(&self.code, MAX_CODE_BYTES),
+            message: clean(&self.message, MAX_TEXT_BYTES),
+        }
+    }
+}
+
+/// No new streams on this session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoAway {
+    /// A short word for programs.
+    pub code: String,
+    /// One sentence for people.
+    pub message: String,
+}
+json_message!(GoAway, GoAway);
+
+impl GoAway {
+    fn bounded(&self) -> Self {
+        Self { code: clean(&self.code, MAX_CODE_BYTES), message: clean(&self.message, MAX_TEXT_BYTES) }
+    }
+}
+
+/// The connector's first frame on a leg.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Join {
+    /// The session that the leg belongs to.
+    pub session: [u8; 16],
+    /// The secret from its WELCOME.
+    pub leg_secret: [u8; 32],
+}
+
+impl Join {
+    /// Appends the message as a whole JOIN frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_frame(out, FrameType::Join, |out| {
+            out.extend_from_slice(&self.session);
+            out.extend_from_slice(&self.leg_secret);
+        });
+    }
+
+    /// Reads the payload of such a frame.
+    pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
+        let mut rest = Fields { kind: FrameType::Join, rest: payload };
+        let join = Self { session: rest.take()?, leg_secret: rest.take()? };
+        rest.end()?;
+        Ok(join)
+    }
+}
+
+impl fmt::Debug for Join {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Join(..)")
+    }
+}
+
+/// What the origin of a stream speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum StreamProtocol {
+    /// Bytes that mean nothing to us.
+    Raw = 0,
+    /// HTTP/1.1.
+    Http1 = 1,
+    /// HTTP/2.
+    Http2 = 2,
+}
+
+/// A stream begins: whose it is and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Open {
+    /// The tunnel that it goes to.
+    pub tunnel: TunnelId,
+    /// What the origin is spoken to with.
+    pub protocol: StreamProtocol,
+    /// The client's address.
+    pub client: SocketAddr,
+    /// When the edge opened it, in microseconds since 1970 (UTC).
+    pub opened_at_us: u64,
+    /// The name that the client asked for, at most [`MAX_SERVER_NAME_BYTES`] bytes; longer ones are cut.
+    pub server_name: String,
+}
+
+impl Open {
+    /// Appends the message as a whole OPEN frame of a leg.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_frame(out, FrameType::Open, |out| self.encode_payload(out));
+    }
+
+    pub(crate) fn encode_payload(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.tunnel.as_bytes());
+        out.push(self.protocol as u8);
+        let address = match self.client.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        out.extend_from_slice(&address.octets());
+        out.extend_from_slice(&self.client.port().to_be_bytes());
+        out.extend_from_slice(&self.opened_at_us.to_be_bytes());
+        let name = cut(&self.server_name, MAX_SERVER_NAME_BYTES);
+        out.push(name.len() as u8);
+        out.extend_from_slice(name.as_bytes());
+    }
+
+    /// Reads the payload of an OPEN frame, on a control connection without the stream's id.
+    pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
+        const KIND: FrameType = FrameType::Open;
+        let mut rest = Fields { kind: KIND, rest: payload };
+        let tunnel = TunnelId::from_bytes(rest.take()?);
+        let [protocol] = rest.take()?;
+        let protocol = match protocol {
+            0 => StreamProtocol::Raw,
+            1 => StreamProtocol::Http1,
+            2 => StreamProtocol::Http2,
+            other => return Err(bad(KIND, format!("{other} is no protocol of an origin"))),
+        };
+        let address = Ipv6Addr::from(rest.take::<16>()?).to_canonical();
+        let port = u16::from_be_bytes(rest.take()?);
+        let opened_at_us = u64::from_be_bytes(rest.take()?);
+        let [name_len] = rest.take()?;
+        if usize::from(name_len) != rest.rest.len() {
+            return Err(bad(KIND, format!("the server name should have {name_len} bytes, not {}", rest.rest.len())));
+        }
+        let server_name = std::str::from_utf8(rest.rest)
+            .map_err(|_| bad(KIND, "the server name is not UTF-8".to_owned()))?
+            .to_owned();
+        Ok(Self { tunnel, protocol, client: SocketAddr::new(address, port), opened_at_us, server_name })
+    }
+}
+
+/// Why the origin was not reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FailureReason {
+    /// Nothing listens there.
+    Refused = 1,
+    /// It did not answer in time.
+    TimedOut = 2,
+    /// Its name has no address.
+    Unresolved = 3,
+    /// The TLS handshake with it failed.
+    Tls = 4,
+    /// The tunnel is being detached and takes no new streams.
+    Draining = 5,
+    /// Anything else; also what a later version may add.
+    Other = 0,
+}
+
+impl FailureReason {
+    /// The reason as a short word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::TimedOut => "timed-out",
+            Self::Unresolved => "unresolved",
+            Self::Tls => "tls",
+            Self::Draining => "draining",
+            Self::Other => "other",
+        }
+    }
+
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            1 => Self::Refused,
+            2 => Self::TimedOut,
+            3 => Self::Unresolved,
+            4 => Self::Tls,
+            5 => Self::Draining,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The origin was not reached, and nothing was sent to it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct OpenFailure {
+    /// Why, for programs.
+    pub reason: FailureReason,
+    /// Why, for people: one sentence of at most [`MAX_FAILURE_MESSAGE_BYTES`] bytes; longer ones are cut.
+    pub message: String,
+}
+
+impl OpenFailure {
+    /// A failure of these words.
+    #[must_use]
+    pub fn new(reason: FailureReason, message: &str) -> Self {
+        Self { reason, message: message.to_owned() }
+    }
+
+    /// Appends the message as a whole FAILED frame of a leg.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_frame(out, FrameType::Failed, |out| self.encode_payload(out));
+    }
+
+    pub(crate) fn encode_payload(&self, out: &mut Vec<u8>) {
+        out.push(self.reason as u8);
+        out.extend_from_slice(cut(&self.message, MAX_FAILURE_MESSAGE_BYTES).as_bytes());
+    }
+
+    /// Reads the payload of a FAILED frame, on a control connection without the stream's id.
+    pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
+        let (&reason, message) =
+            payload.split_first().ok_or_else(|| bad(FrameType::Failed, "it has no reason".to_owned()))?;
+        let message = clean(&String::from_utf8_lossy(message), MAX_FAILURE_MESSAGE_BYTES);
+        Ok(Self { reason: FailureReason::from_byte(reason), message })
+    }
+}
+
+/// Why a stream was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ResetCode {
+    /// Nobody wants it any more; also what a later version may add.
+    Cancelled = 0,
+    /// The origin broke the connection.
+    OriginReset = 1,
+    /// It took too long.
+    Timeout = 2,
+    /// What came on it was wrong.
+    Protocol = 3,
+    /// Our own fault.
+    Internal = 4,
+}
+
+impl ResetCode {
+    /// The code as a short word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancelled => "cancelled",
+            Self::OriginReset => "origin-reset",
+            Self::Timeout => "timeout",
+            Self::Protocol => "protocol",
+            Self::Internal => "internal",
+        }
+    }
+
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            1 => Self::OriginReset,
+            2 => Self::Timeout,
+            3 => Self::Protocol,
+            4 => Self::Internal,
+            _ => Self::Cancelled,
+        }
+    }
+}
+
+impl fmt::Display for ResetCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A whole RESET frame of a leg; `serial` is [`crate::LegState::serial`].
+#[must_use]
+pub fn reset_frame(serial: u32, code: ResetCode) -> [u8; HEADER_BYTES + 5] {
+    let [a, b, c, d] = FrameHeader { kind: FrameType::Reset, len: 5 }.encode();
+    let [e, f, g, h] = serial.to_be_bytes();
+    [a, b, c, d, e, f, g, h, code as u8]
+}
+
+/// A whole frame of a leg that has no payload: OPENED or FIN.
+#[must_use]
+pub fn empty_frame(kind: FrameType) -> [u8; HEADER_BYTES] {
+    FrameHeader { kind, len: 0 }.encode()
+}
+
+/// Serial number and code of a RESET frame's payload, on a control connection without the stream's id.
+pub(crate) fn decode_reset(payload: &[u8]) -> Result<(u32, ResetCode), Violation> {
+    let mut rest = Fields { kind: FrameType::Reset, rest: payload };
+    let serial = u32::from_be_bytes(rest.take()?);
+    let [code] = rest.take()?;
+    rest.end()?;
+    Ok((serial, ResetCode::from_byte(code)))
+}
+
+/// Appends one record as a REQUEST_LOG frame; false, and nothing appended, if it is too long for one.
+pub(crate) fn encode_request_log(record: &RequestRecord, out: &mut Vec<u8>) -> bool {
+    let start = out.len();
+    put_json(out, FrameType::RequestLog, record);
+    let fits = out.len() - start <= HEADER_BYTES + MAX_CONTROL_MESSAGE_BYTES;
+    if !fits {
+        out.truncate(start);
+    }
+    fits
+}
+
+/// Reads the payload of a REQUEST_LOG frame.
+pub(crate) fn decode_request_log(payload: &[u8]) -> Result<RequestRecord, Violation> {
+    get_json(FrameType::RequestLog, payload)
+}
+
+/// The fields of a binary payload, taken from its front.
+pub(crate) struct Fields<'a> {
+    pub(crate) kind: FrameType,
+    pub(crate) rest: &'a [u8],
+}
+
+impl Fields<'_> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Violation> {
+        let (field, rest) =
+            self.rest.split_first_chunk().ok_or_else(|| bad(self.kind, "it is too short".to_owned()))?;
+        self.rest = rest;
+        Ok(*field)
+    }
+
+    fn end(&self) -> Result<(), Violation> {
+        if self.rest.is_empty() { Ok(()) } else { Err(bad(self.kind, "it is too long".to_owned())) }
+    }
+}
+
+pub(crate) fn bad(kind: FrameType, detail: String) -> Violation {
+    Violation::BadMessage { kind, detail }
+}
+
+fn put_json(out: &mut Vec<u8>, kind: FrameType, message: &impl Serialize) {
+    put_frame(out, kind, |out| {
+        // Plain structs of texts and numbers written to memory: nothing in them can fail.
+        serde_json::to_writer(out, message).expect("a control message is plain data");
+    });
+}
+
+fn get_json<T: DeserializeOwned>(kind: FrameType, payload: &[u8]) -> Result<T, Violation> {
+    serde_json::from_slice(payload).map_err(|error| bad(kind, clean(&error.to_string(), MAX_TEXT_BYTES)))
+}
+
+/// The text, no longer than the bound.
+fn cut(text: &str, max_bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(max_bytes)]
+}
+
+/// The text, no longer than the bound and without control characters, which could play tricks on a terminal or a log.
+fn clean(text: &str, max_bytes: usize) -> String {
+    cut(text, max_bytes).chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>()
+}
+
+/// Byte arrays as lower-case hexadecimal text.
+mod hex {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer, const N: usize>(bytes: &[u8; N], to: S) -> Result<S::Ok, S::Error> {
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        to.serialize_str(&text)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, const N: usize>(from: D) -> Result<[u8; N], D::Error> {
+        let text = String::deserialize(from)?;
+        let wrong = || D::Error::custom(format!("expected {} hexadecimal digits", N * 2));
+        if text.len() != N * 2 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let mut bytes = [0; N];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+        }
+        Ok(bytes)
+    }
+}
