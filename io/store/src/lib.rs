@@ -1,1 +1,87 @@
-//! placeholder
+//! The store on one machine: a SQLite file in the data directory.
+//!
+//! Every statement of SQL is in this crate, one module per noun. What [`Store`] acknowledged is on disk: write-ahead
+//! logging with `synchronous=FULL`, one writer, several readers. A database that is damaged, of a newer version or not
+//! ours is refused with a sentence and never changed.
+//!
+//! The store reads no clock and makes no secrets: times (seconds since 1970), ids, hashes and random numbers are
+//! arguments.
+
+mod accounts;
+mod error;
+mod idempotency;
+mod lock;
+mod migrations;
+mod open;
+mod row;
+mod sessions;
+mod sockets;
+mod tokens;
+mod tunnels;
+mod write;
+
+use std::path::{Path, PathBuf};
+
+use sqlx::SqlitePool;
+
+pub use accounts::NewAccount;
+pub use error::StoreError;
+pub use idempotency::{Creation, Keyed, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer};
+pub use lock::{DataDirLock, LockError};
+pub use open::DATABASE_FILE;
+pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, Rotation, SessionId};
+pub use sockets::{MAX_SOCKETS_PER_ACCOUNT, NewSocket, SocketChange};
+pub use tokens::{MAX_TOKENS_PER_ACCOUNT, NewToken, StoredToken};
+
+/// SHA-256 of a secret. The secrets are 256 random bits, so a plain hash is enough.
+pub type SecretHash = [u8; 32];
+
+/// The store. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    writer: SqlitePool,
+    reader: SqlitePool,
+    path: PathBuf,
+}
+
+/// Where in a list a page starts: after this position. Positions only grow, and mean nothing outside their list.
+pub type Position = i64;
+
+impl Store {
+    /// The database file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the store answers at all: for readiness checks.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        sqlx::query_scalar::<_, i64>("SELECT count(*) FROM (SELECT 1 FROM accounts LIMIT 1)")
+            .fetch_one(&self.reader)
+            .await?;
+        Ok(())
+    }
+
+    /// Forgets what is over: login sessions that ended and idempotency keys that are too old.
+    ///
+    /// # Errors
+    /// What stands in the way; nothing is lost, it can be tried again.
+    pub async fn tidy(&self, now: i64) -> Result<(), StoreError> {
+        let mut write = self.write().await?;
+        sqlx::query("DELETE FROM login_sessions WHERE expires_at <= ?1").bind(now).execute(write.sql()).await?;
+        sqlx::query("DELETE FROM idempotency_keys WHERE created_at <= ?1")
+            .bind(now - REMEMBER_KEYS_SECONDS)
+            .execute(write.sql())
+            .await?;
+        write.commit().await
+    }
+
+    /// Ends all connections; what was acknowledged is in the file.
+    pub async fn close(&self) {
+        self.reader.close().await;
+        self.writer.close().await;
+    }
+}

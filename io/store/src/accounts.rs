@@ -1,0 +1,110 @@
+//! Accounts.
+
+use sallyport_model::{Account, AccountId, Email, SocketId};
+use sqlx::{Row, sqlite::SqliteRow};
+
+use crate::{Store, StoreError, row};
+
+/// An account to be made.
+#[derive(Debug, Clone)]
+pub struct NewAccount {
+    /// What it will be.
+    pub account: Account,
+    /// The password as an argon2id PHC string.
+    pub password_hash: String,
+}
+
+/// Addresses that differ in case only belong to one account, whatever RFC 5321 allows: people do not tell them apart.
+fn email_key(email: &Email) -> String {
+    email.as_str().to_lowercase()
+}
+
+impl Store {
+    /// Makes an account.
+    ///
+    /// # Errors
+    /// [`StoreError::EmailTaken`], or what stands in the way.
+    pub async fn create_account(&self, new: NewAccount) -> Result<(), StoreError> {
+        let mut write = self.write().await?;
+        let inserted = sqlx::query(
+            "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )
+        .bind(new.account.id.as_bytes().as_slice())
+        .bind(&new.account.name)
+        .bind(new.account.email.as_str())
+        .bind(email_key(&new.account.email))
+        .bind(&new.password_hash)
+        .bind(new.account.created_at)
+        .execute(write.sql())
+        .await;
+        match inserted {
+            Ok(_) => write.commit().await,
+            Err(error) if StoreError::is_unique_violation(&error) => Err(StoreError::EmailTaken),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The account with this id.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn account(&self, id: AccountId) -> Result<Option<Account>, StoreError> {
+        let found = sqlx::query("SELECT id, name, email, created_at FROM accounts WHERE id = ?1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(account).transpose()
+    }
+
+    /// The account that logs in with this address, and its password hash.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn account_for_login(&self, email: &Email) -> Result<Option<(Account, String)>, StoreError> {
+        let found = sqlx::query("SELECT id, name, email, created_at, password_hash FROM accounts WHERE email_key = ?1")
+            .bind(email_key(email))
+            .fetch_optional(&self.reader)
+            .await?;
+        let Some(found) = found else { return Ok(None) };
+        Ok(Some((account(&found)?, found.try_get("password_hash")?)))
+    }
+
+    /// Deletes the account and all that it owns. Gives the sockets that are gone with it, or `None` when there is no
+    /// such account.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn delete_account(&self, id: AccountId) -> Result<Option<Vec<SocketId>>, StoreError> {
+        let mut write = self.write().await?;
+        let rows = sqlx::query("SELECT id FROM sockets WHERE account = ?1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_all(write.sql())
+            .await?;
+        let sockets =
+            rows.iter().map(|r| row::bytes(r, "id").map(SocketId::from_bytes)).collect::<Result<Vec<_>, _>>()?;
+        let deleted = sqlx::query("DELETE FROM accounts WHERE id = ?1")
+            .bind(id.as_bytes().as_slice())
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok((deleted.rows_affected() > 0).then_some(sockets))
+    }
+
+    /// How many accounts there are.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn count_accounts(&self) -> Result<u64, StoreError> {
+        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM accounts").fetch_one(&self.reader).await?;
+        Ok(count.unsigned_abs())
+    }
+}
+
+pub(crate) fn account(found: &SqliteRow) -> Result<Account, StoreError> {
+    Ok(Account {
+        id: AccountId::from_bytes(row::bytes(found, "id")?),
+        name: found.try_get("name")?,
+        email: row::parsed(found, "email")?,
+        created_at: found.try_get("created_at")?,
+    })
+}

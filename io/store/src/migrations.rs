@@ -1,0 +1,108 @@
+//! The shape of the database, version by version. A migration that was released is never changed.
+
+use sqlx::{AssertSqlSafe, SqlitePool};
+
+use crate::{StoreError, open::APPLICATION_ID, write::Write};
+
+/// Migration `n` (counted from 1) brings a database of version `n - 1` to version `n`.
+const MIGRATIONS: &[&str] = &["
+    CREATE TABLE accounts (
+        id            BLOB PRIMARY KEY CHECK (length(id) = 16),
+        name          TEXT NOT NULL,
+        email         TEXT NOT NULL,
+        email_key     TEXT NOT NULL UNIQUE,
+        password_hash TEXT NOT NULL,
+        created_at    INTEGER NOT NULL
+    ) STRICT;
+
+    CREATE TABLE login_sessions (
+        id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+        account    BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        ended      INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX login_sessions_of_account ON login_sessions (account, created_at);
+    CREATE INDEX login_sessions_by_end ON login_sessions (expires_at);
+
+    CREATE TABLE refresh_tokens (
+        hash       BLOB PRIMARY KEY CHECK (length(hash) = 32),
+        session    BLOB NOT NULL REFERENCES login_sessions (id) ON DELETE CASCADE,
+        expires_at INTEGER NOT NULL,
+        used       INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX refresh_tokens_of_session ON refresh_tokens (session);
+
+    CREATE TABLE tokens (
+        id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+        account    BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        position   INTEGER NOT NULL,
+        name       TEXT NOT NULL,
+        scopes     TEXT NOT NULL,
+        hash       BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER,
+        UNIQUE (account, position)
+    ) STRICT;
+
+    -- Every name that was ever given out. Rows are never deleted: a name is not reused.
+    CREATE TABLE names (
+        name     TEXT PRIMARY KEY,
+        taken_at INTEGER NOT NULL
+    ) STRICT;
+
+    CREATE TABLE sockets (
+        id                  BLOB PRIMARY KEY CHECK (length(id) = 16),
+        account             BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        position            INTEGER NOT NULL,
+        name                TEXT NOT NULL UNIQUE REFERENCES names (name),
+        display_name        TEXT NOT NULL,
+        socket_type         TEXT NOT NULL,
+        origin_protocol     TEXT NOT NULL,
+        basic_username      TEXT,
+        basic_password_hash TEXT,
+        created_at          INTEGER NOT NULL,
+        UNIQUE (account, position),
+        CHECK ((basic_username IS NULL) = (basic_password_hash IS NULL))
+    ) STRICT;
+
+    CREATE TABLE tunnels (
+        id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+        socket     BLOB NOT NULL REFERENCES sockets (id) ON DELETE CASCADE,
+        position   INTEGER NOT NULL,
+        credential BLOB NOT NULL CHECK (length(credential) = 32),
+        created_at INTEGER NOT NULL,
+        UNIQUE (socket, position)
+    ) STRICT;
+
+    CREATE TABLE idempotency_keys (
+        account      BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        key          TEXT NOT NULL,
+        request_hash BLOB NOT NULL CHECK (length(request_hash) = 32),
+        resource     BLOB NOT NULL CHECK (length(resource) = 16),
+        answer       TEXT,
+        created_at   INTEGER NOT NULL,
+        PRIMARY KEY (account, key)
+    ) STRICT;
+    CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
+    "];
+
+/// The version that this program writes.
+pub(crate) fn newest() -> i64 {
+    MIGRATIONS.len() as i64
+}
+
+/// Brings the database to the newest version, one transaction per step.
+pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
+    let found: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(writer).await?;
+    for (version, sql) in (1..).zip(MIGRATIONS.iter().copied()).skip(usize::try_from(found).unwrap_or(0)) {
+        let mut write = Write::begin(writer).await?;
+        sqlx::raw_sql(sql).execute(write.sql()).await?;
+        // A pragma takes no bound values; both are numbers of ours.
+        let mark = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version}");
+        sqlx::raw_sql(AssertSqlSafe(mark)).execute(write.sql()).await?;
+        write.commit().await?;
+        tracing::info!(version, "database brought to a new version");
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! From rows to the model's types. A row that does not fit is told as damage, never guessed at.
+
+use std::{fmt::Display, str::FromStr};
+
+use sqlx::{Row, sqlite::SqliteRow};
+
+use crate::{StoreError, open::DATABASE_FILE};
+
+/// A column of exactly `N` bytes.
+pub(crate) fn bytes<const N: usize>(row: &SqliteRow, column: &'static str) -> Result<[u8; N], StoreError> {
+    let value: &[u8] = row.try_get(column)?;
+    value.try_into().map_err(|_| damaged(column, format_args!("{} bytes instead of {N}", value.len())))
+}
+
+/// A column of text with a form.
+pub(crate) fn parsed<T: FromStr<Err: Display>>(row: &SqliteRow, column: &'static str) -> Result<T, StoreError> {
+    let value: &str = row.try_get(column)?;
+    value.parse().map_err(|error| damaged(column, error))
+}
+
+/// The error for a column whose value cannot be.
+pub(crate) fn damaged(column: &'static str, detail: impl Display) -> StoreError {
+    StoreError::Corrupt { path: DATABASE_FILE.into(), detail: format!("column {column}: {detail}") }
+}

@@ -1,0 +1,184 @@
+//! Login sessions and their refresh tokens.
+//!
+//! A session begins with a login. It has one refresh token at a time; using it gives the next. A token that comes a
+//! second time was stolen from one of the two that used it, so the whole session ends (RFC 9700 section 4.14.2).
+
+use sallyport_model::{Account, AccountId};
+use sqlx::Row;
+
+use crate::{SecretHash, Store, StoreError, accounts, row, write::Write};
+
+/// A login session.
+pub type SessionId = [u8; 16];
+
+/// How many sessions an account has at once; the oldest end first.
+pub const MAX_SESSIONS_PER_ACCOUNT: usize = 100;
+
+/// What became of a refresh token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rotation {
+    /// The new token is in its place.
+    Done {
+        /// The session it belongs to.
+        session: SessionId,
+        /// The account it belongs to.
+        account: AccountId,
+    },
+    /// It was used before: its session has ended now.
+    Reused {
+        /// The account it belongs to.
+        account: AccountId,
+    },
+    /// Unknown, too old, or its session has ended.
+    Invalid,
+}
+
+impl Store {
+    /// Begins a session.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when the account is gone, or what stands in the way.
+    pub async fn begin_session(
+        &self,
+        id: SessionId,
+        account: AccountId,
+        refresh: SecretHash,
+        now: i64,
+        expires_at: i64,
+    ) -> Result<(), StoreError> {
+        let mut write = self.write().await?;
+        let inserted = sqlx::query(
+            "INSERT INTO login_sessions (id, account, created_at, expires_at)
+             SELECT ?1, id, ?3, ?4 FROM accounts WHERE id = ?2",
+        )
+        .bind(id.as_slice())
+        .bind(account.as_bytes().as_slice())
+        .bind(now)
+        .bind(expires_at)
+        .execute(write.sql())
+        .await?;
+        if inserted.rows_affected() == 0 {
+            return Err(StoreError::Gone);
+        }
+        sqlx::query(
+            "DELETE FROM login_sessions WHERE id IN (
+                 SELECT id FROM login_sessions WHERE account = ?1 ORDER BY created_at DESC, rowid DESC LIMIT -1 OFFSET ?2)",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(MAX_SESSIONS_PER_ACCOUNT as i64)
+        .execute(write.sql())
+        .await?;
+        insert_refresh(&mut write, id, refresh, expires_at).await?;
+        write.commit().await
+    }
+
+    /// Puts a new refresh token in the place of the old one, once.
+    ///
+    /// # Errors
+    /// What stands in the way; the old token stays good then.
+    pub async fn rotate_refresh(
+        &self,
+        old: SecretHash,
+        new: SecretHash,
+        now: i64,
+        expires_at: i64,
+    ) -> Result<Rotation, StoreError> {
+        let mut write = self.write().await?;
+        let found = sqlx::query(
+            "SELECT r.session, r.used, r.expires_at, s.account, s.ended FROM refresh_tokens r
+             JOIN login_sessions s ON s.id = r.session WHERE r.hash = ?1",
+        )
+        .bind(old.as_slice())
+        .fetch_optional(write.sql())
+        .await?;
+        let Some(found) = found else { return Ok(Rotation::Invalid) };
+        let session: SessionId = row::bytes(&found, "session")?;
+        let account = AccountId::from_bytes(row::bytes(&found, "account")?);
+        let used: bool = found.try_get("used")?;
+        let ended: bool = found.try_get("ended")?;
+        let ends: i64 = found.try_get("expires_at")?;
+        if used {
+            end(&mut write, session).await?;
+            write.commit().await?;
+            return Ok(Rotation::Reused { account });
+        }
+        if ended || ends <= now {
+            return Ok(Rotation::Invalid);
+        }
+        sqlx::query("UPDATE refresh_tokens SET used = 1 WHERE hash = ?1")
+            .bind(old.as_slice())
+            .execute(write.sql())
+            .await?;
+        insert_refresh(&mut write, session, new, expires_at).await?;
+        sqlx::query("UPDATE login_sessions SET expires_at = ?2 WHERE id = ?1")
+            .bind(session.as_slice())
+            .bind(expires_at)
+            .execute(write.sql())
+            .await?;
+        // Used tokens are kept to recognise a second use; a token that could not be used any more need not be.
+        sqlx::query("DELETE FROM refresh_tokens WHERE session = ?1 AND expires_at <= ?2")
+            .bind(session.as_slice())
+            .bind(now)
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(Rotation::Done { session, account })
+    }
+
+    /// The account of a session that has not ended.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn session_account(&self, session: SessionId) -> Result<Option<Account>, StoreError> {
+        let found = sqlx::query(
+            "SELECT a.id, a.name, a.email, a.created_at FROM login_sessions s JOIN accounts a ON a.id = s.account
+             WHERE s.id = ?1 AND s.ended = 0",
+        )
+        .bind(session.as_slice())
+        .fetch_optional(&self.reader)
+        .await?;
+        found.as_ref().map(accounts::account).transpose()
+    }
+
+    /// Ends the session that this refresh token, used or not, belongs to. Gives whether there was one.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn end_session(&self, refresh: SecretHash) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let found = sqlx::query("SELECT session FROM refresh_tokens WHERE hash = ?1")
+            .bind(refresh.as_slice())
+            .fetch_optional(write.sql())
+            .await?;
+        let Some(found) = found else {
+            write.commit().await?;
+            return Ok(false);
+        };
+        end(&mut write, row::bytes(&found, "session")?).await?;
+        write.commit().await?;
+        Ok(true)
+    }
+}
+
+async fn insert_refresh(
+    write: &mut Write,
+    session: SessionId,
+    hash: SecretHash,
+    expires_at: i64,
+) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO refresh_tokens (hash, session, expires_at) VALUES (?1, ?2, ?3)")
+        .bind(hash.as_slice())
+        .bind(session.as_slice())
+        .bind(expires_at)
+        .execute(write.sql())
+        .await?;
+    Ok(())
+}
+
+async fn end(write: &mut Write, session: SessionId) -> Result<(), StoreError> {
+    sqlx::query("UPDATE login_sessions SET ended = 1 WHERE id = ?1")
+        .bind(session.as_slice())
+        .execute(write.sql())
+        .await?;
+    Ok(())
+}

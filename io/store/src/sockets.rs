@@ -1,0 +1,299 @@
+//! Sockets, their names, and the routes that edges need.
+
+use std::collections::HashMap;
+
+use sallyport_model::{
+    AccountId, BasicAuth, DisplayName, OriginProtocol, Socket, SocketId, SocketName, SocketRoute, SocketType,
+};
+use sqlx::{Row, sqlite::SqliteRow};
+
+use crate::{Creation, Keyed, Position, Store, StoreError, row, tunnels, write::Write};
+
+/// How many sockets an account may have.
+pub const MAX_SOCKETS_PER_ACCOUNT: usize = 1_000;
+
+/// A socket to be made.
+#[derive(Debug, Clone)]
+pub struct NewSocket {
+    /// Its id.
+    pub id: SocketId,
+    /// Whose it will be.
+    pub account: AccountId,
+    /// What its owner calls it.
+    pub display_name: DisplayName,
+    /// What it speaks.
+    pub socket_type: SocketType,
+    /// Which HTTP version the origin is spoken to with.
+    pub origin_protocol: OriginProtocol,
+    /// A user name and password that every client must give.
+    pub basic_auth: Option<BasicAuth>,
+    /// When it is made, in seconds since 1970.
+    pub created_at: i64,
+}
+
+/// Changes to a socket; `None` leaves as is.
+#[derive(Debug, Clone, Default)]
+pub struct SocketChange {
+    /// What its owner calls it.
+    pub display_name: Option<DisplayName>,
+    /// What it speaks.
+    pub socket_type: Option<SocketType>,
+    /// Which HTTP version the origin is spoken to with.
+    pub origin_protocol: Option<OriginProtocol>,
+    /// Who may come in; `Some(None)` is everybody.
+    pub basic_auth: Option<Option<BasicAuth>>,
+}
+
+impl Store {
+    /// Makes a socket with the first name of the random numbers that was never given out. `answer` is what the client
+    /// gets and what is remembered for a repetition; it must hold no secret.
+    ///
+    /// # Errors
+    /// [`StoreError::Limit`], [`StoreError::NoFreeName`], [`StoreError::KeyReused`], [`StoreError::Gone`], or what
+    /// stands in the way.
+    pub async fn create_socket(
+        &self,
+        new: NewSocket,
+        randoms: &[u64],
+        keyed: Option<&Keyed>,
+        answer: impl FnOnce(&Socket) -> String + Send,
+    ) -> Result<Creation<(Socket, String)>, StoreError> {
+        let mut write = self.write().await?;
+        if let Some(stored) = write.recall(new.account, keyed).await? {
+            return Ok(Creation::Repeated(stored));
+        }
+        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM sockets WHERE account = ?1")
+            .bind(new.account.as_bytes().as_slice())
+            .fetch_one(write.sql())
+            .await?;
+        if count >= MAX_SOCKETS_PER_ACCOUNT as i64 {
+            return Err(StoreError::Limit { what: "sockets", max: MAX_SOCKETS_PER_ACCOUNT });
+        }
+        let name = take_name(&mut write, randoms, new.created_at).await?;
+        let socket = Socket {
+            id: new.id,
+            account: new.account,
+            name,
+            display_name: new.display_name,
+            socket_type: new.socket_type,
+            origin_protocol: new.origin_protocol,
+            basic_auth: new.basic_auth,
+            created_at: new.created_at,
+        };
+        insert(&mut write, &socket).await?;
+        let answer = answer(&socket);
+        write.remember(socket.account, keyed, *socket.id.as_bytes(), Some(answer.clone())).await?;
+        write.commit().await?;
+        Ok(Creation::Made((socket, answer)))
+    }
+
+    /// The account's sockets after a position, oldest first, with their positions.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn sockets(
+        &self,
+        account: AccountId,
+        after: Position,
+        limit: u32,
+    ) -> Result<Vec<(Position, Socket)>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM sockets WHERE account = ?1 AND position > ?2 ORDER BY position LIMIT ?3")
+            .bind(account.as_bytes().as_slice())
+            .bind(after)
+            .bind(limit)
+            .fetch_all(&self.reader)
+            .await?;
+        rows.iter().map(|found| Ok((found.try_get("position")?, socket(found)?))).collect()
+    }
+
+    /// A socket of the account.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn socket(&self, account: AccountId, id: SocketId) -> Result<Option<Socket>, StoreError> {
+        let found = sqlx::query("SELECT * FROM sockets WHERE id = ?1 AND account = ?2")
+            .bind(id.as_bytes().as_slice())
+            .bind(account.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(socket).transpose()
+    }
+
+    /// A socket of the account, by its name.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn socket_by_name(&self, account: AccountId, name: &SocketName) -> Result<Option<Socket>, StoreError> {
+        let found = sqlx::query("SELECT * FROM sockets WHERE name = ?1 AND account = ?2")
+            .bind(name.as_str())
+            .bind(account.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(socket).transpose()
+    }
+
+    /// Changes a socket of the account. Gives it as it is now, or `None` when there is none.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn change_socket(
+        &self,
+        account: AccountId,
+        id: SocketId,
+        change: SocketChange,
+    ) -> Result<Option<Socket>, StoreError> {
+        let mut write = self.write().await?;
+        let (basic_given, basic) = match &change.basic_auth {
+            None => (false, None),
+            Some(basic) => (true, basic.as_ref()),
+        };
+        let found = sqlx::query(
+            "UPDATE sockets SET
+                 display_name = coalesce(?3, display_name),
+                 socket_type = coalesce(?4, socket_type),
+                 origin_protocol = coalesce(?5, origin_protocol),
+                 basic_username = CASE WHEN ?6 THEN ?7 ELSE basic_username END,
+                 basic_password_hash = CASE WHEN ?6 THEN ?8 ELSE basic_password_hash END
+             WHERE id = ?1 AND account = ?2 RETURNING *",
+        )
+        .bind(id.as_bytes().as_slice())
+        .bind(account.as_bytes().as_slice())
+        .bind(change.display_name.as_ref().map(DisplayName::as_str))
+        .bind(change.socket_type.map(SocketType::as_str))
+        .bind(change.origin_protocol.map(OriginProtocol::as_str))
+        .bind(basic_given)
+        .bind(basic.map(|basic| basic.username.as_str()))
+        .bind(basic.map(|basic| basic.password_hash.as_str()))
+        .fetch_optional(write.sql())
+        .await?;
+        let changed = found.as_ref().map(socket).transpose()?;
+        write.commit().await?;
+        Ok(changed)
+    }
+
+    /// Deletes a socket of the account with its tunnels. Its name stays taken. Gives whether there was one.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn delete_socket(&self, account: AccountId, id: SocketId) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let deleted = sqlx::query("DELETE FROM sockets WHERE id = ?1 AND account = ?2")
+            .bind(id.as_bytes().as_slice())
+            .bind(account.as_bytes().as_slice())
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    /// What edges need to know of this socket, or `None` when it is gone.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn route(&self, id: SocketId) -> Result<Option<SocketRoute>, StoreError> {
+        // One transaction, so that socket and tunnels are of the same moment.
+        let mut read = self.reader.begin().await?;
+        let found = sqlx::query("SELECT * FROM sockets WHERE id = ?1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(&mut *read)
+            .await?;
+        let Some(found) = found else { return Ok(None) };
+        let mut route = route(socket(&found)?);
+        let rows = sqlx::query("SELECT * FROM tunnels WHERE socket = ?1 ORDER BY position")
+            .bind(id.as_bytes().as_slice())
+            .fetch_all(&mut *read)
+            .await?;
+        for found in &rows {
+            let tunnel = tunnels::tunnel(found)?;
+            route.tunnels.push((tunnel.id, tunnel.credential));
+        }
+        Ok(Some(route))
+    }
+
+    /// What edges need to know of all sockets.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn routes(&self) -> Result<Vec<SocketRoute>, StoreError> {
+        let mut read = self.reader.begin().await?;
+        let rows = sqlx::query("SELECT * FROM sockets").fetch_all(&mut *read).await?;
+        let mut routes = HashMap::with_capacity(rows.len());
+        for found in &rows {
+            let route = route(socket(found)?);
+            routes.insert(route.id, route);
+        }
+        let rows = sqlx::query("SELECT * FROM tunnels ORDER BY socket, position").fetch_all(&mut *read).await?;
+        for found in &rows {
+            let tunnel = tunnels::tunnel(found)?;
+            if let Some(route) = routes.get_mut(&tunnel.socket) {
+                route.tunnels.push((tunnel.id, tunnel.credential));
+            }
+        }
+        Ok(routes.into_values().collect())
+    }
+}
+
+/// Takes the first name that was never given out.
+async fn take_name(write: &mut Write, randoms: &[u64], now: i64) -> Result<SocketName, StoreError> {
+    for random in randoms {
+        let name = SocketName::generate(*random);
+        let taken = sqlx::query("INSERT INTO names (name, taken_at) VALUES (?1, ?2) ON CONFLICT DO NOTHING")
+            .bind(name.as_str())
+            .bind(now)
+            .execute(write.sql())
+            .await?;
+        if taken.rows_affected() == 1 {
+            return Ok(name);
+        }
+    }
+    Err(StoreError::NoFreeName)
+}
+
+async fn insert(write: &mut Write, socket: &Socket) -> Result<(), StoreError> {
+    let inserted = sqlx::query(
+        "INSERT INTO sockets (id, account, position, name, display_name, socket_type, origin_protocol,
+                              basic_username, basic_password_hash, created_at)
+         SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM sockets WHERE account = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9
+         FROM accounts WHERE id = ?2",
+    )
+    .bind(socket.id.as_bytes().as_slice())
+    .bind(socket.account.as_bytes().as_slice())
+    .bind(socket.name.as_str())
+    .bind(socket.display_name.as_str())
+    .bind(socket.socket_type.as_str())
+    .bind(socket.origin_protocol.as_str())
+    .bind(socket.basic_auth.as_ref().map(|basic| basic.username.as_str()))
+    .bind(socket.basic_auth.as_ref().map(|basic| basic.password_hash.as_str()))
+    .bind(socket.created_at)
+    .execute(write.sql())
+    .await?;
+    if inserted.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
+}
+
+fn socket(found: &SqliteRow) -> Result<Socket, StoreError> {
+    let username: Option<String> = found.try_get("basic_username")?;
+    let password_hash: Option<String> = found.try_get("basic_password_hash")?;
+    Ok(Socket {
+        id: SocketId::from_bytes(row::bytes(found, "id")?),
+        account: AccountId::from_bytes(row::bytes(found, "account")?),
+        name: row::parsed(found, "name")?,
+        display_name: row::parsed(found, "display_name")?,
+        socket_type: row::parsed(found, "socket_type")?,
+        origin_protocol: row::parsed(found, "origin_protocol")?,
+        basic_auth: username.zip(password_hash).map(|(username, password_hash)| BasicAuth { username, password_hash }),
+        created_at: found.try_get("created_at")?,
+    })
+}
+
+/// The route of a socket, its tunnels not yet in it.
+fn route(socket: Socket) -> SocketRoute {
+    SocketRoute {
+        id: socket.id,
+        account: socket.account,
+        name: socket.name,
+        socket_type: socket.socket_type,
+        origin_protocol: socket.origin_protocol,
+        basic_auth: socket.basic_auth,
+        tunnels: Vec::new(),
+    }
+}
