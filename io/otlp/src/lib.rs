@@ -1,0 +1,166 @@
+//! Traces to an OpenTelemetry collector, by OTLP over HTTP (protobuf bodies, `POST <endpoint>/v1/traces`).
+//!
+//! The exporter batches on a thread of its own and sends through hyper on the program's runtime, so a collector that
+//! is slow or away costs the requests it would describe nothing but their spans.
+
+use std::{fmt, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::{WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::{
+    Resource,
+    trace::{Sampler, SdkTracerProvider},
+};
+use tracing_subscriber::{Layer, registry::LookupSpan};
+
+/// How long one batch may take to reach the collector.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest answer that is read from a collector.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+
+/// The collector's address cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OtlpError {
+    /// It is no plain HTTP address.
+    #[error("{0:?} is not a collector's address: use http://HOST:PORT, for example http://127.0.0.1:4318")]
+    Endpoint(String),
+    /// The exporter refused its configuration.
+    #[error("the trace exporter cannot start: {0}")]
+    Exporter(String),
+}
+
+/// Keeps the exporter alive; [`Traces::flush`] sends what is still queued.
+#[derive(Debug)]
+pub struct Traces {
+    provider: SdkTracerProvider,
+}
+
+impl Traces {
+    /// Starts exporting to the collector at `endpoint` (`http://host:port`); `ratio` of all traces are kept, from 0 to
+    /// 1. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// When the endpoint is not a plain HTTP address.
+    pub fn start(endpoint: &str, service_version: &'static str, ratio: f64) -> Result<Self, OtlpError> {
+        let uri: http::Uri = endpoint.parse().map_err(|_| OtlpError::Endpoint(endpoint.to_owned()))?;
+        if uri.scheme_str() != Some("http") || uri.host().is_none() {
+            return Err(OtlpError::Endpoint(endpoint.to_owned()));
+        }
+        let exporter = opentelemetry_otlp::SpanExporter::builder()
+            .with_http()
+            .with_http_client(HyperOnRuntime { runtime: tokio::runtime::Handle::current() })
+            .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+            .with_timeout(EXPORT_TIMEOUT)
+            .build()
+            .map_err(|error| OtlpError::Exporter(error.to_string()))?;
+        let resource = Resource::builder()
+            .with_service_name("sallyport")
+            .with_attribute(opentelemetry::KeyValue::new("service.version", service_version))
+            .build();
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_resource(resource)
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio.clamp(0.0, 1.0)))))
+            .build();
+        Ok(Self { provider })
+    }
+
+    /// The layer that turns `tracing` spans into exported ones.
+    pub fn layer<S>(&self) -> impl Layer<S> + use<S>
+    where
+        S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    {
+        tracing_opentelemetry::layer().with_tracer(self.provider.tracer("sallyport"))
+    }
+
+    /// Sends what is queued and stops. Blocks for at most a few seconds: call it where blocking is allowed.
+    pub fn flush(self) {
+        if let Err(error) = self.provider.shutdown() {
+            tracing::warn!(%error, "the last traces did not reach the collector");
+        }
+    }
+}
+
+/// Sends on the runtime, whichever thread asks: the exporter's own thread has none.
+struct HyperOnRuntime {
+    runtime: tokio::runtime::Handle,
+}
+
+impl fmt::Debug for HyperOnRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HyperOnRuntime")
+    }
+}
+
+#[async_trait]
+impl HttpClient for HyperOnRuntime {
+    async fn send_bytes(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
+        // The timer must be made on the runtime too, hence inside the task.
+        self.runtime.spawn(async { tokio::time::timeout(EXPORT_TIMEOUT, send(request)).await }).await??
+    }
+}
+
+/// One request on a connection of its own: a batch every few seconds does not need a pool.
+async fn send(request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
+    let (mut parts, body) = request.into_parts();
+    let authority = parts.uri.authority().ok_or("the collector's address has no host")?.clone();
+    let stream = tokio::net::TcpStream::connect((authority.host(), authority.port_u16().unwrap_or(80))).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    parts.headers.insert(http::header::HOST, authority.as_str().parse()?);
+    parts.uri = parts.uri.path_and_query().map_or("/", |path| path.as_str()).parse()?;
+    let answer = sender.send_request(http::Request::from_parts(parts, Full::new(body))).await?;
+    let (parts, body) = answer.into_parts();
+    let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await?.to_bytes();
+    driver.abort();
+    Ok(http::Response::from_parts(parts, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_span_reaches_the_collector_as_protobuf_over_http() {
+        let collector = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", collector.local_addr().unwrap());
+        let taken = tokio::spawn(async move {
+            let (mut stream, _) = collector.accept().await.unwrap();
+            let mut request = vec![0; 64 * 1024];
+            let mut length = 0;
+            while !request[..length].windows(12).any(|window| window == b"named-for-it") {
+                let n = stream.read(&mut request[length..]).await.unwrap();
+                assert!(n > 0, "the exporter hung up early");
+                length += n;
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            request.truncate(length);
+            request
+        });
+        let traces = Traces::start(&endpoint, "0.0.0", 1.0).unwrap();
+        let subscriber = tracing_subscriber::registry().with(traces.layer());
+        tracing::subscriber::with_default(subscriber, || tracing::info_span!("named-for-it").in_scope(|| ()));
+        tokio::task::spawn_blocking(move || traces.flush()).await.unwrap();
+        let request =
+            tokio::time::timeout(Duration::from_secs(20), taken).await.expect("a request within 20 s").unwrap();
+        let head = String::from_utf8_lossy(&request).to_ascii_lowercase();
+        assert!(head.starts_with("post /v1/traces http/1.1\r\n"), "{head}");
+        assert!(head.contains("content-type: application/x-protobuf"), "{head}");
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_not_plain_http_is_refused_with_an_example() {
+        for bad in ["", "127.0.0.1:4318", "https://127.0.0.1:4318", "http://", "no spaces allowed"] {
+            let error = Traces::start(bad, "0.0.0", 1.0).unwrap_err().to_string();
+            assert!(error.contains("use http://HOST:PORT"), "{bad:?}: {error}");
+        }
+    }
+}
