@@ -221,12 +221,11 @@ impl Authority {
         if !is_dns_name(plain) {
             return Err(IssueError::Name(name.to_owned()));
         }
-        match &self.info.domain {
-            Some(domain) if !is_within(plain, domain) => {
-                Err(IssueError::OutsideDomain { name: name.to_owned(), domain: domain.clone() })
-            }
-            _ => Ok(()),
+        if self.info.covers(plain) {
+            return Ok(());
         }
+        let domain = self.info.domain.clone().unwrap_or_default();
+        Err(IssueError::OutsideDomain { name: name.to_owned(), domain })
     }
 }
 
@@ -245,14 +244,6 @@ fn serial_number(mut random: [u8; 16]) -> SerialNumber {
 /// Certificates have whole seconds; what is reported must be what is written.
 fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
     time.replace_nanosecond(0).unwrap_or(time)
-}
-
-/// Whether `name` is `domain` or beneath it, whatever the case.
-fn is_within(name: &str, domain: &str) -> bool {
-    let Some(start) = name.len().checked_sub(domain.len()) else { return false };
-    name.is_char_boundary(start)
-        && name[start..].eq_ignore_ascii_case(domain)
-        && (start == 0 || name.as_bytes()[start - 1] == b'.')
 }
 
 /// Letters, digits and hyphens in labels of 1 to 63, 253 in all (RFC 1035 section 2.3.1).

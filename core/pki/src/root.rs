@@ -110,6 +110,21 @@ impl RootInfo {
         })
     }
 
+    /// The certificate in PEM (RFC 7468).
+    #[must_use]
+    pub fn to_pem(&self) -> String {
+        pem::encode_config(
+            &pem::Pem::new("CERTIFICATE", self.der.clone()),
+            pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF),
+        )
+    }
+
+    /// Whether the root may speak for this name: always, unless it is bound to a domain that the name is not within.
+    #[must_use]
+    pub fn covers(&self, name: &str) -> bool {
+        self.domain.as_deref().is_none_or(|domain| is_within(name, domain))
+    }
+
     /// Whether the certificate's life has ended.
     #[must_use]
     pub fn has_ended(&self, now: OffsetDateTime) -> bool {
@@ -121,6 +136,14 @@ impl RootInfo {
     pub fn has_begun(&self, now: OffsetDateTime) -> bool {
         now >= self.not_before
     }
+}
+
+/// Whether `name` is `domain` or beneath it, whatever the case.
+fn is_within(name: &str, domain: &str) -> bool {
+    let Some(start) = name.len().checked_sub(domain.len()) else { return false };
+    name.is_char_boundary(start)
+        && name[start..].eq_ignore_ascii_case(domain)
+        && (start == 0 || name.as_bytes()[start - 1] == b'.')
 }
 
 fn only_domain(certificate: &X509Certificate<'_>) -> Option<String> {

@@ -1,0 +1,59 @@
+//! TLS as the edge speaks it.
+
+use std::sync::Arc;
+
+use rustls::{ProtocolVersion, ServerConfig, ServerConnection, crypto::aws_lc_rs::Ticketer, server};
+
+use crate::{Certificates, provider};
+
+/// How many tickets a client gets with a full handshake: one for each of two connections that it opens next.
+const TICKETS_PER_HANDSHAKE: usize = 2;
+
+/// What a client and the edge agreed to speak (ALPN, RFC 7301).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Negotiated {
+    /// The tunnel protocol, over TLS 1.3.
+    Tunnel,
+    /// The tunnel protocol over TLS 1.2, which it does not allow: close the connection.
+    TunnelTooOld,
+    /// HTTP/2.
+    Http2,
+    /// HTTP/1.1, or a client that did not say.
+    Http1,
+}
+
+/// The edge's side of TLS 1.2 and 1.3: certificates by name, resumption by tickets (whose keys live in memory and
+/// change every six hours), no early data, and no log of keys.
+#[must_use]
+pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
+    let mut config = ServerConfig::builder_with_provider(provider::provider())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has cipher suites for TLS 1.2 and 1.3")
+        .with_no_client_auth()
+        .with_cert_resolver(certificates);
+    config.alpn_protocols = vec![tunnel_alpn.to_vec(), b"h2".to_vec(), b"http/1.1".to_vec()];
+    // Many clients put AES-256 first out of habit. Where the CPU has AES ours goes first.
+    config.ignore_client_order = provider::cpu_has_aes();
+    config.max_early_data_size = 0;
+    config.send_tls13_tickets = TICKETS_PER_HANDSHAKE;
+    // Sessions live in the clients' tickets: nothing of ours grows with their number.
+    config.session_storage = Arc::new(server::NoServerSessionStorage {});
+    match Ticketer::new() {
+        Ok(ticketer) => config.ticketer = ticketer,
+        Err(error) => tracing::warn!(%error, "no tickets: every handshake is a full one"),
+    }
+    Arc::new(config)
+}
+
+/// What was agreed on in a finished handshake.
+#[must_use]
+pub fn negotiated(connection: &ServerConnection, tunnel_alpn: &[u8]) -> Negotiated {
+    match connection.alpn_protocol() {
+        Some(alpn) if alpn == tunnel_alpn => match connection.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => Negotiated::Tunnel,
+            _ => Negotiated::TunnelTooOld,
+        },
+        Some(b"h2") => Negotiated::Http2,
+        _ => Negotiated::Http1,
+    }
+}
