@@ -208,8 +208,11 @@ impl FrameType {
     }
 }
 
+/// The shortest and the longest payload, in bytes; none where the frame does not belong.
+type Bounds = Option<(usize, usize)>;
+
 /// The bounds on a control connection and on a leg of a stream frame that is the same on both but for the stream id.
-fn on_both(min: usize, max: usize) -> (Option<(usize, usize)>, Option<(usize, usize)>) {
+fn on_both(min: usize, max: usize) -> (Bounds, Bounds) {
     (Some((STREAM_ID_BYTES + min, STREAM_ID_BYTES + max)), Some((min, max)))
 }
 

@@ -129,7 +129,11 @@ pub enum DownReason {
     /// The peer does not read while we have to answer: more than a megabyte of control frames waits.
     #[error("the peer does not take in what it asked for")]
     Stuck,
-    /// The peer broke the protocol. `handle_input` returned this; it comes as an event only when met elsewhere.
+    /// The driver said that the connection under the session is gone.
+    #[error("the connection to the peer is gone")]
+    CarrierLost,
+    /// The peer broke the protocol. `handle_input` returns this and no event repeats it; it is here for drivers that
+    /// keep one reason for either case.
     #[error(transparent)]
     Violation(#[from] Violation),
 }

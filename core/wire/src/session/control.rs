@@ -1,0 +1,214 @@
+//! The session as a whole: greeting, tunnels, legs, farewell, the request log.
+
+use std::time::{Duration, Instant};
+
+use sallyport_model::{RequestRecord, TunnelId};
+
+use super::{
+    DownReason, Event, KEEPALIVE_BOUNDS, MAX_MISSED_LIMIT, MAX_QUEUED_LOG_EVENTS, MAX_STREAMS, MAX_TUNNELS_PER_SESSION,
+    MAX_WINDOW_BYTES, MIN_WINDOW_BYTES, Phase, Session, keepalive::Keepalive,
+};
+use crate::{
+    Attach, Attached, Detach, FrameType, GoAway, Hello, NotAttached, Refusal, Side, VERSION, Violation, Welcome,
+    frame::put_frame,
+    message::{bad, decode_request_log},
+};
+
+/// What the driver decides.
+impl Session {
+    /// Asks to attach a tunnel, now or as soon as the session is up (connector). More than
+    /// [`super::MAX_TUNNELS_PER_SESSION`] are not asked for.
+    pub fn attach(&mut self, attach: Attach) {
+        if self.side != Side::Connector || self.tunnels.len() + self.unanswered.len() >= MAX_TUNNELS_PER_SESSION {
+            return;
+        }
+        match self.phase {
+            Phase::Over => {}
+            Phase::Greeting if self.early_attach.len() < MAX_TUNNELS_PER_SESSION => self.early_attach.push(attach),
+            Phase::Greeting => {}
+            Phase::Up => {
+                self.unanswered.insert(attach.tunnel, attach.request_log);
+                attach.encode(self.out.control());
+            }
+        }
+    }
+
+    /// Lets go of a tunnel. From the connector: it takes no new streams; from the edge: it is no longer the
+    /// connector's. Streams that run are left as they are.
+    pub fn detach(&mut self, tunnel: TunnelId, code: &str, message: &str) {
+        self.early_attach.retain(|attach| attach.tunnel != tunnel);
+        let known = self.tunnels.remove(&tunnel).is_some() | self.unanswered.remove(&tunnel).is_some();
+        if known && self.phase == Phase::Up {
+            let detach = Detach { tunnel, code: code.to_owned(), message: message.to_owned() };
+            detach.encode(self.out.control());
+        }
+    }
+
+    /// Grants [`Event::AttachRequested`]: the tunnel is attached from now on (edge). Nothing happens if the connector
+    /// has taken its request back since; [`Event::Detached`] says so.
+    pub fn accept_attach(&mut self, tunnel: TunnelId, url: String) {
+        let Some(request_log) = self.unanswered.remove(&tunnel).filter(|_| self.side == Side::Edge) else {
+            return;
+        };
+        self.tunnels.insert(tunnel, request_log);
+        self.deadline = None;
+        Attached { tunnel, url }.encode(self.out.control());
+    }
+
+    /// Denies [`Event::AttachRequested`] (edge).
+    pub fn refuse_attach(&mut self, tunnel: TunnelId, refusal: Refusal) {
+        if self.side == Side::Edge && self.unanswered.remove(&tunnel).is_some() {
+            NotAttached { tunnel, refusal }.encode(self.out.control());
+        }
+    }
+
+    /// Asks the connector to open so many more legs (edge).
+    pub fn ask_for_legs(&mut self, count: u16) {
+        if self.side == Side::Edge && self.phase == Phase::Up && count > 0 {
+            put_frame(self.out.control(), FrameType::Legs, |out| out.extend_from_slice(&count.to_be_bytes()));
+        }
+    }
+
+    /// Says that there will be no new streams on this session. Streams that run are left as they are.
+    pub fn go_away(&mut self, code: &str, message: &str) {
+        if self.phase != Phase::Up {
+            self.going_away = true;
+            return;
+        }
+        if !std::mem::replace(&mut self.going_away, true) {
+            GoAway { code: code.to_owned(), message: message.to_owned() }.encode(self.out.control());
+        }
+    }
+
+    /// Refuses the whole session and ends it (edge). Send what `poll_transmit` still gives, then close.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        if self.side == Side::Edge && self.phase != Phase::Over {
+            refusal.encode(self.out.control());
+            self.end();
+        }
+    }
+
+    /// Tells the connector of a request, if it wants to know of any and there is room; false if not (edge).
+    pub fn send_request_log(&mut self, record: &RequestRecord) -> bool {
+        self.side == Side::Edge
+            && self.phase == Phase::Up
+            && self.tunnels.values().any(|wants| *wants)
+            && self.out.log(record)
+    }
+
+    fn is_known(&self, tunnel: TunnelId) -> bool {
+        self.tunnels.contains_key(&tunnel) || self.unanswered.contains_key(&tunnel)
+    }
+}
+
+/// What the peer says.
+impl Session {
+    pub(super) fn on_hello(&mut self, payload: &[u8], now: Instant) -> Result<(), Violation> {
+        let hello = Hello::decode(payload)?;
+        if !hello.versions.contains(&VERSION) {
+            let message = format!("this edge speaks version {VERSION} of the tunnel protocol only");
+            self.refuse(Refusal::new("version", &message, false));
+            self.events.push_back(Event::Down(DownReason::Version));
+            return Ok(());
+        }
+        if let Some(welcome) = self.welcome.take() {
+            welcome.encode(self.out.control());
+        }
+        if self.going_away {
+            let message = "the edge is going away".to_owned();
+            GoAway { code: "shutting-down".to_owned(), message }.encode(self.out.control());
+        }
+        self.phase = Phase::Up;
+        self.keepalive.probe(now);
+        self.events.push_back(Event::HelloReceived(hello));
+        Ok(())
+    }
+
+    pub(super) fn on_welcome(&mut self, payload: &[u8], now: Instant) -> Result<(), Violation> {
+        let welcome = Welcome::decode(payload)?;
+        if !self.offered.contains(&welcome.version) || welcome.version != VERSION {
+            return Err(Violation::VersionNotOffered { version: welcome.version });
+        }
+        let every = Duration::from_millis(welcome.keepalive_ms);
+        let in_bounds = every >= KEEPALIVE_BOUNDS.0
+            && every <= KEEPALIVE_BOUNDS.1
+            && (1..=MAX_MISSED_LIMIT).contains(&welcome.missed_limit)
+            && (MIN_WINDOW_BYTES..=MAX_WINDOW_BYTES).contains(&welcome.stream_window)
+            && (1..=MAX_STREAMS).contains(&welcome.max_streams);
+        if !in_bounds {
+            return Err(bad(FrameType::Welcome, "a value in it is beyond all bounds".to_owned()));
+        }
+        self.window = welcome.stream_window;
+        self.max_streams = welcome.max_streams;
+        self.keepalive = Keepalive::new(every, welcome.missed_limit, now);
+        self.keepalive.probe(now);
+        self.deadline = None;
+        self.phase = Phase::Up;
+        self.events.push_back(Event::Welcome(welcome));
+        for attach in std::mem::take(&mut self.early_attach) {
+            self.attach(attach);
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_refused(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        let refusal = Refusal::decode(payload)?;
+        self.end();
+        self.events.push_back(Event::Refused(refusal));
+        Ok(())
+    }
+
+    pub(super) fn on_attach(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        let attach = Attach::decode(payload)?;
+        let tunnel = attach.tunnel;
+        if !self.is_known(tunnel) && self.tunnels.len() + self.unanswered.len() >= MAX_TUNNELS_PER_SESSION {
+            let message = format!("a session has at most {MAX_TUNNELS_PER_SESSION} tunnels");
+            let refusal = Refusal::new("busy", &message, true);
+            NotAttached { tunnel, refusal }.encode(self.out.control());
+            return Ok(());
+        }
+        self.unanswered.insert(tunnel, attach.request_log);
+        self.control_event(FrameType::Attach, Event::AttachRequested(attach))
+    }
+
+    pub(super) fn on_attached(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        let Attached { tunnel, url } = Attached::decode(payload)?;
+        // Without a request it crossed our DETACH.
+        if let Some(request_log) = self.unanswered.remove(&tunnel) {
+            self.tunnels.insert(tunnel, request_log);
+            return self.control_event(FrameType::Attached, Event::Attached { tunnel, url });
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_not_attached(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        let NotAttached { tunnel, refusal } = NotAttached::decode(payload)?;
+        if self.unanswered.remove(&tunnel).is_some() {
+            return self.control_event(FrameType::NotAttached, Event::NotAttached { tunnel, refusal });
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_detach(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        let Detach { tunnel, code, message } = Detach::decode(payload)?;
+        if self.tunnels.remove(&tunnel).is_some() | self.unanswered.remove(&tunnel).is_some() {
+            return self.control_event(FrameType::Detach, Event::Detached { tunnel, code, message });
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_go_away(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        let GoAway { code, message } = GoAway::decode(payload)?;
+        self.going_away = true;
+        self.control_event(FrameType::GoAway, Event::GoAway { code, message })
+    }
+
+    pub(super) fn on_request_log(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        let record = decode_request_log(payload)?;
+        if self.log_events < MAX_QUEUED_LOG_EVENTS {
+            self.log_events += 1;
+            self.events.push_back(Event::RequestLog(record));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,370 @@
+//! The streams of a session: what their users do with them, and what the peer does.
+
+use std::time::Instant;
+
+use super::{
+    Event, MAX_SESSION_WINDOWS_BYTES, OpenError, Phase, Read, Session, StreamError, StreamId,
+    outbox::put_stream_frame,
+    stream::{MAX_CREDIT_BYTES, QUANTUM_BYTES, Stream},
+};
+use crate::{
+    FailureReason, FrameHeader, FrameType, Open, OpenFailure, ResetCode, Side, Violation,
+    frame::STREAM_ID_BYTES,
+    lifecycle::Terminal,
+    message::{bad, decode_reset},
+};
+
+/// What users of streams do.
+impl Session {
+    /// Opens a stream to the origin of an attached tunnel (edge). It may be written to at once.
+    pub fn open(&mut self, open: Open) -> Result<StreamId, OpenError> {
+        if self.side != Side::Edge || self.phase != Phase::Up {
+            return Err(OpenError::NotUp);
+        }
+        if self.going_away {
+            return Err(OpenError::GoingAway);
+        }
+        if !self.tunnels.contains_key(&open.tunnel) {
+            return Err(OpenError::NotAttached);
+        }
+        if self.running >= self.max_streams {
+            return Err(OpenError::TooManyStreams);
+        }
+        let id = self.last_stream.checked_add(1).ok_or(OpenError::Exhausted)?;
+        self.out.stream_frame(FrameType::Open, id, |out| open.encode_payload(out));
+        self.begin(id);
+        Ok(StreamId(id))
+    }
+
+    /// The origin took the connection (connector). Needed before data can be written.
+    pub fn opened(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id.0)
+            && self.phase == Phase::Up
+            && stream.life.sent().is_none()
+            && stream.life.on_send(FrameType::Opened).is_ok()
+        {
+            self.out.stream_frame(FrameType::Opened, id.0, |_| ());
+        }
+    }
+
+    /// The origin was not reached, and the stream is given up (connector).
+    pub fn failed(&mut self, id: StreamId, failure: OpenFailure) {
+        let Some(stream) = self.streams.get_mut(&id.0) else {
+            return;
+        };
+        if self.phase != Phase::Up || stream.life.sent().is_some() || stream.life.on_send(FrameType::Failed).is_err() {
+            return self.reset(id, ResetCode::OriginReset);
+        }
+        self.out.stream_frame(FrameType::Failed, id.0, |out| failure.encode_payload(out));
+        stream.released = true;
+        stream.recv.discard();
+        self.settle(id.0);
+    }
+
+    /// Takes as much of the data as the stream has room for: as much as the peer's window allows, and 256 KiB at most
+    /// waiting. If that is not all, [`Event::Writable`] follows.
+    pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
+        let Some(stream) = self.streams.get_mut(&id.0).filter(|stream| !stream.released) else {
+            return Err(if self.phase == Phase::Over { StreamError::Down } else { StreamError::Closed });
+        };
+        if let Some(error) = &stream.error {
+            return Err(error.clone());
+        }
+        if self.phase == Phase::Over {
+            return Err(StreamError::Down);
+        }
+        if stream.send.finish {
+            return Err(StreamError::Finished);
+        }
+        if !stream.life.may_send_data() {
+            return Err(StreamError::NotOpened);
+        }
+        let taken = stream.send.push(data);
+        if taken > 0 && !std::mem::replace(&mut stream.send.has_turn, true) {
+            self.out.give_turn(id.0);
+        }
+        Ok(taken)
+    }
+
+    /// Copies what has come to `buf`. What is consumed lets the peer send more, so there may be something to transmit.
+    pub fn read(&mut self, id: StreamId, buf: &mut [u8], now: Instant) -> Result<Read, StreamError> {
+        let Some(stream) = self.streams.get_mut(&id.0).filter(|stream| !stream.released) else {
+            return Err(if self.phase == Phase::Over { StreamError::Down } else { StreamError::Closed });
+        };
+        if stream.recv.buffer.is_empty() {
+            if matches!(stream.life.received(), Some(Terminal::Fin | Terminal::FinThenReset)) {
+                stream.recv.seen_end = true;
+                self.settle(id.0);
+                return Ok(Read::End);
+            }
+            if let Some(error) = &stream.error {
+                return Err(error.clone());
+            }
+            if self.phase == Phase::Over {
+                return Err(StreamError::Down);
+            }
+            stream.recv.told = false;
+            return Ok(Read::Blocked);
+        }
+        let bytes = stream.recv.pop(buf);
+        if self.phase == Phase::Up && stream.life.may_read() {
+            let budget = MAX_SESSION_WINDOWS_BYTES.saturating_sub(self.windows_bytes);
+            if let Some((grant, grown)) = stream.recv.on_consumed(bytes, now, self.keepalive.path_rtt(), budget) {
+                self.windows_bytes += u64::from(grown);
+                self.out.stream_frame(FrameType::Window, id.0, |out| out.extend_from_slice(&grant.to_be_bytes()));
+                // The windows follow the round trip, so it had better be known.
+                self.keepalive.probe(now);
+            }
+        }
+        Ok(Read::Bytes(bytes))
+    }
+
+    /// No more will be written; what was is still sent.
+    pub fn finish(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id.0) else {
+            return;
+        };
+        if stream.send.finish || stream.released {
+            return;
+        }
+        if self.side == Side::Connector && !stream.life.is_opened() && stream.life.sent().is_none() {
+            return self.reset(id, ResetCode::Cancelled);
+        }
+        stream.send.finish = true;
+        if stream.life.sent().is_none()
+            && self.phase == Phase::Up
+            && !std::mem::replace(&mut stream.send.has_turn, true)
+        {
+            self.out.give_turn(id.0);
+        }
+        self.settle(id.0);
+    }
+
+    /// The user is done with the stream: nothing more is read, and nothing more sent, except that what was written
+    /// before `finish` still is.
+    pub fn reset(&mut self, id: StreamId, code: ResetCode) {
+        let Some(stream) = self.streams.get_mut(&id.0) else {
+            return;
+        };
+        if std::mem::replace(&mut stream.released, true) {
+            return;
+        }
+        stream.recv.discard();
+        let reads_on = stream.life.received().is_none();
+        let at_once = match stream.life.sent() {
+            None if stream.send.finish => {
+                stream.send.reset_after = reads_on.then_some(code);
+                false
+            }
+            None => true,
+            Some(Terminal::Fin) => reads_on,
+            Some(_) => false,
+        };
+        if at_once && self.phase == Phase::Up && stream.life.on_send(FrameType::Reset).is_ok() {
+            stream.send.discard();
+            self.out.stream_frame(FrameType::Reset, id.0, |out| put_reset(out, code));
+        }
+        self.settle(id.0);
+    }
+}
+
+/// What happens to streams.
+impl Session {
+    /// A stream with this id, the highest so far, begins.
+    fn begin(&mut self, id: u32) {
+        self.last_stream = id;
+        self.running += 1;
+        self.windows_bytes += u64::from(self.window);
+        self.streams.insert(id, Stream::new(self.side, self.window));
+    }
+
+    /// Looks whether the stream is over by now, and whether it can be forgotten.
+    fn settle(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let over = stream.life.is_over() || self.phase == Phase::Over;
+        if over && std::mem::replace(&mut stream.running, false) {
+            self.running -= 1;
+        }
+        if over && (stream.released || stream.ended_cleanly()) {
+            self.forget(id);
+        }
+    }
+
+    /// Forgets a stream that nobody uses any more.
+    pub(super) fn forget(&mut self, id: u32) {
+        if let Some(stream) = self.streams.remove(&id) {
+            self.windows_bytes -= u64::from(stream.recv.window);
+            self.events.push_back(Event::StreamClosed(StreamId(id)));
+        }
+    }
+
+    /// The stream's turn: a quantum of its data, and its end if that is all.
+    pub(super) fn transmit_turn(&mut self, id: u32, out: &mut Vec<u8>) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.send.has_turn = false;
+        let len = stream.send.queue.len().min(QUANTUM_BYTES);
+        if len > 0 && stream.life.on_send(FrameType::Data).is_ok() {
+            let header = FrameHeader { kind: FrameType::Data, len: (STREAM_ID_BYTES + len) as u32 };
+            out.extend_from_slice(&header.encode());
+            out.extend_from_slice(&id.to_be_bytes());
+            stream.send.pop(out, len);
+        }
+        if !stream.send.queue.is_empty() {
+            stream.send.has_turn = true;
+            self.out.give_turn(id);
+        } else if stream.send.finish && stream.life.sent().is_none() && stream.life.on_send(FrameType::Fin).is_ok() {
+            put_stream_frame(out, FrameType::Fin, id, |_| ());
+            if let Some(code) = stream.send.reset_after.take().filter(|_| stream.life.received().is_none())
+                && stream.life.on_send(FrameType::Reset).is_ok()
+            {
+                put_stream_frame(out, FrameType::Reset, id, |out| put_reset(out, code));
+            }
+        }
+        if stream.send.wakes_writer() {
+            self.events.push_back(Event::Writable(StreamId(id)));
+        }
+        self.settle(id);
+    }
+
+    /// A frame of a stream came.
+    pub(super) fn on_stream_frame(&mut self, kind: FrameType, id: u32, payload: &[u8]) -> Result<(), Violation> {
+        if kind == FrameType::Open {
+            return self.on_open(id, payload);
+        }
+        if id == 0 || id > self.last_stream {
+            return Err(Violation::UnknownStream { kind, stream: id });
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            // The stream is over; what crossed its end is of no use.
+            return Ok(());
+        };
+        if kind == FrameType::Window {
+            return self.on_window(id, payload);
+        }
+        stream.life.on_receive(kind).map_err(|place| Violation::OutOfPlace { kind, place })?;
+        match kind {
+            FrameType::Data => self.on_data(id, payload),
+            FrameType::Opened => {
+                if !stream.released {
+                    self.events.push_back(Event::StreamOpened(StreamId(id)));
+                }
+                Ok(())
+            }
+            FrameType::Fin => {
+                if !stream.released && !std::mem::replace(&mut stream.recv.told, true) {
+                    self.events.push_back(Event::Readable(StreamId(id)));
+                }
+                self.settle(id);
+                Ok(())
+            }
+            FrameType::Failed => {
+                let failure = OpenFailure::decode(payload)?;
+                self.given_up(id, StreamError::Failed(failure.clone()), Event::StreamFailed(StreamId(id), failure));
+                Ok(())
+            }
+            FrameType::Reset => {
+                let (_, code) = decode_reset(payload)?;
+                self.given_up(id, StreamError::Reset(code), Event::StreamReset(StreamId(id), code));
+                Ok(())
+            }
+            _ => Err(Violation::OutOfPlace { kind, place: "in the middle of a stream" }),
+        }
+    }
+
+    fn on_open(&mut self, id: u32, payload: &[u8]) -> Result<(), Violation> {
+        if id <= self.last_stream {
+            return Err(Violation::StreamIdReused { stream: id, last: self.last_stream });
+        }
+        let open = Open::decode(payload)?;
+        if self.running >= self.max_streams {
+            return Err(Violation::TooManyStreams { stream: id, max: self.max_streams });
+        }
+        let failure = if !self.tunnels.contains_key(&open.tunnel) {
+            Some(OpenFailure::new(FailureReason::Draining, "the tunnel takes no new streams"))
+        } else if self.streams.len() >= 2 * self.max_streams as usize {
+            // Streams that are over while their users are slow to notice; no fault of the edge.
+            Some(OpenFailure::new(FailureReason::Other, "the connector is busy"))
+        } else {
+            None
+        };
+        if let Some(failure) = failure {
+            self.last_stream = id;
+            self.out.stream_frame(FrameType::Failed, id, |out| failure.encode_payload(out));
+            return Ok(());
+        }
+        self.begin(id);
+        self.events.push_back(Event::StreamOpen(StreamId(id), open));
+        Ok(())
+    }
+
+    fn on_data(&mut self, id: u32, data: &[u8]) -> Result<(), Violation> {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        // The length of a frame has 24 bits.
+        let (len, room) = (data.len() as u32, stream.recv.credit);
+        if len > room {
+            return Err(Violation::BeyondWindow { stream: id, len, room });
+        }
+        stream.recv.credit -= len;
+        if stream.released || stream.life.is_discarding() {
+            return Ok(());
+        }
+        stream.recv.buffer.extend(data);
+        if !std::mem::replace(&mut stream.recv.told, true) {
+            self.events.push_back(Event::Readable(StreamId(id)));
+        }
+        Ok(())
+    }
+
+    fn on_window(&mut self, id: u32, payload: &[u8]) -> Result<(), Violation> {
+        let more = payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        if more == 0 {
+            return Err(bad(FrameType::Window, "it grants nothing".to_owned()));
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        let send = &mut stream.send;
+        send.credit = send
+            .credit
+            .checked_add(more)
+            .filter(|credit| *credit <= MAX_CREDIT_BYTES)
+            .ok_or(Violation::WindowTooLarge { stream: id, max: MAX_CREDIT_BYTES })?;
+        if send.wakes_writer() {
+            self.events.push_back(Event::Writable(StreamId(id)));
+        }
+        Ok(())
+    }
+
+    /// The peer reads no more, and answers come to nothing: ends our direction, and tells the user.
+    fn given_up(&mut self, id: u32, error: StreamError, event: Event) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let had_ended = stream.life.received() == Some(Terminal::FinThenReset);
+        let had_finished = stream.life.sent().is_some();
+        stream.send.discard();
+        if !had_ended {
+            stream.recv.discard();
+        }
+        if !had_finished && stream.life.on_send(FrameType::Reset).is_ok() {
+            self.out.stream_frame(FrameType::Reset, id, |out| put_reset(out, ResetCode::Cancelled));
+        }
+        let matters = !had_ended || !had_finished;
+        if matters && !stream.released {
+            stream.error = Some(error);
+            self.events.push_back(event);
+        }
+        self.settle(id);
+    }
+}
+
+/// The payload of RESET after the stream's id: no serial number on a control connection, and the code.
+fn put_reset(out: &mut Vec<u8>, code: ResetCode) {
+    out.extend_from_slice(&[0, 0, 0, 0, code as u8]);
+}
