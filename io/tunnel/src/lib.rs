@@ -1,1 +1,59 @@
-//! placeholder
+//! Tunnels over real connections: drives `core/wire` over TLS (or anything that reads and writes).
+//!
+//! The edge side is [`EdgeTunnels`]: it takes carriers from connectors and opens a [`TunnelStream`] for each client.
+//! The connector side is [`run_connector`]: it keeps a session with the edge and hands each [`IncomingStream`] to an
+//! [`OriginHandler`].
+//!
+//! A stream on a leg has no task and no channel: reading and writing it is reading and writing the carrier, with a
+//! header of four bytes. A stream that found no idle leg goes over the control connection, where one task moves the
+//! bytes of all. `docs/tunnel-protocol.md` describes what travels.
+
+mod connector;
+mod count;
+mod driver;
+mod edge;
+mod establishment;
+mod leg;
+mod leg_stream;
+mod life;
+mod mux;
+mod pool;
+mod stream;
+
+use std::{fmt, future::Future, pin::Pin};
+
+pub use connector::{
+    ConnectorConfig, ConnectorError, ConnectorEvent, Dial, OriginHandler, TunnelCredential, run_connector,
+};
+pub use edge::{Admission, Admitted, EdgeTunnels, EdgeTunnelsConfig, OpenError, TunnelHandle, TunnelStats};
+pub use establishment::Establishment;
+pub use sallyport_wire::SessionConfig;
+pub use stream::{BEST_WRITE_BYTES, IncomingStream, TunnelStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A connection that carries frames: TLS over TCP, mostly.
+pub trait Carrier: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Carrier for T {}
+
+/// A carrier of any kind.
+pub type BoxedCarrier = Box<dyn Carrier>;
+
+/// A future of any kind.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// One session of a connector with this edge: 16 random bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub [u8; 16]);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionId({self})")
+    }
+}

@@ -1,0 +1,209 @@
+//! One session of the connector: its control connection, its legs, and the streams on both.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use sallyport_model::TunnelId;
+use sallyport_wire::{Attach, Event, Hello, Join, Open, Refusal, Session, Side};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::Instant,
+};
+use tracing::debug;
+
+use super::{ConnectorEvent, Shared, TunnelCredential};
+use crate::{
+    BoxFuture, BoxedCarrier, IncomingStream, TunnelStream,
+    count::{Counter, Held},
+    driver::drive,
+    leg::Leg,
+    leg_stream::{LegHome, LegStream},
+    life::{LegRegistry, LegTicket},
+    mux::{Mux, now},
+};
+
+/// How many legs are dialed at a time.
+const MAX_HANDSHAKES: usize = 32;
+/// How long dialing a leg may take.
+const LEG_DIAL_TIME: Duration = Duration::from_secs(15);
+
+/// What a session tells the connector.
+pub(super) enum News {
+    Welcomed { rtt: Duration },
+    Attached { tunnel: TunnelId, url: String },
+    NotAttached { tunnel: TunnelId, refusal: Refusal },
+    Detached { tunnel: TunnelId, code: String, message: String },
+    GoAway { message: String },
+    Refused(Refusal),
+    Ended { why: String },
+}
+
+/// One session.
+pub(super) struct ConnectorSession {
+    pub(super) number: u64,
+    pub(super) mux: Arc<Mux>,
+    pub(super) streams: Arc<Counter>,
+    shared: Arc<Shared>,
+    tunnels: Vec<TunnelCredential>,
+    legs: Arc<LegRegistry>,
+    handshakes: Semaphore,
+    started: Instant,
+    join: OnceLock<Join>,
+    has_first_legs: AtomicBool,
+    news: mpsc::Sender<(u64, News)>,
+}
+
+impl ConnectorSession {
+    pub(super) fn new(
+        number: u64,
+        shared: Arc<Shared>,
+        tunnels: Vec<TunnelCredential>,
+        news: mpsc::Sender<(u64, News)>,
+    ) -> Arc<Self> {
+        let config = &shared.config;
+        let hello = Hello {
+            versions: vec![sallyport_wire::VERSION],
+            agent: config.agent.clone(),
+            connector: config.connector_id,
+            max_legs: u16::try_from(config.max_legs).unwrap_or(u16::MAX),
+        };
+        let session = Session::connector(hello, config.session.clone(), now());
+        Arc::new(Self {
+            number,
+            mux: Mux::new(session),
+            streams: Arc::default(),
+            shared,
+            tunnels,
+            legs: Arc::default(),
+            handshakes: Semaphore::new(MAX_HANDSHAKES),
+            started: Instant::now(),
+            join: OnceLock::new(),
+            has_first_legs: AtomicBool::new(false),
+            news,
+        })
+    }
+
+    /// Drives the control connection until the session is over.
+    pub(super) async fn run(self: Arc<Self>, carrier: BoxedCarrier) {
+        let presence = Presence(&self);
+        let why = drive(carrier, self.mux.clone(), |event| self.on_event(event)).await;
+        drop(presence);
+        let _ = self.news.send((self.number, News::Ended { why })).await;
+    }
+
+    pub(super) fn attach(&self, tunnel: &TunnelCredential) {
+        self.mux.attach(Attach {
+            tunnel: tunnel.tunnel,
+            credential: tunnel.credential.clone(),
+            request_log: tunnel.request_log,
+        });
+    }
+
+    fn on_event(self: &Arc<Self>, event: Event) {
+        match event {
+            Event::Welcome(welcome) => {
+                let _ = self.join.set(Join { session: welcome.session, leg_secret: welcome.leg_secret });
+                for tunnel in &self.tunnels {
+                    self.attach(tunnel);
+                }
+                self.tell(News::Welcomed { rtt: self.started.elapsed() });
+            }
+            Event::Attached { tunnel, url } => {
+                if !self.has_first_legs.swap(true, Ordering::AcqRel) {
+                    self.open_legs(self.shared.config.ready_legs);
+                }
+                self.tell(News::Attached { tunnel, url });
+            }
+            Event::NotAttached { tunnel, refusal } => self.tell(News::NotAttached { tunnel, refusal }),
+            Event::Detached { tunnel, code, message } => self.tell(News::Detached { tunnel, code, message }),
+            Event::LegsWanted(count) => self.open_legs(usize::from(count)),
+            Event::GoAway { message, .. } => self.tell(News::GoAway { message }),
+            Event::Refused(refusal) => self.tell(News::Refused(refusal)),
+            Event::RequestLog(record) => {
+                // Nothing waits for a log that nobody reads fast enough.
+                let _ = self.shared.events.try_send(ConnectorEvent::Request(record));
+            }
+            Event::StreamOpen(id, open) => {
+                let held = Held::new(&self.streams, None);
+                let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, held)));
+                tokio::spawn(self.shared.origin.serve(open, stream));
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(&self, news: News) {
+        if self.news.try_send((self.number, news)).is_err() {
+            self.mux.close("the edge sends more than can be taken in");
+        }
+    }
+
+    /// Opens so many legs, as far as there may be more.
+    fn open_legs(self: &Arc<Self>, count: usize) {
+        for _ in 0..count {
+            let Some(ticket) = self.legs.admit(self.shared.config.max_legs) else { break };
+            tokio::spawn(self.clone().open_leg(ticket));
+        }
+    }
+
+    async fn open_leg(self: Arc<Self>, ticket: LegTicket) {
+        let (Some(join), Ok(permit)) = (self.join.get(), self.handshakes.acquire().await) else { return };
+        if ticket.life.is_over() {
+            return;
+        }
+        let io = match tokio::time::timeout(LEG_DIAL_TIME, self.shared.dial.dial()).await {
+            Ok(Ok(io)) => io,
+            Ok(Err(error)) => return debug!(%error, "a leg could not be opened"),
+            Err(_) => return debug!("a leg could not be opened in time"),
+        };
+        let mut leg = Leg::new(io, Side::Connector, ticket);
+        let mut frame = Vec::new();
+        join.encode(&mut frame);
+        leg.send_raw(&frame);
+        if let Err(error) = std::future::poll_fn(|cx| leg.poll_flush(cx)).await {
+            return debug!(%error, "a leg could not be opened");
+        }
+        drop(permit);
+        self.clone().serve_leg(leg).await;
+    }
+
+    /// Waits for the next stream on an idle leg, and serves it.
+    async fn serve_leg(self: Arc<Self>, mut leg: Leg) {
+        match leg.next_open().await {
+            Ok(open) => self.start(leg, open).await,
+            Err(error) => debug!(%error, "a leg is gone"),
+        }
+    }
+
+    fn start(self: Arc<Self>, leg: Leg, open: Open) -> BoxFuture<'static, ()> {
+        let held = Held::new(&self.streams, None);
+        let origin = self.shared.origin.clone();
+        let stream = LegStream::accept(leg, self, held);
+        origin.serve(open, IncomingStream::new(TunnelStream::on_leg(stream)))
+    }
+}
+
+impl LegHome for ConnectorSession {
+    fn take_back(self: Arc<Self>, leg: Leg) {
+        if !leg.ticket.life.is_over()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(self.serve_leg(leg));
+        }
+    }
+}
+
+/// Ends everything of the session with its driver, whatever ends that.
+struct Presence<'a>(&'a ConnectorSession);
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        self.0.mux.end("its session is over");
+        self.0.legs.end_all();
+    }
+}

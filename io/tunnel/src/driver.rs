@@ -1,0 +1,186 @@
+//! Drives one control connection: moves bytes between its carrier and its session, and calls it when time has passed.
+
+use std::{
+    future::poll_fn,
+    io,
+    mem::MaybeUninit,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use sallyport_wire::Event;
+use tokio::{
+    io::ReadBuf,
+    time::{Instant, Sleep},
+};
+
+use crate::{Carrier, mux::Mux};
+
+/// How much is taken from the session at a time. More is taken only when the kernel has all of it, so that streams
+/// and control frames take turns where it matters.
+const MAX_TRANSMIT_BYTES: usize = 32_768;
+/// How much is read from the carrier at a time: a full TLS record.
+const MAX_READ_BYTES: usize = 16_384;
+/// How many rounds the driver makes before it lets other tasks run.
+const MAX_ROUNDS: usize = 64;
+/// How long the last words of a session that is over may take to leave.
+const FAREWELL_TIME: Duration = Duration::from_secs(1);
+
+/// Drives the session until it is over; says why it is. `on_event` gets what concerns more than a stream.
+pub(crate) async fn drive(carrier: impl Carrier, mux: Arc<Mux>, mut on_event: impl FnMut(Event) + Send) -> String {
+    let mut driver = Driver { carrier, mux, out: Vec::new(), sent: 0, unflushed: false, sleep: None };
+    let end = poll_fn(|cx| driver.poll(cx, &mut on_event)).await;
+    let (why, carrier_works) = match end {
+        End::Carrier(why) => (why, false),
+        End::Session(why) => (why, true),
+    };
+    driver.mux.end(&why);
+    if carrier_works {
+        // The peer may be gone; nothing waits for it longer than this.
+        let _ = tokio::time::timeout(FAREWELL_TIME, driver.farewell()).await;
+    }
+    why
+}
+
+/// Why driving ended, as a sentence.
+enum End {
+    /// The carrier no longer works.
+    Carrier(String),
+    /// The session is over; its last words can still be sent.
+    Session(String),
+}
+
+struct Driver<C> {
+    carrier: C,
+    mux: Arc<Mux>,
+    out: Vec<u8>,
+    sent: usize,
+    unflushed: bool,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl<C: Carrier> Driver<C> {
+    fn poll(&mut self, cx: &mut Context<'_>, on_event: &mut impl FnMut(Event)) -> Poll<End> {
+        for _ in 0..MAX_ROUNDS {
+            let mut progress = false;
+            let idle = self.sent == self.out.len() && !self.unflushed;
+            if idle {
+                self.out.clear();
+                self.sent = 0;
+            }
+            let work = self.mux.take_work(idle.then_some(&mut self.out), MAX_TRANSMIT_BYTES, cx.waker());
+            let mut down = None;
+            for event in work.events {
+                progress = true;
+                match event {
+                    Event::Down(reason) => down = Some(End::Session(reason.to_string())),
+                    Event::Refused(refusal) => {
+                        down.get_or_insert(End::Session(refusal.to_string()));
+                        on_event(Event::Refused(refusal));
+                    }
+                    event => on_event(event),
+                }
+            }
+            if let Some(end) = down {
+                return Poll::Ready(end);
+            }
+            if let Some(why) = work.finished {
+                return Poll::Ready(End::Session(why.to_string()));
+            }
+            match self.poll_out(cx) {
+                Poll::Ready(Ok(wrote)) => progress |= wrote,
+                Poll::Ready(Err(error)) => return Poll::Ready(End::Carrier(broken(&error))),
+                Poll::Pending => {}
+            }
+            match self.poll_in(cx) {
+                Poll::Ready(Ok(())) => progress = true,
+                Poll::Ready(Err(end)) => return Poll::Ready(end),
+                Poll::Pending => {}
+            }
+            progress |= self.poll_time(cx, work.deadline);
+            if !progress {
+                if self.out.is_empty() {
+                    // An idle session holds no buffer.
+                    self.out = Vec::new();
+                }
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Writes and flushes what was taken; true when all of it left, false when there was nothing.
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let something = self.sent < self.out.len() || self.unflushed;
+        while self.sent < self.out.len() {
+            let n = ready!(Pin::new(&mut self.carrier).poll_write(cx, &self.out[self.sent..]))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += n;
+            self.unflushed = true;
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.carrier).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(something))
+    }
+
+    fn poll_in(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        let mut buffer = [MaybeUninit::<u8>::uninit(); MAX_READ_BYTES];
+        let mut buf = ReadBuf::uninit(&mut buffer);
+        match ready!(Pin::new(&mut self.carrier).poll_read(cx, &mut buf)) {
+            Ok(()) if buf.filled().is_empty() => {
+                Poll::Ready(Err(End::Carrier("the other side closed the connection".to_owned())))
+            }
+            Ok(()) => Poll::Ready(self.mux.handle_input(buf.filled()).map_err(|error| End::Session(error.to_string()))),
+            Err(error) => Poll::Ready(Err(End::Carrier(broken(&error)))),
+        }
+    }
+
+    /// True when the session was called because its time had come.
+    fn poll_time(&mut self, cx: &mut Context<'_>, deadline: Option<std::time::Instant>) -> bool {
+        let Some(deadline) = deadline.map(Instant::from_std) else {
+            self.sleep = None;
+            return false;
+        };
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        // Deadlines mostly move away with every byte that comes: the timer is set anew when it fires, not before.
+        if deadline < sleep.deadline() {
+            sleep.as_mut().reset(deadline);
+        }
+        while sleep.as_mut().poll(cx).is_ready() {
+            if deadline <= Instant::now() {
+                self.sleep = None;
+                self.mux.handle_timeout();
+                return true;
+            }
+            sleep.as_mut().reset(deadline);
+        }
+        false
+    }
+
+    /// Sends what is left to say and closes the carrier.
+    async fn farewell(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_out(cx)).await?;
+        loop {
+            self.out.clear();
+            self.sent = 0;
+            let waker = std::task::Waker::noop();
+            self.mux.take_work(Some(&mut self.out), MAX_TRANSMIT_BYTES, waker);
+            if self.out.is_empty() {
+                break;
+            }
+            poll_fn(|cx| self.poll_out(cx)).await?;
+        }
+        poll_fn(|cx| Pin::new(&mut self.carrier).poll_shutdown(cx)).await
+    }
+}
+
+fn broken(error: &io::Error) -> String {
+    format!("the connection broke: {error}")
+}

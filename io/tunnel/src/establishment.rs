@@ -1,0 +1,115 @@
+//! Whether a stream reached its origin: told once, to anybody who asks.
+
+use std::sync::{Arc, OnceLock};
+
+use sallyport_wire::{FailureReason, OpenFailure};
+use tokio::sync::Notify;
+
+/// The answer to the opening of a stream, shared by everybody who holds a clone.
+///
+/// It is set when the connector's answer is met: by whoever reads the [`TunnelStream`](crate::TunnelStream) when it
+/// travels over a leg, by the session's driver when it is multiplexed. So wait for it only while something reads.
+#[derive(Clone, Debug, Default)]
+pub struct Establishment {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    outcome: OnceLock<Outcome>,
+    told: Notify,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    Opened,
+    Failed(OpenFailure),
+    Lost(OpenFailure),
+}
+
+impl Establishment {
+    /// The answer, when there is one.
+    #[must_use]
+    pub fn peek(&self) -> Option<Result<(), OpenFailure>> {
+        self.shared.outcome.get().map(|outcome| match outcome {
+            Outcome::Opened => Ok(()),
+            Outcome::Failed(failure) | Outcome::Lost(failure) => Err(failure.clone()),
+        })
+    }
+
+    /// Waits for the answer. Cancel safe.
+    ///
+    /// # Errors
+    /// The connector did not reach the origin, or the tunnel was lost before it said so.
+    pub async fn wait(&self) -> Result<(), OpenFailure> {
+        loop {
+            let mut told = std::pin::pin!(self.shared.told.notified());
+            told.as_mut().enable();
+            if let Some(outcome) = self.peek() {
+                return outcome;
+            }
+            told.await;
+        }
+    }
+
+    /// Whether the carrier ended before the connector answered. Nothing is known then of what the origin got: repeat
+    /// the request elsewhere only when that does no harm.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self.shared.outcome.get(), Some(Outcome::Lost(_)))
+    }
+
+    pub(crate) fn succeed(&self) {
+        self.set(Outcome::Opened);
+    }
+
+    pub(crate) fn fail(&self, failure: OpenFailure) {
+        self.set(Outcome::Failed(failure));
+    }
+
+    pub(crate) fn lose(&self, why: &str) {
+        if self.shared.outcome.get().is_none() {
+            let message = format!("the tunnel was lost before the origin answered: {why}");
+            self.set(Outcome::Lost(OpenFailure { reason: FailureReason::Other, message }));
+        }
+    }
+
+    /// The first answer stands.
+    fn set(&self, outcome: Outcome) {
+        if self.shared.outcome.set(outcome).is_ok() {
+            self.shared.told.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_answer_reaches_everybody_and_stands() {
+        let establishment = Establishment::default();
+        assert_eq!(establishment.peek(), None);
+        let waiting = tokio::spawn({
+            let establishment = establishment.clone();
+            async move { establishment.wait().await }
+        });
+        tokio::task::yield_now().await;
+        establishment.succeed();
+        establishment.lose("too late");
+        assert_eq!(waiting.await.unwrap(), Ok(()));
+        assert_eq!(establishment.wait().await, Ok(()));
+        assert!(!establishment.is_lost());
+    }
+
+    #[test]
+    fn a_lost_carrier_is_told_from_a_refusing_origin() {
+        let lost = Establishment::default();
+        lost.lose("connection reset");
+        assert!(lost.is_lost());
+        assert!(lost.peek().unwrap().unwrap_err().message.contains("the tunnel was lost"));
+        let failed = Establishment::default();
+        failed.fail(OpenFailure { reason: FailureReason::Refused, message: "nothing listens".into() });
+        assert!(!failed.is_lost());
+    }
+}

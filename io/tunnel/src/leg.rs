@@ -1,0 +1,454 @@
+//! One leg: frames on a carrier, without any task or channel of its own.
+//!
+//! Outgoing bytes other than payload (the opening, headers, terminals) gather in `pending` and leave with the next
+//! write: header and payload travel in one vectored write, and so does an opening with the first bytes of its stream.
+//! Incoming payload goes from the carrier straight into the caller's buffer.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, Waker, ready},
+};
+
+use sallyport_wire::{
+    Carrier as CarrierKind, FrameHeader, FrameType, LegInput, LegState, Open, OpenFailure, ResetCode, Side,
+    frame::{HEADER_BYTES, MAX_LEG_DATA_BYTES},
+    leg::MAX_DISCARDED_BYTES,
+    message,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{
+    BoxedCarrier,
+    life::{LegTicket, Waiting},
+};
+
+/// How much payload and headers one write takes at most: four full TLS records (RFC 8446 section 5.1).
+const MAX_WRITE_BYTES: usize = 65_536;
+/// How many slices of a caller's vectored write go into one frame.
+const MAX_SLICES: usize = 15;
+
+/// What a read met.
+#[derive(Debug)]
+pub(crate) enum LegEvent {
+    /// Payload follows: take it with [`Leg::poll_payload`].
+    Data,
+    /// A stream is opened (connector's side).
+    Open(Open),
+    /// The origin took the connection (edge's side).
+    Opened,
+    /// The origin was not reached (edge's side).
+    Failed(OpenFailure),
+    /// The other side sent all it had.
+    End,
+    /// The other side gave up.
+    Reset(ResetCode),
+}
+
+/// A carrier that carries one stream at a time.
+pub(crate) struct Leg {
+    io: BoxedCarrier,
+    state: LegState,
+    pub(crate) ticket: LegTicket,
+    /// The header that is being read, and how much of it is there.
+    header: [u8; HEADER_BYTES],
+    header_len: usize,
+    /// What is left of the payload of the frame that is being read.
+    incoming: Incoming,
+    /// Bytes to be sent before anything else, and how many of them were.
+    pending: Vec<u8>,
+    pending_sent: usize,
+    /// Payload promised by the header that was sent last and not yet sent itself.
+    owed: usize,
+    unflushed: bool,
+}
+
+enum Incoming {
+    None,
+    /// So much for the reader.
+    Payload(usize),
+    /// So much that nobody wants.
+    Discard(usize),
+    /// A small frame that is looked at as a whole.
+    Whole {
+        header: FrameHeader,
+        payload: Vec<u8>,
+        len: usize,
+    },
+}
+
+impl Leg {
+    pub(crate) fn new(io: BoxedCarrier, side: Side, ticket: LegTicket) -> Self {
+        Self {
+            io,
+            state: LegState::new(side),
+            ticket,
+            header: [0; HEADER_BYTES],
+            header_len: 0,
+            incoming: Incoming::None,
+            pending: Vec::new(),
+            pending_sent: 0,
+            owed: 0,
+            unflushed: false,
+        }
+    }
+
+    pub(crate) fn state(&self) -> &LegState {
+        &self.state
+    }
+
+    /// Whether both sides are done with the stream and everything was sent: the leg can carry the next one.
+    pub(crate) fn is_reusable(&self) -> bool {
+        self.state.is_idle()
+            && !self.has_pending()
+            && self.owed == 0
+            && !self.unflushed
+            && matches!(self.incoming, Incoming::None)
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending_sent < self.pending.len()
+    }
+
+    /// Whether a header promised payload that was never given: nothing else can be sent on this leg then.
+    pub(crate) fn is_torn(&self) -> bool {
+        self.owed > 0
+    }
+
+    /// Queues the first frame of a stream (edge's side).
+    pub(crate) fn send_open(&mut self, open: &Open) -> io::Result<()> {
+        self.record(FrameType::Open)?;
+        open.encode(&mut self.pending);
+        Ok(())
+    }
+
+    /// Queues the answer that the origin was not reached (connector's side).
+    pub(crate) fn send_failed(&mut self, failure: &OpenFailure) -> io::Result<()> {
+        self.record(FrameType::Failed)?;
+        failure.encode(&mut self.pending);
+        Ok(())
+    }
+
+    /// Queues OPENED or FIN.
+    pub(crate) fn send_empty(&mut self, kind: FrameType) -> io::Result<()> {
+        self.record(kind)?;
+        self.pending.extend_from_slice(&message::empty_frame(kind));
+        Ok(())
+    }
+
+    /// Queues RESET for the current stream.
+    pub(crate) fn send_reset(&mut self, code: ResetCode) -> io::Result<()> {
+        self.record(FrameType::Reset)?;
+        self.pending.extend_from_slice(&message::reset_frame(self.state.serial(), code));
+        Ok(())
+    }
+
+    /// Queues bytes that are no part of a stream: the frames before the first.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+    }
+
+    fn record(&mut self, kind: FrameType) -> io::Result<()> {
+        if self.is_torn() {
+            return Err(io::Error::other("a write on the tunnel was left unfinished"));
+        }
+        self.state.on_send(kind).map_err(io::Error::other)?;
+        if self.pending_sent == self.pending.len() {
+            self.pending.clear();
+            self.pending_sent = 0;
+        }
+        Ok(())
+    }
+
+    /// Fills up a frame that was left unfinished. Only for a peer that throws the payload away.
+    pub(crate) fn pad(&mut self) {
+        let owed = std::mem::take(&mut self.owed);
+        self.pending.resize(self.pending.len() + owed, 0);
+    }
+
+    /// Writes what is queued.
+    pub(crate) fn poll_pending(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.pending_sent < self.pending.len() {
+            let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.pending[self.pending_sent..]))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.pending_sent += n;
+            self.unflushed = true;
+        }
+        self.release_pending();
+        Poll::Ready(Ok(()))
+    }
+
+    /// An idle or a bulk stream needs no buffer for headers.
+    fn release_pending(&mut self) {
+        self.pending_sent = 0;
+        if self.pending.capacity() > 256 {
+            self.pending = Vec::new();
+        } else {
+            self.pending.clear();
+        }
+    }
+
+    /// Writes what is queued and has the carrier send everything.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_pending(cx))?;
+        if self.unflushed {
+            ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes payload as (part of) a DATA frame; says how much was taken.
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if wanted == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            let queued = self.pending.len();
+            let begins = self.owed == 0;
+            if begins {
+                let room = MAX_WRITE_BYTES.saturating_sub(queued - self.pending_sent + HEADER_BYTES).max(1_024);
+                let len = wanted.min(room).min(MAX_LEG_DATA_BYTES);
+                self.state.on_send(FrameType::Data).map_err(io::Error::other)?;
+                // At most MAX_LEG_DATA_BYTES.
+                let header = FrameHeader { kind: FrameType::Data, len: len as u32 };
+                self.pending.extend_from_slice(&header.encode());
+                self.owed = len;
+            }
+            let written = match self.poll_write_some(cx, bufs) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(n)) => n,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => 0,
+            };
+            self.unflushed |= written > 0;
+            let of_pending = written.min(self.pending.len() - self.pending_sent);
+            self.pending_sent += of_pending;
+            let taken = written - of_pending;
+            if begins && taken == 0 && self.pending_sent <= queued {
+                // Nothing of the header left, so nothing is promised: the next write may be of another size.
+                self.pending.truncate(queued);
+                self.owed = 0;
+            }
+            if !self.has_pending() {
+                self.release_pending();
+            }
+            if taken > 0 {
+                self.owed -= taken;
+                return Poll::Ready(Ok(taken));
+            }
+            if written == 0 {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// One vectored write of what is queued and what of the caller's slices belongs to the frame.
+    fn poll_write_some(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES + 1];
+        let mut count = 0;
+        if self.pending_sent < self.pending.len() {
+            slices[0] = IoSlice::new(&self.pending[self.pending_sent..]);
+            count = 1;
+        }
+        let mut left = self.owed;
+        for buf in bufs {
+            if left == 0 || count > MAX_SLICES {
+                break;
+            }
+            let len = buf.len().min(left);
+            if len > 0 {
+                slices[count] = IoSlice::new(&buf[..len]);
+                count += 1;
+                left -= len;
+            }
+        }
+        let io = Pin::new(&mut self.io);
+        if count == 1 { io.poll_write(cx, &slices[0]) } else { io.poll_write_vectored(cx, &slices[..count]) }
+    }
+
+    /// Reads payload of the current frame into the buffer, as much as is there.
+    pub(crate) fn poll_payload(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        while let Incoming::Payload(left) = self.incoming {
+            if buf.remaining() == 0 {
+                break;
+            }
+            match self.poll_read_up_to(cx, buf, left) {
+                Poll::Ready(Ok(n)) if n == left => self.incoming = Incoming::None,
+                Poll::Ready(Ok(n)) => self.incoming = Incoming::Payload(left - n),
+                Poll::Ready(Err(error)) if buf.filled().len() == before => return Poll::Ready(Err(error)),
+                Poll::Pending if buf.filled().len() == before => return Poll::Pending,
+                // What was read is delivered first; the error comes again with the next read.
+                Poll::Ready(Err(_)) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads at most `limit` bytes; the end of the carrier is an error here, as it is inside of a frame.
+    fn poll_read_up_to(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        let before = buf.filled().len();
+        if buf.remaining() <= limit {
+            ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        } else {
+            let mut part = ReadBuf::new(buf.initialize_unfilled_to(limit));
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut part))?;
+            let n = part.filled().len();
+            buf.advance(n);
+        }
+        match buf.filled().len() - before {
+            0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            n => Poll::Ready(Ok(n)),
+        }
+    }
+
+    /// Reads on to the next thing to know. Payload that nobody wants is thrown away on the way.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<LegEvent>> {
+        loop {
+            match &self.incoming {
+                Incoming::None => {
+                    if let Some(event) = ready!(self.poll_header(cx))? {
+                        return Poll::Ready(Ok(event));
+                    }
+                }
+                Incoming::Payload(_) => return Poll::Ready(Ok(LegEvent::Data)),
+                Incoming::Discard(left) => {
+                    let left = *left;
+                    ready!(self.poll_discard(cx, left))?;
+                }
+                Incoming::Whole { .. } => {
+                    if let Some(event) = ready!(self.poll_whole(cx))? {
+                        return Poll::Ready(Ok(event));
+                    }
+                }
+            }
+        }
+    }
+
+    /// From now on nobody wants payload: neither the rest of this frame nor that of later ones.
+    pub(crate) fn discard_rest(&mut self) {
+        if let Incoming::Payload(left) = self.incoming {
+            self.incoming = Incoming::Discard(left);
+        }
+    }
+
+    fn poll_discard(&mut self, cx: &mut Context<'_>, left: usize) -> Poll<io::Result<()>> {
+        let mut scratch = [std::mem::MaybeUninit::<u8>::uninit(); 8_192];
+        let mut buf = ReadBuf::uninit(&mut scratch);
+        let n = ready!(self.poll_read_up_to(cx, &mut buf, left))?;
+        self.incoming = if n == left { Incoming::None } else { Incoming::Discard(left - n) };
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_header(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<LegEvent>>> {
+        while self.header_len < HEADER_BYTES {
+            let mut buf = ReadBuf::new(&mut self.header[self.header_len..]);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf))?;
+            let n = buf.filled().len();
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.header_len += n;
+        }
+        self.header_len = 0;
+        let header = FrameHeader::decode(self.header, CarrierKind::Leg).map_err(violation)?;
+        let len = header.len as usize;
+        if header.kind == FrameType::Data {
+            let wanted = self.state.on_receive(header, &[]).map_err(violation)?;
+            self.incoming = if wanted == LegInput::Deliver { Incoming::Payload(len) } else { Incoming::Discard(len) };
+            return Poll::Ready(Ok(None));
+        }
+        if len == 0 {
+            return Poll::Ready(self.take_input(header, &[]));
+        }
+        self.incoming = Incoming::Whole { header, payload: vec![0; len], len: 0 };
+        Poll::Ready(Ok(None))
+    }
+
+    fn poll_whole(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<LegEvent>>> {
+        let Incoming::Whole { header, payload, len } = &mut self.incoming else { return Poll::Ready(Ok(None)) };
+        while *len < payload.len() {
+            let mut buf = ReadBuf::new(&mut payload[*len..]);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf))?;
+            let n = buf.filled().len();
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            *len += n;
+        }
+        let (header, payload) = (*header, std::mem::take(payload));
+        self.incoming = Incoming::None;
+        Poll::Ready(self.take_input(header, &payload))
+    }
+
+    fn take_input(&mut self, header: FrameHeader, payload: &[u8]) -> io::Result<Option<LegEvent>> {
+        let event = match self.state.on_receive(header, payload).map_err(violation)? {
+            LegInput::Opening(open) => LegEvent::Open(open),
+            LegInput::Opened => LegEvent::Opened,
+            LegInput::Failed(failure) => LegEvent::Failed(failure),
+            LegInput::End => LegEvent::End,
+            LegInput::Reset(code) => LegEvent::Reset(code),
+            LegInput::Refused(refusal) => return Err(io::Error::new(io::ErrorKind::ConnectionRefused, refusal)),
+            LegInput::Deliver | LegInput::Discard | LegInput::Ignore => return Ok(None),
+        };
+        Ok(Some(event))
+    }
+
+    /// Whether an idle leg is still there, as far as one can tell without waiting.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        if self.ticket.life.is_over() || !self.is_reusable() {
+            return false;
+        }
+        // A late RESET of the former stream is taken silently; anything else on an idle leg, its end included, is
+        // the end of it.
+        self.poll_next(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    /// Waits for the next stream (connector's side). Cancel safe.
+    pub(crate) async fn next_open(&mut self) -> io::Result<Open> {
+        std::future::poll_fn(|cx| {
+            if self.ticket.life.wake_at_end(Waiting::Read, cx) {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+            match ready!(self.poll_next(cx))? {
+                LegEvent::Open(open) => Poll::Ready(Ok(open)),
+                _ => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "a frame on an idle leg"))),
+            }
+        })
+        .await
+    }
+
+    /// Sends what is queued and throws away what comes until the stream is over on both sides.
+    ///
+    /// # Errors
+    /// The carrier ended, or more than [`MAX_DISCARDED_BYTES`] came.
+    pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.discard_rest();
+        let flushed = self.poll_flush(cx)?;
+        // Until both have said their last word, or the queued last word of ours cannot leave.
+        while !self.state.is_idle() || !matches!(self.incoming, Incoming::None) {
+            if self.ticket.life.wake_at_end(Waiting::Read, cx) {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+            if self.state.discarded_bytes() > MAX_DISCARDED_BYTES {
+                return Poll::Ready(Err(io::Error::other("too much came for a stream that was given up")));
+            }
+            ready!(self.poll_next(cx))?;
+            self.discard_rest();
+        }
+        flushed.map(Ok)
+    }
+}
+
+fn violation(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,362 @@
+//! One stream on a leg, and the way of the leg back to where the next stream finds it.
+
+use std::{
+    future::poll_fn,
+    io::{self, IoSlice},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use sallyport_wire::{FrameType, Open, OpenFailure, ResetCode, leg::MAX_DISCARD_TIME};
+use tokio::io::ReadBuf;
+
+use crate::{
+    count::Held,
+    establishment::Establishment,
+    leg::{Leg, LegEvent},
+    life::Waiting,
+};
+
+/// Where a leg goes when its stream is over.
+pub(crate) trait LegHome: Send + Sync + 'static {
+    fn take_back(self: Arc<Self>, leg: Leg);
+}
+
+/// How reading ended.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum ReadEnd {
+    /// It did not.
+    #[default]
+    None,
+    /// All came.
+    End,
+    /// The origin was not reached.
+    Failed(OpenFailure),
+    /// The other side gave up.
+    Reset(ResetCode),
+    /// The carrier ended.
+    Lost(Arc<str>),
+}
+
+impl ReadEnd {
+    /// What a read gets.
+    pub(crate) fn to_read(&self) -> io::Result<()> {
+        match self.to_error() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// What a write gets.
+    pub(crate) fn to_write(&self) -> io::Error {
+        self.to_error().unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn to_error(&self) -> Option<io::Error> {
+        match self {
+            Self::None | Self::End => None,
+            Self::Failed(failure) => Some(io::Error::new(io::ErrorKind::ConnectionRefused, failure.clone())),
+            Self::Reset(code) => {
+                Some(io::Error::new(io::ErrorKind::ConnectionReset, format!("the other side gave up: {code}")))
+            }
+            Self::Lost(why) => {
+                Some(io::Error::new(io::ErrorKind::ConnectionReset, format!("the tunnel was lost: {why}")))
+            }
+        }
+    }
+}
+
+/// A stream that has a leg for itself. Nothing of it runs unless it is polled.
+pub(crate) struct LegStream {
+    /// Gone when the stream is over.
+    leg: Option<Leg>,
+    home: Arc<dyn LegHome>,
+    /// The opening, until it is sent together with the first bytes.
+    opening: Option<Box<Open>>,
+    establishment: Establishment,
+    read_end: ReadEnd,
+    held: Option<Held>,
+}
+
+impl LegStream {
+    /// A stream that the edge opens on an idle leg.
+    pub(crate) fn open(leg: Leg, home: Arc<dyn LegHome>, open: Open, held: Held) -> Self {
+        let mut stream = Self::accept(leg, home, held);
+        stream.opening = Some(Box::new(open));
+        stream
+    }
+
+    /// A stream that the connector was asked to open.
+    pub(crate) fn accept(leg: Leg, home: Arc<dyn LegHome>, held: Held) -> Self {
+        Self {
+            leg: Some(leg),
+            home,
+            opening: None,
+            establishment: Establishment::default(),
+            read_end: ReadEnd::None,
+            held: Some(held),
+        }
+    }
+
+    pub(crate) fn establishment(&self) -> &Establishment {
+        &self.establishment
+    }
+
+    /// Says that the origin took the connection (connector's side).
+    pub(crate) async fn send_opened(&mut self) -> io::Result<()> {
+        if let Some(leg) = &mut self.leg {
+            leg.send_empty(FrameType::Opened)?;
+        }
+        self.establishment.succeed();
+        poll_fn(|cx| self.poll_flush(cx)).await
+    }
+
+    /// Says that the origin was not reached (connector's side), and throws away what comes until the edge knows.
+    pub(crate) async fn send_failed(mut self, failure: &OpenFailure) {
+        let Some(mut leg) = self.leg.take() else { return };
+        if leg.send_failed(failure).is_ok() {
+            drain(leg, self.home.clone()).await;
+        }
+    }
+
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Err(error) = self.poll_queued(cx) {
+            return Poll::Ready(Err(self.lose(&error)));
+        }
+        loop {
+            let Some(leg) = &mut self.leg else { return Poll::Ready(self.read_end.to_read()) };
+            if !matches!(self.read_end, ReadEnd::None) {
+                return Poll::Ready(self.read_end.to_read());
+            }
+            if buf.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            let outcome = match leg.poll_next(cx) {
+                Poll::Ready(Ok(LegEvent::Data)) => match leg.poll_payload(cx, buf) {
+                    Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
+                    Poll::Ready(Err(error)) => Err(error),
+                    Poll::Pending => Ok(None),
+                },
+                Poll::Ready(Ok(event)) => Ok(Some(event)),
+                Poll::Ready(Err(error)) => Err(error),
+                Poll::Pending => Ok(None),
+            };
+            match outcome {
+                Ok(Some(event)) => self.take_event(event, cx),
+                Ok(None) if leg.ticket.life.wake_at_end(Waiting::Read, cx) => {
+                    return Poll::Ready(Err(self.lose(&session_over())));
+                }
+                Ok(None) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(self.lose(&error))),
+            }
+        }
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.notice_reset(cx);
+        let Some(leg) = &mut self.leg else { return Poll::Ready(Err(self.read_end.to_write())) };
+        if leg.ticket.life.is_over() {
+            return Poll::Ready(Err(self.lose(&session_over())));
+        }
+        if let Some(open) = self.opening.take()
+            && let Err(error) = leg.send_open(&open)
+        {
+            return Poll::Ready(Err(self.lose(&error)));
+        }
+        if !leg.state().may_send_data() {
+            return Poll::Ready(Err(self.read_end.to_write()));
+        }
+        match leg.poll_data(cx, bufs) {
+            Poll::Ready(Ok(n)) => Poll::Ready(Ok(n)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.lose(&error))),
+            Poll::Pending if leg.ticket.life.wake_at_end(Waiting::Write, cx) => {
+                Poll::Ready(Err(self.lose(&session_over())))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(leg) = &mut self.leg else {
+            return Poll::Ready(if let ReadEnd::Lost(_) = self.read_end { self.read_end.to_read() } else { Ok(()) });
+        };
+        if let Some(open) = self.opening.take()
+            && let Err(error) = leg.send_open(&open)
+        {
+            return Poll::Ready(Err(self.lose(&error)));
+        }
+        match leg.poll_flush(cx) {
+            Poll::Ready(Ok(())) => {
+                self.settle();
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.lose(&error))),
+            Poll::Pending if leg.ticket.life.wake_at_end(Waiting::Write, cx) => {
+                Poll::Ready(Err(self.lose(&session_over())))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(leg) = &mut self.leg {
+            let queued = match self.opening.take() {
+                Some(open) => leg.send_open(&open),
+                None => Ok(()),
+            };
+            let ended =
+                queued.and_then(|()| if leg.state().sent_terminal() { Ok(()) } else { leg.send_empty(FrameType::Fin) });
+            if let Err(error) = ended {
+                return Poll::Ready(Err(self.lose(&error)));
+            }
+        }
+        self.poll_flush(cx)
+    }
+
+    /// Gives the stream up.
+    pub(crate) fn reset(&mut self, code: ResetCode) {
+        let Some(mut leg) = self.leg.take() else { return };
+        self.held = None;
+        self.establishment.lose("it was given up");
+        if leg.ticket.life.is_over() {
+            return;
+        }
+        leg.ticket.life.forget_tasks();
+        if self.opening.is_some() {
+            // The connector never heard of the stream.
+            self.home.clone().take_back(leg);
+            return;
+        }
+        if !leg.state().is_idle() && leg.send_reset(code).is_err() {
+            return;
+        }
+        // Mostly the last word leaves at once, and often it ends the stream.
+        match leg.poll_drain(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => self.home.clone().take_back(leg),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    runtime.spawn(drain(leg, self.home.clone()));
+                }
+            }
+        }
+    }
+
+    /// Sends what is queued before a read: the opening, so that nobody waits for an answer to what was not asked.
+    fn poll_queued(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(leg) = &mut self.leg else { return Ok(()) };
+        if leg.ticket.life.is_over() {
+            return Err(session_over());
+        }
+        if let Some(open) = self.opening.take() {
+            leg.send_open(&open)?;
+        } else if !leg.has_pending() {
+            return Ok(());
+        }
+        if let Poll::Ready(sent) = leg.poll_flush(cx) {
+            // The carrier wakes one writer: this task may have taken the place of the one that waits to write.
+            leg.ticket.life.wake_writer();
+            sent?;
+        }
+        Ok(())
+    }
+
+    fn take_event(&mut self, event: LegEvent, cx: &mut Context<'_>) {
+        self.read_end = match event {
+            LegEvent::Opened => {
+                self.establishment.succeed();
+                return;
+            }
+            LegEvent::Failed(failure) => {
+                self.establishment.fail(failure.clone());
+                ReadEnd::Failed(failure)
+            }
+            LegEvent::End => ReadEnd::End,
+            LegEvent::Reset(code) => {
+                self.establishment.lose("the connector gave the stream up");
+                ReadEnd::Reset(code)
+            }
+            LegEvent::Data | LegEvent::Open(_) => return,
+        };
+        if matches!(self.read_end, ReadEnd::Failed(_) | ReadEnd::Reset(_)) {
+            self.answer(cx);
+        }
+        if let Some(leg) = &mut self.leg {
+            // Whoever still writes learns of it.
+            leg.ticket.life.wake_writer();
+        }
+        self.settle();
+    }
+
+    /// Says our last word after the other side's, when it was not said before.
+    fn answer(&mut self, cx: &mut Context<'_>) {
+        let Some(leg) = &mut self.leg else { return };
+        if !leg.state().sent_terminal() {
+            leg.pad();
+            if leg.send_reset(ResetCode::Cancelled).is_err() {
+                self.leg = None;
+                return;
+            }
+        }
+        // What cannot leave now leaves with a later flush, or when the stream is dropped.
+        if let Poll::Ready(Err(_)) = leg.poll_flush(cx) {
+            self.leg = None;
+        }
+    }
+
+    /// After its end in one direction, nobody reads any more: see whether the other side gave up the other one.
+    fn notice_reset(&mut self, cx: &mut Context<'_>) {
+        if !matches!(self.read_end, ReadEnd::End) {
+            return;
+        }
+        let Some(leg) = &mut self.leg else { return };
+        match leg.poll_next(cx) {
+            Poll::Ready(Ok(event)) => self.take_event(event, cx),
+            Poll::Ready(Err(error)) => drop(self.lose(&error)),
+            Poll::Pending => {}
+        }
+    }
+
+    /// Gives the leg back once the stream is over.
+    fn settle(&mut self) {
+        if self.leg.as_ref().is_some_and(|leg| leg.is_reusable() && leg.state().serial() > 0 && self.opening.is_none())
+            && let Some(leg) = self.leg.take()
+        {
+            self.held = None;
+            leg.ticket.life.forget_tasks();
+            self.home.clone().take_back(leg);
+        }
+    }
+
+    fn lose(&mut self, error: &io::Error) -> io::Error {
+        self.establishment.lose(&error.to_string());
+        self.leg = None;
+        self.held = None;
+        if !matches!(self.read_end, ReadEnd::Failed(_) | ReadEnd::Reset(_)) {
+            self.read_end = ReadEnd::Lost(error.to_string().into());
+        }
+        self.read_end.to_write()
+    }
+}
+
+impl Drop for LegStream {
+    fn drop(&mut self) {
+        self.reset(ResetCode::Cancelled);
+    }
+}
+
+fn session_over() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "its session is over")
+}
+
+/// Throws away what comes until the stream is over on both sides, then recycles the leg, or closes it.
+async fn drain(mut leg: Leg, home: Arc<dyn LegHome>) {
+    let drained = {
+        let mut drained = pin!(poll_fn(|cx| leg.poll_drain(cx)));
+        tokio::time::timeout(MAX_DISCARD_TIME, drained.as_mut()).await
+    };
+    if let Ok(Ok(())) = drained {
+        home.take_back(leg);
+    }
+}

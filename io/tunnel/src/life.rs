@@ -1,0 +1,139 @@
+//! The legs of one session: how many there are, and the signal that ends them all with it.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Waker},
+};
+
+/// Which direction of a leg waits.
+#[derive(Clone, Copy)]
+pub(crate) enum Waiting {
+    Read = 0,
+    Write = 1,
+}
+
+/// The end of the session as one leg sees it: a flag to look at, and a wake-up for who waits on the leg.
+#[derive(Default)]
+pub(crate) struct LegLife {
+    over: AtomicBool,
+    wakers: Mutex<[Option<Waker>; 2]>,
+}
+
+impl LegLife {
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Has the task woken when the session ends. True: it is over already.
+    pub(crate) fn wake_at_end(&self, waiting: Waiting, cx: &Context<'_>) -> bool {
+        {
+            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            let slot = &mut wakers[waiting as usize];
+            if !slot.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                *slot = Some(cx.waker().clone());
+            }
+        }
+        self.is_over()
+    }
+
+    /// Wakes the task that waits to write, when there is one.
+    pub(crate) fn wake_writer(&self) {
+        let waker = self.wakers.lock().unwrap_or_else(PoisonError::into_inner)[Waiting::Write as usize].take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Forgets the tasks of the stream that is done with the leg.
+    pub(crate) fn forget_tasks(&self) {
+        *self.wakers.lock().unwrap_or_else(PoisonError::into_inner) = [None, None];
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        let wakers = std::mem::take(&mut *self.wakers.lock().unwrap_or_else(PoisonError::into_inner));
+        for waker in wakers.into_iter().flatten() {
+            waker.wake();
+        }
+    }
+}
+
+/// Every leg of a session, idle or busy.
+#[derive(Default)]
+pub(crate) struct LegRegistry {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    lives: HashMap<u64, Arc<LegLife>>,
+    next: u64,
+    over: bool,
+}
+
+impl LegRegistry {
+    /// A place for one more leg; none when there are `max_legs` already or the session is over.
+    pub(crate) fn admit(self: &Arc<Self>, max_legs: usize) -> Option<LegTicket> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.over || inner.lives.len() >= max_legs {
+            return None;
+        }
+        let number = inner.next;
+        inner.next += 1;
+        let life = Arc::new(LegLife::default());
+        inner.lives.insert(number, life.clone());
+        Some(LegTicket { registry: self.clone(), number, life })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).lives.len()
+    }
+
+    /// Ends every leg: those that wait are woken and close.
+    pub(crate) fn end_all(&self) {
+        let lives: Vec<_> = {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.over = true;
+            inner.lives.values().cloned().collect()
+        };
+        for life in lives {
+            life.end();
+        }
+    }
+}
+
+/// A leg's place in its session, given back when dropped.
+pub(crate) struct LegTicket {
+    registry: Arc<LegRegistry>,
+    number: u64,
+    pub(crate) life: Arc<LegLife>,
+}
+
+impl Drop for LegTicket {
+    fn drop(&mut self) {
+        self.registry.inner.lock().unwrap_or_else(PoisonError::into_inner).lives.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_bounded_given_back_and_end_with_the_session() {
+        let registry = Arc::new(LegRegistry::default());
+        let first = registry.admit(1).expect("room for one");
+        assert!(registry.admit(1).is_none());
+        drop(first);
+        let second = registry.admit(1).expect("the place was given back");
+        registry.end_all();
+        assert!(second.life.is_over());
+        assert!(registry.admit(10).is_none(), "no leg joins a session that is over");
+        drop(second);
+        assert_eq!(registry.len(), 0);
+    }
+}

@@ -1,0 +1,406 @@
+//! A session and the streams multiplexed on its control connection, shared by the driver and the streams' users.
+//!
+//! Everything is behind one lock that is held for moments only. Users copy their bytes into and out of the session
+//! themselves; the [driver](crate::driver) moves them between the session and the carrier.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use sallyport_model::{RequestRecord, TunnelId};
+use sallyport_wire::{
+    Attach, Event, Open, OpenError, OpenFailure, Read, Refusal, ResetCode, Session, StreamError, StreamId,
+};
+use tokio::io::ReadBuf;
+
+use crate::{count::Held, establishment::Establishment};
+
+/// After how much has been read the driver is woken to grant the sender more; far less than the smallest share of a
+/// window that is worth a WINDOW frame, so that the sender never waits for it.
+const WAKE_AFTER_BYTES: usize = 16_384;
+
+/// The time as the sessions know it; a test can pause it.
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// One control connection's session.
+pub(crate) struct Mux {
+    state: Mutex<State>,
+}
+
+struct State {
+    session: Session,
+    streams: HashMap<StreamId, Slot>,
+    /// The driver's task, while it waits.
+    driver: Option<Waker>,
+    /// Why the connection is to be closed once everything is sent.
+    closing: Option<Arc<str>>,
+    /// Why it is over.
+    over: Option<Arc<str>>,
+}
+
+#[derive(Default)]
+struct Slot {
+    establishment: Establishment,
+    read: Option<Waker>,
+    write: Option<Waker>,
+}
+
+impl Slot {
+    fn wake_all(&mut self) {
+        for waker in [self.read.take(), self.write.take()].into_iter().flatten() {
+            waker.wake();
+        }
+    }
+}
+
+/// What the driver has to do next.
+pub(crate) struct Work {
+    /// What happened, other than to streams that exist.
+    pub(crate) events: Vec<Event>,
+    /// When to call again at the latest.
+    pub(crate) deadline: Option<Instant>,
+    /// Everything was sent and the connection is to be closed, for this reason.
+    pub(crate) finished: Option<Arc<str>>,
+}
+
+impl Mux {
+    pub(crate) fn new(session: Session) -> Arc<Self> {
+        let state = State { session, streams: HashMap::new(), driver: None, closing: None, over: None };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the session do something that may give the driver something to send.
+    fn act<T>(&self, action: impl FnOnce(&mut Session) -> T) -> T {
+        let mut state = self.lock();
+        let result = action(&mut state.session);
+        state.wake_driver();
+        result
+    }
+
+    pub(crate) fn attach(&self, attach: Attach) {
+        self.act(|session| session.attach(attach));
+    }
+
+    pub(crate) fn detach(&self, tunnel: TunnelId, code: &str, message: &str) {
+        self.act(|session| session.detach(tunnel, code, message));
+    }
+
+    pub(crate) fn accept_attach(&self, tunnel: TunnelId, url: String) {
+        self.act(|session| session.accept_attach(tunnel, url));
+    }
+
+    pub(crate) fn refuse_attach(&self, tunnel: TunnelId, refusal: Refusal) {
+        self.act(|session| session.refuse_attach(tunnel, refusal));
+    }
+
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        self.act(|session| session.refuse(refusal));
+    }
+
+    pub(crate) fn ask_for_legs(&self, count: u16) {
+        self.act(|session| session.ask_for_legs(count));
+    }
+
+    pub(crate) fn go_away(&self, code: &str, message: &str) {
+        self.act(|session| session.go_away(code, message));
+    }
+
+    pub(crate) fn send_request_log(&self, record: &RequestRecord) -> bool {
+        self.act(|session| session.send_request_log(record))
+    }
+
+    pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {
+        self.lock().session.smoothed_rtt()
+    }
+
+    pub(crate) fn stream_count(&self) -> usize {
+        self.lock().session.stream_count()
+    }
+
+    /// Opens a stream (edge's side).
+    pub(crate) fn open(self: &Arc<Self>, open: Open, held: Held) -> Result<MuxStream, OpenError> {
+        let mut state = self.lock();
+        let id = state.session.open(open)?;
+        let slot = Slot::default();
+        let establishment = slot.establishment.clone();
+        state.streams.insert(id, slot);
+        state.wake_driver();
+        drop(state);
+        Ok(MuxStream::new(self.clone(), id, establishment, held))
+    }
+
+    /// The stream that the edge opened (connector's side).
+    pub(crate) fn accept(self: &Arc<Self>, id: StreamId, held: Held) -> MuxStream {
+        let establishment = self.lock().streams.entry(id).or_default().establishment.clone();
+        MuxStream::new(self.clone(), id, establishment, held)
+    }
+
+    /// Closes the connection once everything that is to be sent now is sent.
+    pub(crate) fn close(&self, why: &str) {
+        let mut state = self.lock();
+        state.closing.get_or_insert_with(|| why.into());
+        state.wake_driver();
+    }
+
+    /// The driver's turn: takes what there is to send if `out` is wanted, and says what happened.
+    pub(crate) fn take_work(&self, out: Option<&mut Vec<u8>>, max_bytes: usize, waker: &Waker) -> Work {
+        let mut state = self.lock();
+        if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
+            state.driver = Some(waker.clone());
+        }
+        let sent = out.map(|out| state.session.poll_transmit(out, max_bytes, now()));
+        let events = state.take_events();
+        let finished = if sent == Some(0) { state.closing.clone() } else { None };
+        Work { events, deadline: state.session.poll_timeout().map(|(at, _)| at), finished }
+    }
+
+    pub(crate) fn handle_input(&self, bytes: &[u8]) -> Result<(), sallyport_wire::Violation> {
+        let mut state = self.lock();
+        state.session.handle_input(bytes, now())
+    }
+
+    pub(crate) fn handle_timeout(&self) {
+        let mut state = self.lock();
+        let now = now();
+        if state.session.poll_timeout().is_some_and(|(at, _)| at <= now) {
+            state.session.handle_timeout(now);
+        }
+    }
+
+    /// The carrier is gone: everything on it fails.
+    pub(crate) fn end(&self, why: &str) {
+        let mut state = self.lock();
+        state.over = Some(why.into());
+        state.driver = None;
+        for slot in state.streams.values_mut() {
+            slot.establishment.lose(why);
+            slot.wake_all();
+        }
+        state.streams.clear();
+    }
+}
+
+impl State {
+    fn wake_driver(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
+        }
+    }
+
+    /// Takes the session's events: those of streams wake their users, the rest is for the driver.
+    fn take_events(&mut self) -> Vec<Event> {
+        let mut rest = Vec::new();
+        while let Some(event) = self.session.poll_event() {
+            match event {
+                Event::StreamOpened(id) => {
+                    if let Some(slot) = self.streams.get(&id) {
+                        slot.establishment.succeed();
+                    }
+                }
+                Event::StreamFailed(id, failure) => {
+                    if let Some(slot) = self.streams.get_mut(&id) {
+                        slot.establishment.fail(failure);
+                        slot.wake_all();
+                    }
+                }
+                Event::StreamReset(id, _) => {
+                    if let Some(slot) = self.streams.get_mut(&id) {
+                        slot.establishment.lose("the connector gave the stream up");
+                        slot.wake_all();
+                    }
+                }
+                Event::Readable(id) => {
+                    if let Some(waker) = self.streams.get_mut(&id).and_then(|slot| slot.read.take()) {
+                        waker.wake();
+                    }
+                }
+                Event::Writable(id) => {
+                    if let Some(waker) = self.streams.get_mut(&id).and_then(|slot| slot.write.take()) {
+                        waker.wake();
+                    }
+                }
+                Event::StreamClosed(id) => {
+                    if let Some(mut slot) = self.streams.remove(&id) {
+                        slot.wake_all();
+                    }
+                }
+                Event::StreamOpen(id, open) => {
+                    self.streams.insert(id, Slot::default());
+                    rest.push(Event::StreamOpen(id, open));
+                }
+                other => rest.push(other),
+            }
+        }
+        rest
+    }
+
+    fn lost(&self) -> Option<io::Error> {
+        let why = self.over.as_ref()?;
+        Some(io::Error::new(io::ErrorKind::ConnectionReset, format!("the tunnel was lost: {why}")))
+    }
+}
+
+/// One stream multiplexed on a control connection.
+pub(crate) struct MuxStream {
+    mux: Arc<Mux>,
+    id: StreamId,
+    establishment: Establishment,
+    /// What was read since the driver was woken last.
+    unannounced_bytes: usize,
+    read_ended: bool,
+    finished: bool,
+    held: Option<Held>,
+}
+
+impl MuxStream {
+    fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, held: Held) -> Self {
+        let held = Some(held);
+        Self { mux, id, establishment, unannounced_bytes: 0, read_ended: false, finished: false, held }
+    }
+
+    pub(crate) fn establishment(&self) -> &Establishment {
+        &self.establishment
+    }
+
+    pub(crate) fn send_opened(&mut self) {
+        self.mux.act(|session| session.opened(self.id));
+        self.establishment.succeed();
+    }
+
+    pub(crate) fn send_failed(mut self, failure: OpenFailure) {
+        self.finished = true;
+        self.read_ended = true;
+        self.mux.act(|session| session.failed(self.id, failure));
+    }
+
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.read_ended || buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let mut state = self.mux.lock();
+        if let Some(error) = state.lost() {
+            return Poll::Ready(Err(error));
+        }
+        match state.session.read(self.id, buf.initialize_unfilled(), now()) {
+            Ok(Read::Bytes(n)) => {
+                self.unannounced_bytes += n;
+                if self.unannounced_bytes >= WAKE_AFTER_BYTES {
+                    self.unannounced_bytes = 0;
+                    state.wake_driver();
+                }
+                drop(state);
+                buf.advance(n);
+                Poll::Ready(Ok(()))
+            }
+            Ok(Read::Blocked) => {
+                if let Some(slot) = state.streams.get_mut(&self.id) {
+                    remember(&mut slot.read, cx);
+                }
+                Poll::Pending
+            }
+            Ok(Read::End) => {
+                self.read_ended = true;
+                state.wake_driver();
+                drop(state);
+                self.settle();
+                Poll::Ready(Ok(()))
+            }
+            Err(error) => Poll::Ready(Err(stream_error(error))),
+        }
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let mut state = self.mux.lock();
+        if let Some(error) = state.lost() {
+            return Poll::Ready(Err(error));
+        }
+        match state.session.write(self.id, data) {
+            Ok(0) => {
+                if let Some(slot) = state.streams.get_mut(&self.id) {
+                    remember(&mut slot.write, cx);
+                }
+                Poll::Pending
+            }
+            Ok(n) => {
+                state.wake_driver();
+                Poll::Ready(Ok(n))
+            }
+            Err(error) => Poll::Ready(Err(stream_error(error))),
+        }
+    }
+
+    pub(crate) fn poll_flush(&mut self) -> Poll<io::Result<()>> {
+        Poll::Ready(match self.mux.lock().lost() {
+            Some(error) if !(self.finished && self.read_ended) => Err(error),
+            _ => Ok(()),
+        })
+    }
+
+    pub(crate) fn poll_shutdown(&mut self) -> Poll<io::Result<()>> {
+        if !self.finished {
+            self.finished = true;
+            self.mux.act(|session| session.finish(self.id));
+            self.settle();
+        }
+        self.poll_flush()
+    }
+
+    /// Gives the stream up, unless it is over.
+    pub(crate) fn reset(&mut self, code: ResetCode) {
+        let mut state = self.mux.lock();
+        if state.over.is_none() && !(self.finished && self.read_ended) {
+            state.session.reset(self.id, code);
+            state.wake_driver();
+        }
+        state.streams.remove(&self.id);
+        drop(state);
+        self.finished = true;
+        self.read_ended = true;
+        self.establishment.lose("it was given up");
+        self.held = None;
+    }
+
+    /// A stream that ended both ways no longer counts.
+    fn settle(&mut self) {
+        if self.finished && self.read_ended {
+            self.held = None;
+        }
+    }
+}
+
+impl Drop for MuxStream {
+    fn drop(&mut self) {
+        self.reset(ResetCode::Cancelled);
+    }
+}
+
+fn remember(slot: &mut Option<Waker>, cx: &Context<'_>) {
+    if !slot.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        *slot = Some(cx.waker().clone());
+    }
+}
+
+fn stream_error(error: StreamError) -> io::Error {
+    let kind = match &error {
+        StreamError::Failed(failure) => {
+            return io::Error::new(io::ErrorKind::ConnectionRefused, failure.clone());
+        }
+        StreamError::Closed | StreamError::Finished => io::ErrorKind::BrokenPipe,
+        StreamError::Reset(_) | StreamError::Down => io::ErrorKind::ConnectionReset,
+        StreamError::NotOpened => io::ErrorKind::NotConnected,
+    };
+    io::Error::new(kind, error)
+}

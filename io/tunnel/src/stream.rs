@@ -1,0 +1,181 @@
+//! A stream through a tunnel, as both ends hold it. Whether it has a leg for itself or is multiplexed, nobody can tell.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use sallyport_wire::{FailureReason, OpenFailure, ResetCode};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{establishment::Establishment, leg_stream::LegStream, mux::MuxStream};
+
+/// How many bytes a single write takes at best: with its header, this fills whole TLS records.
+pub const BEST_WRITE_BYTES: usize = 65_532;
+
+/// A stream through a tunnel.
+///
+/// `poll_shutdown` ends the own direction and leaves the other one open. Dropping a stream that has not ended both
+/// ways gives it up ([`ResetCode::Cancelled`]). Errors: [`io::ErrorKind::ConnectionRefused`] with an [`OpenFailure`]
+/// inside when the origin was not reached, [`io::ErrorKind::ConnectionReset`] when the other side gave up or the
+/// tunnel was lost, [`io::ErrorKind::BrokenPipe`] for a write after the end.
+pub struct TunnelStream {
+    inner: Inner,
+}
+
+enum Inner {
+    Leg(LegStream),
+    Mux(MuxStream),
+}
+
+impl TunnelStream {
+    pub(crate) fn on_leg(stream: LegStream) -> Self {
+        Self { inner: Inner::Leg(stream) }
+    }
+
+    pub(crate) fn multiplexed(stream: MuxStream) -> Self {
+        Self { inner: Inner::Mux(stream) }
+    }
+
+    /// Whether the origin was reached: known when something reads the stream, see [`Establishment`].
+    #[must_use]
+    pub fn establishment(&self) -> Establishment {
+        match &self.inner {
+            Inner::Leg(stream) => stream.establishment().clone(),
+            Inner::Mux(stream) => stream.establishment().clone(),
+        }
+    }
+
+    /// Whether the stream has a leg for itself; for statistics.
+    #[must_use]
+    pub fn is_on_leg(&self) -> bool {
+        matches!(self.inner, Inner::Leg(_))
+    }
+
+    /// Gives the stream up in both directions.
+    pub fn reset(mut self, code: ResetCode) {
+        match &mut self.inner {
+            Inner::Leg(stream) => stream.reset(code),
+            Inner::Mux(stream) => stream.reset(code),
+        }
+    }
+}
+
+impl std::fmt::Debug for TunnelStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TunnelStream").field("is_on_leg", &self.is_on_leg()).finish_non_exhaustive()
+    }
+}
+
+impl AsyncRead for TunnelStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.inner {
+            Inner::Leg(stream) => stream.poll_read(cx, buf),
+            Inner::Mux(stream) => stream.poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for TunnelStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.inner {
+            Inner::Leg(stream) => stream.poll_write(cx, &[IoSlice::new(buf)]),
+            Inner::Mux(stream) => stream.poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.inner {
+            Inner::Leg(stream) => stream.poll_write(cx, bufs),
+            Inner::Mux(stream) => {
+                let mut taken = 0;
+                for buf in bufs.iter().filter(|buf| !buf.is_empty()) {
+                    match stream.poll_write(cx, buf) {
+                        Poll::Ready(Ok(n)) => {
+                            taken += n;
+                            if n < buf.len() {
+                                break;
+                            }
+                        }
+                        // What was taken counts; the rest is met again by the next write.
+                        Poll::Ready(Err(_)) | Poll::Pending if taken > 0 => break,
+                        other => return other,
+                    }
+                }
+                Poll::Ready(Ok(taken))
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.inner {
+            Inner::Leg(stream) => stream.poll_flush(cx),
+            Inner::Mux(stream) => stream.poll_flush(),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.inner {
+            Inner::Leg(stream) => stream.poll_shutdown(cx),
+            Inner::Mux(stream) => stream.poll_shutdown(),
+        }
+    }
+}
+
+/// A stream that the edge has opened and the connector has not answered yet. Dropping it says that it failed.
+#[derive(Debug)]
+pub struct IncomingStream {
+    stream: Option<TunnelStream>,
+}
+
+impl IncomingStream {
+    pub(crate) fn new(stream: TunnelStream) -> Self {
+        Self { stream: Some(stream) }
+    }
+
+    /// Says that the origin took the connection.
+    ///
+    /// # Errors
+    /// The tunnel was lost.
+    pub async fn opened(mut self) -> io::Result<TunnelStream> {
+        let mut stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
+        match &mut stream.inner {
+            Inner::Leg(stream) => stream.send_opened().await?,
+            Inner::Mux(stream) => stream.send_opened(),
+        }
+        Ok(stream)
+    }
+
+    /// Says that the origin was not reached and why. Returns when the edge knows or does not care any more.
+    pub async fn failed(mut self, failure: OpenFailure) {
+        match self.stream.take().map(|stream| stream.inner) {
+            Some(Inner::Leg(stream)) => stream.send_failed(&failure).await,
+            Some(Inner::Mux(stream)) => stream.send_failed(failure),
+            None => {}
+        }
+    }
+}
+
+impl Drop for IncomingStream {
+    fn drop(&mut self) {
+        let Some(stream) = self.stream.take() else { return };
+        let failure = OpenFailure::new(FailureReason::Other, "the connector gave up before it reached the origin");
+        match stream.inner {
+            Inner::Mux(stream) => stream.send_failed(failure),
+            Inner::Leg(stream) => {
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    runtime.spawn(async move { stream.send_failed(&failure).await });
+                }
+            }
+        }
+    }
+}
