@@ -4,6 +4,7 @@
 //! - [`server_config`] and [`client_config`] are the two TLS configurations that every program uses;
 //! - [`Listening`] opens the public ports, or takes them over from systemd;
 //! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines;
+//! - [`TakeoverOffer`] and [`take_over`] pass the open ports from a process to the one that replaces it;
 //! - [`Shutdown`] tells every task of a process that it is over.
 
 mod budget;
@@ -19,16 +20,18 @@ mod server;
 mod shutdown;
 mod socket;
 mod systemd;
+mod takeover;
 
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{CertificateStats, Certificates, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
 pub use client::{Trust, TrustError, client_config};
 pub use connect::{MAX_ADDRESSES, connect_tcp, connect_tls, resolve};
 pub use failure::TlsFailure;
-pub use listening::{BACKLOG, ListenError, Listening};
+pub use listening::{BACKLOG, ListenError, Listening, listen};
 pub use pin::{PinMismatch, PresentedRoot, fetch_root};
 pub use sallyport_pki::{Fingerprint, FingerprintError, RootInfo};
 pub use server::{Negotiated, negotiated, server_config};
 pub use shutdown::Shutdown;
 pub use socket::{set_keepalive, set_nodelay, set_notsent_lowat, set_user_timeout};
 pub use systemd::{notify_ready, notify_status, notify_stopping};
+pub use takeover::{Asked, HandOver, TakeoverError, TakeoverOffer, take_over};

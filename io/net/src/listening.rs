@@ -78,8 +78,8 @@ impl Listening {
     /// One sentence that names the port and what to do.
     pub fn bind(tls: SocketAddr, redirect: Option<SocketAddr>) -> Result<Self, ListenError> {
         Ok(Self {
-            tls: bind(tls, "--listen")?,
-            redirect: redirect.map(|address| bind(address, "--redirect-listen")).transpose()?,
+            tls: listen(tls, "--listen")?,
+            redirect: redirect.map(|address| listen(address, "--listen-http")).transpose()?,
         })
     }
 
@@ -122,7 +122,11 @@ impl Listening {
     }
 }
 
-fn bind(address: SocketAddr, option: &'static str) -> Result<TcpListener, ListenError> {
+/// Opens one port; `option` is the one that chooses it, for the error's sentence. To be called inside of a tokio runtime.
+///
+/// # Errors
+/// One sentence that names the port and what to do.
+pub fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, ListenError> {
     let open = || -> io::Result<TcpListener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         // A restart must not wait for the last connections' TIME-WAIT. No SO_REUSEPORT: a second program on the same
@@ -149,6 +153,11 @@ fn bind(address: SocketAddr, option: &'static str) -> Result<TcpListener, Listen
 fn inherited(given: &mut ListenFd, index: usize) -> io::Result<TcpListener> {
     let listener: net::TcpListener =
         given.take_tcp_listener(index)?.ok_or_else(|| io::Error::other("it was not handed over"))?;
+    adopt(listener)
+}
+
+/// Makes a listener of a socket that another process opened.
+pub(crate) fn adopt(listener: net::TcpListener) -> io::Result<TcpListener> {
     let socket = SockRef::from(&listener);
     if !socket.is_listener()? {
         return Err(io::Error::other("it does not listen"));

@@ -1,0 +1,248 @@
+//! Passing the open ports from a running process to the one that replaces it, so that no connection is refused between
+//! the two.
+//!
+//! The running process listens on `takeover.sock` in its data directory. The new one connects; both are of the same
+//! user, or it is root. The running process sends its listening sockets (SCM_RIGHTS, unix(7)), lets go of the data
+//! directory, says so with one byte, and then lets what it still serves finish. Connections that come meanwhile wait in
+//! the sockets' queues for the new process.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut, Read as _, Write as _},
+    mem::MaybeUninit,
+    net,
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::{
+            fs::PermissionsExt as _,
+            net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg, sockopt,
+};
+
+use crate::{Listening, listening};
+
+/// The socket's file in the data directory.
+const SOCKET_FILE: &str = "takeover.sock";
+/// What the running process sends with its sockets, and when it has let go of the data directory.
+const SOCKETS: u8 = b'S';
+const RELEASED: u8 = b'R';
+/// How many sockets are passed at most: the TLS port and the redirecting one.
+const MAX_SOCKETS: usize = 2;
+/// How long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the ports of a running process could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeoverError {
+    /// Nobody offers them.
+    #[error("no process offers its ports in {}: stop the one that runs there, and start again", dir.display())]
+    NobodyThere {
+        /// The data directory.
+        dir: PathBuf,
+    },
+    /// It did not go as it should.
+    #[error("the process that runs in {} did not hand over its ports: {source}", dir.display())]
+    Failed {
+        /// The data directory.
+        dir: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// The ports of a running process, for whoever replaces it.
+#[derive(Debug)]
+pub struct TakeoverOffer {
+    socket: tokio::net::UnixListener,
+    path: PathBuf,
+}
+
+impl TakeoverOffer {
+    /// Offers to be replaced. To be called by the one process that holds the data directory, inside of a tokio runtime.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        let path = dir.join(SOCKET_FILE);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = StdUnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket: tokio::net::UnixListener::from_std(socket)?, path })
+    }
+
+    /// Waits until a process of the same user, or root's, asks to replace this one. Cancel safe.
+    pub async fn asked(&self) -> Asked {
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, _)) if may_ask(&stream) => {
+                    if let Ok(stream) = stream.into_std() {
+                        return Asked { stream };
+                    }
+                }
+                Ok(_) => tracing::warn!("another user's process asked for the ports: refused"),
+                Err(error) => {
+                    tracing::debug!(%error, "a process that asked for the ports went away");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for TakeoverOffer {
+    fn drop(&mut self) {
+        // The file of a process that is gone does no harm: the next one replaces it.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+fn may_ask(stream: &tokio::net::UnixStream) -> bool {
+    let us = rustix::process::geteuid();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == us.as_raw() || peer.uid() == 0)
+}
+
+/// A process that waits for the ports.
+#[derive(Debug)]
+pub struct Asked {
+    stream: StdUnixStream,
+}
+
+/// Copies of the listening sockets, to be handed over. While they are kept, the ports stay open.
+#[derive(Debug)]
+pub struct HandOver {
+    sockets: Vec<OwnedFd>,
+}
+
+impl HandOver {
+    /// Copies of the ports' sockets.
+    ///
+    /// # Errors
+    /// When the process has too many open files.
+    pub fn of(listening: &Listening) -> io::Result<Self> {
+        let mut sockets = vec![listening.tls.as_fd().try_clone_to_owned()?];
+        if let Some(redirect) = &listening.redirect {
+            sockets.push(redirect.as_fd().try_clone_to_owned()?);
+        }
+        Ok(Self { sockets })
+    }
+}
+
+impl Asked {
+    /// Sends the sockets. Then let go of the data directory, and call [`Asked::released`].
+    ///
+    /// # Errors
+    /// When the other process went away; this one can go on as before.
+    pub fn send(&mut self, ports: &HandOver) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.set_write_timeout(Some(PATIENCE))?;
+        let sockets: Vec<BorrowedFd<'_>> = ports.sockets.iter().map(|fd| fd.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&sockets)) {
+            return Err(io::Error::other("too many sockets"));
+        }
+        sendmsg(&self.stream, &[IoSlice::new(&[SOCKETS])], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Tells the other process that the data directory is free.
+    ///
+    /// # Errors
+    /// When it went away.
+    pub fn released(mut self) -> io::Result<()> {
+        self.stream.write_all(&[RELEASED])
+    }
+}
+
+/// Asks the process that holds the data directory for its ports, and waits until it has let go of the directory. To be
+/// called inside of a tokio runtime; blocks for at most twenty seconds.
+///
+/// # Errors
+/// When there is none, or it does not answer as it should.
+pub fn take_over(dir: &Path) -> Result<Listening, TakeoverError> {
+    let stream = StdUnixStream::connect(dir.join(SOCKET_FILE))
+        .map_err(|_| TakeoverError::NobodyThere { dir: dir.to_owned() })?;
+    receive(stream).map_err(|source| TakeoverError::Failed { dir: dir.to_owned(), source })
+}
+
+fn receive(mut stream: StdUnixStream) -> io::Result<Listening> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let owner = sockopt::socket_peercred(&stream)?.uid;
+    if owner != rustix::process::geteuid() && !owner.is_root() {
+        return Err(io::Error::other("it is another user's"));
+    }
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(&stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut sockets = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            sockets.extend(fds.map(net::TcpListener::from));
+        }
+    }
+    let mut sockets = sockets.into_iter();
+    let (SOCKETS, Some(tls)) = (byte[0], sockets.next()) else {
+        return Err(io::Error::other("it sent no sockets"));
+    };
+    let redirect = sockets.next();
+    stream.read_exact(&mut byte)?;
+    if byte[0] != RELEASED {
+        return Err(io::Error::other("it kept the data directory"));
+    }
+    Ok(Listening { tls: listening::adopt(tls)?, redirect: redirect.map(listening::adopt).transpose()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_connection_made_between_two_processes_is_served_by_the_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Listening::bind("127.0.0.1:0".parse().unwrap(), Some("127.0.0.1:0".parse().unwrap())).unwrap();
+        let (tls, redirect) = (first.tls_addr().unwrap(), first.redirect_addr().unwrap());
+        let ports = HandOver::of(&first).unwrap();
+        let offer = TakeoverOffer::open(dir.path()).unwrap();
+        let path = dir.path().to_owned();
+        let second = tokio::spawn(async move { tokio::task::block_in_place(|| take_over(&path)) });
+        let mut asked = offer.asked().await;
+        asked.send(&ports).unwrap();
+        drop((first, ports));
+        asked.released().unwrap();
+        let _waits = tokio::net::TcpStream::connect(tls).await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        assert_eq!((second.tls_addr().unwrap(), second.redirect_addr().unwrap()), (tls, redirect));
+        second.tls.accept().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn without_a_running_process_the_sentence_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = take_over(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("no process offers its ports") && error.contains("start again"), "{error}");
+        drop(TakeoverOffer::open(dir.path()).unwrap());
+        assert!(!dir.path().join(SOCKET_FILE).exists());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_process_that_hangs_up_half_way_is_an_error_not_a_hang() {
+        let dir = tempfile::tempdir().unwrap();
+        let offer = TakeoverOffer::open(dir.path()).unwrap();
+        let path = dir.path().to_owned();
+        let second = tokio::task::spawn_blocking(move || take_over(&path));
+        drop(offer.asked().await);
+        assert!(second.await.unwrap().unwrap_err().to_string().contains("did not hand over"));
+    }
+}
