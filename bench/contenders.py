@@ -70,7 +70,7 @@ def nginx_edge(contender, upstreams):
     blocks = "".join(f"""
   upstream u{port} {{ server 127.0.0.1:{port}; keepalive 64; keepalive_requests 100000000; }}
   server {{
-    listen 127.0.0.1:{PUBLIC_PORT} ssl backlog=65535;
+    listen 127.0.0.1:{PUBLIC_PORT} ssl{" backlog=65535" if number == 0 else ""};
     server_name {host};
     ssl_certificate {bench.certificate}; ssl_certificate_key {bench.key};
     ssl_protocols TLSv1.2 TLSv1.3; ssl_session_cache shared:s:10m;
@@ -78,7 +78,7 @@ def nginx_edge(contender, upstreams):
       proxy_pass http://u{port}; proxy_http_version 1.1; proxy_set_header Connection "";
       proxy_buffers 16 16k; proxy_max_temp_file_size 0; proxy_request_buffering off; client_max_body_size 0;
     }}
-  }}""" for host, port in upstreams.items())
+  }}""" for number, (host, port) in enumerate(upstreams.items()))
     conf = contender.file("nginx.conf", f"""worker_processes 2; daemon off; user root;
 pid {bench.folder}/{contender.name}-nginx.pid; error_log {bench.folder}/{contender.name}-nginx.err;
 events {{ worker_connections 8000; }}

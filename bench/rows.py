@@ -109,6 +109,7 @@ def burst(contender, _seconds):
 
 #: The rows of a contender that is started once for all of them, in order.
 PLAIN = {
+    "idle_connection": idle_connection,  # first, while nothing has made room yet
     "keepalive": keepalive,
     "keepalive_1": keepalive_1,
     "connections": connections,
@@ -117,7 +118,6 @@ PLAIN = {
     "up_1": lambda contender, seconds: bulk("up_1", contender, seconds),
     "down_8": lambda contender, seconds: bulk("down_8", contender, seconds),
     "up_8": lambda contender, seconds: bulk("up_8", contender, seconds),
-    "idle_connection": idle_connection,
 }
 #: The rows with the delay relay on the leg.
 DELAYED = {
