@@ -225,7 +225,7 @@ fn starts_folded(name: &[u8], start: &[u8]) -> bool {
         })
 }
 
-fn has_option(value: &[u8], option: &[u8]) -> bool {
+pub(crate) fn has_option(value: &[u8], option: &[u8]) -> bool {
     value.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(option))
 }
 

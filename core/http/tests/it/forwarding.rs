@@ -1,0 +1,278 @@
+//! Header fields on their way to an origin and back.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+use proptest::{collection::vec, prelude::*};
+use sallyport_http::{
+    RequestHost, RequestId,
+    forward::{
+        ClientFields, ForwardContext, NextHop, is_grpc, is_websocket_upgrade, request_headers, response_headers,
+        trailers,
+    },
+};
+
+fn headers(fields: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+    }
+    headers
+}
+
+/// What the origin gets of the fields.
+fn forwarded(fields: &[(&str, &str)], client: &str, websocket: bool, origin: NextHop) -> HeaderMap {
+    let mut headers = headers(fields);
+    let client = ClientFields::new(client.parse().unwrap(), "https", 8443);
+    let host = RequestHost::from_value(&HeaderValue::from_static("Calm.localhost:8443")).unwrap();
+    let id = RequestId::from_random([0xab; 16]).header_value();
+    request_headers(&mut headers, &ForwardContext { client: &client, host: &host, request_id: &id, websocket, origin });
+    headers
+}
+
+fn to_http1(fields: &[(&str, &str)]) -> HeaderMap {
+    forwarded(fields, "192.0.2.7:1234", false, NextHop::Http1)
+}
+
+/// The names that we set, sorted.
+const OURS: [&str; 7] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "x-request-id",
+];
+
+#[test]
+fn the_origin_learns_who_the_client_is() {
+    let got = to_http1(&[("host", "Calm.localhost:8443"), ("accept", "*/*")]);
+    for (name, value) in [
+        ("host", "Calm.localhost:8443"),
+        ("accept", "*/*"),
+        ("x-forwarded-for", "192.0.2.7"),
+        ("x-real-ip", "192.0.2.7"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "Calm.localhost:8443"),
+        ("x-forwarded-port", "8443"),
+        ("forwarded", "for=192.0.2.7;proto=https;host=\"Calm.localhost:8443\""),
+        ("x-request-id", &"ab".repeat(16)),
+    ] {
+        assert_eq!(got.get_all(name).iter().collect::<Vec<_>>(), [value], "{name}");
+    }
+    assert_eq!(got.len(), 9);
+
+    let got = forwarded(&[], "[2001:db8::1]:9", false, NextHop::Http2);
+    assert_eq!(got["x-forwarded-for"], "2001:db8::1");
+    assert_eq!(got["forwarded"], "for=\"[2001:db8::1]\";proto=https;host=\"Calm.localhost:8443\"");
+    assert!(!got.contains_key("host"), "HTTP/2 has the host in its authority");
+    let got = forwarded(&[], "[::ffff:192.0.2.7]:9", false, NextHop::Http1);
+    assert_eq!(got["x-real-ip"], "192.0.2.7");
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_dropped_in_every_spelling() {
+    for name in [
+        "X-Forwarded-For",
+        "x_forwarded_for",
+        "X-Forwarded_For",
+        "X.Forwarded.For",
+        "x-forwarded-proto",
+        "X_FORWARDED_PROTO",
+        "X-Forwarded-Host",
+        "X-Forwarded-Port",
+        "X-Forwarded-Server",
+        "X-Forwarded-Client-Cert",
+        "X-Forwarded-",
+        "X-Forwarded",
+        "X_Forwarded",
+        "Forwarded",
+        "FORWARDED",
+        "X-Real-Ip",
+        "X_REAL_IP",
+        "x-real_ip",
+        "X-Request-Id",
+        "X_Request_Id",
+        "X-Auth-Email",
+        "x_auth_user",
+        "X-Auth_Groups",
+        "X-Sallyport-Identity",
+        "X_SALLYPORT_ANYTHING",
+        "x~sallyport~x",
+        "Transfer_Encoding",
+        "Content_Length",
+    ] {
+        let got = to_http1(&[(name, "evil"), (name, "evil too"), ("x-mine", "kept")]);
+        assert!(!got.values().any(|value| value.to_str().unwrap().contains("evil")), "{name}: {got:?}");
+        assert_eq!(got["x-mine"], "kept");
+        let mut names: Vec<&str> = got.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        let expected = [&OURS[..1], &["host"], &OURS[1..4], &["x-forwarded-proto", "x-mine"], &OURS[5..]].concat();
+        assert_eq!(names, expected, "{name}");
+    }
+}
+
+#[test]
+fn names_that_only_look_alike_are_kept() {
+    let names = ["x-forwarder", "x-authority", "x-auth", "x-real-ips", "forwarded-by", "x-request-idx", "xx-real-ip"];
+    let got = to_http1(&names.map(|name| (name, "kept")));
+    for name in names {
+        assert_eq!(got[name], "kept", "{name}");
+    }
+}
+
+#[test]
+fn hop_by_hop_fields_end_here() {
+    let got = to_http1(&[
+        ("connection", "keep-alive, X-Private , x-forwarded-for"),
+        ("connection", "close, Host, content-length, no token!("),
+        ("x-private", "1"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "keep-alive"),
+        ("proxy-authorization", "Basic eA=="),
+        ("http2-settings", "AAMAAABk"),
+        ("te", "trailers"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "h2c"),
+        ("trailer", "x-sum"),
+        ("expect", "100-continue"),
+        ("content-length", "5"),
+        ("authorization", "Bearer x"),
+    ]);
+    let mut names: Vec<&str> = got.keys().map(HeaderName::as_str).filter(|name| !OURS.contains(name)).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["authorization", "content-length", "expect", "host", "trailer"]);
+    assert_eq!(got["x-forwarded-for"], "192.0.2.7", "naming it in Connection does not take ours away");
+}
+
+#[test]
+fn trailers_are_asked_for_over_http2_alone() {
+    let te = [("te", "gzip, Trailers")];
+    assert_eq!(forwarded(&te, "192.0.2.7:1", false, NextHop::Http2)["te"], "trailers");
+    assert!(!to_http1(&te).contains_key("te"));
+    assert!(!forwarded(&[("te", "gzip")], "192.0.2.7:1", false, NextHop::Http2).contains_key("te"));
+}
+
+#[test]
+fn a_websocket_upgrade_goes_on_as_one_and_nothing_else() {
+    let fields = [
+        ("connection", "keep-alive, Upgrade, x-secret"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-version", "13"),
+        ("x-secret", "1"),
+    ];
+    assert!(is_websocket_upgrade(&Method::GET, Version::HTTP_11, &headers(&fields)));
+    let got = forwarded(&fields, "192.0.2.7:1", true, NextHop::Http1);
+    assert_eq!(got["connection"], "Upgrade");
+    assert_eq!(got["upgrade"], "websocket");
+    assert_eq!(got["sec-websocket-key"], "dGhlIHNhbXBsZSBub25jZQ==");
+    assert!(!got.contains_key("x-secret"));
+
+    let mut answer = headers(&[("connection", "upgrade"), ("upgrade", "WebSocket"), ("sec-websocket-accept", "x")]);
+    response_headers(&mut answer, &HeaderValue::from_static("id"), true);
+    assert_eq!(
+        (&answer["connection"], &answer["upgrade"]),
+        (&"Upgrade".parse().unwrap(), &"websocket".parse().unwrap())
+    );
+    assert_eq!(answer["sec-websocket-accept"], "x");
+}
+
+#[test]
+fn no_other_upgrade_is_taken_for_a_websocket() {
+    let fields = [("connection", "Upgrade"), ("upgrade", "websocket")];
+    assert!(!is_websocket_upgrade(&Method::POST, Version::HTTP_11, &headers(&fields)));
+    assert!(!is_websocket_upgrade(&Method::GET, Version::HTTP_10, &headers(&fields)));
+    assert!(!is_websocket_upgrade(&Method::GET, Version::HTTP_2, &headers(&fields)));
+    for fields in [
+        &[("upgrade", "websocket")][..],
+        &[("connection", "upgrade")],
+        &[("connection", "upgraded"), ("upgrade", "websocket")],
+        &[("connection", "upgrade"), ("upgrade", "h2c")],
+        &[("connection", "upgrade"), ("upgrade", "websocket, h2c")],
+        &[("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "h2c")],
+    ] {
+        assert!(!is_websocket_upgrade(&Method::GET, Version::HTTP_11, &headers(fields)), "{fields:?}");
+    }
+}
+
+#[test]
+fn cookies_of_http2_are_joined() {
+    let got = to_http1(&[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3; d=4")]);
+    assert_eq!(got.get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2; c=3; d=4"]);
+    assert_eq!(to_http1(&[("cookie", "a=1")])["cookie"], "a=1");
+}
+
+#[test]
+fn responses_lose_what_concerns_the_last_hop() {
+    let mut answer = headers(&[
+        ("connection", "close, x-internal"),
+        ("x-internal", "1"),
+        ("keep-alive", "timeout=5"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "h2,h2c"),
+        ("x_sallyport_identity", "1"),
+        ("x-request-id", "theirs"),
+        ("x-forwarded-note", "kept"),
+        ("set-cookie", "a=1"),
+        ("set-cookie", "b=2"),
+        ("content-length", "5"),
+    ]);
+    response_headers(&mut answer, &HeaderValue::from_static("ours"), false);
+    let mut names: Vec<&str> = answer.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["content-length", "set-cookie", "x-forwarded-note", "x-request-id"]);
+    assert_eq!(answer.get_all("set-cookie").iter().count(), 2);
+    assert_eq!(answer["x-request-id"], "ours");
+}
+
+#[test]
+fn trailers_keep_what_belongs_there() {
+    let mut fields = headers(&[
+        ("grpc-status", "0"),
+        ("x-sum", "7"),
+        ("content-length", "5"),
+        ("transfer-encoding", "chunked"),
+        ("host", "a"),
+        ("connection", "x"),
+        ("x-forwarded-for", "evil"),
+        ("X_Auth_Email", "evil"),
+    ]);
+    trailers(&mut fields);
+    let mut names: Vec<&str> = fields.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["grpc-status", "x-sum"]);
+}
+
+#[test]
+fn grpc_is_known_by_its_content_type() {
+    for (kind, expected) in [
+        ("application/grpc", true),
+        ("application/grpc+proto", true),
+        ("Application/GRPC; charset=x", true),
+        ("application/grpc-web", false),
+        ("application/grpc-web+proto", false),
+        ("application/json", false),
+        ("", false),
+    ] {
+        assert_eq!(is_grpc(&headers(&[("content-type", kind)])), expected, "{kind}");
+    }
+    assert!(!is_grpc(&HeaderMap::new()));
+}
+
+proptest! {
+    #[test]
+    fn no_spelling_of_our_names_reaches_an_origin(
+        start in prop::sample::select(vec!["x-forwarded-", "x-auth-", "x-sallyport-", "forwarded", "x-real-ip", "x-request-id"]),
+        rest in "[a-z0-9]{1,6}",
+        seed in vec((any::<bool>(), prop::sample::select(vec!['-', '_', '.', '~', '!'])), 32),
+    ) {
+        let name = if start.ends_with('-') { format!("{start}{rest}") } else { start.to_owned() };
+        let spelled: String = name.chars().zip(&seed).map(|(c, (upper, other))| match c {
+            '-' => *other,
+            c if *upper => c.to_ascii_uppercase(),
+            c => c,
+        }).collect();
+        let got = to_http1(&[(&spelled, "evil"), ("connection", "close")]);
+        prop_assert!(!got.values().any(|value| value == "evil"), "{spelled}: {got:?}");
+    }
+}

@@ -1,0 +1,10 @@
+//! The rules of HTTP at a front door, from outside.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
+
+mod cases;
+mod forwarding;
+mod pages;
+mod properties;
+mod reference;
+mod requests;

@@ -1,0 +1,131 @@
+//! What clients see when something goes wrong.
+
+use http::{HeaderMap, HeaderValue, StatusCode, header::ACCEPT};
+use sallyport_http::{
+    RequestRefusal,
+    page::{Format, Problem, grpc_status},
+};
+
+fn problem() -> Problem<'static> {
+    Problem {
+        status: StatusCode::NOT_FOUND,
+        title: "No such name".into(),
+        detail: "Nothing is served under <script>alert('x')</script> & \"co\".".into(),
+        next_step: "Check the address.".into(),
+        request_id: "00ff",
+    }
+}
+
+fn wanted(accept: &[&'static str]) -> Format {
+    let mut headers = HeaderMap::new();
+    for value in accept {
+        headers.append(ACCEPT, HeaderValue::from_static(value));
+    }
+    Format::wanted(&headers)
+}
+
+#[test]
+fn the_format_is_what_the_client_lists() {
+    for (accept, format) in [
+        (&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"][..], Format::Html),
+        (&["Text/HTML"], Format::Html),
+        (&["application/json", "text/html;q=0.5"], Format::Html),
+        (&["application/json, text/plain, */*"], Format::Json),
+        (&["application/problem+json"], Format::Json),
+        (&["application/vnd.api+json; charset=utf-8"], Format::Json),
+        (&["text/html;q=0, application/json"], Format::Json),
+        (&["text/html; Q=0.000"], Format::Text),
+        (&["*/*"], Format::Text),
+        (&["text/htmlx"], Format::Text),
+        (&["image/webp,*/*"], Format::Text),
+        (&[""], Format::Text),
+        (&[], Format::Text),
+    ] {
+        assert_eq!(wanted(accept), format, "{accept:?}");
+    }
+    let mut headers = HeaderMap::new();
+    headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+    headers.insert(ACCEPT, HeaderValue::from_static("text/html"));
+    assert_eq!(Format::wanted(&headers), Format::Grpc);
+}
+
+#[test]
+fn a_page_is_whole_escaped_and_loads_nothing() {
+    let response = problem().respond(Format::Html);
+    assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
+    assert_eq!(response.headers()["cache-control"], "no-store");
+    assert_eq!(response.headers()["x-request-id"], "00ff");
+    assert!(response.headers()["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
+    let body = std::str::from_utf8(response.body()).unwrap();
+    assert!(body.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;co&quot;."), "{body}");
+    for text in ["<h1>No such name</h1>", "404", "Check the address.", "<code>00ff</code>", "prefers-color-scheme:dark"]
+    {
+        assert!(body.contains(text), "{text}");
+    }
+    for text in ["<script", "src=", "href=", "url(", "@import", "http://", "https://"] {
+        assert!(!body.contains(text), "{text}");
+    }
+    assert!(body.len() < 4_096);
+}
+
+#[test]
+fn json_is_a_problem_document() {
+    let response = problem().respond(Format::Json);
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+    assert_eq!(json["type"], "about:blank");
+    assert_eq!(json["title"], "No such name");
+    assert_eq!(json["status"], 404);
+    assert_eq!(json["detail"], problem().detail.as_ref());
+    assert_eq!(json["next_step"], "Check the address.");
+    assert_eq!(json["request_id"], "00ff");
+    let silent = Problem { next_step: "".into(), ..problem() }.respond(Format::Json);
+    let json: serde_json::Value = serde_json::from_slice(silent.body()).unwrap();
+    assert!(json.get("next_step").is_none());
+}
+
+#[test]
+fn text_is_one_line() {
+    let plain = Problem { detail: "Nothing is served here.".into(), ..problem() };
+    let body = plain.body(Format::Text);
+    assert_eq!(body, "No such name: Nothing is served here. Check the address. (request 00ff)\n");
+    let body = Problem { next_step: "".into(), ..plain }.body(Format::Text);
+    assert_eq!(body, "No such name: Nothing is served here. (request 00ff)\n");
+}
+
+#[test]
+fn grpc_gets_its_status_in_fields_alone() {
+    let response = Problem { detail: "50% of caf\u{e9}\n".into(), ..problem() }.respond(Format::Grpc);
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()["content-type"], "application/grpc");
+    assert_eq!(response.headers()["grpc-status"], "12");
+    assert_eq!(response.headers()["grpc-message"], "50%25 of caf%C3%A9%0A");
+    assert!(response.body().is_empty() && !response.headers().contains_key("content-length"));
+    for (status, code) in
+        [(400, 13), (401, 16), (403, 7), (404, 12), (429, 14), (502, 14), (503, 14), (504, 14), (500, 2)]
+    {
+        assert_eq!(grpc_status(StatusCode::from_u16(status).unwrap()), code, "{status}");
+    }
+}
+
+#[test]
+fn a_refused_request_gets_a_whole_answer_before_the_end() {
+    let problem = Problem::refused(RequestRefusal::BothLengths, "00ff");
+    let bytes = problem.closing_bytes("Sun, 06 Nov 1994 08:49:37 GMT");
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head}");
+    for line in ["connection: close", "date: Sun, 06 Nov 1994 08:49:37 GMT", &format!("content-length: {}", body.len())]
+    {
+        assert!(head.split("\r\n").any(|other| other == line), "{line}: {head}");
+    }
+    assert_eq!(
+        body,
+        "Bad Request: The request has both Content-Length and Transfer-Encoding. The request was not passed on. \
+         (request 00ff)\n"
+    );
+    let hostile = Problem { request_id: "a\r\nb", ..problem };
+    let head = String::from_utf8(hostile.closing_bytes("x\r\ny")).unwrap();
+    assert!(!head.split_once("\r\n\r\n").unwrap().0.contains("\r\nb"));
+}

@@ -1,0 +1,177 @@
+//! What holds of the guard for every input.
+
+use proptest::{collection::vec, prelude::*, sample::select};
+use sallyport_http::{
+    RequestRefusal,
+    guard::{GuardLimits, RequestGuard, Verdict},
+};
+
+use crate::reference;
+
+/// Bounds small enough for random inputs to reach them.
+const LIMITS: GuardLimits = GuardLimits { max_head_bytes: 400, max_target_bytes: 16_384, max_header_count: 100 };
+
+/// What passes of a stream that comes in the given pieces, and the refusal if there is one. Checks on the way that no
+/// more is ever held than the limits say.
+fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Option<RequestRefusal>) {
+    let mut guard = RequestGuard::new(LIMITS);
+    let (mut held, mut passed) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        held.extend_from_slice(piece);
+        match guard.inspect(&held) {
+            Verdict::Pass { n } => passed.extend(held.drain(..n)),
+            Verdict::Refuse { pass, refusal } => {
+                passed.extend(held.drain(..pass));
+                return (passed, Some(refusal));
+            }
+        }
+        assert!(held.len() <= LIMITS.max_held_bytes(), "{} bytes are held", held.len());
+    }
+    (passed, None)
+}
+
+/// Pieces of requests, good and bad, that random streams are put together from.
+fn fragment() -> impl Strategy<Value = Vec<u8>> {
+    let words = vec![
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /x HTTP/1.1\r\nHost: a.b:80\r\nContent-Length: 5\r\n\r\n",
+        "OPTIONS * HTTP/1.0\r\n",
+        "GET http://a/ HTTP/1.1\r\n",
+        "GET https://A:443/b?c HTTP/1.1\r\n",
+        "GET / HTTP/1.1\r\n",
+        "POST / HTTP/1.0\r\n",
+        "Host: a\r\n",
+        "Host: A.:80\r\n",
+        "Host: b\r\n",
+        "host:a:443 \r\n",
+        "Content-Length: 3\r\n",
+        "Content-Length: 0\r\n",
+        "Content-Length: 0000000000000000003\r\n",
+        "Content-Length: 99999999999999999999\r\n",
+        "content-length:\t1\t\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "X: y\r\n",
+        "X-Long: 0123456789012345678901234567890123456789012345678901234567890123456789\r\n",
+        " folded\r\n",
+        "X : y\r\n",
+        "nothing\r\n",
+        "\r\n",
+        "\r",
+        "\n",
+        "\0",
+        " ",
+        "\t",
+        ":",
+        ";",
+        "abc",
+        "0\r\n\r\n",
+        "0\r\n",
+        "3\r\nabc\r\n",
+        "5\r\n",
+        "hello\r\n",
+        "a\r\n0123456789\r\n",
+        "1;a=b\r\nx\r\n",
+        "1 ;a=\"b\"\r\nx\r\n",
+        "0x1\r\n",
+        "fffffffffffffffff",
+        "X-Trailer: 1\r\n",
+        "Host",
+        "GET",
+        "CONNECT a:1 HTTP/1.1\r\n",
+    ];
+    let good = vec![
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;x\r\na\r\nB\r\n01234567890\r\n0\r\nX: y\r\n\r\n",
+    ];
+    prop_oneof![
+        6 => select(words).prop_map(|text| text.as_bytes().to_vec()),
+        3 => select(good).prop_map(|text| text.as_bytes().to_vec()),
+        1 => vec(any::<u8>(), 1..4),
+    ]
+}
+
+/// Bytes that are shown as text when a test fails.
+#[derive(Clone)]
+struct Stream(Vec<u8>);
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+/// A stream of fragments, some of its bytes changed.
+fn stream() -> impl Strategy<Value = Stream> {
+    (vec(fragment(), 1..16), vec((any::<prop::sample::Index>(), any::<u8>()), 0..2)).prop_map(|(fragments, changes)| {
+        let mut bytes = fragments.concat();
+        for (index, byte) in changes {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        Stream(bytes)
+    })
+}
+
+/// Cuts the bytes at the given places.
+fn cut<'a>(bytes: &'a [u8], places: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+    let mut places: Vec<usize> = places.iter().map(|place| place.index(bytes.len() + 1)).collect();
+    places.sort_unstable();
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for place in places {
+        pieces.push(&bytes[start..place]);
+        start = place;
+    }
+    pieces.push(&bytes[start..]);
+    pieces
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_verdict_is_the_same_however_the_bytes_are_split(
+        Stream(bytes) in stream(),
+        places in vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let whole = feed([&bytes[..]]);
+        prop_assert!(bytes.starts_with(&whole.0), "what passes is what came");
+        prop_assert_eq!(&feed(cut(&bytes, &places)), &whole);
+        prop_assert_eq!(&feed(bytes.chunks(1)), &whole);
+    }
+
+    #[test]
+    fn a_slow_and_obvious_parser_agrees(Stream(bytes) in stream()) {
+        let (passed, refusal) = feed([&bytes[..]]);
+        let judgement = reference::judge(&bytes, LIMITS.max_head_bytes);
+        prop_assert_eq!((passed.len(), refusal.is_some()), (judgement.passed, judgement.refused), "{:?}", refusal);
+    }
+
+    #[test]
+    fn any_bytes_at_all_are_judged(bytes in vec(any::<u8>(), 0..600), upgrade: bool) {
+        let mut guard = RequestGuard::new(LIMITS);
+        let (Verdict::Pass { n } | Verdict::Refuse { pass: n, .. }) = guard.inspect(&bytes);
+        prop_assert!(n <= bytes.len());
+        if upgrade { guard.upgraded() } else { guard.not_upgraded() }
+        // Even a caller that forgets what it held gets an answer.
+        let (Verdict::Pass { n } | Verdict::Refuse { pass: n, .. }) = guard.inspect(&bytes[..bytes.len() / 2]);
+        prop_assert!(n <= bytes.len() / 2);
+    }
+}
+
+#[test]
+fn a_head_that_trickles_in_costs_one_look_at_each_byte() {
+    // A rescan from the start at every byte would look at two thousand million bytes here.
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(65_000));
+    let mut guard = RequestGuard::new(GuardLimits::default());
+    let started = std::time::Instant::now();
+    for end in 1..head.len() {
+        assert_eq!(guard.inspect(&head.as_bytes()[..end]), Verdict::Pass { n: 0 });
+    }
+    assert_eq!(guard.inspect(head.as_bytes()), Verdict::Pass { n: head.len() });
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+}
