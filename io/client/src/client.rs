@@ -1,0 +1,379 @@
+//! The API's endpoints as methods.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, header};
+use http_body_util::Full;
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use sallyport_api::{
+    Account, CreateAccount, CreateSocket, CreateToken, CreateTunnel, CreatedToken, CreatedTunnel, IDEMPOTENCY_KEY,
+    Info, Login, Logout, MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session, Socket, Token, Tunnel, UpdateSocket,
+};
+use sallyport_model::{TokenId, TunnelId};
+use sallyport_net::Trust;
+use serde::{Serialize, de::DeserializeOwned};
+use time::OffsetDateTime;
+
+use crate::{ApiAddress, ClientError, SessionStore, SocketRef, session, transport};
+
+/// The most items that a whole list may have, over all its pages.
+pub const MAX_LIST_ITEMS: usize = 100_000;
+
+/// How the client shows who it is.
+#[derive(Clone)]
+pub enum Auth {
+    /// It does not: for accounts, login and information.
+    Nobody,
+    /// With an API token.
+    Token(Secret),
+    /// With a session that was saved at login.
+    Saved(Arc<dyn SessionStore>),
+}
+
+/// What a client is made of.
+pub struct ClientConfig {
+    /// Where the API is.
+    pub address: ApiAddress,
+    /// Whose certificates are trusted.
+    pub trust: Trust,
+    /// How the client shows who it is.
+    pub auth: Auth,
+    /// Name and version of the program, such as `sallyport/0.1.0`.
+    pub agent: String,
+}
+
+/// A client of one API.
+#[derive(Clone)]
+pub struct ApiClient {
+    address: ApiAddress,
+    tls: Arc<rustls::ClientConfig>,
+    auth: Auth,
+    agent: String,
+}
+
+/// One call before it is sent.
+struct Call<'a> {
+    method: Method,
+    path: &'a str,
+    body: Bytes,
+    key: Option<&'a str>,
+}
+
+impl ApiClient {
+    /// A client; nothing is connected yet.
+    ///
+    /// # Errors
+    /// What is to be trusted cannot be used.
+    pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
+        let tls = sallyport_net::client_config(&config.trust, &[b"http/1.1"])
+            .map_err(|error| ClientError::Trust(error.to_string()))?;
+        Ok(Self { address: config.address, tls, auth: config.auth, agent: config.agent })
+    }
+
+    /// Where the API is.
+    #[must_use]
+    pub fn address(&self) -> &ApiAddress {
+        &self.address
+    }
+
+    /// What this installation is.
+    ///
+    /// # Errors
+    /// See [`ClientError`], as for every call below.
+    pub async fn info(&self) -> Result<Info, ClientError> {
+        self.open(Method::GET, "/v1/info", &()).await
+    }
+
+    /// Makes an account.
+    ///
+    /// # Errors
+    /// The address is taken, or the password is weak.
+    pub async fn create_account(&self, account: &CreateAccount) -> Result<Account, ClientError> {
+        self.open(Method::POST, "/v1/accounts", account).await
+    }
+
+    /// The account that is logged in.
+    ///
+    /// # Errors
+    /// Nobody is.
+    pub async fn account(&self) -> Result<Account, ClientError> {
+        self.get("/v1/account").await
+    }
+
+    /// Deletes the account that is logged in, and everything it has.
+    ///
+    /// # Errors
+    /// Nobody is.
+    pub async fn delete_account(&self) -> Result<(), ClientError> {
+        self.delete("/v1/account").await
+    }
+
+    /// Starts a session.
+    ///
+    /// # Errors
+    /// Address or password are wrong, or were tried too often.
+    pub async fn login(&self, login: &Login) -> Result<Session, ClientError> {
+        self.open(Method::POST, "/v1/login", login).await
+    }
+
+    /// Gets the next session; the old one's refresh token is used up.
+    ///
+    /// # Errors
+    /// The session has ended.
+    pub async fn refresh(&self, refresh: &Refresh) -> Result<Session, ClientError> {
+        self.open(Method::POST, "/v1/login/refresh", refresh).await
+    }
+
+    /// Ends a session.
+    ///
+    /// # Errors
+    /// The API cannot be reached.
+    pub async fn logout(&self, logout: &Logout) -> Result<(), ClientError> {
+        self.open(Method::POST, "/v1/logout", logout).await
+    }
+
+    /// All API tokens of the account.
+    ///
+    /// # Errors
+    /// Nobody is logged in.
+    pub async fn tokens(&self) -> Result<Vec<Token>, ClientError> {
+        self.list("/v1/tokens").await
+    }
+
+    /// Makes an API token.
+    ///
+    /// # Errors
+    /// It asks for more than its maker may do.
+    pub async fn create_token(&self, token: &CreateToken) -> Result<CreatedToken, ClientError> {
+        self.send(Method::POST, "/v1/tokens", token).await
+    }
+
+    /// Ends an API token.
+    ///
+    /// # Errors
+    /// There is none with this id.
+    pub async fn delete_token(&self, token: TokenId) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/tokens/{token}")).await
+    }
+
+    /// All sockets of the account.
+    ///
+    /// # Errors
+    /// Nobody is logged in.
+    pub async fn sockets(&self) -> Result<Vec<Socket>, ClientError> {
+        self.list("/v1/sockets").await
+    }
+
+    /// Makes a socket. The key makes the call repeatable: it is sent once more when the first answer is lost.
+    ///
+    /// # Errors
+    /// What is asked for is not valid.
+    pub async fn create_socket(&self, socket: &CreateSocket, key: &str) -> Result<Socket, ClientError> {
+        let call = || Call { method: Method::POST, path: "/v1/sockets", body: json(socket), key: Some(key) };
+        match self.call(call()).await {
+            Err(error) if error.is_ambiguous() => self.call(call()).await,
+            result => result,
+        }
+    }
+
+    /// One socket.
+    ///
+    /// # Errors
+    /// The account has none with this id or name.
+    pub async fn socket(&self, socket: &SocketRef) -> Result<Socket, ClientError> {
+        self.get(&format!("/v1/sockets/{socket}")).await
+    }
+
+    /// Changes a socket.
+    ///
+    /// # Errors
+    /// The account has none with this id or name, or what is asked for is not valid.
+    pub async fn update_socket(&self, socket: &SocketRef, update: &UpdateSocket) -> Result<Socket, ClientError> {
+        self.send(Method::PATCH, &format!("/v1/sockets/{socket}"), update).await
+    }
+
+    /// Deletes a socket and its tunnels.
+    ///
+    /// # Errors
+    /// The account has none with this id or name.
+    pub async fn delete_socket(&self, socket: &SocketRef) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/sockets/{socket}")).await
+    }
+
+    /// All tunnels of a socket.
+    ///
+    /// # Errors
+    /// The account has no such socket.
+    pub async fn tunnels(&self, socket: &SocketRef) -> Result<Vec<Tunnel>, ClientError> {
+        self.list(&format!("/v1/sockets/{socket}/tunnels")).await
+    }
+
+    /// Makes a tunnel.
+    ///
+    /// # Errors
+    /// The account has no such socket, or the socket has as many tunnels as it can.
+    pub async fn create_tunnel(&self, socket: &SocketRef) -> Result<CreatedTunnel, ClientError> {
+        self.send(Method::POST, &format!("/v1/sockets/{socket}/tunnels"), &CreateTunnel {}).await
+    }
+
+    /// One tunnel.
+    ///
+    /// # Errors
+    /// The account has no such socket or tunnel.
+    pub async fn tunnel(&self, socket: &SocketRef, tunnel: TunnelId) -> Result<Tunnel, ClientError> {
+        self.get(&format!("/v1/sockets/{socket}/tunnels/{tunnel}")).await
+    }
+
+    /// Deletes a tunnel.
+    ///
+    /// # Errors
+    /// The account has no such socket or tunnel.
+    pub async fn delete_tunnel(&self, socket: &SocketRef, tunnel: TunnelId) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/sockets/{socket}/tunnels/{tunnel}")).await
+    }
+
+    /// Gives a tunnel a new credential; the old one ends.
+    ///
+    /// # Errors
+    /// The account has no such socket or tunnel.
+    pub async fn renew_credential(&self, socket: &SocketRef, tunnel: TunnelId) -> Result<CreatedTunnel, ClientError> {
+        let path = format!("/v1/sockets/{socket}/tunnels/{tunnel}/credential");
+        self.call(Call { method: Method::POST, path: &path, body: Bytes::new(), key: None }).await
+    }
+
+    /// A call that needs nobody to be logged in.
+    async fn open<B: Serialize, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &B,
+    ) -> Result<T, ClientError> {
+        let body = if method == Method::GET { Bytes::new() } else { json(body) };
+        self.call_as(&Call { method, path, body, key: None }, None).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.call(Call { method: Method::GET, path, body: Bytes::new(), key: None }).await
+    }
+
+    async fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.call(Call { method: Method::DELETE, path, body: Bytes::new(), key: None }).await
+    }
+
+    async fn send<B: Serialize, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &B,
+    ) -> Result<T, ClientError> {
+        self.call(Call { method, path, body: json(body), key: None }).await
+    }
+
+    /// All pages of a list.
+    async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
+        let mut items: Vec<T> = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let query = match &after {
+                Some(after) => format!("{path}?limit={MAX_PAGE_ITEMS}&after={}", query_value(after)),
+                None => format!("{path}?limit={MAX_PAGE_ITEMS}"),
+            };
+            let page: Page<T> = self.get(&query).await?;
+            let is_empty = page.items.is_empty();
+            items.extend(page.items);
+            if items.len() > MAX_LIST_ITEMS || (is_empty && page.next.is_some()) {
+                let reason = "a list without an end".to_owned();
+                return Err(ClientError::Answer { api: self.address.clone(), reason });
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+
+    /// A call as who the client is; a session that has ended is renewed once.
+    async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ClientError> {
+        let not_logged_in = || ClientError::NotLoggedIn { api: self.address.clone() };
+        let store = match &self.auth {
+            Auth::Nobody => return Err(not_logged_in()),
+            Auth::Token(token) => return self.call_as(&call, Some(token)).await,
+            Auth::Saved(store) => store.as_ref(),
+        };
+        let mut session = store.load()?.ok_or_else(not_logged_in)?;
+        let mut renewed = false;
+        if !session::is_fresh(&session, OffsetDateTime::now_utc()) {
+            session = Box::pin(session::renew(self, store, &session)).await?;
+            renewed = true;
+        }
+        match self.call_as(&call, Some(&session.access_token)).await {
+            // The clocks may differ, and the server may have restarted with new keys.
+            Err(error) if error.status() == Some(401) && !renewed => {
+                let session = Box::pin(session::renew(self, store, &session)).await?;
+                self.call_as(&call, Some(&session.access_token)).await
+            }
+            result => result,
+        }
+    }
+
+    async fn call_as<T: DeserializeOwned>(&self, call: &Call<'_>, bearer: Option<&Secret>) -> Result<T, ClientError> {
+        let answer_error = |reason: String| ClientError::Answer { api: self.address.clone(), reason };
+        let request = self.request(call, bearer)?;
+        let (status, body) = transport::exchange(&self.address, self.tls.clone(), request).await?;
+        tracing::debug!(method = %call.method, path = call.path, status = status.as_u16(), "called the API");
+        if !status.is_success() {
+            return Err(match serde_json::from_slice::<Problem>(&body) {
+                Ok(problem) => ClientError::Problem(Box::new(Problem { status: status.as_u16(), ..problem })),
+                Err(_) => answer_error(format!("status {status}")),
+            });
+        }
+        let body: &[u8] = if body.is_empty() { b"null" } else { &body };
+        serde_json::from_slice(body).map_err(|error| answer_error(error.to_string()))
+    }
+
+    fn request(&self, call: &Call<'_>, bearer: Option<&Secret>) -> Result<Request<Full<Bytes>>, ClientError> {
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(call.path)
+            .header(header::HOST, self.address.authority())
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, &self.agent)
+            .header(header::CONNECTION, "close");
+        if !call.body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(key) = call.key {
+            request = request.header(IDEMPOTENCY_KEY, key);
+        }
+        if let Some(bearer) = bearer {
+            let mut value =
+                HeaderValue::from_str(&format!("Bearer {}", bearer.expose().trim())).map_err(|_| ClientError::Token)?;
+            value.set_sensitive(true);
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        request
+            .body(Full::new(call.body.clone()))
+            .map_err(|error| ClientError::Answer { api: self.address.clone(), reason: error.to_string() })
+    }
+}
+
+/// The body of a request. The API's types have text keys and no maps, so they always have a JSON form.
+fn json<B: Serialize>(body: &B) -> Bytes {
+    serde_json::to_vec(body).map(Bytes::from).unwrap_or_default()
+}
+
+/// The text as the value of a query parameter (RFC 3986 section 2.1).
+fn query_value(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_values_cannot_add_parameters() {
+        assert_eq!(query_value("a&b=c d+ü").to_string(), "a%26b%3Dc%20d%2B%C3%BC");
+    }
+}

@@ -1,0 +1,123 @@
+//! One request over one connection.
+
+use std::{error::Error as _, io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::CertificateError;
+use sallyport_net::TlsFailure;
+
+use crate::{ApiAddress, ClientError};
+
+/// How long one call may take, from the first packet to the last byte of the answer.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long making a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest answer that is read, in bytes.
+pub const MAX_ANSWER_BYTES: usize = 4 * 1_024 * 1_024;
+
+/// Sends the request and reads the whole answer.
+pub(crate) async fn exchange(
+    api: &ApiAddress,
+    tls: Arc<rustls::ClientConfig>,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), ClientError> {
+    match tokio::time::timeout(CALL_TIMEOUT, exchange_unbounded(api, tls, request)).await {
+        Ok(result) => result,
+        Err(_) => Err(ClientError::TimedOut { api: api.clone() }),
+    }
+}
+
+async fn exchange_unbounded(
+    api: &ApiAddress,
+    tls: Arc<rustls::ClientConfig>,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), ClientError> {
+    let stream = sallyport_net::connect_tls(api.host(), api.port(), api.host(), tls, CONNECT_TIMEOUT)
+        .await
+        .map_err(|error| connect_error(api, &error))?;
+    let lost = |error: hyper::Error| ClientError::Lost { api: api.clone(), reason: plain(&error) };
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+    let exchange = async {
+        let response = sender.send_request(request).await.map_err(lost)?;
+        read(api, response).await
+    };
+    // The connection must be driven while the answer is read; it has nothing more to do after that.
+    tokio::pin!(exchange);
+    tokio::select! {
+        result = &mut exchange => return result,
+        result = connection => if let Err(error) = result { tracing::debug!(%error, "the connection ended") },
+    }
+    exchange.await
+}
+
+async fn read(api: &ApiAddress, response: Response<hyper::body::Incoming>) -> Result<(StatusCode, Bytes), ClientError> {
+    let (head, body) = response.into_parts();
+    if head.status.is_redirection() {
+        let to = head.headers.get(header::LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("another address");
+        let reason = format!("a redirect to {}", to.chars().take(200).collect::<String>());
+        return Err(ClientError::Answer { api: api.clone(), reason });
+    }
+    match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
+        Ok(body) => Ok((head.status, body.to_bytes())),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(ClientError::Answer { api: api.clone(), reason: format!("longer than {MAX_ANSWER_BYTES} bytes") })
+        }
+        Err(error) => Err(ClientError::Lost { api: api.clone(), reason: error.to_string() }),
+    }
+}
+
+/// hyper's errors say what they are about only in their source.
+fn plain(error: &hyper::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// Tells a certificate that is not trusted from a network that does not work.
+pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error) -> ClientError {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFailure>()) {
+        Some(failure) if failure.is_certificate() => {
+            ClientError::Untrusted { api: api.clone(), reason: certificate_reason(failure) }
+        }
+        _ => ClientError::Unreachable { api: api.clone(), reason: reason(error) },
+    }
+}
+
+fn certificate_reason(failure: &TlsFailure) -> String {
+    match failure.error() {
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "it was not signed by an authority that is trusted here".into()
+        }
+        _ => failure.to_string(),
+    }
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "nothing listens there (connection refused)".into(),
+        io::ErrorKind::TimedOut => format!("no answer within {} seconds", CONNECT_TIMEOUT.as_secs()),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "there is no route to it".into(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_fails_says_why_in_plain_words() {
+        let api: ApiAddress = "https://api.localhost:8443".parse().unwrap();
+        let error = |kind: io::ErrorKind| connect_error(&api, &kind.into()).to_string();
+        assert_eq!(
+            error(io::ErrorKind::ConnectionRefused),
+            "cannot reach https://api.localhost:8443: nothing listens there (connection refused)"
+        );
+        assert!(error(io::ErrorKind::TimedOut).ends_with("no answer within 10 seconds"));
+    }
+}
