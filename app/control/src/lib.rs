@@ -1,1 +1,223 @@
-//! placeholder
+//! Control: the API, over the store; it tells edges which sockets there are.
+//!
+//! A request runs through [`finish`](mod@finish) (id, problem body, metrics), is taken apart by `extract` and `auth`, and
+//! is answered by the handler of its noun (`accounts`, `logins`, `tokens`, `sockets`, `tunnels`, `info`). A change is
+//! committed to the store first and published to the edges after; when the answer says it is done, the next request at
+//! an edge sees it.
+
+mod access_token;
+mod accounts;
+mod auth;
+mod clock;
+mod extract;
+mod finish;
+mod info;
+mod limit;
+mod limits;
+mod logins;
+mod metrics;
+mod openapi;
+mod password;
+mod problem;
+mod random;
+mod replay;
+mod secrets;
+mod sockets;
+mod tokens;
+mod tunnels;
+
+use std::{ops::Deref, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use axum::{
+    Router,
+    routing::{delete, get, post},
+};
+use prometheus_client::registry::Registry;
+use sallyport_bus::{Directory, Routes};
+use sallyport_model::SocketId;
+use sallyport_store::Store;
+use tokio::sync::Mutex;
+
+pub use clock::{Clock, Moment};
+pub use openapi::{openapi, openapi_json};
+pub use secrets::{Secrets, SecretsError};
+
+use crate::{access_token::AccessTokens, limits::Limits, metrics::Metrics, password::Passwords, problem::ApiError};
+
+/// How often the store forgets what is over.
+const TIDY_EVERY: Duration = Duration::from_secs(3_600);
+/// How often reading a socket back for the edges is tried.
+const MAX_PUBLISH_TRIES: u32 = 3;
+
+/// What control tells others about where things are.
+#[derive(Debug, Clone)]
+pub struct ControlConfig {
+    /// The domain under which sockets get their names, such as `localhost`.
+    pub domain: String,
+    /// The TCP port at which clients and connectors reach the edge.
+    pub public_port: u16,
+    /// The host that connectors dial.
+    pub tunnel_host: String,
+    /// The root certificate of the built-in certificate authority in PEM, when there is one.
+    pub ca_pem: Option<String>,
+    /// Its fingerprint, `sha256:` and hexadecimal digits.
+    pub ca_fingerprint: Option<String>,
+}
+
+/// The control plane. Clones share it.
+#[derive(Clone)]
+pub struct Control {
+    app: App,
+}
+
+/// What handlers work with.
+#[derive(Clone)]
+pub(crate) struct App(Arc<AppParts>);
+
+pub(crate) struct AppParts {
+    config: ControlConfig,
+    store: Store,
+    routes: Routes,
+    directory: Directory,
+    tokens: AccessTokens,
+    passwords: Passwords,
+    limits: Limits,
+    metrics: Metrics,
+    clock: Clock,
+    /// Held while a route is read from the store and published, so that the last one published is the newest.
+    publishing: Mutex<()>,
+}
+
+impl Deref for App {
+    type Target = AppParts;
+    fn deref(&self) -> &AppParts {
+        &self.0
+    }
+}
+
+impl Control {
+    /// Starts control: when this returns, edges know every socket of the store.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn start(
+        config: ControlConfig,
+        store: Store,
+        routes: Routes,
+        directory: Directory,
+        secrets: Secrets,
+    ) -> anyhow::Result<Self> {
+        Self::start_with_clock(config, store, routes, directory, secrets, Clock::system()).await
+    }
+
+    /// [`Control::start`] with a clock that the caller turns.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn start_with_clock(
+        config: ControlConfig,
+        store: Store,
+        routes: Routes,
+        directory: Directory,
+        secrets: Secrets,
+        clock: Clock,
+    ) -> anyhow::Result<Self> {
+        let metrics = Metrics::default();
+        let passwords = Passwords::start()
+            .await
+            .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
+        let known = store.routes().await.context("cannot read the sockets")?;
+        metrics.sockets.set(i64::try_from(known.len()).unwrap_or(i64::MAX));
+        let accounts = store.count_accounts().await.context("cannot count the accounts")?;
+        metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
+        for route in known {
+            routes.put(route);
+        }
+        let tokens = AccessTokens::new(&secrets, &config.domain);
+        let limits = Limits::new();
+        let publishing = Mutex::new(());
+        let parts =
+            AppParts { config, store, routes, directory, tokens, passwords, limits, metrics, clock, publishing };
+        let app = App(Arc::new(parts));
+        tokio::spawn(tidy(Arc::downgrade(&app.0)));
+        Ok(Self { app })
+    }
+
+    /// Answers `/v1/...` and `/openapi.json`. Requests carry the client's address as an extension of type
+    /// [`sallyport_model::ClientAddr`].
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/openapi.json", get(info::openapi))
+            .route("/v1/info", get(info::get))
+            .route("/v1/accounts", post(accounts::create))
+            .route("/v1/account", get(accounts::get).delete(accounts::delete))
+            .route("/v1/login", post(logins::login))
+            .route("/v1/login/refresh", post(logins::refresh))
+            .route("/v1/logout", post(logins::logout))
+            .route("/v1/tokens", get(tokens::list).post(tokens::create))
+            .route("/v1/tokens/{id}", delete(tokens::delete))
+            .route("/v1/sockets", get(sockets::list).post(sockets::create))
+            .route("/v1/sockets/{id}", get(sockets::get).patch(sockets::update).delete(sockets::delete))
+            .route("/v1/sockets/{id}/tunnels", get(tunnels::list).post(tunnels::create))
+            .route("/v1/sockets/{id}/tunnels/{tunnel_id}", get(tunnels::get).delete(tunnels::delete))
+            .route("/v1/sockets/{id}/tunnels/{tunnel_id}/credential", post(tunnels::rotate))
+            .fallback(finish::no_such_path)
+            .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))
+            .with_state(self.app.clone())
+    }
+
+    /// Adds control's metrics.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.app.metrics.register(registry);
+    }
+
+    /// Whether control can do its work: for readiness checks.
+    ///
+    /// # Errors
+    /// What stands in the way, in a sentence.
+    pub async fn check(&self) -> Result<(), String> {
+        self.app.store.check().await.map_err(|error| error.to_string())
+    }
+}
+
+impl App {
+    /// Tells edges what the store has of this socket now.
+    async fn publish(&self, id: SocketId) -> Result<(), ApiError> {
+        let _turn = self.publishing.lock().await;
+        let mut tries = 1;
+        let route = loop {
+            match self.store.route(id).await {
+                Ok(route) => break route,
+                Err(error) if tries == MAX_PUBLISH_TRIES => return Err(error.into()),
+                Err(error) => tracing::warn!(socket = %id, %error, "cannot read a socket back, trying again"),
+            }
+            tries += 1;
+        };
+        match route {
+            Some(route) => self.routes.put(route),
+            None => self.routes.remove(id),
+        }
+        Ok(())
+    }
+
+    /// Tells edges that these sockets are gone, as the store has it.
+    async fn unpublish(&self, gone: &[SocketId]) {
+        let _turn = self.publishing.lock().await;
+        for id in gone {
+            self.routes.remove(*id);
+        }
+        self.metrics.sockets.dec_by(i64::try_from(gone.len()).unwrap_or(i64::MAX));
+    }
+}
+
+/// Forgets what is over, now and then, as long as control lives.
+async fn tidy(app: std::sync::Weak<AppParts>) {
+    while let Some(app) = app.upgrade() {
+        if let Err(error) = app.store.tidy(app.clock.now().unix_seconds).await {
+            tracing::warn!(%error, "cannot tidy the store, trying again later");
+        }
+        drop(app);
+        tokio::time::sleep(TIDY_EVERY).await;
+    }
+}

@@ -1,0 +1,35 @@
+//! `/v1/info` and `/openapi.json`.
+
+use axum::{extract::State, response::Response};
+use http::StatusCode;
+use sallyport_api::{Info, Problem};
+
+use crate::{
+    App,
+    extract::{json, json_text},
+};
+
+/// What this installation is
+#[utoipa::path(
+    get, path = "/v1/info", tag = "info", operation_id = "get_info", security(()),
+    responses(
+        (status = 200, description = "What a client needs to know before it logs in.", body = Info),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(State(app): State<App>) -> Response {
+    let info = Info {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        domain: app.config.domain.clone(),
+        tunnel_host: app.config.tunnel_host.clone(),
+        tunnel_port: app.config.public_port,
+        ca_fingerprint: app.config.ca_fingerprint.clone(),
+        ca_pem: app.config.ca_pem.clone(),
+    };
+    json(StatusCode::OK, &info)
+}
+
+/// The description of the API.
+pub(crate) async fn openapi() -> Response {
+    json_text(StatusCode::OK, crate::openapi_json())
+}

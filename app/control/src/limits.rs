@@ -1,0 +1,85 @@
+//! What is limited how much: attempts that guess or fill.
+
+use std::{
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use sallyport_model::{ClientAddr, Email};
+
+use crate::{
+    App,
+    limit::{Limiter, Rate, client_of},
+    problem::ApiError,
+};
+
+/// Failed logins of one client: slows down guessing many accounts.
+const LOGINS_OF_CLIENT: Rate = Rate { burst: 20, every: Duration::from_secs(6) };
+/// Failed logins with one address, from anywhere: slows down guessing one account, yet lets its owner in again soon.
+const LOGINS_OF_EMAIL: Rate = Rate { burst: 10, every: Duration::from_secs(30) };
+/// New accounts of one client.
+const ACCOUNTS_OF_CLIENT: Rate = Rate { burst: 30, every: Duration::from_secs(60) };
+/// Refreshed or ended sessions of one client.
+const REFRESHES_OF_CLIENT: Rate = Rate { burst: 60, every: Duration::from_secs(1) };
+
+/// The client of a request, as far as limits tell clients apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Client(IpAddr);
+
+impl FromRequestParts<App> for Client {
+    type Rejection = Infallible;
+
+    /// Requests without an address, which no edge sends, count as one client.
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Infallible> {
+        let address = parts.extensions.get::<ClientAddr>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |c| c.0.ip());
+        Ok(Self(client_of(address)))
+    }
+}
+
+/// All limits.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    logins_of_client: Mutex<Limiter<IpAddr>>,
+    logins_of_email: Mutex<Limiter<String>>,
+    accounts_of_client: Mutex<Limiter<IpAddr>>,
+    refreshes_of_client: Mutex<Limiter<IpAddr>>,
+}
+
+fn open<K>(limiter: &Mutex<Limiter<K>>) -> MutexGuard<'_, Limiter<K>> {
+    limiter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Limits {
+    pub(crate) fn new() -> Self {
+        Self {
+            logins_of_client: Mutex::new(Limiter::new(LOGINS_OF_CLIENT)),
+            logins_of_email: Mutex::new(Limiter::new(LOGINS_OF_EMAIL)),
+            accounts_of_client: Mutex::new(Limiter::new(ACCOUNTS_OF_CLIENT)),
+            refreshes_of_client: Mutex::new(Limiter::new(REFRESHES_OF_CLIENT)),
+        }
+    }
+
+    /// Counts a login before its password is looked at, so that many at once gain nothing.
+    pub(crate) fn login(&self, client: Client, email: &Email, now: Instant) -> Result<(), ApiError> {
+        open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)?;
+        open(&self.logins_of_email).take(&email.as_str().to_lowercase(), now).map_err(ApiError::limited)
+    }
+
+    /// The login was right: it does not count.
+    pub(crate) fn login_was_right(&self, client: Client, email: &Email, now: Instant) {
+        open(&self.logins_of_client).give_back(&client.0, now);
+        open(&self.logins_of_email).give_back(&email.as_str().to_lowercase(), now);
+    }
+
+    pub(crate) fn create_account(&self, client: Client, now: Instant) -> Result<(), ApiError> {
+        open(&self.accounts_of_client).take(&client.0, now).map_err(ApiError::limited)
+    }
+
+    pub(crate) fn refresh(&self, client: Client, now: Instant) -> Result<(), ApiError> {
+        open(&self.refreshes_of_client).take(&client.0, now).map_err(ApiError::limited)
+    }
+}

@@ -1,0 +1,119 @@
+//! `/v1/login`, `/v1/login/refresh` and `/v1/logout`.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{Login, Logout, Problem, Refresh, Secret, Session};
+use sallyport_store::{Rotation, SessionId};
+
+use crate::{
+    App,
+    access_token::Bearer,
+    clock::date,
+    extract::{Input, json},
+    limits::Client,
+    metrics::LoginOutcome,
+    problem::ApiError,
+    random,
+};
+
+/// How refresh tokens begin.
+const REFRESH_TOKEN_PREFIX: &str = "spr_";
+/// How long a refresh token lives.
+const REFRESH_SECONDS: i64 = 30 * 86_400;
+
+/// Log in with a password
+#[utoipa::path(
+    post, path = "/v1/login", tag = "sessions", operation_id = "login", security(()),
+    request_body = Login,
+    responses(
+        (status = 200, description = "A session.", body = Session),
+        (status = 401, description = "`wrong-login`", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn login(State(app): State<App>, client: Client, input: Input<Login>) -> Result<Response, ApiError> {
+    let Login { email, password } = input.value;
+    let now = app.clock.now();
+    app.limits.login(client, &email, now.monotonic).inspect_err(|_| app.metrics.login(LoginOutcome::Limited))?;
+    let (account, hash) = app.store.account_for_login(&email).await?.unzip();
+    let right = app.passwords.verify(password, hash).await?;
+    let (Some(account), true) = (account, right) else {
+        app.metrics.login(LoginOutcome::Failed);
+        return Err(ApiError::unauthorized("wrong-login", "the e-mail address or the password is wrong"));
+    };
+    app.limits.login_was_right(client, &email, now.monotonic);
+    let session: SessionId = random::bytes()?;
+    let (refresh, hash) = random::secret(REFRESH_TOKEN_PREFIX)?;
+    let ends = now.unix_seconds + REFRESH_SECONDS;
+    app.store.begin_session(session, account.id, hash, now.unix_seconds, ends).await?;
+    app.metrics.login(LoginOutcome::Ok);
+    answer(&app, Bearer { account: account.id, session }, refresh, now.unix_seconds)
+}
+
+/// Get the next session
+///
+/// Each refresh token is good once. One that comes a second time was stolen, so all sessions of its login end.
+#[utoipa::path(
+    post, path = "/v1/login/refresh", tag = "sessions", operation_id = "refresh", security(()),
+    request_body = Refresh,
+    responses(
+        (status = 200, description = "The next session.", body = Session),
+        (status = 401, description = "`bad-refresh-token` or `refresh-token-reused`", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn refresh(
+    State(app): State<App>,
+    client: Client,
+    input: Input<Refresh>,
+) -> Result<Response, ApiError> {
+    let now = app.clock.now();
+    app.limits.refresh(client, now.monotonic)?;
+    let old = random::hash(input.value.refresh_token.expose());
+    let (next, hash) = random::secret(REFRESH_TOKEN_PREFIX)?;
+    let ends = now.unix_seconds + REFRESH_SECONDS;
+    match app.store.rotate_refresh(old, hash, now.unix_seconds, ends).await? {
+        Rotation::Done { session, account } => answer(&app, Bearer { account, session }, next, now.unix_seconds),
+        Rotation::Reused { account } => {
+            tracing::warn!(%account, "a refresh token came twice: its session was ended");
+            let detail = "this refresh token was used before, so its session was ended: log in again";
+            Err(ApiError::unauthorized("refresh-token-reused", detail))
+        }
+        Rotation::Invalid => {
+            Err(ApiError::unauthorized("bad-refresh-token", "this refresh token is not valid any more: log in again"))
+        }
+    }
+}
+
+/// Log out
+///
+/// Ends the session at once, its access token included. Doing it twice does no harm.
+#[utoipa::path(
+    post, path = "/v1/logout", tag = "sessions", operation_id = "logout", security(()),
+    request_body = Logout,
+    responses(
+        (status = 204, description = "The session has ended."),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn logout(State(app): State<App>, client: Client, input: Input<Logout>) -> Result<Response, ApiError> {
+    app.limits.refresh(client, app.clock.now().monotonic)?;
+    app.store.end_session(random::hash(input.value.refresh_token.expose())).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn answer(app: &App, bearer: Bearer, refresh_token: Secret, now: i64) -> Result<Response, ApiError> {
+    let (access_token, expires_at) = app.tokens.issue(bearer, now).map_err(ApiError::internal)?;
+    let session = Session {
+        access_token: access_token.into(),
+        expires_at: date(expires_at),
+        refresh_token,
+        refresh_expires_at: date(now + REFRESH_SECONDS),
+    };
+    Ok(json(StatusCode::OK, &session))
+}

@@ -1,0 +1,73 @@
+//! What control counts.
+
+use axum::extract::MatchedPath;
+use http::{Method, StatusCode};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+/// One kind of request; routes are patterns, so that there are few.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: String,
+    method: &'static str,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LoginLabels {
+    outcome: &'static str,
+}
+
+/// How a login went.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LoginOutcome {
+    Ok,
+    Failed,
+    Limited,
+}
+
+/// The counters of control. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    logins: Family<LoginLabels, Counter>,
+    pub(crate) sockets: Gauge,
+    pub(crate) accounts: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "sallyport_api_requests",
+            "Requests to the API by route, method and status",
+            self.requests.clone(),
+        );
+        registry.register("sallyport_logins", "Logins with a password by outcome", self.logins.clone());
+        registry.register("sallyport_sockets", "Sockets", self.sockets.clone());
+        registry.register("sallyport_accounts", "Accounts", self.accounts.clone());
+    }
+
+    pub(crate) fn login(&self, outcome: LoginOutcome) {
+        let outcome = match outcome {
+            LoginOutcome::Ok => "ok",
+            LoginOutcome::Failed => "failed",
+            LoginOutcome::Limited => "limited",
+        };
+        self.logins.get_or_create(&LoginLabels { outcome }).inc();
+    }
+
+    pub(crate) fn request(&self, route: Option<&MatchedPath>, method: &Method, status: StatusCode) {
+        let method = match method.as_str() {
+            "GET" => "GET",
+            "POST" => "POST",
+            "PATCH" => "PATCH",
+            "DELETE" => "DELETE",
+            _ => "other",
+        };
+        let route = route.map_or("none", MatchedPath::as_str).to_owned();
+        self.requests.get_or_create(&RequestLabels { route, method, status: status.as_u16() }).inc();
+    }
+}

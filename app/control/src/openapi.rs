@@ -1,0 +1,58 @@
+//! The description of the API, made from the handlers themselves.
+
+use utoipa::{
+    Modify, OpenApi,
+    openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+};
+
+use crate::{accounts, info, logins, sockets, tokens, tunnels};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Sallyport",
+        description = "Public doors for private services. Errors are `application/problem+json` (RFC 9457); lists come \
+                       page by page; creations can be repeated with an `Idempotency-Key`.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    paths(
+        info::get, accounts::create, accounts::get, accounts::delete, logins::login, logins::refresh, logins::logout,
+        tokens::list, tokens::create, tokens::delete, sockets::list, sockets::create, sockets::get, sockets::update,
+        sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::delete, tunnels::rotate,
+    ),
+    modifiers(&BearerToken),
+    security(("bearer" = [])),
+    tags(
+        (name = "info", description = "What a client needs to know first."),
+        (name = "accounts", description = "Who owns sockets."),
+        (name = "sessions", description = "Logging in and out."),
+        (name = "tokens", description = "API tokens, for programs."),
+        (name = "sockets", description = "Public endpoints."),
+        (name = "tunnels", description = "Origins' places at a socket."),
+    ),
+)]
+struct Api;
+
+struct BearerToken;
+
+impl Modify for BearerToken {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("An access token from a login, or an API token (`spt_...`)."))
+            .build();
+        openapi.components.get_or_insert_default().add_security_scheme("bearer", SecurityScheme::Http(scheme));
+    }
+}
+
+/// The description of the API.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Api::openapi()
+}
+
+/// The description of the API as it is committed in `api/openapi.json`.
+#[must_use]
+pub fn openapi_json() -> String {
+    openapi().to_pretty_json().map(|json| json + "\n").unwrap_or_default()
+}

@@ -1,0 +1,148 @@
+//! Errors with two halves: what the client is told, and what the log is told.
+
+use std::{fmt::Display, time::Duration};
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use sallyport_api::{FieldError, PROBLEM_JSON, Problem};
+use sallyport_store::StoreError;
+
+/// Why a request is not done.
+#[derive(Debug, Clone)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    errors: Vec<FieldError>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// For the log only.
+    inside: Option<String>,
+}
+
+impl ApiError {
+    /// An error that the client is told in full.
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into(), errors: Vec::new(), headers: Vec::new(), inside: None }
+    }
+
+    /// Our own fault: the client learns that, the log learns why.
+    pub(crate) fn internal(inside: impl Display) -> Self {
+        let detail = "something went wrong on our side: try again, and report the request id when it stays so";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).inside(inside)
+    }
+
+    /// Fields that are wrong.
+    pub(crate) fn fields(errors: Vec<FieldError>) -> Self {
+        let sentence = |e: &FieldError| {
+            if e.field.is_empty() { e.detail.clone() } else { format!("{}: {}", e.field, e.detail) }
+        };
+        let detail = errors.iter().map(sentence).collect::<Vec<_>>().join("; ");
+        Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request", detail) }
+    }
+
+    /// One field that is wrong.
+    pub(crate) fn field(field: &str, detail: impl Display) -> Self {
+        Self::fields(vec![FieldError { field: field.to_owned(), detail: detail.to_string() }])
+    }
+
+    /// It is not there, or not for this account to see.
+    pub(crate) fn not_found(what: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", format!("there is no such {what}"))
+    }
+
+    /// Nobody, or nobody we know.
+    pub(crate) fn unauthorized(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, code, detail)
+            .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"sallyport\""))
+    }
+
+    /// Too many at once.
+    pub(crate) fn busy() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too much is going on: try again in a moment")
+            .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    /// Too often.
+    pub(crate) fn limited(wait: Duration) -> Self {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        let detail = format!("too many attempts: wait {seconds} seconds");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts", detail)
+            .header(header::RETRY_AFTER, HeaderValue::from(seconds))
+    }
+
+    /// With one more header.
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// With what the log is told.
+    pub(crate) fn inside(mut self, inside: impl Display) -> Self {
+        self.inside = Some(inside.to_string());
+        self
+    }
+
+    /// What the log is told.
+    pub(crate) fn inner(&self) -> Option<&str> {
+        self.inside.as_deref()
+    }
+
+    /// The answer, with the request's path and id.
+    pub(crate) fn render(self, path: &str, request_id: &str) -> Response {
+        let problem = Problem {
+            kind: "about:blank".to_owned(),
+            title: self.status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: self.status.as_u16(),
+            detail: self.detail,
+            instance: Some(path.to_owned()),
+            code: self.code.to_owned(),
+            errors: self.errors,
+            request_id: Some(request_id.to_owned()),
+        };
+        let body = serde_json::to_string(&problem).unwrap_or_default();
+        let mut response = (self.status, [(header::CONTENT_TYPE, PROBLEM_JSON)], body).into_response();
+        response.headers_mut().extend(self.headers.into_iter().map(|(name, value)| (Some(name), value)));
+        response
+    }
+}
+
+/// The error travels to [`crate::finish`] beside an empty response, and gets its body there.
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        let says = error.to_string();
+        match error {
+            StoreError::EmailTaken => Self::new(StatusCode::CONFLICT, "email-taken", says),
+            StoreError::Limit { .. } => Self::new(StatusCode::CONFLICT, "limit-reached", says),
+            StoreError::KeyReused => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", says),
+            StoreError::Gone => Self::not_found("thing"),
+            StoreError::Busy | StoreError::NoFreeName => Self::busy().inside(says),
+            StoreError::DiskFull => {
+                let detail = "the server's disk is full: nothing was changed; try again when its operator made room";
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", detail).inside(says)
+            }
+            StoreError::ReadOnly => {
+                let detail = "the server can only read at the moment: nothing was changed";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "read-only", detail).inside(says)
+            }
+            StoreError::Corrupt { .. }
+            | StoreError::Foreign { .. }
+            | StoreError::Newer { .. }
+            | StoreError::Io { .. }
+            | StoreError::Database(_) => Self::internal(says),
+        }
+    }
+}
+
+impl From<getrandom::Error> for ApiError {
+    fn from(error: getrandom::Error) -> Self {
+        Self::internal(error)
+    }
+}

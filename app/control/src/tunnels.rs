@@ -1,0 +1,204 @@
+//! `/v1/sockets/{id}/tunnels`.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{ConnectTo, CreateTunnel, CreatedTunnel, Page, PageQuery, Problem, Secret, Tunnel, TunnelStatus};
+use sallyport_model::{CredentialHash, Scope, SocketId, TunnelId};
+use sallyport_store::{Creation, StoreError};
+
+use crate::{
+    App,
+    auth::Caller,
+    clock::date,
+    extract::{Input, PageOf, json},
+    problem::ApiError,
+    random,
+    replay::{located, secret_already_shown},
+};
+
+/// How tunnel credentials begin.
+const CREDENTIAL_PREFIX: &str = "spc_";
+
+fn location(socket: SocketId, id: TunnelId) -> String {
+    format!("/v1/sockets/{socket}/tunnels/{id}")
+}
+
+fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
+    let presence = app.directory.get(tunnel.id);
+    Tunnel {
+        id: tunnel.id,
+        socket_id: tunnel.socket,
+        created_at: date(tunnel.created_at),
+        status: if presence.is_some() { TunnelStatus::Up } else { TunnelStatus::Down },
+        connector_addr: presence.as_ref().map(|presence| presence.connector_addr),
+        since: presence.as_ref().map(|presence| date(presence.since)),
+        agent: presence.map(|presence| presence.agent),
+    }
+}
+
+fn shown_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret) -> CreatedTunnel {
+    let connect = ConnectTo { host: app.config.tunnel_host.clone(), port: app.config.public_port };
+    CreatedTunnel { details: shown(app, tunnel), credential, connect }
+}
+
+async fn find(app: &App, caller: &Caller, socket: &str, id: &str) -> Result<sallyport_model::Tunnel, ApiError> {
+    let socket = app.find_socket(caller.account.id, socket).await?;
+    let found = match id.parse::<TunnelId>() {
+        Ok(id) => app.store.tunnel(socket.id, id).await?,
+        Err(_) => None,
+    };
+    found.ok_or_else(|| ApiError::not_found("tunnel"))
+}
+
+/// The socket's tunnels, oldest first
+#[utoipa::path(
+    get, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "list_tunnels",
+    params(("id" = String, Path, description = "The socket's id or DNS name."), PageQuery),
+    responses(
+        (status = 200, description = "One page.", body = Page<Tunnel>),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Path(socket): Path<String>,
+    page: PageOf,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsRead)?;
+    let socket = app.find_socket(caller.account.id, &socket).await?;
+    let rows = app.store.tunnels(socket.id, page.after, page.rows()).await?;
+    Ok(json(StatusCode::OK, &page.page(rows, |tunnel| shown(&app, &tunnel))))
+}
+
+/// Make a tunnel at a socket
+///
+/// Its credential is in the answer and never shown again. A repetition with the same idempotency key therefore gets 409
+/// `secret-already-shown` and the tunnel's location, where a new credential can be had.
+#[utoipa::path(
+    post, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "create_tunnel",
+    params(
+        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours."),
+    ),
+    request_body = Option<CreateTunnel>,
+    responses(
+        (status = 201, description = "The tunnel, with its credential; edges know it already.", body = CreatedTunnel),
+        (status = 409, description = "`secret-already-shown` or `limit-reached`", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Path(socket): Path<String>,
+    input: Input<CreateTunnel>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::TunnelsConnect)?;
+    let socket = app.find_socket(caller.account.id, &socket).await?;
+    let (credential, hash) = random::secret(CREDENTIAL_PREFIX)?;
+    let tunnel = sallyport_model::Tunnel {
+        id: TunnelId::from_random(random::bytes()?),
+        socket: socket.id,
+        credential: CredentialHash(hash),
+        created_at: app.clock.now().unix_seconds,
+    };
+    let made = app.store.create_tunnel(caller.account.id, &tunnel, input.keyed.as_ref()).await;
+    match made {
+        Ok(Creation::Made(())) => {
+            app.publish(socket.id).await?;
+            tracing::info!(socket = %socket.id, tunnel = %tunnel.id, "tunnel created");
+            let created = shown_with_credential(&app, &tunnel, credential);
+            Ok(located(json(StatusCode::CREATED, &created), &location(socket.id, tunnel.id)))
+        }
+        Ok(Creation::Repeated(stored)) => {
+            let location = location(socket.id, TunnelId::from_bytes(stored.resource));
+            Err(secret_already_shown("tunnel", "ask for a new credential", &location))
+        }
+        Err(StoreError::Gone) => Err(ApiError::not_found("socket")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// One tunnel
+#[utoipa::path(
+    get, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "get_tunnel",
+    params(
+        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+    ),
+    responses(
+        (status = 200, description = "The tunnel.", body = Tunnel),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsRead)?;
+    let tunnel = find(&app, &caller, &socket, &id).await?;
+    Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
+}
+
+/// Give a tunnel a new credential
+///
+/// The old one is good for nothing from then on.
+#[utoipa::path(
+    post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", tag = "tunnels",
+    operation_id = "rotate_tunnel_credential",
+    params(
+        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+    ),
+    responses(
+        (status = 200, description = "The tunnel, with its new credential.", body = CreatedTunnel),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn rotate(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    let tunnel = find(&app, &caller, &socket, &id).await?;
+    let (credential, hash) = random::secret(CREDENTIAL_PREFIX)?;
+    let changed = app.store.change_credential(tunnel.socket, tunnel.id, CredentialHash(hash)).await?;
+    let tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
+    app.publish(tunnel.socket).await?;
+    tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel got a new credential");
+    Ok(json(StatusCode::OK, &shown_with_credential(&app, &tunnel, credential)))
+}
+
+/// Delete a tunnel
+#[utoipa::path(
+    delete, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "delete_tunnel",
+    params(
+        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+    ),
+    responses(
+        (status = 204, description = "It is gone; edges know it already."),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    let tunnel = find(&app, &caller, &socket, &id).await?;
+    if !app.store.delete_tunnel(tunnel.socket, tunnel.id).await? {
+        return Err(ApiError::not_found("tunnel"));
+    }
+    app.publish(tunnel.socket).await?;
+    tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel deleted");
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
