@@ -56,16 +56,13 @@ struct RequestLine {
     authority: Option<Range<usize>>,
 }
 
-/// Which bytes stand for themselves in a line; the others end it or are refused.
-const PLAIN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = is_value_byte(byte as u8);
-        byte += 1;
-    }
-    table
-};
+/// How many bytes at the start of these stand for themselves in a line; the next one ends it or is refused.
+fn plain_run(bytes: &[u8]) -> usize {
+    // Sixteen at a time and without a branch for each, which compilers turn into vector instructions.
+    let is_plain = |chunk: &&[u8; 16]| chunk.iter().fold(true, |plain, byte| plain & (*byte >= b' ' && *byte != 0x7f));
+    let run = 16 * bytes.as_chunks::<16>().0.iter().take_while(is_plain).count();
+    run + bytes[run..].iter().take_while(|byte| is_value_byte(**byte)).count()
+}
 
 impl HeadScan {
     /// Whether more than the empty line that may precede a request is there.
@@ -79,9 +76,8 @@ impl HeadScan {
         loop {
             let (bound, too_long) = self.line_bound(limits);
             let end = held.len().min(bound);
-            while self.scanned < end && PLAIN[usize::from(held[self.scanned])] {
-                self.scanned += 1;
-            }
+            let unread = held.get(self.scanned..end).unwrap_or_default();
+            self.scanned += plain_run(unread);
             if self.scanned >= end {
                 return if held.len() < bound { Ok(None) } else { Err(too_long) };
             }

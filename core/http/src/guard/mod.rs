@@ -234,12 +234,24 @@ impl RequestGuard {
 
 /// Whether the byte may be in a token (RFC 9110 section 5.6.2).
 pub(crate) const fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
-        )
+    TOKEN[byte as usize]
 }
+
+static TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"!#$%&'*+-.^_`|~";
+    let mut index = 0;
+    while index < others.len() {
+        table[others[index] as usize] = true;
+        index += 1;
+    }
+    table
+};
 
 /// Whether the byte may be in a field's value (RFC 9110 section 5.5): no control character but the tab.
 const fn is_value_byte(byte: u8) -> bool {

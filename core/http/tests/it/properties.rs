@@ -165,13 +165,12 @@ proptest! {
 
 #[test]
 fn a_head_that_trickles_in_costs_one_look_at_each_byte() {
-    // A rescan from the start at every byte would look at two thousand million bytes here.
-    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(65_000));
+    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(60_000));
     let mut guard = RequestGuard::new(GuardLimits::default());
-    let started = std::time::Instant::now();
-    for end in 1..head.len() {
-        assert_eq!(guard.inspect(&head.as_bytes()[..end]), Verdict::Pass { n: 0 });
-    }
-    assert_eq!(guard.inspect(head.as_bytes()), Verdict::Pass { n: head.len() });
-    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+    let mut bytes = head.into_bytes();
+    let last = bytes.len() - 1;
+    assert_eq!(guard.inspect(&bytes[..last]), Verdict::Pass { n: 0 });
+    // Bytes that were judged would be refused now; who does not look again does not see it.
+    bytes[40..last - 3].fill(0);
+    assert_eq!(guard.inspect(&bytes), Verdict::Pass { n: bytes.len() });
 }
