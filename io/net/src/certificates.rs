@@ -139,16 +139,16 @@ impl Certificates {
             self.counts.refused_name.fetch_add(1, Relaxed);
             return None;
         };
-        if let Some(certificate) = self.cached(&label) {
-            return Some(certificate);
+        if let Some(cached) = self.cached(&label) {
+            return cached;
         }
         if self.new_names.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now()) {
             return self.make(&label).map(|entry| self.keep(label, entry));
         }
         self.counts.over_rate.fetch_add(1, Relaxed);
         if self.domain.contains('.') {
-            let kept = self.cached(WILDCARD);
-            return kept.or_else(|| self.make(WILDCARD).map(|entry| self.keep(WILDCARD.to_owned(), entry)));
+            let make = || self.make(WILDCARD).map(|entry| self.keep(WILDCARD.to_owned(), entry));
+            return self.cached(WILDCARD).unwrap_or_else(make);
         }
         self.make(&label).map(|entry| entry.certificate)
     }
@@ -187,15 +187,16 @@ impl Certificates {
         fits.then(|| label.to_owned())
     }
 
-    /// A certificate from the cache, renewed when its time has come.
-    fn cached(&self, label: &str) -> Option<Arc<CertifiedKey>> {
+    /// What the cache has for a label, if it has the label: the certificate, renewed when its time has come, or
+    /// nothing when it ended and no new one could be made.
+    fn cached(&self, label: &str) -> Option<Option<Arc<CertifiedKey>>> {
         let entry = self.cache.read().unwrap_or_else(PoisonError::into_inner).get(label).cloned()?;
         entry.last_used_ms.store(self.now_ms(), Relaxed);
         let state = renewal(entry.not_before, entry.not_after, (self.clock)());
         if matches!(state, Renewal::NotYet { .. }) {
-            return Some(entry.certificate.clone());
+            return Some(Some(entry.certificate.clone()));
         }
-        match self.make(label) {
+        Some(match self.make(label) {
             Some(new) => {
                 self.counts.renewed.fetch_add(1, Relaxed);
                 Some(self.keep(label.to_owned(), new))
@@ -203,7 +204,7 @@ impl Certificates {
             // The old one still serves until its end.
             None if state == Renewal::Due => Some(entry.certificate.clone()),
             None => None,
-        }
+        })
     }
 
     fn make(&self, label: &str) -> Option<Entry> {

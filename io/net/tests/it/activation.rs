@@ -1,0 +1,111 @@
+//! Sockets handed over by systemd, and what is told back. The environment belongs to the whole process, so that each
+//! case runs in a process of its own: this test program again, with one hidden test chosen.
+
+use std::{
+    net::TcpListener,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::net::UnixDatagram,
+    },
+    process::{Command, Output},
+    sync::atomic::{AtomicI32, Ordering::Relaxed},
+};
+
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use sallyport_net::{Listening, notify_ready, notify_status, notify_stopping};
+use tempfile::TempDir;
+
+/// File descriptors side by side, inherited by the next child; far above those that the tests open.
+fn inheritable(fds: &[&dyn AsFd]) -> Vec<OwnedFd> {
+    static NEXT: AtomicI32 = AtomicI32::new(600);
+    let first = NEXT.fetch_add(10, Relaxed);
+    let copies: Vec<OwnedFd> =
+        fds.iter().zip(first..).map(|(fd, at)| fcntl_dupfd_cloexec(fd.as_fd(), at).unwrap()).collect();
+    for copy in &copies {
+        fcntl_setfd(copy, FdFlags::empty()).unwrap();
+    }
+    copies
+}
+
+fn child(fds: &[OwnedFd], names: &str, more: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "activation::hidden_child", "--ignored", "--nocapture"]);
+    command.env_remove("LISTEN_PID").env_remove("NOTIFY_SOCKET");
+    if let Some(first) = fds.first() {
+        command.env("LISTEN_FDS", fds.len().to_string());
+        command.env("LISTEN_FDS_FIRST_FD", first.as_raw_fd().to_string());
+        command.env("LISTEN_FDNAMES", names);
+    }
+    command.envs(more.iter().copied()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test]
+#[ignore = "the other half of the tests here"]
+async fn hidden_child() {
+    match Listening::from_systemd() {
+        Ok(None) => println!("none"),
+        Ok(Some(listening)) => {
+            println!("tls {}", listening.tls_addr().unwrap());
+            println!("redirect {:?}", listening.redirect_addr().unwrap());
+            assert!(Listening::from_systemd().unwrap().is_none(), "taken once");
+            assert!(std::env::var("LISTEN_FDS").is_err());
+        }
+        Err(error) => println!("error {error}"),
+    }
+    notify_ready();
+    notify_status("serving 3 tunnels\nREADY=0");
+    notify_stopping();
+}
+
+#[test]
+fn the_sockets_of_systemd_are_taken_by_name() {
+    let (one, two) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (one_addr, two_addr) = (one.local_addr().unwrap(), two.local_addr().unwrap());
+    let output = child(&inheritable(&[&one, &two]), "http:https", &[]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains(&format!("tls {two_addr}\nredirect Some({one_addr})")), "{}", said(&output));
+    let output = child(&inheritable(&[&one]), "sallyport.socket", &[]);
+    assert!(said(&output).contains(&format!("tls {one_addr}\nredirect None")), "{}", said(&output));
+}
+
+#[test]
+fn sockets_that_cannot_be_used_are_refused() {
+    let not_tcp = UnixDatagram::unbound().unwrap();
+    let output = child(&inheritable(&[&not_tcp]), "https", &[]);
+    assert!(said(&output).contains("error the sockets that systemd handed over cannot be used"), "{}", said(&output));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let output = child(&inheritable(&[&connected]), "https", &[]);
+    assert!(said(&output).contains("it does not listen"), "{}", said(&output));
+    let output = child(&inheritable(&[&listener, &listener, &listener]), "a:b:c", &[]);
+    assert!(said(&output).contains("at most two"), "{}", said(&output));
+}
+
+#[test]
+fn without_systemd_there_are_none() {
+    let output = child(&[], "", &[]);
+    assert!(output.status.success() && said(&output).contains("none"), "{}", said(&output));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = child(&inheritable(&[&listener]), "https", &[("LISTEN_PID", "1")]);
+    assert!(said(&output).contains("none"), "the sockets of another process: {}", said(&output));
+}
+
+#[test]
+fn systemd_is_told_how_the_service_is() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    let output = child(&[], "", &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
+    assert!(output.status.success(), "{}", said(&output));
+    socket.set_nonblocking(true).unwrap();
+    let mut received = Vec::new();
+    let mut buffer = [0; 4_096];
+    while let Ok(length) = socket.recv(&mut buffer) {
+        received.push(String::from_utf8(buffer[..length].to_vec()).unwrap());
+    }
+    assert_eq!(received, ["READY=1\n", "STATUS=serving 3 tunnels READY=0\n", "STOPPING=1\n"]);
+}

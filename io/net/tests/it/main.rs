@@ -1,0 +1,13 @@
+//! Real handshakes over loopback, real files, real ports.
+
+#![allow(clippy::unwrap_used)]
+
+mod activation;
+mod ca;
+mod certificates;
+mod connecting;
+mod handshake;
+mod listening;
+mod outside_clients;
+mod pinning;
+mod support;
