@@ -1,0 +1,241 @@
+//! A control over a store in a temporary folder, and requests to it without any network.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::{Router, body::Body};
+use http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use sallyport_bus::{Directory, Routes};
+use sallyport_control::{Clock, Control, ControlConfig, Moment, Secrets};
+use sallyport_model::ClientAddr;
+use sallyport_store::Store;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tower_service::Service;
+
+pub(crate) const PASSWORD: &str = "correct horse battery";
+/// 2027-01-15T08:00:00Z.
+pub(crate) const START: i64 = 1_800_000_000;
+
+/// Both clocks, turned by the test.
+#[derive(Clone)]
+pub(crate) struct TestClock {
+    origin: Instant,
+    elapsed_seconds: Arc<AtomicU64>,
+    unix_seconds: Arc<AtomicI64>,
+}
+
+impl TestClock {
+    fn new() -> Self {
+        Self { origin: Instant::now(), elapsed_seconds: Arc::default(), unix_seconds: Arc::new(AtomicI64::new(START)) }
+    }
+
+    /// Time goes by on both clocks.
+    pub(crate) fn pass(&self, seconds: u64) {
+        self.elapsed_seconds.fetch_add(seconds, Ordering::SeqCst);
+        self.unix_seconds.fetch_add(seconds.cast_signed(), Ordering::SeqCst);
+    }
+
+    /// Only the wall clock jumps.
+    pub(crate) fn jump(&self, seconds: i64) {
+        self.unix_seconds.fetch_add(seconds, Ordering::SeqCst);
+    }
+
+    fn clock(&self) -> Clock {
+        let clock = self.clone();
+        Clock::new(move || Moment {
+            monotonic: clock.origin + Duration::from_secs(clock.elapsed_seconds.load(Ordering::SeqCst)),
+            unix_seconds: clock.unix_seconds.load(Ordering::SeqCst),
+        })
+    }
+}
+
+pub(crate) struct Api {
+    pub(crate) router: Router,
+    pub(crate) control: Control,
+    pub(crate) store: Store,
+    pub(crate) routes: Routes,
+    pub(crate) directory: Directory,
+    pub(crate) clock: TestClock,
+    pub(crate) dir: tempfile::TempDir,
+    client: SocketAddr,
+}
+
+/// An answer, taken apart.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
+    }
+
+    /// The answer as a type of the API; it must have the status.
+    pub(crate) fn read<T: DeserializeOwned>(&self, status: StatusCode) -> T {
+        assert_eq!(self.status, status, "{}", self.text);
+        assert_eq!(self.headers[header::CONTENT_TYPE], "application/json");
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// The answer is a problem with this status and code; gives its `detail`.
+    #[track_caller]
+    pub(crate) fn is_problem(&self, status: StatusCode, code: &str) -> String {
+        assert_eq!(self.status, status, "{}", self.text);
+        assert_eq!(self.headers[header::CONTENT_TYPE], "application/problem+json");
+        let problem: sallyport_api::Problem = serde_json::from_str(&self.text).unwrap();
+        assert_eq!(problem.code, code, "{}", self.text);
+        assert_eq!(problem.status, status.as_u16());
+        assert!(!problem.detail.is_empty() && problem.instance.is_some() && problem.request_id.is_some());
+        assert_eq!(self.headers["x-request-id"], problem.request_id.unwrap().as_str());
+        problem.detail
+    }
+
+    /// The field of the first error of a problem.
+    pub(crate) fn field(&self) -> String {
+        self.json()["errors"][0]["field"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+impl Api {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(dir, TestClock::new()).await
+    }
+
+    async fn start_in(dir: tempfile::TempDir, clock: TestClock) -> Self {
+        let store = Store::open(dir.path()).await.unwrap();
+        let (routes, directory) = (Routes::default(), Directory::default());
+        let config = ControlConfig {
+            domain: "localhost".into(),
+            public_port: 8443,
+            tunnel_host: "tunnel.localhost".into(),
+            ca_pem: Some("PEM".into()),
+            ca_fingerprint: Some("sha256:00".into()),
+        };
+        let secrets = Secrets::open_or_create(dir.path()).unwrap();
+        let control =
+            Control::start_with_clock(config, store.clone(), routes.clone(), directory.clone(), secrets, clock.clock())
+                .await
+                .unwrap();
+        let router = control.router();
+        let client = "192.0.2.1:40000".parse().unwrap();
+        Self { router, control, store, routes, directory, clock, dir, client }
+    }
+
+    /// The same data directory under a new control, as after a restart.
+    pub(crate) async fn restart(self) -> Self {
+        self.store.close().await;
+        Self::start_in(self.dir, self.clock).await
+    }
+
+    /// The same API, asked from another address.
+    pub(crate) fn from_address(&self, address: &str) -> Requests<'_> {
+        Requests { api: self, client: address.parse().unwrap() }
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, token: Option<&str>, body: Option<Value>) -> Answer {
+        Requests { api: self, client: self.client }.send(method, path, token, body).await
+    }
+
+    pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> Answer {
+        self.send("GET", path, token, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, token: Option<&str>, body: Value) -> Answer {
+        self.send("POST", path, token, Some(body)).await
+    }
+
+    /// A `POST` with an idempotency key.
+    pub(crate) async fn post_keyed(&self, path: &str, token: &str, key: &str, body: Value) -> Answer {
+        let request = Request::post(path)
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header(header::CONTENT_TYPE, "application/json")
+            .header("Idempotency-Key", key)
+            .body(Body::from(body.to_string()))
+            .unwrap();
+        self.raw(request).await
+    }
+
+    /// Any request at all.
+    pub(crate) async fn raw(&self, mut request: Request<Body>) -> Answer {
+        request.extensions_mut().insert(ClientAddr(self.client));
+        let response = self.router.clone().call(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    pub(crate) async fn create_account(&self, email: &str) -> Answer {
+        self.post("/v1/accounts", None, json!({"name": "Ann", "email": email, "password": PASSWORD})).await
+    }
+
+    pub(crate) async fn login(&self, email: &str) -> sallyport_api::Session {
+        self.post("/v1/login", None, json!({"email": email, "password": PASSWORD})).await.read(StatusCode::OK)
+    }
+
+    /// Makes an account and gives its access token.
+    pub(crate) async fn account(&self, email: &str) -> String {
+        assert_eq!(self.create_account(email).await.status, StatusCode::CREATED);
+        self.login(email).await.access_token.expose().to_owned()
+    }
+
+    /// Makes an API token with these scopes.
+    pub(crate) async fn api_token(&self, token: &str, scopes: &[&str]) -> String {
+        let answer = self.post("/v1/tokens", Some(token), json!({"name": "t", "scopes": scopes})).await;
+        answer.read::<sallyport_api::CreatedToken>(StatusCode::CREATED).token.expose().to_owned()
+    }
+
+    pub(crate) async fn socket(&self, token: &str, name: &str) -> sallyport_api::Socket {
+        self.post("/v1/sockets", Some(token), json!({"name": name})).await.read(StatusCode::CREATED)
+    }
+
+    pub(crate) async fn tunnel(&self, token: &str, socket: &sallyport_api::Socket) -> sallyport_api::CreatedTunnel {
+        let path = format!("/v1/sockets/{}/tunnels", socket.id);
+        self.send("POST", &path, Some(token), None).await.read(StatusCode::CREATED)
+    }
+}
+
+/// Requests from one client address.
+pub(crate) struct Requests<'a> {
+    api: &'a Api,
+    client: SocketAddr,
+}
+
+impl Requests<'_> {
+    pub(crate) async fn send(&self, method: &str, path: &str, token: Option<&str>, body: Option<Value>) -> Answer {
+        let mut request = Request::builder().method(method).uri(path).extension(ClientAddr(self.client));
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = match body {
+            Some(body) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                Body::from(body.to_string())
+            }
+            None => Body::empty(),
+        };
+        let response = self.api.router.clone().call(request.body(body).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        self.send("POST", path, None, Some(body)).await
+    }
+}

@@ -1,0 +1,12 @@
+//! The API over a real store, request by request.
+
+mod accounts;
+mod creations;
+mod edges;
+mod harness;
+mod openapi;
+mod refusals;
+mod sessions;
+mod sockets;
+mod tokens;
+mod tunnels;

@@ -1,0 +1,66 @@
+//! The committed description of the API is the one that the code gives.
+
+use std::{collections::BTreeSet, fs};
+
+use http::StatusCode;
+
+use crate::harness::Api;
+
+const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../api/openapi.json");
+
+#[test]
+fn the_committed_description_is_up_to_date() {
+    let generated = sallyport_control::openapi_json();
+    if std::env::var_os("UPDATE_OPENAPI").is_some() {
+        fs::write(COMMITTED, &generated).unwrap();
+    }
+    let committed = fs::read_to_string(COMMITTED).unwrap_or_default();
+    assert!(committed == generated, "api/openapi.json is out of date: run `cargo xtask openapi`");
+}
+
+#[test]
+fn every_operation_is_described_once() {
+    let json: serde_json::Value = serde_json::from_str(&sallyport_control::openapi_json()).unwrap();
+    assert!(json["openapi"].as_str().unwrap().starts_with("3.1"));
+    let mut ids = BTreeSet::new();
+    for (path, operations) in json["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id.to_owned()), "{id} twice");
+            assert!(operation["responses"]["default"].is_object(), "{method} {path} does not say how it fails");
+        }
+    }
+    assert_eq!(ids.len(), 20);
+    let text = json.to_string();
+    for reference in text.split("\"#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(json["components"]["schemas"][name].is_object(), "the schema {name} is missing");
+    }
+}
+
+#[tokio::test]
+async fn it_is_served() {
+    let api = Api::start().await;
+    let answer = api.get("/openapi.json", None).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(answer.text, sallyport_control::openapi_json());
+}
+
+/// Every path of the description is a path of the router: without a token it asks for one, or answers.
+#[tokio::test]
+async fn every_described_path_is_served() {
+    let api = Api::start().await;
+    let json: serde_json::Value = serde_json::from_str(&sallyport_control::openapi_json()).unwrap();
+    for (path, operations) in json["paths"].as_object().unwrap() {
+        for method in operations.as_object().unwrap().keys() {
+            let concrete = path.replace("{id}", "calm-bay-1000").replace("{tunnel_id}", "x");
+            let answer = api.send(&method.to_uppercase(), &concrete, None, None).await;
+            let open = ["/v1/info", "/v1/accounts", "/v1/login", "/v1/login/refresh", "/v1/logout"];
+            if open.contains(&path.as_str()) {
+                assert!([StatusCode::OK, StatusCode::UNPROCESSABLE_ENTITY].contains(&answer.status), "{method} {path}");
+            } else {
+                answer.is_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Tunnels: making, seeing, new credentials, deleting.
+
+use http::StatusCode;
+use sallyport_api::{CreatedTunnel, Page, Socket, Tunnel, TunnelStatus};
+use sallyport_model::{CredentialHash, TunnelPresence};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::harness::{Api, START};
+
+fn hash(credential: &sallyport_api::Secret) -> CredentialHash {
+    CredentialHash(Sha256::digest(credential.expose()).into())
+}
+
+#[tokio::test]
+async fn a_tunnel_gets_a_credential_that_edges_know() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "s").await;
+    let path = format!("/v1/sockets/{}/tunnels", socket.dns_name);
+    let answer = api.post(&path, Some(&token), json!({})).await;
+    let made: CreatedTunnel = answer.read(StatusCode::CREATED);
+    let at = format!("/v1/sockets/{}/tunnels/{}", socket.id, made.details.id);
+    assert_eq!(answer.header("location"), Some(at.as_str()));
+    assert!(made.credential.expose().starts_with("spc_"));
+    assert_eq!((made.connect.host.as_str(), made.connect.port), ("tunnel.localhost", 8443));
+    assert_eq!(api.routes.get(socket.id).unwrap().tunnels, vec![(made.details.id, hash(&made.credential))]);
+
+    let seen = api.get(&at, Some(&token)).await;
+    assert!(!seen.text.contains("credential") && !seen.text.contains(made.credential.expose()));
+    assert_eq!(seen.read::<Tunnel>(StatusCode::OK), made.details);
+    assert_eq!(made.details.status, TunnelStatus::Down);
+    let listed: Page<Tunnel> = api.get(&path, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!((listed.items, listed.next), (vec![made.details], None));
+}
+
+#[tokio::test]
+async fn a_tunnel_is_up_while_an_edge_holds_it() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "s").await;
+    let tunnel = api.tunnel(&token, &socket).await.details;
+    api.tunnel(&token, &socket).await;
+    let agent = "sallyport/0.1.0".to_owned();
+    let connector_addr = "192.0.2.7:51820".parse().unwrap();
+    api.directory.arrived(TunnelPresence {
+        tunnel: tunnel.id,
+        socket: socket.id,
+        connector_addr,
+        agent: agent.clone(),
+        since: START + 5,
+    });
+    let path = format!("/v1/sockets/{}", socket.id);
+    let seen: Tunnel = api.get(&format!("{path}/tunnels/{}", tunnel.id), Some(&token)).await.read(StatusCode::OK);
+    assert_eq!(
+        (seen.status, seen.connector_addr, seen.agent, seen.since.map(time::OffsetDateTime::unix_timestamp)),
+        (TunnelStatus::Up, Some(connector_addr), Some(agent), Some(START + 5))
+    );
+    let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!((seen.tunnels_total, seen.tunnels_up), (2, 1));
+    api.directory.left(tunnel.id);
+    let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!((seen.tunnels_total, seen.tunnels_up), (2, 0));
+}
+
+#[tokio::test]
+async fn a_new_credential_takes_the_place_of_the_old_one() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "s").await;
+    let made = api.tunnel(&token, &socket).await;
+    let path = format!("/v1/sockets/{}/tunnels/{}/credential", socket.id, made.details.id);
+    let next: CreatedTunnel = api.send("POST", &path, Some(&token), None).await.read(StatusCode::OK);
+    assert_ne!(next.credential, made.credential);
+    assert_eq!(next.details.id, made.details.id);
+    assert_eq!(api.routes.get(socket.id).unwrap().tunnels, vec![(made.details.id, hash(&next.credential))]);
+}
+
+#[tokio::test]
+async fn a_deleted_tunnel_is_gone_at_the_edges_too() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "s").await;
+    let (gone, kept) = (api.tunnel(&token, &socket).await.details.id, api.tunnel(&token, &socket).await.details.id);
+    let path = format!("/v1/sockets/{}/tunnels/{gone}", socket.id);
+    assert_eq!(api.send("DELETE", &path, Some(&token), None).await.status, StatusCode::NO_CONTENT);
+    let left: Vec<_> = api.routes.get(socket.id).unwrap().tunnels.iter().map(|(id, _)| *id).collect();
+    assert_eq!(left, vec![kept]);
+    for method in ["GET", "DELETE"] {
+        api.send(method, &path, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    }
+    let credential = format!("{path}/credential");
+    api.send("POST", &credential, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+}
+
+#[tokio::test]
+async fn a_socket_has_at_most_256_tunnels() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "s").await;
+    for _ in 0..256 {
+        api.tunnel(&token, &socket).await;
+    }
+    let path = format!("/v1/sockets/{}/tunnels", socket.id);
+    let detail = api.send("POST", &path, Some(&token), None).await.is_problem(StatusCode::CONFLICT, "limit-reached");
+    assert!(detail.contains("256 tunnels"), "{detail}");
+    let page: Page<Tunnel> = api.get(&format!("{path}?limit=100"), Some(&token)).await.read(StatusCode::OK);
+    assert_eq!((page.items.len(), page.next.is_some()), (100, true));
+    let no_such = "/v1/sockets/no-such-1000/tunnels";
+    api.send("POST", no_such, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+}
