@@ -14,8 +14,10 @@ demo: ## give a small web service a public name on this machine, and call it (CI
 	@CI=$(CI) scripts/demo
 
 test: ## run every test
-	@scripts/need rust cc curl python3
-	@scripts/tools h2spec >/dev/null || echo "test: h2spec is not there; the test that calls it says that it is skipped"
+	@scripts/need rust cc curl python3 venv
+	@for tool in h2spec python; do \
+	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \
+	done
 	cargo test --workspace --locked
 
 lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API's description, the pages
