@@ -1,1 +1,230 @@
-//! placeholder
+//! The edge: takes clients and tunnels on one TLS port, and brings requests to origins.
+//!
+//! The way of a request is [`request`](self) `serve`: one function of named steps. Around it:
+//! `listener` and `connection` bring requests in, `guarded_io` keeps malformed ones out, `sockets` and `origin` know
+//! where they can go, `exchange` is one attempt to get an answer there, `body` is what streams through, `record` is
+//! what remains. `admission` lets tunnels in. `docs/life-of-a-request.md` walks through all of it.
+
+mod admission;
+mod answer;
+mod auth;
+mod body;
+mod config;
+mod connection;
+mod drain;
+mod exchange;
+mod guarded_io;
+mod ids;
+mod limits;
+mod listener;
+mod local;
+mod metrics;
+mod origin;
+mod record;
+mod redirect;
+mod request;
+mod sockets;
+mod upgrade;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use prometheus_client::registry::Registry;
+use sallyport_bus::{Directory, Routes};
+use sallyport_model::ClientAddr;
+use sallyport_net::{Listening, Shutdown};
+use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+pub use body::{ApiBody, BoxError};
+pub use config::EdgeConfig;
+pub use drain::DrainReport;
+
+use drain::Phase;
+
+/// Answers requests to `api.<domain>`. Made by whoever puts edge and control into one process.
+pub type ApiService =
+    Arc<dyn Fn(Request<Incoming>, ClientAddr) -> Pin<Box<dyn Future<Output = Response<ApiBody>> + Send>> + Send + Sync>;
+
+/// How often connections to origins are looked through for those that ended.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// How long, at a shutdown, clients that keep their connections get to hear that they should not.
+const MAX_LINGER: Duration = Duration::from_secs(1);
+/// How long, at a shutdown, tunnels get to end their streams after the last request has ended.
+const MAX_TUNNEL_DRAIN: Duration = Duration::from_secs(2);
+
+/// An edge. Made once for a process.
+pub struct Edge {
+    config: EdgeConfig,
+    api_host: String,
+    routes: Routes,
+    sockets: Arc<sockets::Sockets>,
+    gate: Arc<admission::Gate>,
+    tunnels: EdgeTunnels,
+    gatekeeper: auth::Gatekeeper,
+    metrics: metrics::Metrics,
+    no_socket: Arc<metrics::SocketMetrics>,
+    registry: OnceLock<Registry>,
+    api: ApiService,
+    ids: ids::RequestIds,
+    refusal_path: guarded_io::RefusalPath,
+    handshakes: Arc<limits::Handshakes>,
+    connections: Arc<limits::Connections>,
+    running: limits::Running,
+    draining: AtomicBool,
+    phase: watch::Sender<Phase>,
+}
+
+impl std::fmt::Debug for Edge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Edge").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Edge {
+    /// An edge for these routes, which tells the directory of its tunnels. It takes nothing before [`Edge::serve`].
+    ///
+    /// # Panics
+    /// When the operating system gives no random bytes: nothing here would be safe then.
+    #[must_use]
+    pub fn new(config: EdgeConfig, routes: Routes, directory: Directory, api: ApiService) -> Arc<Self> {
+        let sockets = Arc::new(sockets::Sockets::new());
+        let gate = Arc::new(admission::Gate::new(
+            config.domain.clone(),
+            config.public_port,
+            routes.clone(),
+            directory,
+            sockets.clone(),
+        ));
+        let tunnels = EdgeTunnels::new(
+            EdgeTunnelsConfig {
+                session: config.session.clone(),
+                ready_legs: config.ready_legs,
+                max_sessions: config.max_sessions,
+                max_legs_per_session: config.max_legs_per_session,
+            },
+            gate.clone(),
+        );
+        let metrics = metrics::Metrics::new();
+        Arc::new(Self {
+            api_host: format!("api.{}", config.domain),
+            routes,
+            sockets,
+            gate,
+            tunnels,
+            gatekeeper: auth::Gatekeeper::new(ids::random()),
+            no_socket: metrics.of_no_socket(),
+            metrics,
+            registry: OnceLock::new(),
+            api,
+            ids: ids::RequestIds::new(ids::random()),
+            refusal_path: guarded_io::RefusalPath::from_random(ids::random()),
+            handshakes: Arc::default(),
+            connections: limits::Connections::new(config.max_connections, config.max_connections_per_address),
+            running: limits::Running::default(),
+            draining: AtomicBool::new(false),
+            phase: watch::Sender::new(Phase::Serving),
+            config,
+        })
+    }
+
+    /// Makes the edge's metrics known to the registry.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.metrics.register(registry);
+        registry.register_collector(Box::new(metrics::Gauges {
+            tunnels: metrics::TunnelsInDebug(self.tunnels.clone()),
+            connections: self.connections.clone(),
+            handshakes: self.handshakes.clone(),
+        }));
+    }
+
+    /// What `/metrics` shows from now on: a registry in which [`Edge::register_metrics`] and whoever else counts in
+    /// this process has been. Only the first call counts; before it there is no `/metrics`.
+    pub fn publish_metrics(&self, registry: Registry) {
+        let _ = self.registry.set(registry);
+    }
+
+    /// The published metrics in the OpenMetrics text format; `None` when none are published.
+    #[must_use]
+    pub fn metrics_text(&self) -> Option<String> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, self.registry.get()?).ok()?;
+        Some(text)
+    }
+
+    /// Serves clients and tunnels until the shutdown, then lets finish what runs, and returns. Called once.
+    ///
+    /// # Errors
+    /// None at present: what goes wrong with one connection concerns that connection alone.
+    pub async fn serve(
+        self: &Arc<Self>,
+        listening: Listening,
+        tls: Arc<rustls::ServerConfig>,
+        shutdown: Shutdown,
+    ) -> anyhow::Result<DrainReport> {
+        let acceptor = TlsAcceptor::from(tls);
+        let changes = self.routes.subscribe();
+        let clients = listener::accept(listening.tls, shutdown.clone(), |stream, peer| {
+            listener::take_tls(self, &acceptor, stream, peer);
+        });
+        let plain = async {
+            match listening.redirect {
+                Some(listener) => {
+                    let take = |stream, peer| redirect::take_plain(self, stream, peer);
+                    listener::accept(listener, shutdown.clone(), take).await;
+                }
+                None => shutdown.wait().await,
+            }
+        };
+        let upkeep = async { tokio::join!(self.gate.follow(&self.tunnels, changes), self.sweep()) };
+        tokio::select! {
+            _ = async { tokio::join!(clients, plain) } => {}
+            _ = upkeep => {}
+        }
+        Ok(self.drain().await)
+    }
+
+    /// Lets go of origins' connections that ended, for as long as the edge serves.
+    async fn sweep(&self) {
+        let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
+        loop {
+            ticks.tick().await;
+            let now = Instant::now();
+            for pool in self.sockets.all() {
+                pool.origins().iter().for_each(|origin| origin.sweep(now));
+            }
+        }
+    }
+
+    /// Ends what runs: first by asking, at last by force.
+    async fn drain(&self) -> DrainReport {
+        let began = Instant::now();
+        let ran = self.running.count();
+        // Answers say from here on that they are the last on their connection. Tunnels still serve those requests.
+        self.draining.store(true, Ordering::Relaxed);
+        self.phase.send_replace(Phase::Lingering);
+        let linger = MAX_LINGER.min(self.config.drain);
+        let _ = tokio::time::timeout(linger, self.running.none_left()).await;
+        self.phase.send_replace(Phase::Draining);
+        self.tunnels.go_away("the edge is shutting down");
+        let rest = self.config.drain.saturating_sub(began.elapsed());
+        let _ = tokio::time::timeout(rest, self.running.none_left()).await;
+        let cut = self.running.count();
+        for pool in self.sockets.all() {
+            pool.origins().iter().for_each(|origin| origin.leave());
+        }
+        let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest), self.tunnels.drained()).await;
+        self.phase.send_replace(Phase::Cut);
+        DrainReport { finished: ran.saturating_sub(cut), cut }
+    }
+}

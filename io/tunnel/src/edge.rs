@@ -498,9 +498,15 @@ impl TunnelHandle {
         }
     }
 
+    /// Whether [`Self::send_request_log`] does anything: whether the connector asked to be told of requests.
+    #[must_use]
+    pub fn wants_request_log(&self) -> bool {
+        self.inner.request_log && self.is_usable()
+    }
+
     /// Tells the connector of a request that was served, if it wants to know and there is room.
     pub fn send_request_log(&self, record: &RequestRecord) {
-        if self.inner.request_log && self.is_usable() {
+        if self.wants_request_log() {
             self.inner.session.mux.send_request_log(record);
         }
     }

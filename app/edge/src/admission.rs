@@ -1,0 +1,145 @@
+//! Which tunnels may attach, and which have to go.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use sallyport_bus::{Directory, RouteChange, RouteChanges, Routes};
+use sallyport_model::{CredentialHash, SocketId, SocketRoute, TunnelId, TunnelPresence};
+use sallyport_tunnel::{Admission, Admitted, EdgeTunnels, SessionId, TunnelHandle};
+use sallyport_wire::Refusal;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::sockets::Sockets;
+
+/// Lets tunnels in by their credentials, and keeps the sockets and the directory in step with them.
+pub(crate) struct Gate {
+    domain: String,
+    public_port: u16,
+    routes: Routes,
+    directory: Directory,
+    sockets: Arc<Sockets>,
+    /// Which socket and credential each tunnel came in by. As many entries as tunnels are attached, or are about to be.
+    admitted: Mutex<HashMap<TunnelId, (SocketId, CredentialHash)>>,
+    /// Where each tunnel was last found, so that a reconnect need not search every route.
+    found: Mutex<HashMap<TunnelId, SocketId>>,
+}
+
+/// How many tunnels' sockets are remembered from one attachment to the next.
+const MAX_FOUND: usize = 65_536;
+
+impl Gate {
+    /// A gate to the sockets of these routes.
+    pub(crate) fn new(
+        domain: String,
+        public_port: u16,
+        routes: Routes,
+        directory: Directory,
+        sockets: Arc<Sockets>,
+    ) -> Self {
+        let (admitted, found) = (Mutex::default(), Mutex::default());
+        Self { domain, public_port, routes, directory, sockets, admitted, found }
+    }
+
+    fn route_of(&self, tunnel: TunnelId) -> Option<(Arc<SocketRoute>, CredentialHash)> {
+        let credential =
+            |route: &SocketRoute| route.tunnels.iter().find(|(id, _)| *id == tunnel).map(|(_, hash)| *hash);
+        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&tunnel).copied();
+        if let Some(route) = known.and_then(|socket| self.routes.get(socket))
+            && let Some(hash) = credential(&route)
+        {
+            return Some((route, hash));
+        }
+        let (route, hash) = self.routes.all().into_iter().find_map(|route| {
+            let hash = credential(&route)?;
+            Some((route, hash))
+        })?;
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.len() >= MAX_FOUND {
+            found.clear();
+        }
+        found.insert(tunnel, route.id);
+        Some((route, hash))
+    }
+
+    /// Whether a tunnel that is attached may stay.
+    fn may_stay(&self, tunnel: TunnelId, socket: SocketId, credential: &CredentialHash) -> bool {
+        let route = self.routes.get(socket);
+        route.is_some_and(|route| route.tunnels.iter().any(|(id, hash)| *id == tunnel && hash == credential))
+    }
+
+    /// Detaches the tunnels that the routes do not allow any more, of one socket or of all.
+    fn dismiss(&self, tunnels: &EdgeTunnels, of: Option<SocketId>) {
+        let attached: Vec<_> = {
+            let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_of = |socket: SocketId| of.is_none_or(|of| of == socket);
+            admitted.iter().filter(|(_, (socket, _))| is_of(*socket)).map(|(id, entry)| (*id, *entry)).collect()
+        };
+        for (tunnel, (socket, credential)) in attached {
+            if !self.may_stay(tunnel, socket, &credential) {
+                tracing::info!(%tunnel, %socket, "a tunnel is detached: it was deleted, or its credential changed");
+                tunnels.detach(tunnel, "deleted", "the tunnel was deleted, or its credential was replaced");
+            }
+        }
+    }
+
+    /// Follows the routes for as long as they change.
+    pub(crate) async fn follow(&self, tunnels: &EdgeTunnels, mut changes: RouteChanges) {
+        while let Some(change) = changes.next().await {
+            match change {
+                RouteChange::Changed(route) => self.dismiss(tunnels, Some(route.id)),
+                RouteChange::Removed(socket) => {
+                    self.dismiss(tunnels, Some(socket));
+                    self.sockets.forget(socket);
+                }
+                RouteChange::Missed => {
+                    self.dismiss(tunnels, None);
+                    self.sockets.retain(|socket| self.routes.get(socket).is_some());
+                }
+            }
+        }
+    }
+}
+
+impl Admission for Gate {
+    fn admit(&self, tunnel: TunnelId, credential: &str, _peer: SocketAddr) -> Result<Admitted, Refusal> {
+        let refuse = |code: &str, message: String| Refusal { code: code.to_owned(), message, retry: false };
+        let Some((route, expected)) = self.route_of(tunnel) else {
+            return Err(refuse("unknown-tunnel", format!("there is no tunnel {tunnel}: create one first")));
+        };
+        let given: [u8; 32] = Sha256::digest(credential.as_bytes()).into();
+        if !bool::from(given.ct_eq(&expected.0)) {
+            return Err(refuse("bad-credential", format!("the credential is not that of tunnel {tunnel}")));
+        }
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        admitted.insert(tunnel, (route.id, expected));
+        let port = if self.public_port == 443 { String::new() } else { format!(":{}", self.public_port) };
+        Ok(Admitted { socket: route.id, url: format!("https://{}.{}{port}", route.name, self.domain) })
+    }
+
+    fn attached(&self, tunnel: TunnelHandle) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        tracing::info!(tunnel = %tunnel.tunnel(), socket = %tunnel.socket(), agent = tunnel.agent(), "a tunnel is up");
+        self.directory.arrived(TunnelPresence {
+            tunnel: tunnel.tunnel(),
+            socket: tunnel.socket(),
+            connector_addr: tunnel.connector_addr(),
+            agent: tunnel.agent().to_owned(),
+            since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        });
+        self.sockets.pool(tunnel.socket()).arrived(tunnel);
+    }
+
+    fn detached(&self, tunnel: TunnelId, session: SessionId, reason: &str) {
+        tracing::info!(%tunnel, reason, "a tunnel is down");
+        // Looked for everywhere: the socket may be gone from the routes, and the tunnel be back by another session.
+        if !self.sockets.left(tunnel, session) {
+            self.directory.left(tunnel);
+            self.admitted.lock().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! What clients are told when a request is not answered by an origin.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Response, StatusCode,
+    header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use sallyport_http::{
+    RequestId, RequestRefusal, basic,
+    page::{Format, Problem},
+};
+use sallyport_wire::{FailureReason, OpenFailure};
+
+use crate::{
+    body::{AnswerBody, Source},
+    exchange::Failure,
+    origin::ConnectError,
+};
+
+/// Why a request gets no answer from an origin.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It is malformed.
+    Malformed(RequestRefusal),
+    /// Its head did not come whole in time.
+    HeadTimeout,
+    /// It names no socket.
+    UnknownName(String),
+    /// It names a path that we do not answer at our own name.
+    UnknownPath,
+    /// Only clients on this machine may ask that.
+    LocalOnly,
+    /// It needs a user name and a password.
+    Unauthorized(String),
+    /// Its address failed to give a good password too often.
+    TooManyFailures(u64),
+    /// There is too much to do right now.
+    Busy,
+    /// The socket has no tunnel.
+    NoTunnel,
+    /// No origin gave an answer; this is what the last one did.
+    Origin(Failure),
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Origin(failure)
+    }
+}
+
+impl From<RequestRefusal> for Trouble {
+    fn from(refusal: RequestRefusal) -> Self {
+        Self::Malformed(refusal)
+    }
+}
+
+/// The words for one kind of trouble.
+struct Words {
+    status: StatusCode,
+    reason: &'static str,
+    title: &'static str,
+    detail: Cow<'static, str>,
+    next_step: &'static str,
+}
+
+impl Words {
+    fn new(
+        status: StatusCode,
+        reason: &'static str,
+        title: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+        next_step: &'static str,
+    ) -> Self {
+        Self { status, reason, title, detail: detail.into(), next_step }
+    }
+}
+
+impl Trouble {
+    /// Whether the connection that the request came over is of no more use.
+    pub(crate) fn ends_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Malformed(_) | Self::HeadTimeout | Self::Origin(Failure::UploadStalled | Failure::UploadBroken)
+        )
+    }
+
+    /// The word under which it is counted.
+    pub(crate) fn reason(&self) -> &'static str {
+        self.words().reason
+    }
+
+    fn words(&self) -> Words {
+        use StatusCode as S;
+        match self {
+            Self::Malformed(refusal) => {
+                Words::new(refusal.status(), "malformed", "Bad request", refusal.to_string(), "")
+            }
+            Self::HeadTimeout => Words::new(
+                S::REQUEST_TIMEOUT,
+                "head-timeout",
+                "Too slow",
+                "The header of the request did not arrive in time.",
+                "Send the request again.",
+            ),
+            Self::UnknownName(host) => Words::new(
+                S::NOT_FOUND,
+                "unknown-name",
+                "No such name",
+                format!("Nothing is published under {host}."),
+                "Check the name; sockets are listed with: sallyport socket ls",
+            ),
+            Self::UnknownPath => {
+                Words::new(S::NOT_FOUND, "unknown-path", "Not found", "There is nothing under this path.", "")
+            }
+            Self::LocalOnly => Words::new(
+                S::FORBIDDEN,
+                "local-only",
+                "Not from here",
+                "This is only answered to clients on the same machine.",
+                "",
+            ),
+            Self::Unauthorized(_) => Words::new(
+                S::UNAUTHORIZED,
+                "unauthorized",
+                "Who are you?",
+                "This service asks for a user name and a password.",
+                "Give the ones that its owner told you.",
+            ),
+            Self::TooManyFailures(_) => Words::new(
+                S::TOO_MANY_REQUESTS,
+                "too-many-failures",
+                "Too many attempts",
+                "Your address gave a wrong password too often.",
+                "Wait a minute and try again.",
+            ),
+            Self::Busy => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "busy",
+                "Busy",
+                "There is too much to do at the moment.",
+                "Try again in a few seconds.",
+            ),
+            Self::NoTunnel => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "no-tunnel",
+                "Nobody is connected",
+                "This name exists, but no connector is connected to it.",
+                "If it is yours, start the connector next to the service: sallyport tunnel connect",
+            ),
+            Self::Origin(failure) => words_of(failure),
+        }
+    }
+
+    /// The answer that says so.
+    pub(crate) fn answer(&self, id: RequestId, headers: &HeaderMap) -> Response<AnswerBody> {
+        let words = self.words();
+        let problem = match self {
+            Self::Malformed(refusal) => Problem::refused(*refusal, id.as_str()),
+            _ => Problem {
+                status: words.status,
+                title: words.title.into(),
+                detail: words.detail,
+                next_step: words.next_step.into(),
+                request_id: id.as_str(),
+            },
+        };
+        let mut answer = problem.respond(Format::wanted(headers)).map(own);
+        let fields = answer.headers_mut();
+        match self {
+            Self::Unauthorized(realm) => {
+                fields.insert(WWW_AUTHENTICATE, basic::challenge(realm));
+            }
+            Self::TooManyFailures(seconds) => {
+                fields.insert(RETRY_AFTER, HeaderValue::from(*seconds));
+            }
+            Self::Busy | Self::NoTunnel => {
+                fields.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+            }
+            _ => {}
+        }
+        answer
+    }
+}
+
+/// The words for what an origin did.
+fn words_of(failure: &Failure) -> Words {
+    use StatusCode as S;
+    const TELL_OWNER: &str = "Try again in a moment; if it stays so, tell the owner of the service.";
+    match failure {
+        Failure::NotReached(OpenFailure { reason, .. }) => match reason {
+            FailureReason::TimedOut => connect_timed_out(),
+            FailureReason::Draining => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "draining",
+                "Restarting",
+                "The connector of the service is being restarted.",
+                "Try again in a few seconds.",
+            ),
+            FailureReason::Refused => Words::new(
+                S::BAD_GATEWAY,
+                "origin-refused",
+                "The service is not there",
+                "The connector is connected, but the service behind it refuses connections.",
+                "If it is yours, check that it runs, and on the port that the connector was given.",
+            ),
+            FailureReason::Unresolved => Words::new(
+                S::BAD_GATEWAY,
+                "origin-unresolved",
+                "The service is not there",
+                "The connector does not find the host of the service.",
+                "If it is yours, check the host that the connector was given.",
+            ),
+            FailureReason::Tls => Words::new(
+                S::BAD_GATEWAY,
+                "origin-tls",
+                "The service is not there",
+                "The connector and the service do not agree on TLS.",
+                "If it is yours, check its certificate and the type of the socket.",
+            ),
+            FailureReason::Other => Words::new(
+                S::BAD_GATEWAY,
+                "origin-unreachable",
+                "The service is not there",
+                "The connector does not reach the service.",
+                TELL_OWNER,
+            ),
+        },
+        Failure::ConnectTimedOut | Failure::NoStream(ConnectError::TimedOut) => connect_timed_out(),
+        Failure::ResponseTimedOut => Words::new(
+            S::GATEWAY_TIMEOUT,
+            "origin-slow",
+            "The service is too slow",
+            "The service has the request, but did not begin its answer in time.",
+            TELL_OWNER,
+        ),
+        Failure::NoStream(_) | Failure::TunnelLost(_) => Words::new(
+            S::BAD_GATEWAY,
+            "tunnel-lost",
+            "The connection was lost",
+            "The connection to the service was lost on the way.",
+            TELL_OWNER,
+        ),
+        Failure::Stale(_) | Failure::Unsent | Failure::Broken(_) | Failure::Unasked => Words::new(
+            S::BAD_GATEWAY,
+            "origin-broken",
+            "No valid answer",
+            "The service ended the connection or sent something that is not HTTP.",
+            TELL_OWNER,
+        ),
+        Failure::UploadStalled => Words::new(
+            S::REQUEST_TIMEOUT,
+            "upload-stalled",
+            "Too slow",
+            "The body of the request stopped arriving.",
+            "Send the request again.",
+        ),
+        Failure::UploadBroken => Words::new(
+            S::BAD_REQUEST,
+            "upload-broken",
+            "The request broke off",
+            "The body of the request ended before its end.",
+            "Send the request again.",
+        ),
+    }
+}
+
+fn connect_timed_out() -> Words {
+    Words::new(
+        StatusCode::GATEWAY_TIMEOUT,
+        "connect-timeout",
+        "The service is not answering",
+        "The service did not take the connection in time.",
+        "Try again in a moment; if it stays so, tell the owner of the service.",
+    )
+}
+
+/// A body of our own bytes.
+fn own(bytes: Bytes) -> AnswerBody {
+    AnswerBody::new(Source::Own(bytes), None)
+}
+
+/// A short answer of our own.
+pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response<AnswerBody> {
+    let mut answer = Response::new(own(text.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// Tells an HTTP/1 client that this answer is the last on its connection.
+pub(crate) fn close_after(answer: &mut Response<AnswerBody>) {
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+}

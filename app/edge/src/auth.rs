@@ -1,0 +1,230 @@
+//! Step 4 of the path: user names and passwords of protected sockets.
+//!
+//! A password is checked with argon2id, which is slow on purpose, so good ones are remembered by a keyed hash. Checks
+//! run apart from requests, a few at a time, and an address that keeps failing is not listened to for a while.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use argon2::{Argon2, PasswordHash, PasswordVerifier};
+use sallyport_http::basic::Credentials;
+use sallyport_model::{BasicAuth, SocketId};
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+
+use crate::limits::party;
+
+/// How many good credentials are remembered.
+const MAX_REMEMBERED: usize = 4_096;
+/// How long good credentials are remembered.
+const MAX_REMEMBERED_AGE: Duration = Duration::from_secs(600);
+/// How many checks run at once.
+const MAX_CHECKS: usize = 2;
+/// How many checks may run or wait, on all sockets together.
+const MAX_CHECKS_QUEUED: usize = 64;
+/// How many failures an address may have within [`FAILURE_WINDOW`].
+const MAX_FAILURES: u32 = 10;
+/// How long failures count.
+const FAILURE_WINDOW: Duration = Duration::from_secs(60);
+/// How many addresses' failures are remembered.
+const MAX_FAILING_ADDRESSES: usize = 10_000;
+
+/// What became of a request's credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// They are good.
+    Granted,
+    /// They are missing or wrong.
+    Denied,
+    /// The address failed too often; it may try again after so many seconds.
+    TooManyFailures(u64),
+    /// Too many checks are under way.
+    Busy,
+}
+
+/// Checks credentials.
+#[derive(Debug)]
+pub(crate) struct Gatekeeper {
+    key: [u8; 32],
+    good: Mutex<HashMap<[u8; 32], Instant>>,
+    failures: Mutex<HashMap<IpAddr, Failures>>,
+    queue: Arc<Semaphore>,
+    checks: Arc<Semaphore>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Failures {
+    count: u32,
+    since: Instant,
+}
+
+impl Gatekeeper {
+    /// A gatekeeper that remembers under this random key.
+    pub(crate) fn new(key: [u8; 32]) -> Self {
+        Self {
+            key,
+            good: Mutex::default(),
+            failures: Mutex::default(),
+            queue: Arc::new(Semaphore::new(MAX_CHECKS_QUEUED)),
+            checks: Arc::new(Semaphore::new(MAX_CHECKS)),
+        }
+    }
+
+    /// Whether whoever gave these credentials (or none) may pass the rule.
+    pub(crate) async fn check(
+        &self,
+        rule: &BasicAuth,
+        socket: SocketId,
+        given: Option<Credentials>,
+        client: IpAddr,
+    ) -> Access {
+        let party = party(client);
+        if let Some(seconds) = self.blocked_for(party, Instant::now()) {
+            return Access::TooManyFailures(seconds);
+        }
+        let Some(given) = given else { return Access::Denied };
+        let mark = self.mark(rule, socket, &given);
+        if self.is_remembered(&mark, Instant::now()) {
+            return Access::Granted;
+        }
+        match self.verify(rule, given).await {
+            Some(true) => {
+                self.remember(mark, Instant::now());
+                Access::Granted
+            }
+            Some(false) => {
+                self.failed(party, Instant::now());
+                Access::Denied
+            }
+            None => Access::Busy,
+        }
+    }
+
+    /// Runs argon2id apart; `None` when too much of it is under way.
+    async fn verify(&self, rule: &BasicAuth, given: Credentials) -> Option<bool> {
+        let place = self.queue.clone().try_acquire_owned().ok()?;
+        let check = self.checks.clone().acquire_owned().await.ok()?;
+        let rule = rule.clone();
+        tokio::task::spawn_blocking(move || {
+            let _held = (place, check);
+            // The password is checked whatever the name is, so that both kinds of failure take the same time.
+            let is_password = PasswordHash::new(&rule.password_hash)
+                .is_ok_and(|hash| Argon2::default().verify_password(given.password().as_bytes(), &hash).is_ok());
+            given.is_username(&rule.username) && is_password
+        })
+        .await
+        .ok()
+    }
+
+    /// Under which good credentials are remembered. The rule is part of it: a new password forgets the old one.
+    fn mark(&self, rule: &BasicAuth, socket: SocketId, given: &Credentials) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.key);
+        hash.update(socket.as_bytes());
+        for part in [&rule.username, &rule.password_hash, given.username(), given.password()] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
+
+    fn is_remembered(&self, mark: &[u8; 32], now: Instant) -> bool {
+        let good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
+        good.get(mark).is_some_and(|since| now.saturating_duration_since(*since) < MAX_REMEMBERED_AGE)
+    }
+
+    fn remember(&self, mark: [u8; 32], now: Instant) {
+        let mut good = self.good.lock().unwrap_or_else(PoisonError::into_inner);
+        if good.len() >= MAX_REMEMBERED {
+            good.retain(|_, since| now.saturating_duration_since(*since) < MAX_REMEMBERED_AGE);
+        }
+        if good.len() >= MAX_REMEMBERED {
+            good.clear();
+        }
+        good.insert(mark, now);
+    }
+
+    fn blocked_for(&self, party: IpAddr, now: Instant) -> Option<u64> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_party = failures.get(&party).filter(|failures| failures.count >= MAX_FAILURES)?;
+        let rest = FAILURE_WINDOW.checked_sub(now.saturating_duration_since(of_party.since))?;
+        Some(rest.as_secs() + 1)
+    }
+
+    fn failed(&self, party: IpAddr, now: Instant) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |failures: &Failures| now.saturating_duration_since(failures.since) < FAILURE_WINDOW;
+        if failures.len() >= MAX_FAILING_ADDRESSES {
+            failures.retain(|_, failures| is_recent(failures));
+        }
+        if failures.len() >= MAX_FAILING_ADDRESSES {
+            failures.clear();
+        }
+        let of_party = failures.entry(party).or_insert(Failures { count: 0, since: now });
+        if !is_recent(of_party) {
+            *of_party = Failures { count: 0, since: now };
+        }
+        of_party.count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use argon2::{Params, PasswordHasher};
+    use base64::{Engine, engine::general_purpose::STANDARD};
+
+    use super::*;
+
+    fn rule(password: &str) -> BasicAuth {
+        let cheap = Params::new(8, 1, 1, None).unwrap();
+        let argon = Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, cheap);
+        let hash = argon.hash_password_with_salt(password.as_bytes(), b"salt-for-tests").unwrap();
+        BasicAuth { username: "ann".into(), password_hash: hash.to_string() }
+    }
+
+    fn given(name: &str, password: &str) -> Option<Credentials> {
+        let value = format!("Basic {}", STANDARD.encode(format!("{name}:{password}")));
+        Some(Credentials::parse(value.as_bytes()).unwrap())
+    }
+
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    #[tokio::test]
+    async fn good_credentials_pass_and_are_remembered_until_the_rule_changes() {
+        let gatekeeper = Gatekeeper::new([7; 32]);
+        let socket = SocketId::from_random([1; 16]);
+        let rule_now = rule("correct horse");
+        let check = |rule: BasicAuth, given| {
+            let gatekeeper = &gatekeeper;
+            async move { gatekeeper.check(&rule, socket, given, CLIENT).await }
+        };
+        assert_eq!(check(rule_now.clone(), None).await, Access::Denied);
+        assert_eq!(check(rule_now.clone(), given("ann", "correct horse")).await, Access::Granted);
+        assert_eq!(gatekeeper.good.lock().unwrap().len(), 1);
+        assert_eq!(check(rule_now.clone(), given("ann", "correct horse")).await, Access::Granted);
+        assert_eq!(check(rule_now.clone(), given("ann", "wrong")).await, Access::Denied);
+        assert_eq!(check(rule_now, given("bob", "correct horse")).await, Access::Denied);
+        assert_eq!(check(rule("another one"), given("ann", "correct horse")).await, Access::Denied);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_keeps_failing_is_blocked_and_others_are_not() {
+        let gatekeeper = Gatekeeper::new([7; 32]);
+        let socket = SocketId::from_random([1; 16]);
+        let rule = rule("correct horse");
+        for _ in 0..MAX_FAILURES {
+            assert_eq!(gatekeeper.check(&rule, socket, given("ann", "wrong"), CLIENT).await, Access::Denied);
+        }
+        let blocked = gatekeeper.check(&rule, socket, given("ann", "correct horse"), CLIENT).await;
+        assert!(matches!(blocked, Access::TooManyFailures(1..=61)), "{blocked:?}");
+        let other = gatekeeper.check(&rule, socket, given("ann", "correct horse"), OTHER).await;
+        assert_eq!(other, Access::Granted);
+        let later = Instant::now() + FAILURE_WINDOW;
+        assert_eq!(gatekeeper.blocked_for(CLIENT, later + Duration::from_secs(1)), None);
+    }
+}

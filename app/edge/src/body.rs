@@ -1,0 +1,292 @@
+//! The bodies that pass through: [`Upload`] towards the origin, [`AnswerBody`] towards the client.
+//!
+//! Neither buffers: a frame is taken from one side when the other has room for it.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use sallyport_tunnel::Establishment;
+use tokio::time::Sleep;
+
+use crate::{origin::Download, record::Ticket};
+
+/// Any error that ends a body before its end.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// A body made elsewhere, such as the API's.
+pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// How long a client that expects `100 Continue` waits for the origin's word before its body is taken regardless
+/// (RFC 9110 section 10.1.1: a client may not wait indefinitely, and neither do we for it).
+const MAX_EXPECTATION_WAIT: Duration = Duration::from_secs(1);
+
+/// What the request path and the origin connection share of one request body.
+///
+/// The client's body lies here until the origin has taken the connection, so that it can be taken back whole for
+/// another origin.
+#[derive(Debug)]
+pub(crate) struct UploadSlot {
+    waiting: Mutex<Option<Incoming>>,
+    bytes: AtomicU64,
+    finished: AtomicBool,
+    broken: AtomicBool,
+    continued: AtomicBool,
+    size: SizeHint,
+    expects: bool,
+}
+
+impl UploadSlot {
+    /// The slot of this body; none when the request has no body.
+    pub(crate) fn of(body: Incoming, expects_continue: bool) -> Option<Arc<Self>> {
+        if body.is_end_stream() {
+            return None;
+        }
+        Some(Arc::new(Self {
+            size: body.size_hint(),
+            waiting: Mutex::new(Some(body)),
+            bytes: AtomicU64::new(0),
+            finished: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            continued: AtomicBool::new(false),
+            expects: expects_continue,
+        }))
+    }
+
+    /// Body bytes taken from the client so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing of the body was taken yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Whether the whole body was taken.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client's side of the body ended in an error.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Whether the client waits for `100 Continue`.
+    pub(crate) fn expects_continue(&self) -> bool {
+        self.expects
+    }
+
+    /// The origin said `100 Continue`.
+    pub(crate) fn continue_came(&self) {
+        self.continued.store(true, Ordering::Release);
+    }
+}
+
+/// A request body on its way to an origin.
+pub(crate) struct Upload {
+    shared: Option<Arc<UploadSlot>>,
+    gate: Gate,
+}
+
+/// What stands between the client's body and the origin.
+enum Gate {
+    /// The origin's connection may not be there yet.
+    Origin(Establishment),
+    /// It is being waited for.
+    Waiting(Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>),
+    /// The origin is there, but may yet say that it does not want the body.
+    Expectation(Pin<Box<Sleep>>),
+    /// Nothing; the body is still in its slot.
+    Clear,
+    /// Nothing; the body flows.
+    Open(Incoming),
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upload").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Upload {
+    /// The body in the slot, to be sent once the origin took the connection. `None`: the connection is known to stand.
+    pub(crate) fn new(shared: Option<Arc<UploadSlot>>, establishment: Option<Establishment>) -> Self {
+        let gate = match (&shared, establishment) {
+            (Some(_), Some(establishment)) => Gate::Origin(establishment),
+            (Some(slot), None) => Self::after_origin(slot),
+            (None, _) => Gate::Clear,
+        };
+        Self { shared, gate }
+    }
+
+    fn after_origin(slot: &UploadSlot) -> Gate {
+        if slot.expects { Gate::Expectation(Box::pin(tokio::time::sleep(MAX_EXPECTATION_WAIT))) } else { Gate::Clear }
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let Some(slot) = &this.shared else { return Poll::Ready(None) };
+        loop {
+            match &mut this.gate {
+                Gate::Origin(establishment) => match establishment.peek() {
+                    Some(Ok(())) => this.gate = Self::after_origin(slot),
+                    Some(Err(failure)) => return Poll::Ready(Some(Err(failure.into()))),
+                    None => {
+                        let establishment = establishment.clone();
+                        this.gate = Gate::Waiting(Box::pin(async move { Ok(establishment.wait().await?) }));
+                    }
+                },
+                Gate::Waiting(wait) => match ready!(wait.as_mut().poll(cx)) {
+                    Ok(()) => this.gate = Self::after_origin(slot),
+                    Err(failure) => return Poll::Ready(Some(Err(failure))),
+                },
+                Gate::Expectation(sleep) => {
+                    if !slot.continued.load(Ordering::Acquire) {
+                        ready!(sleep.as_mut().poll(cx));
+                    }
+                    this.gate = Gate::Clear;
+                }
+                Gate::Clear => match slot.waiting.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    Some(body) => this.gate = Gate::Open(body),
+                    None => return Poll::Ready(Some(Err("the request body went to another origin".into()))),
+                },
+                Gate::Open(body) => {
+                    let mut frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+                    match &mut frame {
+                        Some(Ok(frame)) => {
+                            if let Some(trailers) = frame.trailers_mut() {
+                                sallyport_http::forward::trailers(trailers);
+                            }
+                            let data = frame.data_ref().map_or(0, Bytes::len);
+                            slot.bytes.fetch_add(data as u64, Ordering::Relaxed);
+                            if body.is_end_stream() {
+                                slot.finished.store(true, Ordering::Relaxed);
+                            }
+                        }
+                        Some(Err(_)) => slot.broken.store(true, Ordering::Relaxed),
+                        None => slot.finished.store(true, Ordering::Relaxed),
+                    }
+                    return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.gate {
+            Gate::Open(body) => body.is_end_stream(),
+            _ => self.shared.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match (&self.gate, &self.shared) {
+            (Gate::Open(body), _) => body.size_hint(),
+            (_, Some(slot)) => slot.size,
+            (_, None) => SizeHint::with_exact(0),
+        }
+    }
+}
+
+/// Where the bytes of an answer come from.
+pub(crate) enum Source {
+    /// There are none.
+    Empty,
+    /// From us.
+    Own(Bytes),
+    /// From the API's handler.
+    Api(ApiBody),
+    /// From an origin.
+    Origin(Download),
+}
+
+/// A response body on its way to the client. When it is dropped the request is over, and recorded.
+pub(crate) struct AnswerBody {
+    source: Source,
+    ticket: Option<Box<Ticket>>,
+}
+
+impl AnswerBody {
+    /// A body from this source, which ends this request.
+    pub(crate) fn new(source: Source, ticket: Option<Box<Ticket>>) -> Self {
+        Self { source, ticket }
+    }
+
+    /// The same body; its end is the end of the request that this ticket stands for.
+    pub(crate) fn with_ticket(mut self, ticket: Box<Ticket>) -> Self {
+        self.ticket = Some(ticket);
+        self
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let frame = match &mut this.source {
+            Source::Empty => None,
+            Source::Own(_) => match std::mem::replace(&mut this.source, Source::Empty) {
+                Source::Own(bytes) => Some(Ok(Frame::data(bytes))),
+                _ => None,
+            },
+            Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
+            Source::Origin(download) => ready!(download.poll_frame(cx)),
+        };
+        if let Some(ticket) = &mut this.ticket {
+            match &frame {
+                Some(Ok(frame)) => ticket.count_out(frame.data_ref().map_or(0, Bytes::len)),
+                Some(Err(_)) => ticket.broken(),
+                None => ticket.complete(),
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Empty => true,
+            Source::Own(bytes) => bytes.is_empty(),
+            Source::Api(body) => body.is_end_stream(),
+            Source::Origin(download) => download.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Empty => SizeHint::with_exact(0),
+            Source::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Api(body) => body.size_hint(),
+            Source::Origin(download) => download.size_hint(),
+        }
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        if let Some(mut ticket) = self.ticket.take() {
+            if self.is_end_stream() {
+                ticket.complete();
+            }
+            ticket.record();
+        }
+    }
+}

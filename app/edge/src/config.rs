@@ -1,0 +1,64 @@
+//! What can be set of an edge.
+
+use std::time::Duration;
+
+use sallyport_wire::SessionConfig;
+
+/// How an edge behaves. [`EdgeConfig::new`] gives the defaults.
+#[derive(Debug, Clone)]
+pub struct EdgeConfig {
+    /// The domain that sockets' names are under, in lower case, without dots around it.
+    pub domain: String,
+    /// The port that clients know us by; for addresses that we hand out.
+    pub public_port: u16,
+    /// How long an origin may take to accept a connection before another is tried.
+    pub connect_timeout: Duration,
+    /// How long a client may take to send a request's header.
+    pub header_timeout: Duration,
+    /// How long a client's connection is kept without requests.
+    pub idle_timeout: Duration,
+    /// How long an origin may take to begin its answer, counted from the last byte of the request that it got.
+    pub response_timeout: Duration,
+    /// How long a shutdown waits for what runs.
+    pub drain: Duration,
+    /// Keepalive and windows of the connectors' sessions.
+    pub session: SessionConfig,
+    /// How many legs of each connector stand ready.
+    pub ready_legs: usize,
+    /// How many connectors may be connected.
+    pub max_sessions: usize,
+    /// How many legs one connector may have.
+    pub max_legs_per_session: usize,
+    /// How many connections may be open.
+    pub max_connections: usize,
+    /// How many connections one address may have open (in IPv6, one network of 64 bits).
+    pub max_connections_per_address: usize,
+    /// How many requests are served on one client connection.
+    pub max_requests_per_connection: u64,
+    /// Whether each request is logged, under the target `access`.
+    pub access_log: bool,
+}
+
+impl EdgeConfig {
+    /// The defaults, for this domain and public port.
+    #[must_use]
+    pub fn new(domain: &str, public_port: u16) -> Self {
+        Self {
+            domain: domain.trim_matches('.').to_ascii_lowercase(),
+            public_port,
+            connect_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            response_timeout: Duration::from_secs(60),
+            drain: Duration::from_secs(30),
+            session: SessionConfig::default(),
+            ready_legs: 8,
+            max_sessions: 10_000,
+            max_legs_per_session: 4_096,
+            max_connections: 65_536,
+            max_connections_per_address: 16_384,
+            max_requests_per_connection: 100_000,
+            access_log: true,
+        }
+    }
+}

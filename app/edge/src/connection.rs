@@ -1,0 +1,205 @@
+//! One client's HTTP connection, from the end of its handshake to its close.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use http::Request;
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use sallyport_http::forward::ClientFields;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    time::Instant,
+};
+
+use crate::{
+    Edge,
+    drain::{self, Phase},
+    guarded_io::{GuardedIo, Silence, WireState},
+    request,
+};
+
+/// How many header fields hyper reads; the guard allows fewer, so that ours is the refusal that clients see.
+const MAX_PARSED_HEADERS: usize = 128;
+/// How much of a client's HTTP/1 connection is read ahead, in bytes. More than the longest head.
+const MAX_READ_AHEAD_BYTES: usize = 256 * 1024;
+/// How many requests run at once on one HTTP/2 connection.
+const MAX_CONCURRENT_STREAMS: u32 = 200;
+/// How many streams that were reset before they were looked at an HTTP/2 connection may have; past it, it is closed
+/// (CVE-2023-44487).
+const MAX_PENDING_RESET_STREAMS: usize = 50;
+/// The longest header list in HTTP/2, in bytes as RFC 9113 section 6.5.2 counts them.
+const MAX_HEADER_LIST_BYTES: u32 = 65_536;
+/// How much one HTTP/2 stream may send ahead of the origin, in bytes.
+const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+/// How much all streams of an HTTP/2 connection may send ahead, in bytes.
+const H2_CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+/// How much of an answer may wait for the client on one HTTP/2 stream, in bytes.
+const MAX_H2_SEND_BUFFER_BYTES: usize = 256 * 1024;
+/// How often a quiet HTTP/2 client is asked whether it is there, and how long it may take to say so.
+const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
+/// How long, and how much, is read from a client after our last answer, so that the answer is not lost to a reset.
+const MAX_LINGER: Duration = Duration::from_secs(2);
+const MAX_LINGER_BYTES: usize = 1024 * 1024;
+
+/// What the requests of one connection have in common.
+pub(crate) struct Client {
+    /// Its address.
+    pub(crate) addr: SocketAddr,
+    /// What origins are told of it.
+    pub(crate) fields: ClientFields,
+    /// What its reading side says.
+    pub(crate) wire: Arc<WireState>,
+    /// Whether it speaks HTTP/2.
+    pub(crate) http2: bool,
+    requests: AtomicU64,
+}
+
+impl Client {
+    fn new(edge: &Edge, addr: SocketAddr, http2: bool) -> Arc<Self> {
+        let fields = ClientFields::new(addr, "https", edge.config.public_port);
+        Arc::new(Self { addr, fields, wire: Arc::default(), http2, requests: AtomicU64::new(0) })
+    }
+
+    /// Whether no request should follow this one on an HTTP/1 connection.
+    pub(crate) fn is_last_request(&self, edge: &Edge) -> bool {
+        !self.http2
+            && (edge.draining.load(Ordering::Relaxed)
+                || self.requests.load(Ordering::Relaxed) >= edge.config.max_requests_per_connection)
+    }
+}
+
+/// Serves HTTP/1 on this connection until it ends.
+pub(crate) async fn serve_http1<S>(edge: Arc<Edge>, io: S, addr: SocketAddr)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let client = Client::new(&edge, addr, false);
+    let silence = Silence { idle: edge.config.idle_timeout, head: edge.config.header_timeout };
+    let io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
+    let service = service_fn({
+        let (edge, client) = (edge.clone(), client.clone());
+        move |request: Request<Incoming>| {
+            client.requests.fetch_add(1, Ordering::Relaxed);
+            let (edge, client) = (edge.clone(), client.clone());
+            async move { Ok::<_, Infallible>(request::serve(edge, client, request).await) }
+        }
+    });
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        // The guard watches the time itself, and can tell a slow head from an idle connection.
+        .header_read_timeout(None)
+        .max_headers(MAX_PARSED_HEADERS)
+        .max_buf_size(MAX_READ_AHEAD_BYTES)
+        .serve_connection(TokioIo::new(io), service)
+        .with_upgrades();
+    let mut phase = edge.phase.subscribe();
+    let mut next_phase = Phase::Draining;
+    loop {
+        tokio::select! {
+            biased;
+            outcome = &mut connection => {
+                if let Err(error) = outcome {
+                    tracing::debug!(%error, "an HTTP/1 connection ended early");
+                }
+                break;
+            }
+            () = drain::reached(&mut phase, next_phase) => {
+                if next_phase == Phase::Cut {
+                    return;
+                }
+                next_phase = Phase::Cut;
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    }
+    if client.wire.is_unread()
+        && let Some(parts) = connection.into_parts()
+    {
+        linger(parts.io.into_inner().into_unguarded()).await;
+    }
+}
+
+/// Reads, within bounds, what the client still sends, and drops it.
+async fn linger(mut io: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut scrap = [0; 4_096];
+    let mut rest = MAX_LINGER_BYTES;
+    let drain = async {
+        while rest > 0 {
+            match io.read(&mut scrap).await {
+                Ok(0) | Err(_) => break,
+                Ok(n) => rest = rest.saturating_sub(n),
+            }
+        }
+    };
+    let _ = tokio::time::timeout(MAX_LINGER, drain).await;
+}
+
+/// Serves HTTP/2 on this connection until it ends.
+pub(crate) async fn serve_http2<S>(edge: Arc<Edge>, io: S, addr: SocketAddr)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let client = Client::new(&edge, addr, true);
+    let service = service_fn({
+        let (edge, client) = (edge.clone(), client.clone());
+        move |request: Request<Incoming>| {
+            client.requests.fetch_add(1, Ordering::Relaxed);
+            let (edge, client) = (edge.clone(), client.clone());
+            async move { Ok::<_, Infallible>(request::serve(edge, client, request).await) }
+        }
+    });
+    let mut connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESET_STREAMS)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(MAX_H2_SEND_BUFFER_BYTES)
+        .keep_alive_interval(H2_PING_INTERVAL)
+        .keep_alive_timeout(H2_PING_INTERVAL)
+        .serve_connection(TokioIo::new(io), service);
+    let mut phase = edge.phase.subscribe();
+    let mut next_phase = Phase::Lingering;
+    let mut check_at = Instant::now() + edge.config.idle_timeout;
+    loop {
+        tokio::select! {
+            biased;
+            outcome = &mut connection => {
+                if let Err(error) = outcome {
+                    tracing::debug!(%error, "an HTTP/2 connection ended early");
+                }
+                return;
+            }
+            () = drain::reached(&mut phase, next_phase) => {
+                if next_phase == Phase::Cut {
+                    return;
+                }
+                next_phase = Phase::Cut;
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
+            }
+            () = tokio::time::sleep_until(check_at), if next_phase != Phase::Cut => {
+                let now = Instant::now();
+                let quiet_until = client.wire.quiet_until(edge.config.idle_timeout);
+                check_at = quiet_until.unwrap_or(now + edge.config.idle_timeout);
+                let is_old = client.requests.load(Ordering::Relaxed) >= edge.config.max_requests_per_connection;
+                if check_at <= now || is_old {
+                    next_phase = Phase::Cut;
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! A client's HTTP/1 connection as the server sees it: only bytes that passed the [`RequestGuard`].
+//!
+//! A head is handed on whole or not at all. What the guard refuses never reaches the server's parser; in its place
+//! comes a request that only we can make, and the ordinary request path answers that one with the refusal: so a refused
+//! request has an id, an error page, a line in the access log and a place in the metrics like any other.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use sallyport_http::{
+    RequestRefusal,
+    guard::{GuardLimits, Phase, RequestGuard, Verdict},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep},
+};
+
+/// How much is read at once while a head is incomplete, in bytes.
+const HEAD_READ_BYTES: usize = 4_096;
+/// How much a client may send before its WebSocket is answered, in bytes; reading stops there.
+const MAX_EARLY_UPGRADE_BYTES: usize = 65_536;
+
+/// Why a client's bytes go no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// They are malformed.
+    Malformed(RequestRefusal),
+    /// A head did not come whole in time.
+    HeadTimeout,
+}
+
+/// How an upgrade was answered.
+const UPGRADE_UNDECIDED: u8 = 0;
+const UPGRADE_YES: u8 = 1;
+const UPGRADE_NO: u8 = 2;
+
+/// What a connection's reading side and the requests on it tell one another.
+#[derive(Debug)]
+pub(crate) struct WireState {
+    refused: OnceLock<Refused>,
+    upgrade: AtomicU8,
+    reader: Mutex<Option<Waker>>,
+    opened: Instant,
+    busy: AtomicU32,
+    quiet_since_ms: AtomicU64,
+    unread: AtomicBool,
+}
+
+impl Default for WireState {
+    fn default() -> Self {
+        Self {
+            refused: OnceLock::new(),
+            upgrade: AtomicU8::new(UPGRADE_UNDECIDED),
+            reader: Mutex::default(),
+            opened: Instant::now(),
+            busy: AtomicU32::new(0),
+            quiet_since_ms: AtomicU64::new(0),
+            unread: AtomicBool::new(false),
+        }
+    }
+}
+
+impl WireState {
+    /// Why the connection's bytes go no further, when that is so.
+    pub(crate) fn refused(&self) -> Option<Refused> {
+        self.refused.get().copied()
+    }
+
+    /// A request began on the connection.
+    pub(crate) fn request_began(&self) {
+        self.busy.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A request on the connection is over.
+    pub(crate) fn request_ended(&self) {
+        let quiet_since = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.quiet_since_ms.store(quiet_since, Ordering::Release);
+        self.busy.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// When the connection has been quiet for this long, if it stays so; `None` while requests run.
+    pub(crate) fn quiet_until(&self, bound: Duration) -> Option<Instant> {
+        let quiet_since = self.opened + Duration::from_millis(self.quiet_since_ms.load(Ordering::Acquire));
+        (self.busy.load(Ordering::Acquire) == 0).then(|| quiet_since + bound)
+    }
+
+    /// Some of what the client sent, or is about to send, will not be read.
+    pub(crate) fn left_unread(&self) {
+        self.unread.store(true, Ordering::Release);
+    }
+
+    /// Whether the client may still be sending what nobody wants. Closing at once would then reset the connection, and
+    /// might take our last answer with it (RFC 9112 section 9.6).
+    pub(crate) fn is_unread(&self) -> bool {
+        self.refused().is_some() || self.unread.load(Ordering::Acquire)
+    }
+
+    /// A WebSocket upgrade was answered; bytes that wait for the answer may go on.
+    pub(crate) fn upgrade_answered(&self, upgraded: bool) {
+        self.upgrade.store(if upgraded { UPGRADE_YES } else { UPGRADE_NO }, Ordering::Release);
+        let waker = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The path of the request that stands for a refused one. Nobody outside this process can guess it.
+#[derive(Debug, Clone)]
+pub(crate) struct RefusalPath(Arc<str>);
+
+impl RefusalPath {
+    /// The path made of these random bytes.
+    pub(crate) fn from_random(random: [u8; 32]) -> Self {
+        use std::fmt::Write;
+        let mut path = String::from("/");
+        for byte in random {
+            let _ = write!(path, "{byte:02x}");
+        }
+        Self(path.into())
+    }
+
+    /// Whether this is the path.
+    pub(crate) fn is(&self, path: &str) -> bool {
+        *self.0 == *path
+    }
+
+    fn request(&self) -> Vec<u8> {
+        format!("GET {} HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n", self.0).into_bytes()
+    }
+}
+
+/// How long a client may be silent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Silence {
+    /// Between requests.
+    pub(crate) idle: Duration,
+    /// From the first byte of a head to its last.
+    pub(crate) head: Duration,
+}
+
+/// The guarded connection.
+pub(crate) struct GuardedIo<S> {
+    inner: S,
+    guard: RequestGuard,
+    state: Arc<WireState>,
+    path: RefusalPath,
+    silence: Silence,
+    /// Bytes read that have not passed yet: the start of a head, or what follows an unanswered upgrade.
+    held: Vec<u8>,
+    /// Bytes that have passed and did not fit the reader's buffer: a prefix of `ready`, from `ready_from` on.
+    ready: Vec<u8>,
+    ready_from: usize,
+    ended: bool,
+    broken_off: bool,
+    head_due: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl<S> GuardedIo<S> {
+    /// Guards this connection.
+    pub(crate) fn new(inner: S, state: Arc<WireState>, path: RefusalPath, silence: Silence) -> Self {
+        Self {
+            inner,
+            guard: RequestGuard::new(GuardLimits::default()),
+            state,
+            path,
+            silence,
+            held: Vec::new(),
+            ready: Vec::new(),
+            ready_from: 0,
+            ended: false,
+            broken_off: false,
+            head_due: None,
+            timer: Box::pin(tokio::time::sleep(silence.head)),
+        }
+    }
+
+    /// The connection below, for when nothing that comes matters any more.
+    pub(crate) fn into_unguarded(self) -> S {
+        self.inner
+    }
+
+    /// Gives out what has passed already. Returns whether there was any.
+    fn give_ready(&mut self, buf: &mut ReadBuf<'_>) -> bool {
+        let rest = &self.ready[self.ready_from..];
+        if rest.is_empty() {
+            return false;
+        }
+        let n = rest.len().min(buf.remaining());
+        buf.put_slice(&rest[..n]);
+        self.ready_from += n;
+        if self.ready_from == self.ready.len() {
+            self.ready = Vec::new();
+            self.ready_from = 0;
+        }
+        true
+    }
+
+    /// No byte of the client counts any more; what the server reads next is the request that stands for the refusal.
+    /// Within a body there is no such request: the body just breaks off, and the request that it belongs to fails.
+    fn refuse(&mut self, refused: Refused) {
+        let _ = self.state.refused.set(refused);
+        self.held = Vec::new();
+        self.ended = true;
+        self.broken_off = self.guard.is_in_body();
+        if !self.broken_off {
+            self.ready.extend_from_slice(&self.path.request());
+        }
+    }
+
+    /// Passes what may pass of the held bytes.
+    fn judge_held(&mut self) {
+        match self.guard.inspect(&self.held) {
+            Verdict::Pass { n: 0 } => {}
+            Verdict::Pass { n } if n == self.held.len() => self.ready.append(&mut self.held),
+            Verdict::Pass { n } => self.ready.extend(self.held.drain(..n)),
+            Verdict::Refuse { pass, refusal } => {
+                self.ready.extend_from_slice(&self.held[..pass]);
+                self.refuse(Refused::Malformed(refusal));
+            }
+        }
+    }
+
+    /// Passes what may pass of the bytes that were read straight into the server's buffer, from `from` on.
+    fn judge_in_place(&mut self, buf: &mut ReadBuf<'_>, from: usize) {
+        let bytes = &buf.filled()[from..];
+        match self.guard.inspect(bytes) {
+            Verdict::Pass { n } if n == bytes.len() => {}
+            Verdict::Pass { n } => {
+                self.held.extend_from_slice(&bytes[n..]);
+                buf.set_filled(from + n);
+            }
+            Verdict::Refuse { pass, refusal } => {
+                buf.set_filled(from + pass);
+                self.refuse(Refused::Malformed(refusal));
+            }
+        }
+    }
+
+    /// Whether the client may send now; keeps the waker where it may not.
+    fn poll_upgrade(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.guard.phase() != Phase::AwaitingUpgrade {
+            return true;
+        }
+        *self.state.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+        match self.state.upgrade.swap(UPGRADE_UNDECIDED, Ordering::AcqRel) {
+            UPGRADE_YES => self.guard.upgraded(),
+            UPGRADE_NO => self.guard.not_upgraded(),
+            _ => return self.held.len() < MAX_EARLY_UPGRADE_BYTES,
+        }
+        self.judge_held();
+        true
+    }
+
+    /// Ready when the client was silent for too long.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Phase> {
+        let phase = self.guard.phase();
+        match phase {
+            Phase::Idle => self.head_due = None,
+            Phase::Head => {
+                let due = *self.head_due.get_or_insert_with(|| Instant::now() + self.silence.head);
+                if due < self.timer.deadline() {
+                    self.timer.as_mut().reset(due);
+                }
+            }
+            _ => {
+                self.head_due = None;
+                return Poll::Pending;
+            }
+        }
+        // While requests come the timer is left alone: it is set to the right time when it fires.
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            let due = match self.head_due {
+                Some(due) => due,
+                None => self.state.quiet_until(self.silence.idle).unwrap_or(now + self.silence.idle),
+            };
+            if due <= now {
+                return Poll::Ready(phase);
+            }
+            self.timer.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + Unpin> GuardedIo<S> {
+    /// One read while nothing is held: straight into the server's buffer. Returns whether the server has something.
+    fn poll_read_in_place(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
+        let from = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        if buf.filled().len() == from {
+            return Poll::Ready(Ok(true));
+        }
+        self.judge_in_place(buf, from);
+        Poll::Ready(Ok(buf.filled().len() > from))
+    }
+
+    /// One read behind what is held. Returns whether the client has ended its side.
+    fn poll_read_behind(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let mut room = [0; HEAD_READ_BYTES];
+        let mut room = ReadBuf::new(&mut room);
+        ready!(Pin::new(&mut self.inner).poll_read(cx, &mut room))?;
+        if room.filled().is_empty() {
+            return Poll::Ready(Ok(true));
+        }
+        self.held.extend_from_slice(room.filled());
+        self.judge_held();
+        Poll::Ready(Ok(false))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            if this.give_ready(buf) {
+                return Poll::Ready(Ok(()));
+            }
+            if this.ended {
+                let broken_off = || io::Error::new(io::ErrorKind::InvalidData, "the body of the request is malformed");
+                return Poll::Ready(if this.broken_off { Err(broken_off()) } else { Ok(()) });
+            }
+            if !this.poll_upgrade(cx) {
+                return Poll::Pending;
+            }
+            if this.give_ready(buf) {
+                return Poll::Ready(Ok(()));
+            }
+            let read = if this.held.is_empty() { this.poll_read_in_place(cx, buf) } else { this.poll_read_behind(cx) };
+            match read {
+                Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(false)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => match ready!(this.poll_silence(cx)) {
+                    Phase::Head => this.refuse(Refused::HeadTimeout),
+                    // An idle connection is closed without a word, as if the client had done it.
+                    _ => return Poll::Ready(Ok(())),
+                },
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedIo<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}

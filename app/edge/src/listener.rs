@@ -1,0 +1,112 @@
+//! The public port: connections come in, end their TLS in a task of their own, and go where their ALPN says.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use sallyport_net::{Negotiated, Shutdown, negotiated, set_keepalive, set_nodelay, set_notsent_lowat};
+use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, CarrierKind};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use crate::{
+    Edge, connection,
+    limits::{ConnectionPlace, HandshakePlace},
+};
+
+/// How long a TLS handshake may take.
+const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long nothing is accepted after the system had no room for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Takes connections until the shutdown, each into a task of its own.
+pub(crate) async fn accept<F>(listener: TcpListener, shutdown: Shutdown, mut take: F)
+where
+    F: FnMut(TcpStream, SocketAddr),
+{
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.wait() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => take(stream, peer),
+            Err(error) if is_of_peer(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "no connection can be accepted right now; is the limit of open files too low?");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Whether the error concerns only the connection that was to be accepted.
+fn is_of_peer(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(error.kind(), K::ConnectionAborted | K::ConnectionReset | K::ConnectionRefused | K::Interrupted)
+}
+
+/// A TCP connection to the TLS port.
+pub(crate) fn take_tls(edge: &Arc<Edge>, acceptor: &TlsAcceptor, stream: TcpStream, peer: SocketAddr) {
+    let Some(place) = edge.connections.enter(peer.ip()) else {
+        edge.metrics.handshake_failed("too-many-connections");
+        return;
+    };
+    let handshake = edge.handshakes.enter(peer.ip());
+    let (edge, acceptor) = (edge.clone(), acceptor.clone());
+    tokio::spawn(async move {
+        if let Some(stream) = end_tls(&edge, &acceptor, stream, handshake).await {
+            dispatch(edge, stream, peer, place).await;
+        }
+    });
+}
+
+/// The handshake: bounded in time, and given up when newer ones need its place.
+async fn end_tls(
+    edge: &Edge,
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+    mut place: HandshakePlace,
+) -> Option<TlsStream<TcpStream>> {
+    let craft = set_nodelay(&stream).and_then(|()| set_keepalive(&stream));
+    if let Err(error) = craft {
+        tracing::debug!(%error, "a connection ended before its handshake");
+        return None;
+    }
+    let reason = tokio::select! {
+        biased;
+        handshake = acceptor.accept(stream) => match handshake {
+            Ok(stream) => return Some(stream),
+            Err(error) => {
+                tracing::debug!(%error, "a TLS handshake failed");
+                if error.kind() == io::ErrorKind::InvalidData { "tls" } else { "closed" }
+            }
+        },
+        () = place.pushed_out() => "pushed-out",
+        () = tokio::time::sleep(MAX_HANDSHAKE) => "timeout",
+    };
+    edge.metrics.handshake_failed(reason);
+    None
+}
+
+/// Goes where the client's ALPN says.
+async fn dispatch(edge: Arc<Edge>, stream: TlsStream<TcpStream>, peer: SocketAddr, _place: ConnectionPlace) {
+    match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
+        Negotiated::Tunnel => {
+            let tune = |stream: &TlsStream<TcpStream>, kind| {
+                if kind == CarrierKind::Control {
+                    let _ = set_notsent_lowat(stream.get_ref().0, CONTROL_NOTSENT_BYTES);
+                }
+            };
+            edge.tunnels.serve_carrier_with(stream, peer, tune).await;
+        }
+        Negotiated::TunnelTooOld => edge.metrics.handshake_failed("tunnel-too-old"),
+        Negotiated::Http2 => {
+            let _running = edge.running.enter();
+            connection::serve_http2(edge.clone(), stream, peer).await;
+        }
+        Negotiated::Http1 => {
+            let _running = edge.running.enter();
+            connection::serve_http1(edge.clone(), stream, peer).await;
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What the edge answers under its own name, `api.<domain>`: its health, its metrics, and through the API's handler
+//! everything else.
+
+use std::sync::atomic::Ordering;
+
+use http::{Method, Request, Response, StatusCode, request::Parts};
+use hyper::body::Incoming;
+use sallyport_model::ClientAddr;
+
+use crate::{
+    Edge,
+    answer::{self, Trouble},
+    body::{AnswerBody, Source},
+    connection::Client,
+};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Answers a request to our own name.
+pub(crate) async fn answer(
+    edge: &Edge,
+    client: &Client,
+    head: Parts,
+    body: Incoming,
+) -> Result<Response<AnswerBody>, Trouble> {
+    let is_read = head.method == Method::GET || head.method == Method::HEAD;
+    match head.uri.path() {
+        "/healthz" if is_read => Ok(answer::plain(StatusCode::OK, TEXT, "ok\n")),
+        "/readyz" if is_read => Ok(if edge.draining.load(Ordering::Relaxed) {
+            answer::plain(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n")
+        } else {
+            answer::plain(StatusCode::OK, TEXT, "ready\n")
+        }),
+        "/metrics" if is_read => metrics(edge, client),
+        _ => {
+            let response = (edge.api)(Request::from_parts(head, body), ClientAddr(client.addr)).await;
+            Ok(response.map(|body| AnswerBody::new(Source::Api(body), None)))
+        }
+    }
+}
+
+/// The metrics, for clients on this machine: they name every socket.
+fn metrics(edge: &Edge, client: &Client) -> Result<Response<AnswerBody>, Trouble> {
+    if !client.addr.ip().to_canonical().is_loopback() {
+        return Err(Trouble::LocalOnly);
+    }
+    let text = edge.metrics_text().ok_or(Trouble::UnknownPath)?;
+    Ok(answer::plain(StatusCode::OK, METRICS, text))
+}

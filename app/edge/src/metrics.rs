@@ -1,0 +1,211 @@
+//! What the edge counts, for Prometheus.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use sallyport_tunnel::EdgeTunnels;
+
+use crate::limits::{Connections, Handshakes};
+
+/// How many sockets have labels of their own; all others are counted together as `other`.
+const MAX_LABELLED_SOCKETS: usize = 1_000;
+/// The upper bounds of the duration histogram, in seconds.
+const DURATION_BOUNDS_S: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+/// The labels for status classes 1 to 5.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SocketLabel {
+    socket: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabel {
+    socket: String,
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// Everything that is counted as it happens.
+#[derive(Debug, Clone)]
+pub(crate) struct Metrics {
+    requests: Family<StatusLabel, Counter>,
+    seconds: Family<SocketLabel, Histogram, fn() -> Histogram>,
+    bytes_in: Family<SocketLabel, Counter>,
+    bytes_out: Family<SocketLabel, Counter>,
+    refusals: Family<ReasonLabel, Counter>,
+    handshakes_failed: Family<ReasonLabel, Counter>,
+    retries: Counter,
+    labelled: Arc<AtomicUsize>,
+}
+
+/// The metrics of one socket, looked up once.
+#[derive(Debug, Clone)]
+pub(crate) struct SocketMetrics {
+    requests: [Counter; 5],
+    seconds: Histogram,
+    bytes_in: Counter,
+    bytes_out: Counter,
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
+            bytes_in: Family::default(),
+            bytes_out: Family::default(),
+            refusals: Family::default(),
+            handshakes_failed: Family::default(),
+            retries: Counter::default(),
+            labelled: Arc::default(),
+        }
+    }
+
+    /// The metrics of the socket with this name, or of all others when too many have their own.
+    pub(crate) fn of_socket(&self, name: &str) -> Arc<SocketMetrics> {
+        let is_within = self.labelled.fetch_add(1, Ordering::Relaxed) < MAX_LABELLED_SOCKETS;
+        self.of_label(if is_within { name } else { "other" })
+    }
+
+    /// The metrics of requests that belong to no socket: the API, unknown names.
+    pub(crate) fn of_no_socket(&self) -> Arc<SocketMetrics> {
+        self.of_label("none")
+    }
+
+    fn of_label(&self, socket: &str) -> Arc<SocketMetrics> {
+        let label = SocketLabel { socket: socket.to_owned() };
+        Arc::new(SocketMetrics {
+            requests: CLASSES
+                .map(|status| self.requests.get_or_create(&StatusLabel { socket: socket.to_owned(), status }).clone()),
+            seconds: self.seconds.get_or_create(&label).clone(),
+            bytes_in: self.bytes_in.get_or_create(&label).clone(),
+            bytes_out: self.bytes_out.get_or_create(&label).clone(),
+        })
+    }
+
+    /// A request was answered by us with an error, for this reason.
+    pub(crate) fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// A handshake failed for this reason.
+    pub(crate) fn handshake_failed(&self, reason: &'static str) {
+        self.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// A request is tried on another origin.
+    pub(crate) fn retried(&self) {
+        self.retries.inc();
+    }
+
+    /// Makes all of it known to the registry.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("sallyport_edge");
+        registry.register("requests", "Requests answered, by socket and class of status", self.requests.clone());
+        registry.register_with_unit(
+            "request_duration",
+            "From a request's head to the end of its answer",
+            Unit::Seconds,
+            self.seconds.clone(),
+        );
+        registry.register_with_unit(
+            "received",
+            "Bytes of request bodies from clients",
+            Unit::Bytes,
+            self.bytes_in.clone(),
+        );
+        registry.register_with_unit("sent", "Bytes of answers' bodies to clients", Unit::Bytes, self.bytes_out.clone());
+        registry.register(
+            "refusals",
+            "Requests that the edge answered with an error, by reason",
+            self.refusals.clone(),
+        );
+        registry.register("handshakes_failed", "TLS handshakes that failed, by reason", self.handshakes_failed.clone());
+        registry.register("retries", "Attempts that were repeated on another origin", self.retries.clone());
+    }
+}
+
+impl SocketMetrics {
+    /// A request is over.
+    pub(crate) fn count(&self, status: u16, seconds: f64, bytes_in: u64, bytes_out: u64) {
+        if let Some(counter) = self.requests.get(usize::from(status / 100).wrapping_sub(1)) {
+            counter.inc();
+        }
+        self.seconds.observe(seconds);
+        self.bytes_in.inc_by(bytes_in);
+        self.bytes_out.inc_by(bytes_out);
+    }
+}
+
+/// What is looked at when it is asked for.
+#[derive(Debug)]
+pub(crate) struct Gauges {
+    pub(crate) tunnels: TunnelsInDebug,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) handshakes: Arc<Handshakes>,
+}
+
+/// The tunnels, in a coat that can be printed.
+pub(crate) struct TunnelsInDebug(pub(crate) EdgeTunnels);
+
+impl std::fmt::Debug for TunnelsInDebug {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EdgeTunnels")
+    }
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        let stats = self.tunnels.0.stats();
+        let gauges = [
+            ("sallyport_edge_tunnels_up", "Tunnels that are attached", stats.tunnels),
+            ("sallyport_edge_sessions", "Connectors' sessions", stats.sessions),
+            ("sallyport_edge_legs_idle", "Legs that wait for a stream", stats.legs_idle),
+            ("sallyport_edge_legs_busy", "Legs that carry a stream", stats.legs_busy),
+            ("sallyport_edge_streams_multiplexed", "Streams on control connections", stats.mux_streams),
+            ("sallyport_edge_connections_open", "Open TLS connections", self.connections.open()),
+            ("sallyport_edge_handshakes_pending", "TLS handshakes that have not finished", self.handshakes.len()),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_past_the_bound_share_one_label() {
+        let metrics = Metrics::new();
+        for number in 0..MAX_LABELLED_SOCKETS + 5 {
+            metrics.of_socket(&format!("calm-bay-{number}")).count(200, 0.002, 1, 2);
+        }
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        assert!(text.contains("sallyport_edge_requests_total{socket=\"calm-bay-0\",status=\"2xx\"} 1"), "{text}");
+        assert!(text.contains("sallyport_edge_requests_total{socket=\"other\",status=\"2xx\"} 5"));
+        assert!(text.contains("sallyport_edge_sent_bytes_total{socket=\"other\"} 10"));
+        assert!(text.contains("sallyport_edge_request_duration_seconds_bucket{le=\"0.0025\",socket=\"other\"} 5"));
+        assert!(!text.contains("calm-bay-1001\""));
+    }
+}

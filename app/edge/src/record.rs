@@ -1,0 +1,213 @@
+//! Step 9 of the path: what remains of a request when it is over.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use http::{Method, Uri, Version};
+use sallyport_http::{RequestHost, RequestId};
+use sallyport_model::{RequestRecord, SocketId};
+use sallyport_tunnel::TunnelHandle;
+
+use crate::{body::UploadSlot, guarded_io::WireState, metrics::SocketMetrics};
+
+/// A request that runs. Its end is recorded once, however it comes.
+pub(crate) struct Ticket {
+    began: Instant,
+    at_ms: i64,
+    id: RequestId,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    client: SocketAddr,
+    wire: Arc<WireState>,
+    access_log: bool,
+    status: u16,
+    bytes_out: u64,
+    bytes_in: u64,
+    upload: Option<Arc<UploadSlot>>,
+    host: Option<RequestHost>,
+    socket: Option<SocketId>,
+    tunnel: Option<TunnelHandle>,
+    metrics: Arc<SocketMetrics>,
+    end: End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The client went away before the end of its answer.
+    Left,
+    /// The answer was sent whole.
+    Complete,
+    /// The answer broke off.
+    Broken,
+}
+
+impl Ticket {
+    /// A request that begins now.
+    pub(crate) fn new(
+        id: RequestId,
+        head: &http::request::Parts,
+        client: SocketAddr,
+        wire: Arc<WireState>,
+        metrics: Arc<SocketMetrics>,
+        access_log: bool,
+    ) -> Box<Self> {
+        wire.request_began();
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Box::new(Self {
+            began: Instant::now(),
+            at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
+            id,
+            method: head.method.clone(),
+            uri: head.uri.clone(),
+            version: head.version,
+            client,
+            wire,
+            access_log,
+            status: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+            upload: None,
+            host: None,
+            socket: None,
+            tunnel: None,
+            metrics,
+            end: End::Left,
+        })
+    }
+
+    /// The request's id.
+    pub(crate) fn id(&self) -> RequestId {
+        self.id
+    }
+
+    /// When the request began.
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The host that the request is for.
+    pub(crate) fn is_for(&mut self, host: &RequestHost) {
+        self.host = Some(host.clone());
+    }
+
+    /// The socket that the request is for, and where it is counted.
+    pub(crate) fn is_of(&mut self, socket: SocketId, metrics: Arc<SocketMetrics>) {
+        self.socket = Some(socket);
+        self.metrics = metrics;
+    }
+
+    /// The request has this body.
+    pub(crate) fn has_body(&mut self, upload: Option<Arc<UploadSlot>>) {
+        self.upload = upload;
+    }
+
+    /// The tunnel that answered.
+    pub(crate) fn went_to(&mut self, tunnel: TunnelHandle) {
+        self.tunnel = Some(tunnel);
+    }
+
+    /// The status of the answer.
+    pub(crate) fn answered(&mut self, status: http::StatusCode) {
+        self.status = status.as_u16();
+    }
+
+    /// So many bytes of the answer's body went out.
+    pub(crate) fn count_out(&mut self, bytes: usize) {
+        self.bytes_out += bytes as u64;
+    }
+
+    /// So many bytes travelled over a connection that is no HTTP any more.
+    pub(crate) fn count_relayed(&mut self, bytes_in: u64, bytes_out: u64) {
+        self.bytes_in += bytes_in;
+        self.bytes_out += bytes_out;
+    }
+
+    /// The answer was sent whole.
+    pub(crate) fn complete(&mut self) {
+        if self.end == End::Left {
+            self.end = End::Complete;
+        }
+    }
+
+    /// The answer broke off.
+    pub(crate) fn broken(&mut self) {
+        self.end = End::Broken;
+    }
+
+    /// The request is over.
+    pub(crate) fn record(self: Box<Self>) {
+        drop(self);
+    }
+
+    fn to_record(&self, bytes_in: u64, duration_us: u64) -> RequestRecord {
+        let mut target = self.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+        let mut end = target.len().min(RequestRecord::MAX_TARGET_BYTES);
+        while !target.is_char_boundary(end) {
+            end -= 1;
+        }
+        target.truncate(end);
+        RequestRecord {
+            at_ms: self.at_ms,
+            request_id: self.id.as_str().to_owned(),
+            method: self.method.as_str().to_owned(),
+            target,
+            version: format!("{:?}", self.version),
+            status: self.status,
+            bytes_in,
+            bytes_out: self.bytes_out,
+            duration_us,
+            client: self.client,
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.wire.request_ended();
+        if self.upload.as_ref().is_some_and(|upload| !upload.is_finished()) {
+            self.wire.left_unread();
+        }
+        if self.status == 0 {
+            // The client left before there was an answer; what nginx calls 499.
+            self.status = 499;
+        }
+        let duration = self.began.elapsed();
+        let bytes_in = self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes());
+        self.metrics.count(self.status, duration.as_secs_f64(), bytes_in, self.bytes_out);
+        let wanted = self.tunnel.as_ref().filter(|tunnel| tunnel.wants_request_log());
+        if !self.access_log && wanted.is_none() {
+            return;
+        }
+        let record = self.to_record(bytes_in, u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
+        if let Some(tunnel) = wanted {
+            tunnel.send_request_log(&record);
+        }
+        if self.access_log {
+            let end = match self.end {
+                End::Complete => "complete",
+                End::Left => "client-left",
+                End::Broken => "broken",
+            };
+            tracing::info!(
+                target: "access",
+                id = record.request_id,
+                client = %record.client,
+                host = self.host.as_ref().map_or("", RequestHost::as_str),
+                method = record.method,
+                path = record.target,
+                version = record.version,
+                status = record.status,
+                bytes_in = record.bytes_in,
+                bytes_out = record.bytes_out,
+                duration_us = record.duration_us,
+                socket = self.socket.map(tracing::field::display),
+                tunnel = self.tunnel.as_ref().map(|tunnel| tracing::field::display(tunnel.tunnel())),
+                end,
+            );
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The path of a request, from its head to its record: [`serve`] is the whole of it, step by step.
+
+use std::sync::Arc;
+
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, EXPECT},
+    request::Parts,
+};
+use http_body::Body;
+use hyper::body::Incoming;
+use sallyport_balance::Attempts;
+use sallyport_http::{
+    RequestHost,
+    basic::Credentials,
+    forward::{self, ForwardContext, NextHop},
+    refuse,
+};
+use sallyport_model::{OriginProtocol, SocketRoute, SocketType};
+use sallyport_tunnel::Establishment;
+use tracing::{Instrument, Span, field::Empty};
+
+use crate::{
+    Edge,
+    answer::{self, Trouble},
+    auth::Access,
+    body::{AnswerBody, Source, Upload, UploadSlot},
+    connection::Client,
+    exchange::{self, Failure, OriginConnection, Patience},
+    guarded_io::Refused,
+    local,
+    origin::{Carrier, Download, InFlight, Origin},
+    record::Ticket,
+    sockets::SocketPool,
+    upgrade::{self, Relay},
+};
+
+/// Serves one request: it goes to an origin and its answer comes back, or the client is told why not.
+pub(crate) async fn serve(
+    edge: Arc<Edge>,
+    client: Arc<Client>,
+    mut request: Request<Incoming>,
+) -> Response<AnswerBody> {
+    let on_upgrade = upgrade::wanted(&mut request);
+    let websocket = on_upgrade.is_some();
+    let (mut head, body) = request.into_parts();
+    let (asked, has_body) = (Asked::of(&head.headers), !body.is_end_stream());
+    let mut relay = None;
+
+    // 1. Name the request: its id, its client, its moment.
+    let mut ticket = name(&edge, &client, &head);
+    let span = span_of(&ticket, &head);
+    let steps = async {
+        // 2. Refuse what is malformed.
+        let host = refuse_malformed(&edge, &client, &head)?;
+        ticket.is_for(&host);
+        if host.is(&edge.api_host) {
+            return local::answer(&edge, &client, head, body).await;
+        }
+        // 3. Find the socket.
+        let (route, pool) = find_socket(&edge, &host)?;
+        ticket.is_of(route.id, pool.metrics(|| edge.metrics.of_socket(route.name.as_str())));
+        // 4. May they?
+        check_access(&edge, &client, &route, &mut head).await?;
+        let mut outgoing = Outgoing::prepare(&client, &route, host, head, body, websocket, &mut ticket);
+        let mut attempts = Tries::default();
+        let (response, carrier, origin) = loop {
+            // 5. Choose an origin.
+            let origin = choose_origin(&edge, &pool, &mut attempts, &ticket).await?;
+            // 6. Open a connection to it, or reuse one.
+            let connection = open_or_reuse(&edge, &client, origin.origin(), attempts.fresh, &outgoing).await;
+            // 7. Forward the request over it.
+            let outcome = match connection {
+                Ok(connection) => forward(&edge, connection, &mut outgoing).await,
+                Err(failure) => Err(failure),
+            };
+            match outcome {
+                Ok((response, carrier)) => break (response, carrier, origin),
+                Err(failure) => attempts.failed(&edge, &ticket, &outgoing, origin, failure)?,
+            }
+        };
+        // 8. Answer.
+        ticket.went_to(origin.origin().handle().clone());
+        answer_with(&ticket, response, carrier, origin, websocket, &mut relay)
+    };
+    let mut answer = match steps.instrument(span.clone()).await {
+        Ok(answer) => answer,
+        Err(trouble) => tell(&edge, &client, &ticket, trouble, &asked, has_body),
+    };
+    if websocket {
+        client.wire.upgrade_answered(relay.is_some());
+    }
+    if relay.is_none() && client.is_last_request(&edge) {
+        answer::close_after(&mut answer);
+    }
+
+    // 9. Record it, once its body, or what it was upgraded to, has come to its end.
+    ticket.answered(answer.status());
+    span.record("status", answer.status().as_u16());
+    match (relay, on_upgrade) {
+        (Some(relay), Some(on_upgrade)) => {
+            relay.start(&edge, on_upgrade, ticket);
+            answer
+        }
+        _ => answer.map(|body| body.with_ticket(ticket)),
+    }
+}
+
+/// What the client can read, kept for an error page.
+struct Asked {
+    accept: Option<HeaderValue>,
+    content_type: Option<HeaderValue>,
+}
+
+impl Asked {
+    fn of(headers: &HeaderMap) -> Self {
+        Self { accept: headers.get(ACCEPT).cloned(), content_type: headers.get(CONTENT_TYPE).cloned() }
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let fields = [(ACCEPT, &self.accept), (CONTENT_TYPE, &self.content_type)];
+        fields.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
+    }
+}
+
+/// Step 1. The ticket follows the request to its end.
+fn name(edge: &Edge, client: &Client, head: &Parts) -> Box<Ticket> {
+    let metrics = edge.no_socket.clone();
+    Ticket::new(edge.ids.next(), head, client.addr, client.wire.clone(), metrics, edge.config.access_log)
+}
+
+/// The span under which everything about the request is traced.
+fn span_of(ticket: &Ticket, head: &Parts) -> Span {
+    tracing::debug_span!(
+        target: "request",
+        "request",
+        id = %ticket.id(),
+        method = %head.method,
+        path = head.uri.path(),
+        version = ?head.version,
+        host = Empty,
+        socket = Empty,
+        tunnel = Empty,
+        status = Empty,
+    )
+}
+
+/// Step 2. What the guard refused comes as a request of our own making; everything else is looked at here.
+fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts) -> Result<RequestHost, Trouble> {
+    if let Some(refused) = client.wire.refused()
+        && edge.refusal_path.is(head.uri.path())
+    {
+        return Err(match refused {
+            Refused::Malformed(refusal) => Trouble::Malformed(refusal),
+            Refused::HeadTimeout => Trouble::HeadTimeout,
+        });
+    }
+    let host = refuse::check_request(&head.method, &head.uri, head.version, &head.headers)?;
+    Span::current().record("host", host.as_str());
+    Ok(host)
+}
+
+/// Step 3.
+fn find_socket(edge: &Edge, host: &RequestHost) -> Result<(Arc<SocketRoute>, Arc<SocketPool>), Trouble> {
+    let route = host
+        .label_under(&edge.config.domain)
+        .and_then(|label| edge.routes.by_name(&label))
+        .ok_or_else(|| Trouble::UnknownName(host.name().to_owned()))?;
+    Span::current().record("socket", tracing::field::display(route.id));
+    let pool = edge.sockets.pool(route.id);
+    Ok((route, pool))
+}
+
+/// Step 4. The credentials are for us alone, and go no further.
+async fn check_access(edge: &Edge, client: &Client, route: &SocketRoute, head: &mut Parts) -> Result<(), Trouble> {
+    let Some(rule) = &route.basic_auth else { return Ok(()) };
+    let given = head.headers.remove(AUTHORIZATION).and_then(|value| Credentials::parse(value.as_bytes()).ok());
+    match edge.gatekeeper.check(rule, route.id, given, client.addr.ip()).await {
+        Access::Granted => Ok(()),
+        Access::Denied => Err(Trouble::Unauthorized(route.name.as_str().to_owned())),
+        Access::TooManyFailures(seconds) => Err(Trouble::TooManyFailures(seconds)),
+        Access::Busy => Err(Trouble::Busy),
+    }
+}
+
+/// A request as it goes to an origin; kept until one has answered.
+struct Outgoing {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    upload: Option<Arc<UploadSlot>>,
+    hop: NextHop,
+    websocket: bool,
+    host: RequestHost,
+}
+
+impl Outgoing {
+    fn prepare(
+        client: &Client,
+        route: &SocketRoute,
+        host: RequestHost,
+        mut head: Parts,
+        body: Incoming,
+        websocket: bool,
+        ticket: &mut Ticket,
+    ) -> Self {
+        let hop = match route.origin_protocol {
+            _ if websocket => NextHop::Http1,
+            OriginProtocol::Auto if forward::is_grpc(&head.headers) => NextHop::Http2,
+            OriginProtocol::Auto | OriginProtocol::Http1 => NextHop::Http1,
+            OriginProtocol::Http2 => NextHop::Http2,
+        };
+        let expects =
+            head.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        let upload = UploadSlot::of(body, expects && hop == NextHop::Http1);
+        if !upload.as_ref().is_some_and(|upload| upload.expects_continue()) {
+            head.headers.remove(EXPECT);
+        }
+        ticket.has_body(upload.clone());
+        let request_id = ticket.id().header_value();
+        let context =
+            ForwardContext { client: &client.fields, host: &host, request_id: &request_id, websocket, origin: hop };
+        forward::request_headers(&mut head.headers, &context);
+        let uri = uri_for(hop, route.socket_type, &host, head.uri);
+        Self { method: head.method, uri, headers: head.headers, upload, hop, websocket, host }
+    }
+
+    /// The request for one attempt. The body waits for the connection, when that is not known to stand.
+    fn request(&self, establishment: Option<Establishment>) -> Request<Upload> {
+        let mut request = Request::new(Upload::new(self.upload.clone(), establishment));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        if self.hop == NextHop::Http2 {
+            *request.version_mut() = Version::HTTP_2;
+        } else if let Some(upload) = self.upload.clone().filter(|upload| upload.expects_continue()) {
+            hyper::ext::on_informational(&mut request, move |response| {
+                if response.status() == StatusCode::CONTINUE {
+                    upload.continue_came();
+                }
+            });
+        }
+        request
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.upload.as_ref().is_none_or(|upload| upload.is_untouched())
+    }
+}
+
+/// The target in the form that the next hop wants (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
+fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) -> Uri {
+    if hop == NextHop::Http1 && uri.authority().is_none() {
+        return uri;
+    }
+    let mut parts = http::uri::Parts::default();
+    parts.path_and_query = uri.path_and_query().cloned();
+    if hop == NextHop::Http2 {
+        let scheme = match socket_type {
+            SocketType::Http => http::uri::Scheme::HTTP,
+            SocketType::Https => http::uri::Scheme::HTTPS,
+        };
+        parts.scheme = Some(scheme);
+        parts.authority = host.as_str().parse().ok();
+    }
+    Uri::from_parts(parts).unwrap_or(uri)
+}
+
+/// What was tried for one request.
+#[derive(Default)]
+struct Tries {
+    tried: Attempts<u64>,
+    last: Option<Failure>,
+    /// The same origin once more, over a new connection.
+    again: Option<InFlight>,
+    fresh: bool,
+}
+
+impl Tries {
+    /// Whether another attempt may follow this failure; if not, it is what the client is told.
+    fn failed(
+        &mut self,
+        edge: &Edge,
+        ticket: &Ticket,
+        outgoing: &Outgoing,
+        origin: InFlight,
+        failure: Failure,
+    ) -> Result<(), Trouble> {
+        let may_retry = failure.may_retry(outgoing.method.is_idempotent(), outgoing.is_untouched());
+        let tunnel = origin.origin().handle().tunnel();
+        tracing::debug!(id = %ticket.id(), %tunnel, may_retry, %failure, "an attempt failed");
+        if !may_retry {
+            return Err(failure.into());
+        }
+        edge.metrics.retried();
+        if failure.is_stale() && !self.fresh {
+            self.fresh = true;
+            self.again = Some(origin);
+        } else {
+            self.fresh = false;
+            self.last = Some(failure);
+        }
+        Ok(())
+    }
+}
+
+/// Step 5. Where no tunnel is up but one may be expected, the request waits for it.
+async fn choose_origin(
+    edge: &Edge,
+    pool: &SocketPool,
+    attempts: &mut Tries,
+    ticket: &Ticket,
+) -> Result<InFlight, Trouble> {
+    if let Some(origin) = attempts.again.take() {
+        return Ok(origin);
+    }
+    loop {
+        if let Some(origin) = pool.choose(&mut attempts.tried) {
+            Span::current().record("tunnel", tracing::field::display(origin.origin().handle().tunnel()));
+            return Ok(origin);
+        }
+        let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
+        if !is_hopeful || !edge.sockets.hold(pool, &attempts.tried, ticket.began()).await {
+            return Err(attempts.last.take().map_or(Trouble::NoTunnel, Trouble::Origin));
+        }
+    }
+}
+
+/// Step 6.
+async fn open_or_reuse(
+    edge: &Edge,
+    client: &Client,
+    origin: &Origin,
+    fresh: bool,
+    outgoing: &Outgoing,
+) -> Result<OriginConnection, Failure> {
+    let server_name = outgoing.host.name();
+    match outgoing.hop {
+        NextHop::Http1 => {
+            let idle = if fresh || outgoing.websocket { None } else { origin.take_idle() };
+            match idle {
+                Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),
+                None => {
+                    let connection = origin.connect_h1(client.addr, server_name).await?;
+                    Ok(OriginConnection::H1 { connection, reused: false })
+                }
+            }
+        }
+        NextHop::Http2 => {
+            let place = origin.connect_h2(client.addr, server_name, edge.config.connect_timeout).await?;
+            Ok(OriginConnection::H2(place))
+        }
+    }
+}
+
+/// Step 7.
+async fn forward(
+    edge: &Edge,
+    connection: OriginConnection,
+    outgoing: &mut Outgoing,
+) -> Result<(Response<Incoming>, Carrier), Failure> {
+    let request = outgoing.request(connection.pending_establishment());
+    let patience = Patience { connect: edge.config.connect_timeout, response: edge.config.response_timeout };
+    exchange::exchange(connection, request, outgoing.upload.as_ref(), patience).await
+}
+
+/// Step 8, when an origin answered.
+fn answer_with(
+    ticket: &Ticket,
+    response: Response<Incoming>,
+    carrier: Carrier,
+    origin: InFlight,
+    websocket: bool,
+    relay: &mut Option<Relay>,
+) -> Result<Response<AnswerBody>, Trouble> {
+    let (mut head, body) = response.into_parts();
+    let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    forward::response_headers(&mut head.headers, &ticket.id().header_value(), switched && websocket);
+    head.version = Version::HTTP_11;
+    head.extensions = http::Extensions::new();
+    let source = match carrier {
+        Carrier::H1(connection) if switched && websocket => {
+            *relay = Some(Relay::new(connection, origin));
+            Source::Empty
+        }
+        _ if switched => return Err(Failure::Unasked.into()),
+        carrier => Source::Origin(Download::new(body, carrier, origin)),
+    };
+    Ok(Response::from_parts(head, AnswerBody::new(source, None)))
+}
+
+/// Step 8, when none did.
+fn tell(
+    edge: &Edge,
+    client: &Client,
+    ticket: &Ticket,
+    trouble: Trouble,
+    asked: &Asked,
+    has_body: bool,
+) -> Response<AnswerBody> {
+    // A body that the guard broke off is malformed, whatever became of the attempt that it broke.
+    let trouble = match (client.wire.refused(), &trouble) {
+        (Some(Refused::Malformed(refusal)), Trouble::Origin(_)) => Trouble::Malformed(refusal),
+        _ => trouble,
+    };
+    edge.metrics.refused(trouble.reason());
+    tracing::debug!(id = %ticket.id(), reason = trouble.reason(), ?trouble, "a request was not answered by an origin");
+    if has_body {
+        client.wire.left_unread();
+    }
+    let mut answer = trouble.answer(ticket.id(), &asked.headers());
+    if trouble.ends_connection() && !client.http2 {
+        answer::close_after(&mut answer);
+    }
+    answer
+}

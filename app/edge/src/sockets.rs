@@ -1,0 +1,170 @@
+//! The origins of each socket, and the choice among them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use sallyport_balance::{Attempts, Rotation};
+use sallyport_model::{SocketId, TunnelId};
+use sallyport_tunnel::{SessionId, TunnelHandle};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::{
+    metrics::SocketMetrics,
+    origin::{InFlight, Origin},
+};
+
+/// How many requests may wait for a tunnel to come back, on all sockets together.
+const MAX_HELD_REQUESTS: usize = 1_024;
+/// How long a request waits for a tunnel to come back.
+const MAX_HOLD: Duration = Duration::from_secs(5);
+/// How long after a socket's last tunnel left, or after the edge started, a tunnel is believed to come (back).
+const MAX_ABSENCE: Duration = Duration::from_secs(10);
+
+/// Every socket that has, or had, tunnels here.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    pools: RwLock<HashMap<SocketId, Arc<SocketPool>>>,
+    started: Instant,
+    held: Semaphore,
+}
+
+/// The origins of one socket.
+#[derive(Debug)]
+pub(crate) struct SocketPool {
+    origins: RwLock<Vec<Arc<Origin>>>,
+    rotation: Mutex<Rotation<u64>>,
+    lost: Mutex<Option<Instant>>,
+    arrival: Notify,
+    metrics: OnceLock<Arc<SocketMetrics>>,
+}
+
+impl Default for SocketPool {
+    fn default() -> Self {
+        Self {
+            origins: RwLock::default(),
+            rotation: Mutex::new(Rotation::new()),
+            lost: Mutex::default(),
+            arrival: Notify::new(),
+            metrics: OnceLock::new(),
+        }
+    }
+}
+
+impl Sockets {
+    /// No sockets yet.
+    pub(crate) fn new() -> Self {
+        Self { pools: RwLock::default(), started: Instant::now(), held: Semaphore::new(MAX_HELD_REQUESTS) }
+    }
+
+    /// The pool of this socket. Only for sockets that exist, so that there are no more pools than routes.
+    pub(crate) fn pool(&self, socket: SocketId) -> Arc<SocketPool> {
+        if let Some(pool) = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&socket) {
+            return pool.clone();
+        }
+        self.pools.write().unwrap_or_else(PoisonError::into_inner).entry(socket).or_default().clone()
+    }
+
+    /// The socket is gone for good.
+    pub(crate) fn forget(&self, socket: SocketId) {
+        self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(&socket);
+    }
+
+    /// Forgets every socket that is not wanted any more.
+    pub(crate) fn retain(&self, is_wanted: impl Fn(SocketId) -> bool) {
+        self.pools.write().unwrap_or_else(PoisonError::into_inner).retain(|socket, _| is_wanted(*socket));
+    }
+
+    /// A tunnel left. Returns whether the same tunnel is still here over another session.
+    pub(crate) fn left(&self, tunnel: TunnelId, session: SessionId) -> bool {
+        let mut is_still_here = false;
+        for pool in self.all() {
+            is_still_here |= pool.left(tunnel, session);
+        }
+        is_still_here
+    }
+
+    /// Every pool, in no order.
+    pub(crate) fn all(&self) -> Vec<Arc<SocketPool>> {
+        self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Waits a little for an origin of the pool that is usable and was not tried yet, where one may be expected: after
+    /// a restart on either side. Returns whether one came.
+    pub(crate) async fn hold(&self, pool: &SocketPool, tried: &Attempts<u64>, since: Instant) -> bool {
+        let expected = self.started.elapsed() < MAX_ABSENCE || pool.lost_within(MAX_ABSENCE);
+        if !expected || since.elapsed() >= MAX_HOLD {
+            return false;
+        }
+        let Ok(_place) = self.held.try_acquire() else { return false };
+        let wait = async {
+            loop {
+                let arrival = pool.arrival.notified();
+                if pool.has_usable(tried) {
+                    return;
+                }
+                arrival.await;
+            }
+        };
+        tokio::time::timeout(MAX_HOLD.saturating_sub(since.elapsed()), wait).await.is_ok()
+    }
+}
+
+impl SocketPool {
+    /// A tunnel came.
+    pub(crate) fn arrived(&self, handle: TunnelHandle) {
+        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        origins.push(Origin::new(handle));
+        drop(origins);
+        self.arrival.notify_waiters();
+    }
+
+    /// Drops the tunnel of this session, when it is here. Returns whether it is still here over another session.
+    fn left(&self, tunnel: TunnelId, session: SessionId) -> bool {
+        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |o: &Arc<Origin>| o.handle().tunnel() == tunnel && o.handle().session() == session;
+        if let Some(at) = origins.iter().position(is_it) {
+            origins.remove(at).leave();
+            if origins.is_empty() {
+                *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            }
+        }
+        origins.iter().any(|origin| origin.handle().tunnel() == tunnel)
+    }
+
+    /// The usable origin with the least to do, in turn where several have the same, and none of those already tried.
+    /// It counts as tried, and as busy, from here on.
+    pub(crate) fn choose(&self, tried: &mut Attempts<u64>) -> Option<InFlight> {
+        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        // The count goes up under the rotation's lock: requests that come at once see one another.
+        let mut rotation = self.rotation.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = |o: &Arc<Origin>| o.is_usable() && tried.may_try(&o.number());
+        let at = rotation.choose(&origins, |o| o.number(), |o| o.load(), usable)?;
+        let origin = origins.get(at)?;
+        tried.record(origin.number());
+        Some(InFlight::enter(origin.clone()))
+    }
+
+    fn has_usable(&self, tried: &Attempts<u64>) -> bool {
+        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        origins.iter().any(|origin| origin.is_usable() && tried.may_try(&origin.number()))
+    }
+
+    fn lost_within(&self, absence: Duration) -> bool {
+        // A tunnel whose session goes away is unusable before it has left.
+        !self.origins.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+            || self.lost.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < absence)
+    }
+
+    /// Every origin.
+    pub(crate) fn origins(&self) -> Vec<Arc<Origin>> {
+        self.origins.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The socket's metrics; made at first use.
+    pub(crate) fn metrics(&self, make: impl FnOnce() -> Arc<SocketMetrics>) -> Arc<SocketMetrics> {
+        self.metrics.get_or_init(make).clone()
+    }
+}

@@ -1,0 +1,112 @@
+//! WebSockets: after the origin's 101 both connections carry bytes that are no HTTP any more.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::Request;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper_util::rt::TokioIo;
+use sallyport_http::forward;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use crate::{
+    Edge,
+    origin::{H1Connection, InFlight},
+    record::Ticket,
+};
+
+/// How much of a WebSocket is in our hands in each direction, in bytes.
+const RELAY_BUFFER_BYTES: usize = 16 * 1024;
+
+/// The client's side of a WebSocket upgrade, when the request asks for one.
+pub(crate) fn wanted(request: &mut Request<Incoming>) -> Option<OnUpgrade> {
+    forward::is_websocket_upgrade(request.method(), request.version(), request.headers())
+        .then(|| hyper::upgrade::on(request))
+}
+
+/// The origin's side of a WebSocket that was agreed on.
+pub(crate) struct Relay {
+    connection: Box<H1Connection>,
+    origin: InFlight,
+}
+
+impl Relay {
+    /// A relay to this origin, over the connection that said 101.
+    pub(crate) fn new(connection: Box<H1Connection>, origin: InFlight) -> Self {
+        Self { connection, origin }
+    }
+
+    /// Carries bytes both ways until both sides have ended, one has failed, or the edge has no more time.
+    pub(crate) fn start(self, edge: &Arc<Edge>, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
+        let running = edge.running.enter();
+        let mut phase = edge.phase.subscribe();
+        tokio::spawn(async move {
+            let _running = running;
+            let mut counts = (0, 0);
+            let ended = tokio::select! {
+                ended = self.run(on_client, &mut counts) => ended,
+                () = crate::drain::cut(&mut phase) => Err(io::Error::other("the edge shuts down")),
+            };
+            ticket.count_relayed(counts.0, counts.1);
+            match ended {
+                Ok(()) => ticket.complete(),
+                Err(error) => tracing::debug!(id = %ticket.id(), %error, "a websocket ended early"),
+            }
+        });
+    }
+
+    async fn run(mut self, on_client: OnUpgrade, counts: &mut (u64, u64)) -> io::Result<()> {
+        let _origin = self.origin;
+        let client = on_client.await.map_err(io::Error::other)?;
+        // The connection has read the 101 already; it only has to notice that it is done.
+        poll_fn(|cx| {
+            self.connection.drive(cx);
+            if self.connection.is_over() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let (origin, early) = self.connection.into_stream();
+        let mut client = Counted { inner: TokioIo::new(client), read: &mut counts.0 };
+        let mut origin = Counted { inner: origin, read: &mut counts.1 };
+        if !early.is_empty() {
+            *origin.read += early.len() as u64;
+            client.write_all(&early).await?;
+        }
+        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut origin, RELAY_BUFFER_BYTES, RELAY_BUFFER_BYTES)
+            .await
+            .map(|_| ())
+    }
+}
+
+/// Counts what is read, so that the count survives an error.
+struct Counted<'a, S> {
+    inner: S,
+    read: &'a mut u64,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        *self.read += (buf.filled().len() - before) as u64;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
