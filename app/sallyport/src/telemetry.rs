@@ -1,0 +1,98 @@
+//! Logs and traces of the program: where `tracing` events and spans go.
+
+use clap::ValueEnum;
+use sallyport_otlp::Traces;
+use tracing::{Level, Metadata};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, Registry, filter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
+
+/// The target of the spans that are exported as traces: one a request.
+const TRACE_TARGET: &str = "request";
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One line a person reads.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged, and where traces go.
+#[derive(Debug)]
+pub(crate) struct Telemetry<'a> {
+    /// How often `-v` was given.
+    pub(crate) verbose: u8,
+    /// What is logged when nothing else is said.
+    pub(crate) default_level: Level,
+    /// How log lines are written.
+    pub(crate) format: LogFormat,
+    /// The collector of traces, `http://HOST:PORT`.
+    pub(crate) otlp_endpoint: Option<&'a str>,
+    /// How many of all traces are kept, from 0 to 1.
+    pub(crate) otlp_ratio: f64,
+}
+
+impl Telemetry<'_> {
+    /// Starts logging to the standard error, and the export of traces when there is a collector.
+    ///
+    /// # Errors
+    /// The collector's address cannot be used, or `SALLYPORT_LOG` is no filter.
+    pub(crate) fn start(&self) -> anyhow::Result<Option<Traces>> {
+        let level = match self.verbose {
+            0 => self.default_level,
+            1 => self.default_level.max(Level::DEBUG),
+            _ => Level::TRACE,
+        };
+        let filter = match std::env::var("SALLYPORT_LOG") {
+            Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
+                anyhow::anyhow!("SALLYPORT_LOG is no filter such as info or sallyport_edge=debug: {error}")
+            })?,
+            // Below the default level only our own crates speak: those of the network stack would drown them.
+            _ => EnvFilter::new(format!(
+                "{},sallyport={level},access={level},{}",
+                self.default_level,
+                OUR_CRATES.map(|name| format!("{name}={level}")).join(",")
+            )),
+        };
+        let traces =
+            self.otlp_endpoint.map(|to| Traces::start(to, env!("CARGO_PKG_VERSION"), self.otlp_ratio)).transpose()?;
+        let spans = traces.as_ref().map(|traces| {
+            traces
+                .layer()
+                .with_filter(filter::filter_fn(|meta: &Metadata<'_>| meta.is_span() && meta.target() == TRACE_TARGET))
+        });
+        let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let logs = match self.format {
+            LogFormat::Text => logs.with_ansi(colours_wanted()).boxed(),
+            LogFormat::Json => logs.json().flatten_event(true).boxed(),
+        };
+        let logs = logs.with_filter(filter);
+        Registry::default()
+            .with(spans)
+            .with(logs)
+            .try_init()
+            .map_err(|error| anyhow::anyhow!("logging cannot start: {error}"))?;
+        Ok(traces)
+    }
+}
+
+/// The crates whose events `-v` shows.
+const OUR_CRATES: [&str; 8] = [
+    "sallyport_edge",
+    "sallyport_control",
+    "sallyport_connector",
+    "sallyport_tunnel",
+    "sallyport_net",
+    "sallyport_store",
+    "sallyport_client",
+    "sallyport_bus",
+];
+
+/// Colours belong on terminals only (<https://no-color.org>).
+fn colours_wanted() -> bool {
+    use std::io::IsTerminal as _;
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}

@@ -1,0 +1,333 @@
+//! The real program, started as a user would, and small real origins for it to expose.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// How long anything may take before a test gives up. Generous: a busy machine must not fail a test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PASSWORD: &str = "a sufficiently odd passphrase";
+
+/// A directory with everything that one `sallyport up` and its commands keep.
+pub(crate) struct Home {
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// The program with this home's directories and nothing of the user's environment that could matter.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sallyport"));
+        command.args(args).env("HOME", self.dir.path()).env("SALLYPORT_STATE_DIR", self.dir.path().join("state"));
+        command.env("XDG_CONFIG_HOME", self.dir.path().join("config")).env("SALLYPORT_PASSWORD", PASSWORD);
+        for name in ["SALLYPORT_API", "SALLYPORT_CA", "SALLYPORT_TOKEN", "SALLYPORT_DATA", "SALLYPORT_LOG", "NO_COLOR"]
+        {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        let output = self.command(args).output().unwrap();
+        eprintln!("$ sallyport {}\n{}{}", args.join(" "), text(&output.stdout), text(&output.stderr));
+        output
+    }
+
+    /// Runs a command that must work, and gives what it printed as JSON.
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let mut with_format = args.to_vec();
+        with_format.extend(["-o", "json"]);
+        let output = self.run(&with_format);
+        assert!(output.status.success(), "sallyport {args:?} failed: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{args:?}: {e}: {}", text(&output.stdout)))
+    }
+
+    /// `sallyport up` on free ports, ready to be used.
+    pub(crate) fn up(&self, more: &[&str]) -> Up {
+        let mut args = vec!["up", "--listen", "127.0.0.1:0", "--listen-http", "127.0.0.1:0"];
+        args.extend(more);
+        let data = self.data();
+        args.extend(["--data", data.to_str().unwrap()]);
+        let program = Program::start(&mut self.command(&args));
+        program.wait_for("ready");
+        let note = self.dir.path().join("state/local.json");
+        let note: Value = serde_json::from_slice(&std::fs::read(note).unwrap()).unwrap();
+        let api = note["api"].as_str().unwrap().to_owned();
+        let port = api.rsplit_once(':').unwrap().1.parse().unwrap();
+        Up { program, api, port, ca: note["ca"].as_str().unwrap().into() }
+    }
+
+    /// An account on the running `up`, logged in.
+    pub(crate) fn account(&self) {
+        let output = self.run(&["account", "create", "--name", "Test", "--email", "test@example.com"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let output = self.run(&["login", "--email", "test@example.com"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+
+    /// A socket with these further options; its id and its host name.
+    pub(crate) fn socket(&self, more: &[&str]) -> (String, String) {
+        let mut args = vec!["socket", "create", "--name", "test", "--type", "http"];
+        args.extend(more);
+        let socket = self.json(&args);
+        (socket["id"].as_str().unwrap().to_owned(), socket["dns_name"].as_str().unwrap().to_owned())
+    }
+
+    /// A connector for the socket, attached.
+    pub(crate) fn connector(&self, socket: &str, origin: SocketAddr, more: &[&str]) -> Program {
+        let port = origin.port().to_string();
+        let mut args =
+            vec!["tunnel", "connect", "--socket-id", socket, "--host", "127.0.0.1", "--port", &port, "-o", "json"];
+        args.extend(more);
+        let program = Program::start(&mut self.command(&args));
+        program.wait_for("attached");
+        program
+    }
+}
+
+/// A running `sallyport up`.
+pub(crate) struct Up {
+    pub(crate) program: Program,
+    pub(crate) api: String,
+    pub(crate) port: u16,
+    pub(crate) ca: PathBuf,
+}
+
+impl Up {
+    /// The public address of a host under the domain.
+    pub(crate) fn url(&self, host: &str, path: &str) -> String {
+        format!("https://{host}:{}{path}", self.port)
+    }
+
+    /// One request by curl, with its certificate checks on.
+    pub(crate) fn curl(&self, host: &str, path: &str, more: &[&str]) -> Answer {
+        curl(&self.ca, &self.url(host, path), more)
+    }
+}
+
+/// What curl got.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// The value of a header, by its lower-case name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// One request by curl.
+pub(crate) fn curl(ca: &Path, url: &str, more: &[&str]) -> Answer {
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "60", "-D", "/dev/stderr", "-w", "\n%{http_code}", "--cacert"])
+        .arg(ca)
+        .args(more)
+        .arg(url)
+        .output()
+        .unwrap();
+    let (body, status) = text(&output.stdout).rsplit_once('\n').map(|(b, s)| (b.to_owned(), s.to_owned())).unwrap();
+    let head = text(&output.stderr);
+    Answer { status: status.parse().unwrap_or_else(|_| panic!("{url}: {head}")), head, body }
+}
+
+/// A program that runs beside the test; ended by its id when the test ends.
+pub(crate) struct Program {
+    child: Mutex<Child>,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Program {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        collect(child.stdout.take().unwrap(), lines.clone());
+        collect(child.stderr.take().unwrap(), lines.clone());
+        Self { child: Mutex::new(child), lines }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.lock().unwrap().id()
+    }
+
+    /// Everything that was printed so far.
+    pub(crate) fn output(&self) -> String {
+        self.lines.lock().unwrap().join("\n")
+    }
+
+    /// Waits for a line that contains the text, and gives it.
+    pub(crate) fn wait_for(&self, wanted: &str) -> String {
+        wait_until(&format!("{wanted:?}"), || {
+            if let Some(line) = self.lines.lock().unwrap().iter().find(|line| line.contains(wanted)) {
+                return Some(line.clone());
+            }
+            let ended = self.child.lock().unwrap().try_wait().unwrap();
+            assert!(ended.is_none(), "ended with {ended:?} before {wanted:?}:\n{}", self.output());
+            None
+        })
+    }
+
+    /// Sends a signal, such as TERM.
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for the end.
+    pub(crate) fn ended(&self) -> ExitStatus {
+        wait_until("the end of the program", || self.child.lock().unwrap().try_wait().unwrap())
+    }
+
+    /// Asks for an orderly end, and waits for it.
+    pub(crate) fn stop(&self) -> ExitStatus {
+        self.signal("TERM");
+        self.ended()
+    }
+
+    /// The most memory it ever had, in KiB.
+    pub(crate) fn peak_memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let mut child = self.child.lock().unwrap();
+        drop(child.kill());
+        drop(child.wait());
+        if thread::panicking() {
+            eprintln!("--- printed by process {}:\n{}", child.id(), self.lines.lock().unwrap().join("\n"));
+        }
+    }
+}
+
+fn collect(from: impl std::io::Read + Send + 'static, lines: Arc<Mutex<Vec<String>>>) {
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            lines.lock().unwrap().push(line);
+        }
+    });
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "waited {PATIENCE:?} for {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A small web service: answers `<name> <method> <target>` and the head it got, one thread a connection.
+pub(crate) struct Origin {
+    pub(crate) address: SocketAddr,
+    pub(crate) requests: Arc<AtomicUsize>,
+}
+
+impl Origin {
+    pub(crate) fn start(name: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counter = requests.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let counter = counter.clone();
+                thread::spawn(move || drop(serve(&stream, name, &counter)));
+            }
+        });
+        Self { address, requests }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+/// Paths: `/bytes/N` answers N bytes, `/slow/MS` answers after so many milliseconds, `/trickle/N` sends N lines, one
+/// every 100 ms; others answer the request's own head and body.
+fn serve(stream: &TcpStream, name: &str, requests: &AtomicUsize) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut writer = stream;
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        requests.fetch_add(1, Ordering::SeqCst);
+        let mut first = head.split_whitespace();
+        let (method, target) = (first.next().unwrap_or_default(), first.next().unwrap_or_default());
+        let headers: HashMap<String, String> = head
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        let length = headers.get("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+        if let Some(count) = target.strip_prefix("/bytes/").and_then(|n| n.parse::<usize>().ok()) {
+            write!(writer, "HTTP/1.1 200 OK\r\ncontent-length: {count}\r\n\r\n")?;
+            let block = [b'x'; 16_384];
+            let mut left = count;
+            while left > 0 {
+                let n = left.min(block.len());
+                writer.write_all(&block[..n])?;
+                left -= n;
+            }
+            continue;
+        }
+        if let Some(count) = target.strip_prefix("/trickle/").and_then(|n| n.parse::<usize>().ok()) {
+            write!(writer, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", count * 5)?;
+            for _ in 0..count {
+                writer.write_all(b"line\n")?;
+                thread::sleep(Duration::from_millis(100));
+            }
+            continue;
+        }
+        if let Some(ms) = target.strip_prefix("/slow/").and_then(|n| n.parse().ok()) {
+            thread::sleep(Duration::from_millis(ms));
+        }
+        let answer = format!("{name} {method} {target}\n{head}{}", String::from_utf8_lossy(&body));
+        write!(writer, "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", answer.len())?;
+        if method != "HEAD" {
+            writer.write_all(answer.as_bytes())?;
+        }
+    }
+}

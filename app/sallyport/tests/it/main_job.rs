@@ -1,0 +1,172 @@
+//! The main job: a private web service answers on a public name.
+
+use crate::harness::{Home, Origin, Program, text, wait_until};
+
+#[test]
+fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let origin = Origin::start("origin");
+    let port = origin.address.port().to_string();
+    let connect = Program::start(&mut home.command(&[
+        "connect",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--name",
+        "my test service",
+    ]));
+    let line = connect.wait_for("https://");
+    let url = line.split_whitespace().find(|word| word.starts_with("https://")).unwrap().to_owned();
+    let host = url.trim_start_matches("https://").split([':', '/']).next().unwrap().to_owned();
+    let words: Vec<&str> = host.split('.').next().unwrap().split('-').collect();
+    assert!(words.len() == 3 && words[2].parse::<u16>().is_ok(), "a name such as wandering-shape-7752: {host}");
+
+    let answer = up.curl(&host, "/hello?a=b", &[]);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(answer.body.starts_with("origin GET /hello?a=b\n"), "{}", answer.body);
+    assert!(answer.header("x-request-id").is_some(), "{}", answer.head);
+    connect.wait_for("/hello?a=b");
+
+    let listed = home.json(&["socket", "ls"]);
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+
+    connect.signal("INT");
+    assert!(connect.ended().success(), "{}", connect.output());
+    let listed = home.json(&["socket", "ls"]);
+    assert_eq!(listed.as_array().map(Vec::len), Some(0), "{listed}");
+    assert_eq!(up.curl(&host, "/", &[]).status, 404);
+}
+
+#[test]
+fn twenty_requests_over_four_origins_are_five_each() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origins: Vec<Origin> = ["a", "b", "c", "d"].into_iter().map(Origin::start).collect();
+    let _connectors: Vec<Program> = origins.iter().map(|o| home.connector(&socket, o.address, &[])).collect();
+    for _ in 0..20 {
+        assert_eq!(up.curl(&host, "/", &[]).status, 200);
+    }
+    assert_eq!(origins.iter().map(Origin::count).collect::<Vec<_>>(), [5, 5, 5, 5]);
+}
+
+#[test]
+fn what_the_origin_is_told_about_the_client_comes_from_the_edge_alone() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let _connector = home.connector(&socket, origin.address, &[]);
+    let spoofed = [
+        "-H",
+        "X-Forwarded-For: 6.6.6.6",
+        "-H",
+        "X-Real-Ip: 6.6.6.6",
+        "-H",
+        "Forwarded: for=6.6.6.6",
+        "-H",
+        "X_Forwarded_For: 6.6.6.6",
+        "-H",
+        "X-Auth-Email: boss@example.com",
+        "-H",
+        "X-Request-Id: mine",
+        "-H",
+        "Connection: close, X-Secret-Hop",
+        "-H",
+        "X-Secret-Hop: 1",
+    ];
+    for version in ["--http1.1", "--http2"] {
+        let mut more = spoofed.to_vec();
+        more.push(version);
+        let answer = up.curl(&host, "/", &more);
+        assert_eq!(answer.status, 200, "{version}: {}", answer.body);
+        let body = answer.body.to_ascii_lowercase();
+        for lie in ["6.6.6.6", "boss@example.com", "x-request-id: mine", "x-secret-hop"] {
+            assert!(!body.contains(lie), "{version}: {lie} reached the origin:\n{body}");
+        }
+        for truth in
+            ["x-forwarded-for: 127.0.0.1", "x-forwarded-proto: https", "x-real-ip: 127.0.0.1", "forwarded: for="]
+        {
+            assert!(body.contains(truth), "{version}: {truth} is missing:\n{body}");
+        }
+        assert!(body.contains(&format!("x-forwarded-host: {host}")), "{body}");
+        assert!(body.contains(&format!("\nhost: {host}:{}", up.port)), "{body}");
+    }
+}
+
+#[test]
+fn a_protected_socket_asks_for_its_password() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let mut create = home.command(&[
+        "socket",
+        "create",
+        "--name",
+        "p",
+        "--type",
+        "http",
+        "--protected",
+        "--username",
+        "ann",
+        "-o",
+        "json",
+    ]);
+    let output = create.env("SALLYPORT_SOCKET_PASSWORD", "open sesame now").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let socket: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (id, host) = (socket["id"].as_str().unwrap(), socket["dns_name"].as_str().unwrap());
+    let origin = Origin::start("origin");
+    let _connector = home.connector(id, origin.address, &[]);
+    let refused = up.curl(host, "/", &[]);
+    assert_eq!(refused.status, 401);
+    assert!(refused.header("www-authenticate").unwrap().starts_with("Basic realm="), "{}", refused.head);
+    assert_eq!(up.curl(host, "/", &["-u", "ann:wrong"]).status, 401);
+    assert_eq!(origin.count(), 0, "nobody came in without the password");
+    let answer = up.curl(host, "/", &["-u", "ann:open sesame now"]);
+    assert_eq!(answer.status, 200);
+    assert!(
+        !answer.body.to_ascii_lowercase().contains("\nauthorization:"),
+        "the edge's password is not the origin's business"
+    );
+}
+
+#[test]
+fn the_names_of_flags_may_be_written_with_underscores_and_sockets_named_by_their_name() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let shown = home.json(&["socket", "show", "--socket_id", &socket]);
+    assert_eq!(shown["dns_name"], *host);
+    let label = host.split('.').next().unwrap();
+    assert_eq!(home.json(&["socket", "show", "--socket-id", label])["id"], *socket);
+    assert!(home.run(&["socket", "delete", "--socket_id", label]).status.success());
+    let gone = home.run(&["socket", "show", "--socket-id", &socket]);
+    assert_eq!(gone.status.code(), Some(4), "{}", text(&gone.stderr));
+}
+
+#[test]
+fn metrics_tell_what_was_served() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let _connector = home.connector(&socket, origin.address, &[]);
+    for _ in 0..3 {
+        assert_eq!(up.curl(&host, "/", &[]).status, 200);
+    }
+    assert_eq!(up.curl("api.localhost", "/healthz", &[]).status, 200);
+    assert_eq!(up.curl("api.localhost", "/readyz", &[]).status, 200);
+    let label = host.split('.').next().unwrap();
+    wait_until("the metrics of three requests", || {
+        let metrics = up.curl("api.localhost", "/metrics", &[]).body;
+        metrics.lines().any(|l| l.contains("requests_total") && l.contains(label) && l.ends_with(" 3")).then_some(())
+    });
+}

@@ -1,0 +1,175 @@
+//! What happens to requests while connectors and the edge stop, die and come back.
+
+use std::{process::Command, thread, time::Duration};
+
+use crate::harness::{Home, Origin, PATIENCE, Program, text, wait_until};
+
+#[test]
+fn sigterm_lets_a_running_download_finish_and_exits_0() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let _connector = home.connector(&socket, origin.address, &[]);
+    let (url, ca) = (up.url(&host, "/trickle/20"), up.ca.clone());
+    let download = thread::spawn(move || crate::harness::curl(&ca, &url, &[]));
+    wait_until("the request to reach the origin", || (origin.count() == 1).then_some(()));
+    up.program.signal("TERM");
+    let answer = download.join().unwrap();
+    assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
+    assert_eq!(up.program.ended().code(), Some(0), "{}", up.program.output());
+}
+
+#[test]
+fn a_connector_killed_in_the_middle_of_a_body_ends_that_body_abnormally_and_nothing_else() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let doomed_origin = Origin::start("doomed");
+    let doomed = home.connector(&socket, doomed_origin.address, &[]);
+    let output = {
+        let child = Command::new("curl")
+            .args(["-sS", "--cacert", up.ca.to_str().unwrap(), &up.url(&host, "/trickle/600")])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_until("the request to reach the origin", || (doomed_origin.count() == 1).then_some(()));
+        doomed.signal("KILL");
+        child.wait_with_output().unwrap()
+    };
+    assert!(!output.status.success(), "a body cut short must not look complete");
+    let survivor = Origin::start("survivor");
+    let _connector = home.connector(&socket, survivor.address, &[]);
+    let answer = up.curl(&host, "/after", &[]);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(answer.body.starts_with("survivor"), "{}", answer.body);
+}
+
+#[test]
+fn connectors_restart_one_by_one_under_load_without_a_failed_request() {
+    let home = Home::new();
+    let up = home.up(&["--no-access-log"]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origins = [Origin::start("a"), Origin::start("b")];
+    let mut connectors: Vec<Program> = origins.iter().map(|o| home.connector(&socket, o.address, &[])).collect();
+    let load = Load::start(&up.url(&host, "/"), 8, 12);
+    for _ in 0..2 {
+        for (connector, origin) in connectors.iter_mut().zip(&origins) {
+            thread::sleep(Duration::from_secs(1));
+            assert!(connector.stop().success(), "{}", connector.output());
+            *connector = home.connector(&socket, origin.address, &[]);
+        }
+    }
+    load.all_good();
+}
+
+#[test]
+fn a_connector_that_falls_silent_is_left_out_within_its_detection_time() {
+    let home = Home::new();
+    let up = home.up(&["--keepalive", "500ms", "--keepalive-missed", "2"]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let (silent_origin, lively_origin) = (Origin::start("silent"), Origin::start("lively"));
+    let silent = home.connector(&socket, silent_origin.address, &[]);
+    let _lively = home.connector(&socket, lively_origin.address, &[]);
+    silent.signal("STOP");
+    wait_until("the silent connector to be noticed", || {
+        let tunnels = home.json(&["tunnel", "ls", "--socket-id", &socket]);
+        let up = tunnels.as_array().unwrap().iter().filter(|tunnel| tunnel["status"] == "up").count();
+        (up == 1).then_some(())
+    });
+    for _ in 0..4 {
+        let answer = up.curl(&host, "/", &[]);
+        assert!(answer.status == 200 && answer.body.starts_with("lively"), "{}", answer.body);
+    }
+    silent.signal("CONT");
+    wait_until("the connector to come back by itself", || {
+        up.curl(&host, "/", &[]).body.starts_with("silent").then_some(())
+    });
+}
+
+#[test]
+fn up_is_replaced_under_load_without_a_failed_request() {
+    let home = Home::new();
+    let first = home.up(&["--no-access-log"]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let _connector = home.connector(&socket, origin.address, &[]);
+    let load = Load::start(&first.url(&host, "/"), 8, 10);
+    thread::sleep(Duration::from_secs(2));
+    let second = home.up(&["--no-access-log", "--takeover"]);
+    assert_eq!(second.port, first.port);
+    assert_eq!(first.program.ended().code(), Some(0), "{}", first.program.output());
+    load.all_good();
+    assert_eq!(second.curl(&host, "/", &[]).status, 200);
+    assert!(second.program.stop().success());
+}
+
+#[test]
+fn up_on_sockets_of_systemd_restarts_under_load_without_a_failed_request() {
+    use std::os::{fd::AsRawFd as _, unix::process::CommandExt as _};
+    let home = Home::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let start = || {
+        let data = home.data();
+        // systemd hands the sockets over as descriptors 3 and up, and names the process in LISTEN_PID; a shell does the
+        // same here, because the process must know its own id before it starts.
+        let fd = listener.as_raw_fd();
+        let program = env!("CARGO_BIN_EXE_sallyport");
+        let script = format!("exec 3<&{fd}; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=https; exec \"$@\"");
+        let mut command = home.command(&[]);
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script, "bash", program, "up", "--no-access-log", "--data", data.to_str().unwrap()]);
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        command.stdin(std::process::Stdio::null());
+        let flags = rustix::io::fcntl_getfd(&listener).unwrap();
+        rustix::io::fcntl_setfd(&listener, flags - rustix::io::FdFlags::CLOEXEC).unwrap();
+        let program = Program::start(shell.arg0("bash"));
+        program.wait_for("ready");
+        program
+    };
+    let first = start();
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let _connector = home.connector(&socket, origin.address, &[]);
+    let load = Load::start(&format!("https://{host}:{port}/"), 8, 10);
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(first.stop().code(), Some(0), "{}", first.output());
+    let second = start();
+    load.all_good();
+    assert_eq!(second.stop().code(), Some(0));
+}
+
+/// wrk, which fails the test when a single request did not get its 200.
+struct Load {
+    wrk: std::process::Child,
+}
+
+impl Load {
+    fn start(url: &str, connections: u32, seconds: u32) -> Self {
+        let wrk = Command::new("wrk")
+            .args(["-t", "1", "-c", &connections.to_string(), "-d", &format!("{seconds}s"), "--timeout", "30s", url])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("wrk is installed");
+        Self { wrk }
+    }
+
+    fn all_good(self) {
+        let printed = text(&self.wrk.wait_with_output().unwrap().stdout);
+        assert!(printed.contains("requests in"), "{printed}");
+        assert!(!printed.contains("Socket errors") && !printed.contains("Non-2xx"), "within {PATIENCE:?}: {printed}");
+    }
+}
