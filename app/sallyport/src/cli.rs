@@ -3,11 +3,19 @@
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Parser, Subcommand, error::ErrorKind};
+use time::UtcOffset;
 
 use crate::{
-    argv, command, failure,
+    argv, command,
+    command::{
+        account::AccountCommand, connect::ConnectArgs, login::LoginArgs, socket::SocketCommand, token::TokenCommand,
+        trust::TrustCommand, tunnel::TunnelCommand,
+    },
+    context::Context,
+    failure,
     failure::{Failure, Kind},
     output::{Color, Format, Output},
+    telemetry::{LogFormat, Telemetry},
     up,
 };
 
@@ -65,6 +73,27 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Run Sallyport on this machine: control and edge in one process
     Up(up::UpArgs),
+    /// Make an account, or show it
+    #[command(subcommand)]
+    Account(AccountCommand),
+    /// Log in; the password is asked for, or comes with SALLYPORT_PASSWORD
+    Login(LoginArgs),
+    /// Forget the login
+    Logout,
+    /// Give a service near you a public name until this command is stopped
+    Connect(ConnectArgs),
+    /// Public names that stay
+    #[command(subcommand)]
+    Socket(SocketCommand),
+    /// The connections that carry a socket's requests to its origins
+    #[command(subcommand)]
+    Tunnel(TunnelCommand),
+    /// API tokens, for programs that cannot type a password
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Let all programs of this machine trust a Sallyport's certificates
+    #[command(subcommand)]
+    Trust(TrustCommand),
     /// Print the script that lets a shell complete commands
     Completion(command::completion::CompletionArgs),
     /// Print the version
@@ -98,16 +127,38 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
         Command::Version => return command::version::run(&output),
         _ => {}
     }
+    // The zone of the machine can only be asked for while there is one thread.
+    let offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let result = runtime.block_on(dispatch(cli, output));
+    let result = runtime.block_on(dispatch(cli, output, offset));
     // What still waits for a terminal or a name server must not hold up the end.
     runtime.shutdown_background();
     result
 }
 
-async fn dispatch(cli: Cli, _output: Output) -> anyhow::Result<()> {
+async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result<()> {
+    let verbose = cli.global.verbose;
+    if !matches!(cli.command, Command::Up(_)) {
+        let telemetry = Telemetry {
+            verbose,
+            default_level: tracing::Level::WARN,
+            format: if output.format == Format::Json { LogFormat::Json } else { LogFormat::Text },
+            otlp_endpoint: None,
+            otlp_ratio: 0.0,
+        };
+        telemetry.start()?;
+    }
+    let context = Context::new(cli.global, output, offset);
     match cli.command {
-        Command::Up(args) => up::run(args).await,
+        Command::Up(args) => up::run(args, verbose).await,
+        Command::Account(command) => command::account::run(&context, command).await,
+        Command::Login(args) => command::login::login(&context, args).await,
+        Command::Logout => command::login::logout(&context).await,
+        Command::Connect(args) => command::connect::run(&context, args).await,
+        Command::Socket(command) => command::socket::run(&context, command).await,
+        Command::Tunnel(command) => command::tunnel::run(&context, command).await,
+        Command::Token(command) => command::token::run(&context, command).await,
+        Command::Trust(command) => command::trust::run(&context, &command),
         Command::Completion(_) | Command::Version => Ok(()),
     }
 }

@@ -1,5 +1,8 @@
 //! What the program says when something fails: one clear sentence, one next step, one exit code.
 
+use sallyport_api::Problem;
+use sallyport_client::ClientError;
+use sallyport_connector::ConnectorError;
 use serde::Serialize;
 
 /// What kind of failure it is; each has its exit code.
@@ -83,8 +86,77 @@ pub(crate) fn describe(error: &anyhow::Error) -> Option<Failure> {
         if let Some(failure) = cause.downcast_ref::<Failure>() {
             return Some(failure.clone());
         }
+        if let Some(error) = cause.downcast_ref::<ClientError>() {
+            return Some(of_client(error));
+        }
+        if let Some(error) = cause.downcast_ref::<ConnectorError>() {
+            return Some(of_connector(error));
+        }
     }
     Some(Failure::new(Kind::Failed, format!("{error:#}")))
+}
+
+/// What to tell of a call of the API that failed.
+fn of_client(error: &ClientError) -> Failure {
+    let told = |kind| Failure::new(kind, error.to_string());
+    match error {
+        ClientError::Unreachable { api, .. } if api.is_local() => {
+            told(Kind::Unreachable).next("is `sallyport up` running? Start it, or give another address with --api URL")
+        }
+        ClientError::Unreachable { .. } => {
+            told(Kind::Unreachable).next("check the address (--api URL) and the network")
+        }
+        ClientError::Untrusted { api, .. } => told(Kind::Unreachable).next(format!(
+            "name its root certificate with --ca FILE, or pin it with `sallyport login --api {api} --ca-fingerprint \
+             sha256:...`"
+        )),
+        ClientError::Lost { .. } | ClientError::TimedOut { .. } => {
+            told(Kind::Unreachable).next("look whether it was done before you try again")
+        }
+        ClientError::NotLoggedIn { .. } => {
+            told(Kind::NotLoggedIn).next("run `sallyport login --email you@example.com`, or set SALLYPORT_TOKEN")
+        }
+        ClientError::Problem(problem) => of_problem(problem),
+        ClientError::Answer { .. } => told(Kind::Failed)
+            .next("is it the address of a Sallyport API, and of the same version? Give it with --api URL"),
+        ClientError::Trust(_) | ClientError::Token => told(Kind::Usage),
+        ClientError::Sessions(_) => told(Kind::Failed),
+    }
+}
+
+/// What to tell of a refusal by the API.
+fn of_problem(problem: &Problem) -> Failure {
+    let kind = match problem.status {
+        401 | 403 => Kind::NotLoggedIn,
+        404 => Kind::NotFound,
+        400 | 409 | 410 | 413 | 422 => Kind::Refused,
+        _ => Kind::Failed,
+    };
+    let wrong: Vec<String> = problem.errors.iter().map(|error| format!("{}: {}", error.field, error.detail)).collect();
+    let next_step = match problem.status {
+        401 => Some("log in with `sallyport login --email you@example.com`, or use another API token".to_owned()),
+        _ if !wrong.is_empty() => Some(wrong.join("; ")),
+        _ => None,
+    };
+    // Ours to name only where the server itself is at fault: there is something to look up then.
+    let request_id = problem.request_id.clone().filter(|_| problem.status >= 500);
+    Failure { kind, message: problem.to_string(), next_step, request_id }
+}
+
+/// What to tell of a tunnel that could not be held any longer.
+fn of_connector(error: &ConnectorError) -> Failure {
+    let code = match error {
+        ConnectorError::Refused(refusal) | ConnectorError::SessionRefused(refusal) => &refusal.code,
+        ConnectorError::Detached { code, .. } => code,
+    };
+    let told = |kind| Failure::new(kind, error.to_string());
+    match code.as_str() {
+        "unknown-tunnel" | "deleted" => told(Kind::NotFound).next("the tunnel or its socket was deleted: make another"),
+        "bad-credential" => told(Kind::NotLoggedIn).next("the tunnel has got another credential since"),
+        "replaced" => told(Kind::Refused).next("another connector holds this tunnel now: give each its own"),
+        "version" => told(Kind::Failed).next("install the same version of sallyport here and there"),
+        _ => told(Kind::Failed),
+    }
 }
 
 #[cfg(test)]
@@ -116,5 +188,42 @@ mod tests {
     #[test]
     fn a_closed_output_is_no_failure() {
         assert_eq!(describe(&anyhow::Error::new(OutputClosed).context("listing")), None);
+    }
+
+    fn problem(status: u16) -> anyhow::Error {
+        let json = format!(r#"{{"status":{status},"detail":"no","request_id":"r"}}"#);
+        ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap())).into()
+    }
+
+    #[test]
+    fn refusals_of_the_api_have_the_exit_code_of_their_status() {
+        for (status, code) in [(401, 3), (403, 3), (404, 4), (409, 5), (422, 5), (400, 5), (429, 1), (500, 1)] {
+            let failure = describe(&problem(status)).unwrap();
+            assert_eq!((failure.kind.exit_code(), failure.message.as_str()), (code, "no"), "{status}");
+            assert_eq!(failure.request_id.is_some(), status >= 500, "{status}");
+        }
+    }
+
+    #[test]
+    fn an_api_that_is_not_there_says_what_to_start() {
+        let reason = "nothing listens there (connection refused)".to_owned();
+        let api = "https://api.localhost:8443".parse().unwrap();
+        let failure = describe(&ClientError::Unreachable { api, reason: reason.clone() }.into()).unwrap();
+        assert_eq!(failure.kind.exit_code(), 6);
+        assert!(failure.next_step.unwrap().contains("`sallyport up`"));
+        let api = "https://api.example.com".parse().unwrap();
+        let failure = describe(&ClientError::Unreachable { api, reason }.into()).unwrap();
+        assert!(!failure.next_step.unwrap().contains("`sallyport up`"));
+    }
+
+    #[test]
+    fn a_tunnel_that_is_lost_for_good_says_why() {
+        for (code, exit) in [("deleted", 4), ("unknown-tunnel", 4), ("bad-credential", 3), ("replaced", 5), ("odd", 1)]
+        {
+            let error = ConnectorError::Detached { code: code.into(), message: "gone".into() };
+            let failure = describe(&anyhow::Error::new(error).context("holding")).unwrap();
+            assert_eq!(failure.kind.exit_code(), exit, "{code}");
+            assert!(failure.message.contains("gone"), "{}", failure.message);
+        }
     }
 }

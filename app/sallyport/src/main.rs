@@ -3,9 +3,16 @@
 mod argv;
 mod cli;
 mod command;
+mod context;
+mod credentials;
+mod duration;
 mod failure;
+mod live;
 mod local;
 mod output;
+mod password;
+mod signals;
+mod telemetry;
 mod up;
 
 fn main() -> std::process::ExitCode {

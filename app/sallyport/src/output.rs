@@ -85,14 +85,6 @@ impl Output {
         }
     }
 
-    /// Says something to people; nothing when the output is for programs.
-    ///
-    /// # Errors
-    /// The standard output is closed or cannot be written.
-    pub(crate) fn say(&self, text: &str) -> anyhow::Result<()> {
-        if self.format == Format::Table { line(text) } else { Ok(()) }
-    }
-
     /// Gives people a hint beside the output.
     pub(crate) fn hint(&self, text: &str) {
         if self.format == Format::Table {

@@ -1,4 +1,35 @@
 //! The commands, one file for each noun.
 
+pub(crate) mod account;
 pub(crate) mod completion;
+pub(crate) mod connect;
+pub(crate) mod hold;
+pub(crate) mod login;
+pub(crate) mod options;
+pub(crate) mod socket;
+pub(crate) mod token;
+pub(crate) mod trust;
+pub(crate) mod tunnel;
 pub(crate) mod version;
+
+use sallyport_model::{DisplayName, Email};
+
+use crate::failure::{Failure, Kind};
+
+/// A time as people read it, in UTC.
+pub(crate) fn utc(at: time::OffsetDateTime) -> String {
+    let at = at.to_offset(time::UtcOffset::UTC);
+    format!("{} {:02}:{:02}:{:02} UTC", at.date(), at.hour(), at.minute(), at.second())
+}
+
+/// Reads an e-mail address; a wrong one is refused in the way of the API.
+pub(crate) fn email(text: &str) -> Result<Email, Failure> {
+    text.parse().map_err(|error: sallyport_model::EmailError| Failure::new(Kind::Refused, error.to_string()))
+}
+
+/// Reads what something is called; a wrong name is refused in the way of the API.
+pub(crate) fn display_name(text: &str) -> Result<DisplayName, Failure> {
+    text.parse().map_err(|error: sallyport_model::DisplayNameError| {
+        Failure::new(Kind::Refused, format!("{text:?} cannot be a name: {error}"))
+    })
+}

@@ -1,0 +1,94 @@
+//! `sallyport connect`: a socket and its tunnel for as long as the command runs.
+
+use clap::Args;
+use sallyport_api::{CreateSocket, Socket};
+use sallyport_client::{ApiClient, SocketRef};
+use sallyport_model::{OriginProtocol, SocketType};
+
+use super::{
+    display_name,
+    hold::{self, Credential, OriginArgs},
+    options::{ProtectArgs, idempotency_key, origin_protocol, socket_type},
+};
+use crate::{
+    context::Context,
+    failure::{self, Failure, Kind},
+    live::Live,
+    signals::Signals,
+};
+
+/// Options of `connect`.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectArgs {
+    #[command(flatten)]
+    origin: OriginArgs,
+    /// What to call the socket [default: host and port of the service]
+    #[arg(long)]
+    name: Option<String>,
+    /// What the service speaks
+    #[arg(long = "type", value_name = "TYPE", default_value = "http", value_parser = socket_type())]
+    socket_type: SocketType,
+    /// Which HTTP version the service is spoken to with
+    #[arg(long, value_name = "PROTOCOL", default_value = "auto", value_parser = origin_protocol())]
+    origin_protocol: OriginProtocol,
+    #[command(flatten)]
+    protect: ProtectArgs,
+}
+
+/// Gives the service a public name, and takes it back at the end.
+pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
+    let name = match &args.name {
+        Some(name) => display_name(name)?,
+        None => display_name(&args.origin.address().to_string())?,
+    };
+    let origin = args.origin.prepare(args.socket_type)?;
+    let target = context.target()?;
+    let client = context.client(&target)?;
+    let create = CreateSocket {
+        name,
+        socket_type: args.socket_type,
+        origin_protocol: args.origin_protocol,
+        protected: args.protect.read(None)?,
+    };
+    // From here on the socket must be taken back, whatever ends us.
+    let mut signals = Signals::take()?;
+    let socket = client.create_socket(&create, &idempotency_key()?).await?;
+    let mut live = Live::new(context.output, context.offset);
+    let held = async {
+        live.header(&socket, &origin.to_string())?;
+        let tunnel = client.create_tunnel(&socket.id.into()).await?;
+        hold::hold(&target, Credential::from(tunnel), origin, &mut live, &mut signals).await
+    }
+    .await;
+    let removed = remove(&client, &socket, &mut signals).await;
+    match (held, removed) {
+        (held, Ok(())) => held,
+        (Ok(()), Err(failure)) => Err(failure.into()),
+        (Err(error), Err(failure)) => {
+            context.output.failure(&failure);
+            Err(error)
+        }
+    }
+}
+
+/// Removes the socket; the next signal gives up.
+async fn remove(client: &ApiClient, socket: &Socket, signals: &mut Signals) -> Result<(), Failure> {
+    let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
+    let remains = |why: String| {
+        Failure::new(Kind::Failed, format!("the socket {name} is still there: {why}"))
+            .next(format!("remove it with `sallyport socket delete {name}`"))
+    };
+    let reference = SocketRef::from(socket.id);
+    let outcome = tokio::select! {
+        outcome = client.delete_socket(&reference) => outcome,
+        () = signals.next() => return Err(remains("it was not waited for".to_owned())),
+    };
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(error) if error.status() == Some(404) => Ok(()),
+        Err(error) => {
+            let failure = failure::describe(&error.into());
+            Err(remains(failure.map(|failure| failure.message).unwrap_or_default()))
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Holding a tunnel until the command is told to stop: what `connect` and `tunnel connect` have in common.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use clap::Args;
+use sallyport_api::{ConnectTo, CreatedTunnel, Secret};
+use sallyport_connector::{ConnectorOptions, OriginTls, TunnelCredential};
+use sallyport_model::{OriginAddr, SocketType, TunnelId};
+use sallyport_net::{Fingerprint, Shutdown};
+use tokio::sync::mpsc;
+
+use crate::{
+    context::{AGENT, Target},
+    duration,
+    failure::Failure,
+    live::Live,
+    signals::Signals,
+};
+
+/// How many events may wait to be shown; requests that come faster than the terminal takes them are left out.
+const MAX_QUEUED_EVENTS: usize = 1_024;
+/// How long running requests may take to finish once the command is told to stop.
+const DRAIN: Duration = Duration::from_secs(30);
+/// How long the service may take to accept the one connection that shows whether it is there.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The private service, and how it is spoken to.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The service")]
+pub(crate) struct OriginArgs {
+    /// The port that the service listens on
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// The host of the service, as this machine reaches it
+    #[arg(long, default_value = "localhost", value_parser = host)]
+    host: String,
+    /// The root certificate that the certificate of a --type https service was signed by, in PEM
+    #[arg(long, value_name = "FILE", conflicts_with = "origin_pin")]
+    origin_ca: Option<PathBuf>,
+    /// The fingerprint of the certificate of a --type https service: sha256:...
+    #[arg(long, value_name = "FINGERPRINT")]
+    origin_pin: Option<Fingerprint>,
+    /// The name that the certificate of a --type https service must have [default: the host]
+    #[arg(long, value_name = "NAME")]
+    origin_server_name: Option<String>,
+    /// How long the service may take to accept a connection
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
+    connect_timeout: Duration,
+    /// After how much silence the edge is asked for a sign of life; three missing ones end the connection
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
+    keepalive: Duration,
+    /// How many connections to the edge carry one request each; 0: all requests share one connection
+    #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u16).range(0..=4_096))]
+    max_legs: u16,
+}
+
+/// The service, ready to be connected to.
+pub(crate) struct Origin {
+    address: OriginAddr,
+    tls: Option<OriginTls>,
+    connect_timeout: Duration,
+    keepalive: Duration,
+    max_legs: usize,
+}
+
+/// A tunnel, and what proves that we may hold it.
+pub(crate) struct Credential {
+    /// The tunnel.
+    pub(crate) tunnel: TunnelId,
+    /// What the edge is shown.
+    pub(crate) credential: Secret,
+    /// Where the edge is.
+    pub(crate) connect: ConnectTo,
+}
+
+impl OriginArgs {
+    /// Where the service is.
+    pub(crate) fn address(&self) -> OriginAddr {
+        OriginAddr { host: self.host.clone(), port: self.port }
+    }
+
+    /// The service, spoken to as the socket's type says.
+    ///
+    /// # Errors
+    /// Options for HTTPS services were given for an HTTP one.
+    pub(crate) fn prepare(self, socket_type: SocketType) -> anyhow::Result<Origin> {
+        let address = self.address();
+        let tls = match socket_type {
+            SocketType::Https => Some(match (self.origin_ca, self.origin_pin) {
+                (Some(ca), _) => OriginTls::ca(ca),
+                (None, Some(pin)) => OriginTls::pinned(pin),
+                (None, None) => OriginTls::system(),
+            }),
+            SocketType::Http => {
+                if self.origin_ca.is_some() || self.origin_pin.is_some() || self.origin_server_name.is_some() {
+                    return Err(Failure::usage(
+                        "--origin-ca, --origin-pin and --origin-server-name are for HTTPS services",
+                    )
+                    .next("add --type https, or make the socket with it")
+                    .into());
+                }
+                None
+            }
+        };
+        Ok(Origin {
+            address,
+            tls,
+            connect_timeout: self.connect_timeout,
+            keepalive: self.keepalive,
+            max_legs: usize::from(self.max_legs),
+        })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.address)
+    }
+}
+
+impl From<CreatedTunnel> for Credential {
+    fn from(tunnel: CreatedTunnel) -> Self {
+        Self { tunnel: tunnel.details.id, credential: tunnel.credential, connect: tunnel.connect }
+    }
+}
+
+/// Holds the tunnel until a signal comes, and shows what happens. The first signal lets running requests finish, the
+/// second ends them.
+///
+/// # Errors
+/// The edge does not let us hold the tunnel, or nobody reads the output any more.
+pub(crate) async fn hold(
+    target: &Target,
+    credential: Credential,
+    origin: Origin,
+    live: &mut Live,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
+    if let Err(error) = sallyport_net::connect_tcp(&origin.address.host, origin.address.port, LOOK_TIMEOUT).await {
+        live.origin_missing(&error.to_string())?;
+    }
+    let options = options(target, credential, origin)?;
+    let shutdown = Shutdown::new();
+    let (events_in, mut events) = mpsc::channel(MAX_QUEUED_EVENTS);
+    let connector = sallyport_connector::run(options, events_in, shutdown.clone());
+    tokio::pin!(connector);
+    let mut shown: anyhow::Result<()> = Ok(());
+    loop {
+        tokio::select! {
+            biased;
+            () = signals.next() => {
+                if shutdown.is_triggered() {
+                    return shown;
+                }
+                shutdown.trigger();
+                shown = shown.and_then(|()| live.stopping());
+            }
+            Some(event) = events.recv() => {
+                shown = shown.and_then(|()| live.event(&event));
+                if shown.is_err() {
+                    shutdown.trigger();
+                }
+            }
+            ended = &mut connector => {
+                while let Ok(event) = events.try_recv() {
+                    shown = shown.and_then(|()| live.event(&event));
+                }
+                return ended.and(shown);
+            }
+        }
+    }
+}
+
+fn options(target: &Target, credential: Credential, origin: Origin) -> anyhow::Result<ConnectorOptions> {
+    let tls = sallyport_net::client_config(&target.trust, &[sallyport_connector::ALPN])?;
+    Ok(ConnectorOptions {
+        agent: AGENT.to_owned(),
+        edge_host: credential.connect.host,
+        edge_port: credential.connect.port,
+        tls,
+        origin: origin.address,
+        origin_tls: origin.tls,
+        connect_timeout: origin.connect_timeout,
+        tunnels: vec![TunnelCredential {
+            tunnel: credential.tunnel,
+            credential: credential.credential.expose().to_owned(),
+            request_log: true,
+        }],
+        max_legs: origin.max_legs,
+        keepalive: origin.keepalive,
+        drain: DRAIN,
+    })
+}
+
+/// A host as it is connected to: a name or an address, without brackets.
+fn host(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let is_address = bare.parse::<std::net::IpAddr>().is_ok();
+    let is_name = !bare.is_empty()
+        && bare.len() <= 253
+        && bare.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    if is_address || is_name {
+        Ok(bare.to_owned())
+    } else {
+        Err("expected a host name or an IP address, such as localhost or 10.0.0.7".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address() {
+        for (given, kept) in
+            [("localhost", "localhost"), ("[::1]", "::1"), ("10.0.0.7", "10.0.0.7"), ("my_db.x", "my_db.x")]
+        {
+            assert_eq!(host(given).unwrap(), kept);
+        }
+        for bad in ["", "a b", "http://a", "a:80", "[a:b", "a/b"] {
+            assert!(host(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `sallyport login` and `sallyport logout`.
+
+use std::{
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use sallyport_api::{Login, Logout};
+use sallyport_client::{ApiClient, ClientError};
+use sallyport_model::Email;
+use sallyport_net::{Fingerprint, Trust};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::{account::PASSWORD_ENV, email};
+use crate::{
+    context::{Context, Target},
+    credentials::{CredentialsFile, Profile},
+    failure::{Failure, Kind},
+    password::{Ask, PasswordArgs},
+};
+
+/// How long asking a server for its root certificate may take.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest answer to a question, in bytes.
+const MAX_ANSWER_BYTES: u64 = 1_024;
+
+/// Options of `login`.
+#[derive(Debug, Args)]
+pub(crate) struct LoginArgs {
+    /// The e-mail address of the account
+    #[arg(long)]
+    email: String,
+    #[command(flatten)]
+    password: PasswordArgs,
+    /// The fingerprint of the API's root certificate, as `sallyport up` logs it: sha256:...
+    #[arg(long, value_name = "FINGERPRINT", conflicts_with = "ca")]
+    ca_fingerprint: Option<Fingerprint>,
+}
+
+#[derive(Serialize)]
+struct LoggedIn {
+    api: String,
+    email: Email,
+    #[serde(with = "time::serde::rfc3339")]
+    until: OffsetDateTime,
+}
+
+/// Logs in and remembers it.
+pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<()> {
+    let email = email(&args.email)?;
+    let file = CredentialsFile::of_user()?;
+    let mut target = context.target()?;
+    if let Some(pin) = args.ca_fingerprint {
+        target.trust = Trust::Pinned(pin.to_string());
+    }
+    let client = reach(context, &mut target).await?;
+    let password = args.password.read(Ask { env: PASSWORD_ENV, prompt: "Password", twice: false })?;
+    let session = client.login(&Login { email: email.clone(), password }).await.map_err(refused)?;
+    let logged_in = LoggedIn { api: target.api.to_string(), email: email.clone(), until: session.refresh_expires_at };
+    let mut profile = Profile { email: Some(email), session: Some(session), ..Profile::default() };
+    match target.trust {
+        Trust::System => {}
+        Trust::Ca(path) => profile.ca = Some(absolute(&path)?),
+        Trust::Pinned(pin) => profile.ca_fingerprint = Some(pin),
+    }
+    file.update(|contents| {
+        contents.current = Some(logged_in.api.clone());
+        contents.profiles.insert(logged_in.api.clone(), profile);
+    })?;
+    context.output.data(&logged_in, |it| format!("logged in to {} as {}", it.api, it.email))
+}
+
+/// Forgets the login and ends the session.
+pub(crate) async fn logout(context: &Context) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct LoggedOut {
+        api: String,
+        was_logged_in: bool,
+    }
+    let target = context.target()?;
+    let file = CredentialsFile::of_user()?;
+    let api = target.api.to_string();
+    let mut session = None;
+    file.update(|contents| {
+        session = contents.profiles.get_mut(&api).and_then(|profile| profile.session.take());
+        if contents.current.as_ref() == Some(&api) {
+            contents.current = None;
+        }
+    })?;
+    let was_logged_in = session.is_some();
+    if let Some(session) = session {
+        let ended = match context.client_of_nobody(&target) {
+            Ok(client) => {
+                client.logout(&Logout { refresh_token: session.refresh_token }).await.map_err(anyhow::Error::new)
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ended {
+            context.output.hint(&format!("the login is forgotten here, but the API was not told: {error:#}"));
+        }
+    }
+    context.output.data(&LoggedOut { api, was_logged_in }, |it| {
+        if it.was_logged_in { format!("logged out of {}", it.api) } else { format!("not logged in to {}", it.api) }
+    })
+}
+
+/// A client of an API whose certificate is trusted; on a terminal, its owner may decide to trust it now.
+async fn reach(context: &Context, target: &mut Target) -> anyhow::Result<ApiClient> {
+    let client = context.client_of_nobody(target)?;
+    match client.info().await {
+        Ok(_) => Ok(client),
+        Err(error @ ClientError::Untrusted { .. })
+            if target.trust == Trust::System && io::stdin().is_terminal() && io::stderr().is_terminal() =>
+        {
+            let fingerprint = ask_to_trust(target).await?.ok_or(error)?;
+            target.trust = Trust::Pinned(fingerprint.to_string());
+            let client = context.client_of_nobody(target)?;
+            client.info().await?;
+            Ok(client)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Shows the fingerprint of the API's root certificate and asks whether it is the right one.
+async fn ask_to_trust(target: &Target) -> anyhow::Result<Option<Fingerprint>> {
+    let api = &target.api;
+    let root = sallyport_net::fetch_root(api.host(), api.port(), api.host(), FETCH_TIMEOUT)
+        .await
+        .map_err(|error| Failure::new(Kind::Unreachable, error.to_string()))?;
+    let mut terminal = io::stderr().lock();
+    write!(
+        terminal,
+        "The certificate of {api} was signed by an authority that this machine does not know:\n\n  {}\n  {}\n\n\
+         Compare this fingerprint with the one that `sallyport up` logged there.\nTrust it from now on? [y/N] ",
+        crate::output::safe(&root.subject),
+        root.fingerprint,
+    )
+    .and_then(|()| terminal.flush())
+    .context("cannot ask")?;
+    let mut answer = String::new();
+    io::Read::take(io::stdin().lock(), MAX_ANSWER_BYTES).read_line(&mut answer).context("cannot read the answer")?;
+    let yes = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    Ok(yes.then_some(root.fingerprint))
+}
+
+/// A wrong password is not repaired by logging in.
+fn refused(error: ClientError) -> anyhow::Error {
+    match &error {
+        ClientError::Problem(problem) if problem.status == 401 => Failure::new(Kind::NotLoggedIn, problem.to_string())
+            .next("check the address and the password; `sallyport account create` makes an account")
+            .into(),
+        _ => error.into(),
+    }
+}
+
+fn absolute(path: &Path) -> anyhow::Result<std::path::PathBuf> {
+    std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))
+}

@@ -1,0 +1,94 @@
+//! Options that several commands share.
+
+use anyhow::Context as _;
+use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
+use sallyport_api::{Protect, Secret};
+use sallyport_client::SocketRef;
+use sallyport_model::{OriginProtocol, SocketType};
+
+use crate::{
+    failure::Failure,
+    password::{Ask, PasswordArgs},
+};
+
+/// The environment variable of the password that protects a socket.
+const SOCKET_PASSWORD_ENV: &str = "SALLYPORT_SOCKET_PASSWORD";
+
+/// Reads a type of socket.
+pub(crate) fn socket_type() -> impl TypedValueParser<Value = SocketType> {
+    PossibleValuesParser::new(["http", "https"]).try_map(|text| text.parse::<SocketType>())
+}
+
+/// Reads an origin protocol.
+pub(crate) fn origin_protocol() -> impl TypedValueParser<Value = OriginProtocol> {
+    PossibleValuesParser::new(["auto", "http1", "http2"]).try_map(|text| text.parse::<OriginProtocol>())
+}
+
+/// The socket that is meant.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct SocketArg {
+    /// The socket: its id, or its name such as wandering-shape-7752
+    #[arg(value_name = "SOCKET")]
+    socket: Option<SocketRef>,
+    /// The same, as an option
+    #[arg(long, value_name = "SOCKET")]
+    socket_id: Option<SocketRef>,
+}
+
+impl SocketArg {
+    /// The socket.
+    pub(crate) fn get(&self) -> anyhow::Result<&SocketRef> {
+        Ok(self.socket.as_ref().or(self.socket_id.as_ref()).ok_or_else(|| Failure::usage("which socket?"))?)
+    }
+}
+
+/// Who may come in.
+#[derive(Debug, Args)]
+pub(crate) struct ProtectArgs {
+    /// Ask every client for a user name and a password
+    #[arg(long, overrides_with = "not_protected")]
+    pub(crate) protected: bool,
+    /// Let everybody in
+    #[arg(long, overrides_with = "protected")]
+    pub(crate) not_protected: bool,
+    /// The user name that clients must give
+    #[arg(long)]
+    username: Option<String>,
+    #[command(flatten)]
+    password: PasswordArgs,
+}
+
+impl ProtectArgs {
+    /// The protection, if one is asked for; `known` is the user name when none is given.
+    ///
+    /// # Errors
+    /// User name and password do not come together.
+    pub(crate) fn read(self, known: Option<String>) -> anyhow::Result<Option<Protect>> {
+        if !self.protected {
+            if self.username.is_some() || self.password.is_given() {
+                return Err(Failure::usage("a user name and a password are for --protected sockets")
+                    .next("add --protected")
+                    .into());
+            }
+            return Ok(None);
+        }
+        let username = self
+            .username
+            .or(known)
+            .ok_or_else(|| Failure::usage("--protected needs a user name").next("add --username NAME"))?;
+        let password: Secret =
+            self.password.read(Ask { env: SOCKET_PASSWORD_ENV, prompt: "Password for clients", twice: true })?;
+        Ok(Some(Protect { username, password }))
+    }
+}
+
+/// A key that makes a creation repeatable.
+///
+/// # Errors
+/// The system has no random numbers.
+pub(crate) fn idempotency_key() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).context("the system has no random numbers")?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}

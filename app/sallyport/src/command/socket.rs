@@ -1,0 +1,170 @@
+//! `sallyport socket`.
+
+use clap::{Args, Subcommand};
+use sallyport_api::{CreateSocket, Socket, UpdateSocket};
+use sallyport_model::{OriginProtocol, SocketType};
+use serde_json::json;
+
+use super::{
+    display_name,
+    options::{ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
+    utc,
+};
+use crate::{context::Context, failure::Failure, output};
+
+/// What can be done with sockets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SocketCommand {
+    /// Make a socket: a public name that stays
+    Create(CreateArgs),
+    /// List the sockets
+    #[command(alias = "list")]
+    Ls,
+    /// Show a socket
+    Show(ShowArgs),
+    /// Change a socket
+    Edit(EditArgs),
+    /// Delete a socket and its tunnels; its name is never given out again
+    #[command(alias = "rm")]
+    Delete(ShowArgs),
+}
+
+/// Options of `socket create`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateArgs {
+    /// What to call it
+    #[arg(long)]
+    name: String,
+    /// What the origin speaks
+    #[arg(long = "type", value_name = "TYPE", default_value = "http", value_parser = socket_type())]
+    socket_type: SocketType,
+    /// Which HTTP version the origin is spoken to with
+    #[arg(long, value_name = "PROTOCOL", default_value = "auto", value_parser = origin_protocol())]
+    origin_protocol: OriginProtocol,
+    #[command(flatten)]
+    protect: ProtectArgs,
+}
+
+/// Options of `socket show` and `socket delete`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
+/// Options of `socket edit`.
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    #[command(flatten)]
+    socket: SocketArg,
+    /// What to call it
+    #[arg(long)]
+    name: Option<String>,
+    /// What the origin speaks
+    #[arg(long = "type", value_name = "TYPE", value_parser = socket_type())]
+    socket_type: Option<SocketType>,
+    /// Which HTTP version the origin is spoken to with
+    #[arg(long, value_name = "PROTOCOL", value_parser = origin_protocol())]
+    origin_protocol: Option<OriginProtocol>,
+    #[command(flatten)]
+    protect: ProtectArgs,
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Result<()> {
+    match command {
+        SocketCommand::Create(args) => create(context, args).await,
+        SocketCommand::Ls => {
+            let sockets = context.client(&context.target()?)?.sockets().await?;
+            context.output.data(&sockets, |sockets| list(sockets))
+        }
+        SocketCommand::Show(args) => {
+            let socket = context.client(&context.target()?)?.socket(args.socket.get()?).await?;
+            context.output.data(&socket, show)
+        }
+        SocketCommand::Edit(args) => edit(context, args).await,
+        SocketCommand::Delete(args) => {
+            let socket = args.socket.get()?;
+            context.client(&context.target()?)?.delete_socket(socket).await?;
+            context.output.data(&json!({ "deleted": socket.to_string() }), |_| format!("deleted {socket}"))
+        }
+    }
+}
+
+async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
+    let client = context.client(&context.target()?)?;
+    let create = CreateSocket {
+        name: display_name(&args.name)?,
+        socket_type: args.socket_type,
+        origin_protocol: args.origin_protocol,
+        protected: args.protect.read(None)?,
+    };
+    let socket = client.create_socket(&create, &idempotency_key()?).await?;
+    context.output.data(&socket, show)?;
+    let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
+    context.output.hint(&format!("next: sallyport tunnel connect {name} --port PORT"));
+    Ok(())
+}
+
+async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
+    let socket = args.socket.get()?;
+    let client = context.client(&context.target()?)?;
+    let protected = if args.protect.not_protected {
+        Some(None)
+    } else if args.protect.protected {
+        let known = client.socket(socket).await?.protected.map(|protected| protected.username);
+        args.protect.read(known)?.map(Some)
+    } else {
+        args.protect.read(None)?.map(Some)
+    };
+    let update = UpdateSocket {
+        name: args.name.as_deref().map(display_name).transpose()?,
+        socket_type: args.socket_type,
+        origin_protocol: args.origin_protocol,
+        protected,
+    };
+    if update.name.is_none()
+        && update.socket_type.is_none()
+        && update.origin_protocol.is_none()
+        && update.protected.is_none()
+    {
+        return Err(Failure::usage("nothing to change").next("see `sallyport socket edit --help`").into());
+    }
+    let socket = client.update_socket(socket, &update).await?;
+    context.output.data(&socket, show)
+}
+
+/// A socket for people.
+pub(crate) fn show(socket: &Socket) -> String {
+    output::pairs(&[
+        ("socket", socket.id.to_string()),
+        ("name", socket.name.to_string()),
+        ("URL", socket.url.clone()),
+        ("type", socket.socket_type.to_string()),
+        ("origin protocol", socket.origin_protocol.to_string()),
+        ("protected", protected(socket)),
+        ("tunnels", format!("{} of {} up", socket.tunnels_up, socket.tunnels_total)),
+        ("created", utc(socket.created_at)),
+    ])
+}
+
+/// Who may come in.
+pub(crate) fn protected(socket: &Socket) -> String {
+    socket.protected.as_ref().map_or_else(|| "no".to_owned(), |protected| format!("user {}", protected.username))
+}
+
+fn list(sockets: &[Socket]) -> String {
+    output::table(
+        ["SOCKET", "URL", "TYPE", "PROTECTED", "UP", "NAME"],
+        sockets.iter().map(|socket| {
+            [
+                socket.id.to_string(),
+                socket.url.clone(),
+                socket.socket_type.to_string(),
+                protected(socket),
+                format!("{}/{}", socket.tunnels_up, socket.tunnels_total),
+                socket.name.to_string(),
+            ]
+        }),
+    )
+}

@@ -1,0 +1,102 @@
+//! `sallyport token`: for programs that cannot type a password.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use sallyport_api::{CreateToken, CreatedToken, Token};
+use sallyport_model::{Scope, ScopeSet, TokenId};
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::{display_name, utc};
+use crate::{context::Context, failure::Failure, output};
+
+/// What can be done with API tokens.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make an API token; it is shown this once
+    Create(CreateArgs),
+    /// List the API tokens
+    #[command(alias = "list")]
+    Ls,
+    /// End an API token
+    #[command(alias = "rm")]
+    Delete(DeleteArgs),
+}
+
+/// Options of `token create`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateArgs {
+    /// What it is for
+    #[arg(long)]
+    name: String,
+    /// What it may do: account:read, account:write, sockets:read, sockets:write, tunnels:connect; several with commas
+    #[arg(long = "scope", alias = "scopes", value_name = "SCOPE", value_delimiter = ',', required = true)]
+    scopes: Vec<Scope>,
+    /// In how many days it ends; it does not end when this is absent
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    expires_in_days: Option<u32>,
+}
+
+/// Options of `token delete`.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct DeleteArgs {
+    /// The id of the token, as `token ls` shows it
+    #[arg(value_name = "TOKEN_ID")]
+    id: Option<TokenId>,
+    /// The same, as an option
+    #[arg(long)]
+    token_id: Option<TokenId>,
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, command: TokenCommand) -> anyhow::Result<()> {
+    let client = context.client(&context.target()?)?;
+    match command {
+        TokenCommand::Create(args) => {
+            let expires_at = args
+                .expires_in_days
+                .map(|days| OffsetDateTime::now_utc() + Duration::from_secs(u64::from(days) * 24 * 60 * 60));
+            let token =
+                CreateToken { name: display_name(&args.name)?, scopes: ScopeSet::from(args.scopes), expires_at };
+            let created = client.create_token(&token).await?;
+            context.output.data(&created, show)?;
+            context.output.hint("keep it now: it is not shown again; programs take it from SALLYPORT_TOKEN");
+            Ok(())
+        }
+        TokenCommand::Ls => context.output.data(&client.tokens().await?, |tokens| list(tokens)),
+        TokenCommand::Delete(args) => {
+            let id = args.id.or(args.token_id).ok_or_else(|| Failure::usage("which token?"))?;
+            client.delete_token(id).await?;
+            context.output.data(&json!({ "deleted": id }), |_| format!("deleted {id}"))
+        }
+    }
+}
+
+fn scopes(token: &Token) -> String {
+    token.scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(",")
+}
+
+fn expires(token: &Token) -> String {
+    token.expires_at.map_or_else(|| "never".to_owned(), utc)
+}
+
+fn show(created: &CreatedToken) -> String {
+    output::pairs(&[
+        ("token", created.token.expose().to_owned()),
+        ("id", created.details.id.to_string()),
+        ("name", created.details.name.to_string()),
+        ("scopes", scopes(&created.details)),
+        ("expires", expires(&created.details)),
+    ])
+}
+
+fn list(tokens: &[Token]) -> String {
+    output::table(
+        ["ID", "NAME", "SCOPES", "CREATED", "EXPIRES"],
+        tokens.iter().map(|token| {
+            [token.id.to_string(), token.name.to_string(), scopes(token), utc(token.created_at), expires(token)]
+        }),
+    )
+}

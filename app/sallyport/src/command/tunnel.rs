@@ -1,0 +1,191 @@
+//! `sallyport tunnel`.
+
+use clap::{Args, Subcommand};
+use sallyport_api::{ConnectTo, CreatedTunnel, Tunnel, TunnelStatus};
+use sallyport_client::{ApiClient, SocketRef};
+use sallyport_model::{SocketType, TunnelId};
+use serde_json::json;
+
+use super::{
+    hold::{self, Credential, OriginArgs},
+    options::{SocketArg, socket_type},
+    utc,
+};
+use crate::{
+    context::Context,
+    failure::{self, Failure, Kind},
+    live::Live,
+    output,
+    signals::Signals,
+};
+
+/// What can be done with tunnels.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TunnelCommand {
+    /// Make a tunnel; its credential is shown this once
+    Create(SocketOnly),
+    /// List the tunnels of a socket
+    #[command(alias = "list")]
+    Ls(SocketOnly),
+    /// Delete a tunnel; its connector is told to go
+    #[command(alias = "rm")]
+    Delete(DeleteArgs),
+    /// Carry a socket's requests to a service near you until this command is stopped
+    Connect(ConnectArgs),
+}
+
+/// Options of `tunnel create` and `tunnel ls`.
+#[derive(Debug, Args)]
+pub(crate) struct SocketOnly {
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
+/// Options of `tunnel delete`.
+#[derive(Debug, Args)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    socket: SocketArg,
+    /// The id of the tunnel, as `tunnel ls` shows it
+    #[arg(long)]
+    tunnel_id: TunnelId,
+}
+
+/// Options of `tunnel connect`.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectArgs {
+    #[command(flatten)]
+    socket: SocketArg,
+    /// The tunnel to hold; it gets a new credential. Without it, one is made for the time of the connection
+    #[arg(long)]
+    tunnel_id: Option<TunnelId>,
+    /// The credential that `tunnel create` showed, to connect without a login; best in the environment
+    #[arg(
+        long,
+        value_name = "CREDENTIAL",
+        env = "SALLYPORT_TUNNEL_CREDENTIAL",
+        hide_env_values = true,
+        requires = "tunnel_id"
+    )]
+    tunnel_credential: Option<String>,
+    /// What the service speaks; only with --tunnel-credential, else the socket says it
+    #[arg(long = "type", value_name = "TYPE", requires = "tunnel_credential", value_parser = socket_type())]
+    socket_type: Option<SocketType>,
+    #[command(flatten)]
+    origin: OriginArgs,
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Result<()> {
+    match command {
+        TunnelCommand::Create(args) => {
+            let created = context.client(&context.target()?)?.create_tunnel(args.socket.get()?).await?;
+            context.output.data(&created, show)?;
+            context.output.hint("keep the credential now: it is not shown again");
+            Ok(())
+        }
+        TunnelCommand::Ls(args) => {
+            let tunnels = context.client(&context.target()?)?.tunnels(args.socket.get()?).await?;
+            context.output.data(&tunnels, |tunnels| list(tunnels))
+        }
+        TunnelCommand::Delete(args) => {
+            let tunnel = args.tunnel_id;
+            context.client(&context.target()?)?.delete_tunnel(args.socket.get()?, tunnel).await?;
+            context.output.data(&json!({ "deleted": tunnel }), |_| format!("deleted {tunnel}"))
+        }
+        TunnelCommand::Connect(args) => connect(context, args).await,
+    }
+}
+
+async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
+    let reference = args.socket.get()?;
+    let target = context.target()?;
+    if let (Some(tunnel), Some(credential)) = (args.tunnel_id, args.tunnel_credential.filter(|text| !text.is_empty())) {
+        // Whoever has the credential needs no login, but cannot ask for the socket's type either.
+        let info = context.client_of_nobody(&target)?.info().await?;
+        let origin = args.origin.prepare(args.socket_type.unwrap_or(SocketType::Http))?;
+        let connect = ConnectTo { host: info.tunnel_host, port: info.tunnel_port };
+        let credential = Credential { tunnel, credential: credential.into(), connect };
+        let mut live = Live::new(context.output, context.offset);
+        return hold::hold(&target, credential, origin, &mut live, &mut Signals::take()?).await;
+    }
+    let client = context.client(&target)?;
+    let socket = client.socket(reference).await?;
+    let origin = args.origin.prepare(socket.socket_type)?;
+    let mut signals = Signals::take()?;
+    let reference = SocketRef::from(socket.id);
+    let tunnel = match args.tunnel_id {
+        Some(tunnel) => client.renew_credential(&reference, tunnel).await?,
+        None => client.create_tunnel(&reference).await?,
+    };
+    let id = tunnel.details.id;
+    let mut live = Live::new(context.output, context.offset);
+    let held = async {
+        live.header(&socket, &origin.to_string())?;
+        hold::hold(&target, Credential::from(tunnel), origin, &mut live, &mut signals).await
+    }
+    .await;
+    if args.tunnel_id.is_some() {
+        return held;
+    }
+    match (held, remove(&client, &reference, id, &mut signals).await) {
+        (held, Ok(())) => held,
+        (Ok(()), Err(failure)) => Err(failure.into()),
+        (Err(error), Err(failure)) => {
+            context.output.failure(&failure);
+            Err(error)
+        }
+    }
+}
+
+/// Removes the tunnel that was made for this connection; the next signal gives up.
+async fn remove(
+    client: &ApiClient,
+    socket: &SocketRef,
+    tunnel: TunnelId,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let remains = |why: String| {
+        Failure::new(Kind::Failed, format!("the tunnel {tunnel} is still there: {why}"))
+            .next(format!("remove it with `sallyport tunnel delete {socket} --tunnel-id {tunnel}`"))
+    };
+    let outcome = tokio::select! {
+        outcome = client.delete_tunnel(socket, tunnel) => outcome,
+        () = signals.next() => return Err(remains("it was not waited for".to_owned())),
+    };
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(error) if error.status() == Some(404) => Ok(()),
+        Err(error) => {
+            let failure = failure::describe(&error.into());
+            Err(remains(failure.map(|failure| failure.message).unwrap_or_default()))
+        }
+    }
+}
+
+fn show(created: &CreatedTunnel) -> String {
+    output::pairs(&[
+        ("tunnel", created.details.id.to_string()),
+        ("socket", created.details.socket_id.to_string()),
+        ("credential", created.credential.expose().to_owned()),
+        ("connects to", format!("{}:{}", created.connect.host, created.connect.port)),
+    ])
+}
+
+fn list(tunnels: &[Tunnel]) -> String {
+    output::table(
+        ["TUNNEL", "STATUS", "SINCE", "CONNECTOR", "PROGRAM"],
+        tunnels.iter().map(|tunnel| {
+            [
+                tunnel.id.to_string(),
+                match tunnel.status {
+                    TunnelStatus::Up => "up".to_owned(),
+                    TunnelStatus::Down => "down".to_owned(),
+                },
+                tunnel.since.map(utc).unwrap_or_default(),
+                tunnel.connector_addr.map(|address| address.to_string()).unwrap_or_default(),
+                tunnel.agent.clone().unwrap_or_default(),
+            ]
+        }),
+    )
+}

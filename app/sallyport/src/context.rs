@@ -1,0 +1,160 @@
+//! What every command needs: which API, whom to trust, who is logged in, how to print.
+
+use std::{path::PathBuf, sync::Arc};
+
+use sallyport_api::Secret;
+use sallyport_client::{ApiAddress, ApiClient, Auth, ClientConfig};
+use sallyport_net::Trust;
+use time::UtcOffset;
+
+use crate::{
+    cli::Global,
+    credentials::{Contents, CredentialsError, CredentialsFile, SavedSession},
+    failure::{Failure, Kind},
+    local::{self, Local},
+    output::Output,
+};
+
+/// Name and version of this program, as it introduces itself.
+pub(crate) const AGENT: &str = concat!("sallyport/", env!("CARGO_PKG_VERSION"));
+
+/// What every command needs.
+pub(crate) struct Context {
+    /// How to print.
+    pub(crate) output: Output,
+    /// The time zone of the machine.
+    pub(crate) offset: UtcOffset,
+    /// The root certificate that was named with `--ca`.
+    pub(crate) ca: Option<PathBuf>,
+    api: Option<String>,
+    token: Option<Secret>,
+}
+
+/// An API, and whom to trust there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Where it is.
+    pub(crate) api: ApiAddress,
+    /// Whose certificates are trusted.
+    pub(crate) trust: Trust,
+}
+
+impl Context {
+    /// The context that the options make.
+    pub(crate) fn new(global: Global, output: Output, offset: UtcOffset) -> Self {
+        Self {
+            output,
+            offset,
+            ca: global.ca.filter(|path| !path.as_os_str().is_empty()),
+            api: global.api.filter(|text| !text.is_empty()),
+            token: global.token.filter(|text| !text.is_empty()).map(Secret::from),
+        }
+    }
+
+    /// The API that is meant: that of `--api`, else the one that was logged in to last, else the local one.
+    ///
+    /// # Errors
+    /// There is none, or its address is none.
+    pub(crate) fn target(&self) -> anyhow::Result<Target> {
+        let contents = match CredentialsFile::of_user() {
+            Ok(file) => file.read()?,
+            Err(CredentialsError::NoHome) => Contents::default(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(choose(self.api.as_deref(), self.ca.clone(), &contents, local::read().as_ref())?)
+    }
+
+    /// A client for calls that need nobody to be logged in.
+    ///
+    /// # Errors
+    /// There is no API to talk to, or what is to be trusted cannot be used.
+    pub(crate) fn client_of_nobody(&self, target: &Target) -> anyhow::Result<ApiClient> {
+        client(target, Auth::Nobody)
+    }
+
+    /// A client of whoever is logged in.
+    ///
+    /// # Errors
+    /// There is no API to talk to, or what is to be trusted cannot be used.
+    pub(crate) fn client(&self, target: &Target) -> anyhow::Result<ApiClient> {
+        let auth = match &self.token {
+            Some(token) => Auth::Token(token.clone()),
+            None => match CredentialsFile::of_user() {
+                Ok(file) => Auth::Saved(Arc::new(SavedSession { file, api: target.api.clone() })),
+                Err(_) => Auth::Nobody,
+            },
+        };
+        client(target, auth)
+    }
+}
+
+fn client(target: &Target, auth: Auth) -> anyhow::Result<ApiClient> {
+    let config =
+        ClientConfig { address: target.api.clone(), trust: target.trust.clone(), auth, agent: AGENT.to_owned() };
+    Ok(ApiClient::new(config)?)
+}
+
+/// The API that is meant, and whom to trust there.
+fn choose(
+    api: Option<&str>,
+    ca: Option<PathBuf>,
+    contents: &Contents,
+    local: Option<&Local>,
+) -> Result<Target, Failure> {
+    let text = api.or(contents.current.as_deref()).or(local.map(|local| local.api.as_str())).ok_or_else(|| {
+        Failure::new(Kind::Unreachable, "there is no API to talk to: no `sallyport up` of yours runs on this machine")
+            .next("start `sallyport up`, or give the address of an API with --api URL")
+    })?;
+    let api: ApiAddress = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
+    let of_local = local.filter(|local| local.api.parse() == Ok(api.clone())).map(|local| local.ca.clone());
+    let profile = contents.profile(&api);
+    let of_profile = profile.and_then(|profile| profile.ca.clone());
+    let pin = profile.and_then(|profile| profile.ca_fingerprint.clone());
+    let trust = match (ca.or(of_local).or(of_profile), pin) {
+        (Some(ca), _) => Trust::Ca(ca),
+        (None, Some(pin)) => Trust::Pinned(pin),
+        (None, None) => Trust::System,
+    };
+    Ok(Target { api, trust })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::credentials::Profile;
+
+    use super::*;
+
+    fn local() -> Local {
+        Local { api: "https://api.localhost:8443".into(), ca: "/data/ca.pem".into(), pid: 1 }
+    }
+
+    fn logged_in(api: &str, profile: Profile) -> Contents {
+        Contents { current: Some(api.into()), profiles: [(api.to_owned(), profile)].into() }
+    }
+
+    #[test]
+    fn the_flag_goes_before_the_login_and_the_login_before_the_local_one() {
+        let saved = logged_in("https://b.example", Profile::default());
+        let api = |flag, contents: &Contents, local: Option<&Local>| {
+            choose(flag, None, contents, local).map(|target| target.api.to_string())
+        };
+        assert_eq!(api(Some("https://a.example"), &saved, Some(&local())).unwrap(), "https://a.example");
+        assert_eq!(api(None, &saved, Some(&local())).unwrap(), "https://b.example");
+        assert_eq!(api(None, &Contents::default(), Some(&local())).unwrap(), "https://api.localhost:8443");
+        assert_eq!(api(None, &Contents::default(), None).unwrap_err().kind, Kind::Unreachable);
+        assert_eq!(api(Some("http://a.example"), &saved, None).unwrap_err().kind, Kind::Usage);
+    }
+
+    #[test]
+    fn each_api_is_trusted_by_its_own_root() {
+        let pinned = Profile { ca_fingerprint: Some("sha256:aa".into()), ..Profile::default() };
+        let saved = logged_in("https://b.example", pinned);
+        let trust = |flag: Option<&str>, ca: Option<&str>| {
+            choose(flag, ca.map(PathBuf::from), &saved, Some(&local())).unwrap().trust
+        };
+        assert_eq!(trust(None, None), Trust::Pinned("sha256:aa".into()));
+        assert_eq!(trust(None, Some("/x.pem")), Trust::Ca("/x.pem".into()));
+        assert_eq!(trust(Some("https://API.localhost:8443/"), None), Trust::Ca("/data/ca.pem".into()));
+        assert_eq!(trust(Some("https://c.example"), None), Trust::System);
+    }
+}

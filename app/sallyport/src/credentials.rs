@@ -1,0 +1,306 @@
+//! The file in which logins are kept: readable by its owner only, replaced at once or not at all.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use sallyport_api::Session;
+use sallyport_client::{ApiAddress, SessionLock, SessionStore, SessionStoreError};
+use sallyport_model::Email;
+use serde::{Deserialize, Serialize};
+
+/// The largest file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 1_048_576;
+const FILE: &str = "credentials.json";
+const LOCK: &str = "credentials.lock";
+/// How long another run of the program may hold the lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(35);
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CredentialsError {
+    /// No directory for it.
+    #[error("there is no home directory to keep the login in: set XDG_CONFIG_HOME")]
+    NoHome,
+    /// Others could read or change it.
+    #[error("{path} can be read or written by others (mode {mode:03o}): run `chmod {fix} {path}`")]
+    Loose { path: String, mode: u32, fix: &'static str },
+    /// Someone else's.
+    #[error("{path} belongs to another user: remove it, or run as that user")]
+    Foreign { path: String },
+    /// Not what we wrote.
+    #[error("{path} is damaged ({reason}): remove it and log in again")]
+    Damaged { path: String, reason: String },
+    /// The file system refuses.
+    #[error("cannot use {path}: {source}")]
+    Io { path: String, source: io::Error },
+    /// Another run of the program holds the lock.
+    #[error("another sallyport holds {path} for too long: try again")]
+    Locked { path: String },
+}
+
+/// Everything in the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Contents {
+    /// The API that was logged in to last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) current: Option<String>,
+    /// One profile for each API, by its address.
+    #[serde(default)]
+    pub(crate) profiles: BTreeMap<String, Profile>,
+}
+
+/// What is known of one API.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Profile {
+    /// Who is logged in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) email: Option<Email>,
+    /// The session; absent after logout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<Session>,
+    /// The file of the root certificate that is trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The fingerprint of the root certificate that is trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ca_fingerprint: Option<String>,
+}
+
+impl Contents {
+    /// The profile of an API.
+    pub(crate) fn profile(&self, api: &ApiAddress) -> Option<&Profile> {
+        self.profiles.get(&api.to_string())
+    }
+}
+
+/// The file, whether it exists or not.
+#[derive(Debug, Clone)]
+pub(crate) struct CredentialsFile {
+    dir: PathBuf,
+}
+
+impl CredentialsFile {
+    /// The file of this user.
+    pub(crate) fn of_user() -> Result<Self, CredentialsError> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        set("XDG_CONFIG_HOME")
+            .filter(|path| path.is_absolute())
+            .or_else(|| set("HOME").map(|home| home.join(".config")))
+            .map(|config| Self { dir: config.join("sallyport") })
+            .ok_or(CredentialsError::NoHome)
+    }
+
+    /// What is in the file; nothing when there is none.
+    pub(crate) fn read(&self) -> Result<Contents, CredentialsError> {
+        let path = self.dir.join(FILE);
+        let file = match fs::File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Contents::default()),
+            Err(error) => return Err(io_error(&path, error)),
+        };
+        check(&self.dir, &fs::metadata(&self.dir).map_err(|error| io_error(&self.dir, error))?, "700")?;
+        check(&path, &file.metadata().map_err(|error| io_error(&path, error))?, "600")?;
+        let mut text = String::new();
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(|error| io_error(&path, error))?;
+        serde_json::from_str(&text)
+            .map_err(|error| CredentialsError::Damaged { path: path.display().to_string(), reason: error.to_string() })
+    }
+
+    /// Changes the file; other runs of the program wait meanwhile.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Contents)) -> Result<(), CredentialsError> {
+        let started = std::time::Instant::now();
+        let _lock = loop {
+            if let Some(lock) = self.try_lock_file()? {
+                break lock;
+            }
+            if started.elapsed() > LOCK_TIMEOUT {
+                return Err(CredentialsError::Locked { path: self.dir.join(LOCK).display().to_string() });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        self.change(change)
+    }
+
+    /// Reads, changes and writes; the caller holds the lock.
+    fn change(&self, change: impl FnOnce(&mut Contents)) -> Result<(), CredentialsError> {
+        let mut contents = self.read()?;
+        change(&mut contents);
+        self.write(&contents)
+    }
+
+    fn write(&self, contents: &Contents) -> Result<(), CredentialsError> {
+        let path = self.dir.join(FILE);
+        let draft = self.dir.join(format!("{FILE}.{}", std::process::id()));
+        let text = serde_json::to_string_pretty(contents).map_err(|error| io_error(&path, error.into()))?;
+        // A draft that a killed process left may have any mode.
+        drop(fs::remove_file(&draft));
+        let written = (|| {
+            let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)
+        })();
+        written.map_err(|error| {
+            drop(fs::remove_file(&draft));
+            io_error(&path, error)
+        })
+    }
+
+    /// The lock among all runs of the program of this user; it ends with the file that is returned.
+    fn try_lock_file(&self) -> Result<Option<fs::File>, CredentialsError> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.dir)
+            .map_err(|error| io_error(&self.dir, error))?;
+        check(&self.dir, &fs::metadata(&self.dir).map_err(|error| io_error(&self.dir, error))?, "700")?;
+        let path = self.dir.join(LOCK);
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| io_error(&path, error))?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(io_error(&path, error.into())),
+        }
+    }
+}
+
+/// The session of one API within the file.
+pub(crate) struct SavedSession {
+    /// The file.
+    pub(crate) file: CredentialsFile,
+    /// The API.
+    pub(crate) api: ApiAddress,
+}
+
+impl SessionStore for SavedSession {
+    fn load(&self) -> Result<Option<Session>, SessionStoreError> {
+        let contents = self.file.read().map_err(|error| SessionStoreError(error.to_string()))?;
+        Ok(contents.profile(&self.api).and_then(|profile| profile.session.clone()))
+    }
+
+    fn save(&self, session: &Session) -> Result<(), SessionStoreError> {
+        self.file
+            .change(|contents| {
+                contents.profiles.entry(self.api.to_string()).or_default().session = Some(session.clone());
+            })
+            .map_err(|error| SessionStoreError(error.to_string()))
+    }
+
+    fn try_lock(&self) -> Result<Option<SessionLock>, SessionStoreError> {
+        let lock = self.file.try_lock_file().map_err(|error| SessionStoreError(error.to_string()))?;
+        Ok(lock.map(|file| Box::new(file) as SessionLock))
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> CredentialsError {
+    CredentialsError::Io { path: path.display().to_string(), source }
+}
+
+/// Refuses what others can read or change.
+fn check(path: &Path, meta: &fs::Metadata, fix: &'static str) -> Result<(), CredentialsError> {
+    let path = path.display().to_string();
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(CredentialsError::Foreign { path });
+    }
+    let mode = meta.mode() & 0o777;
+    if mode & 0o077 != 0 { Err(CredentialsError::Loose { path, mode, fix }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    fn file() -> (tempfile::TempDir, CredentialsFile) {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = temp.path().join("config/sallyport");
+        (temp, CredentialsFile { dir })
+    }
+
+    fn session(token: &str) -> Session {
+        Session {
+            access_token: token.into(),
+            expires_at: OffsetDateTime::UNIX_EPOCH,
+            refresh_token: "refresh".into(),
+            refresh_expires_at: OffsetDateTime::UNIX_EPOCH,
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn what_is_saved_is_read_again_and_closed_to_others() {
+        let (_temp, file) = file();
+        assert_eq!(file.read().unwrap(), Contents::default());
+        let api: ApiAddress = "https://api.localhost:8443".parse().unwrap();
+        file.update(|contents| {
+            contents.current = Some(api.to_string());
+            contents.profiles.insert(
+                api.to_string(),
+                Profile { ca: Some("/data/ca.pem".into()), session: Some(session("one")), ..Profile::default() },
+            );
+        })
+        .unwrap();
+        let saved = SavedSession { file: file.clone(), api: api.clone() };
+        assert_eq!(saved.load().unwrap(), Some(session("one")));
+        saved.save(&session("two")).unwrap();
+        assert_eq!(saved.load().unwrap(), Some(session("two")));
+        assert_eq!(file.read().unwrap().profile(&api).unwrap().ca, Some("/data/ca.pem".into()));
+        assert_eq!((mode(&file.dir), mode(&file.dir.join(FILE))), (0o700, 0o600));
+        let mut names: Vec<_> = fs::read_dir(&file.dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [FILE, LOCK], "no drafts are left");
+    }
+
+    #[test]
+    fn looser_modes_are_refused_with_the_command_that_repairs_them() {
+        let (_temp, file) = file();
+        file.update(|_| ()).unwrap();
+        let path = file.dir.join(FILE);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = file.read().unwrap_err().to_string();
+        assert!(error.contains("(mode 640): run `chmod 600 "), "{error}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(&file.dir, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = file.update(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("(mode 755): run `chmod 700 "), "{error}");
+        fs::set_permissions(&file.dir, fs::Permissions::from_mode(0o700)).unwrap();
+        file.read().unwrap();
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let (_temp, file) = file();
+        file.update(|_| ()).unwrap();
+        fs::write(file.dir.join(FILE), "{\"profiles\": 3}").unwrap();
+        let error = file.read().unwrap_err().to_string();
+        assert!(error.contains("credentials.json is damaged") && error.contains("log in again"), "{error}");
+    }
+
+    #[test]
+    fn only_one_holds_the_lock() {
+        let (_temp, file) = file();
+        let lock = file.try_lock_file().unwrap();
+        assert!(lock.is_some());
+        assert!(file.try_lock_file().unwrap().is_none());
+        drop(lock);
+        assert!(file.try_lock_file().unwrap().is_some());
+    }
+}

@@ -1,0 +1,286 @@
+//! What a command that holds a tunnel shows while it runs: where it is reached, whether it is, and every request.
+
+use clap::builder::styling::{AnsiColor, Style};
+use sallyport_api::Socket;
+use sallyport_connector::ConnectorEvent;
+use sallyport_model::RequestRecord;
+use serde_json::{Value, json};
+use time::{OffsetDateTime, UtcOffset};
+
+use crate::output::{self, Format, Output, paint, safe, styled};
+
+/// The width of the target's column, in characters; longer ones push the rest aside.
+const TARGET_COLUMN: usize = 40;
+
+/// Shows what happens: on a terminal all of it, in a pipe the address and the requests, for programs as events.
+pub(crate) struct Live {
+    output: Output,
+    offset: UtcOffset,
+    is_announced: bool,
+}
+
+impl Live {
+    /// Nothing is shown yet.
+    pub(crate) fn new(output: Output, offset: UtcOffset) -> Self {
+        Self { output, offset, is_announced: false }
+    }
+
+    /// What is connected with what.
+    ///
+    /// # Errors
+    /// The standard output is closed.
+    pub(crate) fn header(&self, socket: &Socket, origin: &str) -> anyhow::Result<()> {
+        if self.output.format != Format::Table {
+            return self.emit(json!({ "event": "socket", "socket": socket, "origin": origin }));
+        }
+        if !self.output.terminal {
+            return Ok(());
+        }
+        let bold = |text: &str| if self.output.color { styled(text, Style::new().bold()) } else { text.to_owned() };
+        output::line(&format!("{}  {}", bold(&safe(socket.name.as_str())), bold(&safe(&socket.url))))?;
+        let mut rows = vec![("origin", origin.to_owned())];
+        if let Some(protected) = &socket.protected {
+            rows.push(("protected", format!("user {}", protected.username)));
+        }
+        output::line(&output::pairs(&rows))?;
+        output::line("")
+    }
+
+    /// One thing that happened.
+    ///
+    /// # Errors
+    /// The standard output is closed.
+    pub(crate) fn event(&mut self, event: &ConnectorEvent) -> anyhow::Result<()> {
+        if self.output.format != Format::Table {
+            return self.emit(as_json(event));
+        }
+        match event {
+            ConnectorEvent::Request(record) => return output::line(&self.request(record)),
+            ConnectorEvent::Attached { url, .. } if !self.output.terminal => {
+                if std::mem::replace(&mut self.is_announced, true) {
+                    return Ok(());
+                }
+                return output::line(&safe(url));
+            }
+            _ => {}
+        }
+        let (color, text) = state(event);
+        if self.output.terminal {
+            return self.state(color, &text);
+        }
+        if matches!(event, ConnectorEvent::Disconnected { .. } | ConnectorEvent::NotAttached { .. }) {
+            tracing::warn!("{}", safe(&text));
+        }
+        Ok(())
+    }
+
+    /// Nothing listens at the service's address: requests will fail until something does.
+    ///
+    /// # Errors
+    /// The standard output is closed.
+    pub(crate) fn origin_missing(&self, reason: &str) -> anyhow::Result<()> {
+        if self.output.format != Format::Table {
+            return self.emit(json!({ "event": "origin-missing", "reason": reason }));
+        }
+        output::note(&format!("note: {}; requests get status 502 until the service is there", safe(reason)));
+        Ok(())
+    }
+
+    /// The command was asked to stop.
+    ///
+    /// # Errors
+    /// The standard output is closed.
+    pub(crate) fn stopping(&self) -> anyhow::Result<()> {
+        match (self.output.format, self.output.terminal) {
+            (Format::Table, true) => {
+                self.state(AnsiColor::Yellow, "stopping when running requests are done; Ctrl-C again to stop now")
+            }
+            (Format::Table, false) => Ok(()),
+            _ => self.emit(json!({ "event": "stopping" })),
+        }
+    }
+
+    fn state(&self, color: AnsiColor, text: &str) -> anyhow::Result<()> {
+        let text = safe(text);
+        output::line(&if self.output.color { paint(&text, color) } else { text.into_owned() })
+    }
+
+    /// One event as one line of JSON, or as one document of YAML.
+    fn emit(&self, event: Value) -> anyhow::Result<()> {
+        match self.output.format {
+            Format::Yaml => output::line(&format!("---\n{}", serde_norway::to_string(&event)?.trim_end())),
+            Format::Json | Format::Table => output::line(&event.to_string()),
+        }
+    }
+
+    /// Time, method, target, status, duration and bytes of a request.
+    fn request(&self, record: &RequestRecord) -> String {
+        let status = record.status.to_string();
+        let status = if self.output.color { paint(&status, status_color(record.status)) } else { status };
+        let (method, target) = (safe(&record.method), safe(&record.target));
+        let bytes = if record.bytes_in > 0 {
+            format!("{} in, {} out", bytes(record.bytes_in), bytes(record.bytes_out))
+        } else {
+            bytes(record.bytes_out)
+        };
+        let clock = clock(record.at_ms, self.offset);
+        let duration = duration(record.duration_us);
+        format!("{clock}  {method:<7} {target:<TARGET_COLUMN$} {status} {duration:>9}  {bytes}")
+    }
+}
+
+/// What an event means to people, and its colour.
+fn state(event: &ConnectorEvent) -> (AnsiColor, String) {
+    match event {
+        ConnectorEvent::Connecting => (AnsiColor::BrightBlack, "connecting".to_owned()),
+        ConnectorEvent::Connected { rtt } => {
+            (AnsiColor::BrightBlack, format!("connected, {} away", duration(micros(*rtt))))
+        }
+        ConnectorEvent::Attached { url, .. } => (AnsiColor::Green, format!("open at {url}")),
+        ConnectorEvent::NotAttached { refusal, .. } => (AnsiColor::Red, format!("refused: {refusal}")),
+        ConnectorEvent::Detached { message, .. } => (AnsiColor::Yellow, format!("taken away by the edge: {message}")),
+        ConnectorEvent::GoingAway { message } => (AnsiColor::Yellow, format!("the edge is going away: {message}")),
+        ConnectorEvent::Disconnected { reason } => (AnsiColor::Red, format!("not connected: {reason}")),
+        ConnectorEvent::Retrying { after } => {
+            (AnsiColor::Yellow, format!("trying again in {:.1} s", after.as_secs_f64()))
+        }
+        ConnectorEvent::Request(_) => (AnsiColor::White, String::new()),
+    }
+}
+
+/// An event for programs.
+fn as_json(event: &ConnectorEvent) -> Value {
+    match event {
+        ConnectorEvent::Connecting => json!({ "event": "connecting" }),
+        ConnectorEvent::Connected { rtt } => json!({ "event": "connected", "rtt_us": micros(*rtt) }),
+        ConnectorEvent::Attached { tunnel, url } => json!({ "event": "attached", "tunnel": tunnel, "url": url }),
+        ConnectorEvent::NotAttached { tunnel, refusal } => json!({
+            "event": "refused", "tunnel": tunnel,
+            "code": refusal.code, "message": refusal.message, "retry": refusal.retry,
+        }),
+        ConnectorEvent::Detached { tunnel, code, message } => {
+            json!({ "event": "detached", "tunnel": tunnel, "code": code, "message": message })
+        }
+        ConnectorEvent::GoingAway { message } => json!({ "event": "going-away", "message": message }),
+        ConnectorEvent::Disconnected { reason } => json!({ "event": "disconnected", "reason": reason }),
+        ConnectorEvent::Retrying { after } => json!({ "event": "retrying", "after_ms": micros(*after) / 1_000 }),
+        ConnectorEvent::Request(record) => json!({ "event": "request", "request": record }),
+    }
+}
+
+fn micros(span: std::time::Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn status_color(status: u16) -> AnsiColor {
+    match status {
+        0..=199 => AnsiColor::White,
+        200..=299 => AnsiColor::Green,
+        300..=399 => AnsiColor::Cyan,
+        400..=499 => AnsiColor::Yellow,
+        500.. => AnsiColor::Red,
+    }
+}
+
+/// The time of day.
+fn clock(at_ms: i64, offset: UtcOffset) -> String {
+    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at_ms) * 1_000_000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+        .to_offset(offset);
+    format!("{:02}:{:02}:{:02}", at.hour(), at.minute(), at.second())
+}
+
+/// A span of time with three digits.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn duration(us: u64) -> String {
+    let ms = us as f64 / 1_000.0;
+    match us {
+        0..=9_999 => format!("{ms:.2} ms"),
+        10_000..=99_999 => format!("{ms:.1} ms"),
+        100_000..=999_999 => format!("{ms:.0} ms"),
+        _ => format!("{:.1} s", ms / 1_000.0),
+    }
+}
+
+/// An amount of data with about three digits (units of 1,000).
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if count < 1_000 {
+        return format!("{count} B");
+    }
+    let mut amount = count as f64 / 1_000.0;
+    let mut unit = 0;
+    while amount >= 999.5 && unit + 1 < UNITS.len() {
+        amount /= 1_000.0;
+        unit += 1;
+    }
+    let digits = usize::from(amount < 99.95);
+    format!("{amount:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::output::Color;
+
+    use super::*;
+
+    fn record() -> RequestRecord {
+        RequestRecord {
+            at_ms: 3_723_000,
+            request_id: "r".into(),
+            method: "GET".into(),
+            target: "/a\u{1b}[31m".into(),
+            version: "HTTP/2.0".into(),
+            status: 404,
+            bytes_in: 0,
+            bytes_out: 1_234,
+            duration_us: 1_500,
+            client: "192.0.2.1:1".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_request_is_one_line_that_cannot_steer_the_terminal() {
+        let plain = Live::new(Output::new(Format::Table, Color::Never), UtcOffset::from_hms(1, 0, 0).unwrap());
+        let line = plain.request(&record());
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words, ["02:02:03", "GET", r"/a\u{1b}[31m", "404", "1.50", "ms", "1.2", "kB"]);
+        let colored = Live::new(Output::new(Format::Table, Color::Always), UtcOffset::UTC);
+        assert!(colored.request(&record()).contains("\u{1b}[33m404\u{1b}[0m"));
+        let upload = RequestRecord { bytes_in: 10, ..record() };
+        assert!(plain.request(&upload).ends_with("10 B in, 1.2 kB out"));
+    }
+
+    #[test]
+    fn amounts_have_about_three_digits() {
+        for (count, shown) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.0 kB"),
+            (99_949, "99.9 kB"),
+            (99_950, "100 kB"),
+            (999_499, "999 kB"),
+            (999_500, "1.0 MB"),
+            (5_368_709_120, "5.4 GB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(bytes(count), shown, "{count}");
+        }
+        for (us, shown) in
+            [(0, "0.00 ms"), (1_234, "1.23 ms"), (12_345, "12.3 ms"), (123_456, "123 ms"), (1_500_000, "1.5 s")]
+        {
+            assert_eq!(duration(us), shown, "{us}");
+        }
+    }
+
+    #[test]
+    fn events_for_programs_name_themselves() {
+        let refusal = sallyport_connector::Refusal { code: "deleted".into(), message: "gone".into(), retry: false };
+        let tunnel = sallyport_model::TunnelId::from_random([1; 16]);
+        let event = as_json(&ConnectorEvent::NotAttached { tunnel, refusal });
+        assert_eq!((event["event"].as_str(), event["code"].as_str()), (Some("refused"), Some("deleted")));
+        let event = as_json(&ConnectorEvent::Request(record()));
+        assert_eq!(event["request"]["status"], 404);
+    }
+}
