@@ -177,8 +177,14 @@ fn roles(count: usize, names: &[&str]) -> Result<Roles, String> {
     if count > 2 {
         return Err(format!("expected at most two ({TLS_NAME} and {REDIRECT_NAME}), got {count}"));
     }
-    let named = |name: &str| (0..count).find(|index| names.get(*index) == Some(&name));
-    let (https, http) = (named(TLS_NAME), named(REDIRECT_NAME));
+    let named = |name: &str| {
+        let mut found = (0..count).filter(|index| names.get(*index) == Some(&name));
+        match (found.next(), found.next()) {
+            (_, Some(_)) => Err(format!("two are named {name}: give that unit one ListenStream, such as [::]:8443")),
+            (one, None) => Ok(one),
+        }
+    };
+    let (https, http) = (named(TLS_NAME)?, named(REDIRECT_NAME)?);
     let other_than = |taken: Option<usize>| (0..count).find(|index| Some(*index) != taken);
     let tls =
         https.or_else(|| other_than(http)).ok_or_else(|| format!("none of them is for TLS (named {TLS_NAME})"))?;
@@ -201,6 +207,7 @@ mod tests {
         assert_eq!(roles(2, &["http", "https"]), both(1, 0));
         assert_eq!(roles(2, &["sallyport.socket", "sallyport.socket"]), both(0, 1));
         assert_eq!(roles(2, &["http"]), both(1, 0));
+        assert!(roles(2, &["https", "https"]).unwrap_err().contains("two are named https"));
         assert!(roles(1, &["http"]).unwrap_err().contains("named https"));
         assert!(roles(3, &["https", "http", "x"]).unwrap_err().contains("at most two"));
     }

@@ -7,6 +7,7 @@ use std::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::net::UnixDatagram,
     },
+    path::Path,
     process::{Command, Output},
     sync::atomic::{AtomicI32, Ordering::Relaxed},
 };
@@ -14,6 +15,8 @@ use std::{
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use sallyport_net::{Listening, notify_ready, notify_status, notify_stopping};
 use tempfile::TempDir;
+
+use crate::support::has_program;
 
 /// File descriptors side by side, inherited by the next child; far above those that the tests open.
 fn inheritable(fds: &[&dyn AsFd]) -> Vec<OwnedFd> {
@@ -108,4 +111,26 @@ fn systemd_is_told_how_the_service_is() {
         received.push(String::from_utf8(buffer[..length].to_vec()).unwrap());
     }
     assert_eq!(received, ["READY=1\n", "STATUS=serving 3 tunnels READY=0\n", "STOPPING=1\n"]);
+}
+
+/// The unit files that come with Sallyport, as systemd reads them.
+#[test]
+fn our_unit_files_are_valid_and_name_the_sockets_as_we_do() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/systemd");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let units = ["sallyport.service", "sallyport.socket", "sallyport-http.socket"];
+    assert!(read(units[1]).contains("\nFileDescriptorName=https\n"));
+    assert!(read(units[2]).contains("\nFileDescriptorName=http\n"));
+    if !has_program("systemd-analyze") {
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    for unit in units {
+        // It asks for the program to be there.
+        std::fs::write(dir.path().join(unit), read(unit).replace("/usr/local/bin/sallyport", "/bin/true")).unwrap();
+    }
+    let output = Command::new("systemd-analyze").arg("verify").args(units).current_dir(dir.path()).output().unwrap();
+    let ours: Vec<String> =
+        said(&output).lines().filter(|line| line.contains("sallyport")).map(str::to_owned).collect();
+    assert!(ours.is_empty(), "{ours:#?}");
 }
