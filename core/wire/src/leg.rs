@@ -52,7 +52,7 @@ pub enum LegInput {
 }
 
 /// One end of a leg. At the edge it begins after JOIN was taken, at the connector after JOIN was sent.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LegState {
     side: Side,
     serial: u32,

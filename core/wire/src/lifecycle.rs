@@ -5,7 +5,7 @@
 use crate::frame::{FrameType, Side};
 
 /// How a side ended its direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Terminal {
     /// All was sent.
     Fin,
@@ -18,7 +18,7 @@ pub(crate) enum Terminal {
 }
 
 /// One stream as one side knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Lifecycle {
     side: Side,
     opened: bool,

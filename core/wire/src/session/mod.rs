@@ -273,6 +273,14 @@ impl Session {
         self.streams.len()
     }
 
+    /// How many bytes the session holds for its streams and of frames that wait to be sent or are not whole yet.
+    /// Looks at every stream.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> usize {
+        let streams = self.streams.values().map(|stream| stream.send.queue.len() + stream.recv.buffer.len());
+        streams.sum::<usize>() + self.partial.len() + self.out.buffered_bytes()
+    }
+
     /// Ends the session with an event.
     fn go_down(&mut self, reason: DownReason) {
         self.end();

@@ -92,6 +92,11 @@ impl Outbox {
         !self.control.is_empty() || !self.pongs.is_empty() || !self.turns.is_empty()
     }
 
+    /// How many bytes wait, answers to PINGs not counted.
+    pub(crate) fn buffered_bytes(&self) -> usize {
+        self.control.len() + self.log.len()
+    }
+
     /// Moves the next control frame or answer to a PING to `out`; false if none waits.
     pub(crate) fn take_control(&mut self, out: &mut Vec<u8>) -> bool {
         let rest = &self.control[self.control_sent..];

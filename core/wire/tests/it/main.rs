@@ -1,0 +1,13 @@
+//! The tunnel protocol, both ends against each other over simulated links, and each end against whatever may come.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod corpus;
+mod fuzz_bodies;
+mod legs;
+mod lifetime;
+mod link;
+mod messages;
+mod misbehaviour;
+mod random;
+mod streams;

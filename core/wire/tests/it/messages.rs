@@ -1,0 +1,151 @@
+//! What travels: messages survive the way there, and bad ones are refused with a sentence.
+
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+use sallyport_model::TunnelId;
+use sallyport_wire::{
+    Attach, Attached, Carrier, Detach, FailureReason, FrameHeader, FrameType, GoAway, Hello, Join, NotAttached, Open,
+    OpenFailure, Refusal, StreamProtocol, Violation, Welcome, message,
+};
+
+/// The payload of the one frame in `frame`, whose header must be right.
+fn payload(frame: &[u8], kind: FrameType, carrier: Carrier) -> &[u8] {
+    let (header, payload) = frame.split_first_chunk().unwrap();
+    let header = FrameHeader::decode(*header, carrier).unwrap();
+    assert_eq!((header.kind, header.len as usize), (kind, payload.len()));
+    payload
+}
+
+macro_rules! round_trip {
+    ($message:expr, $name:ident, $kind:ident, $carrier:ident) => {{
+        let mut frame = Vec::new();
+        let message = &$message;
+        message.encode(&mut frame);
+        prop_assert_eq!(&$name::decode(payload(&frame, FrameType::$kind, Carrier::$carrier)).unwrap(), message);
+    }};
+}
+
+fn address() -> impl Strategy<Value = SocketAddr> {
+    prop_oneof![
+        (any::<[u8; 4]>(), any::<u16>()).prop_map(SocketAddr::from),
+        (any::<[u16; 8]>(), any::<u16>())
+            .prop_map(|(ip, port)| SocketAddr::new(std::net::Ipv6Addr::from(ip).to_canonical(), port)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn control_messages_round_trip(
+        versions in prop::collection::vec(any::<u16>(), 0..9),
+        id in any::<[u8; 16]>(),
+        secret in any::<[u8; 32]>(),
+        number in any::<u64>(),
+        flag in any::<bool>(),
+        code in "[a-z-]{0,64}",
+        text in "[^\\p{C}]{0,200}",
+    ) {
+        let tunnel = TunnelId::from_bytes(id);
+        let small = number as u32;
+        let hello = Hello { versions, agent: code.clone(), connector: id, max_legs: number as u16 };
+        round_trip!(hello, Hello, Hello, Control);
+        let welcome = Welcome {
+            version: 1,
+            session: id,
+            leg_secret: secret,
+            keepalive_ms: number,
+            missed_limit: small,
+            stream_window: small,
+            max_streams: small,
+        };
+        let shown = format!("{welcome:?}");
+        prop_assert!(!shown.contains("leg_secret"));
+        round_trip!(welcome, Welcome, Welcome, Control);
+        let refusal = Refusal { code: code.clone(), message: text.clone(), retry: flag };
+        round_trip!(refusal, Refusal, Refused, Leg);
+        round_trip!(NotAttached { tunnel, refusal: refusal.clone() }, NotAttached, NotAttached, Control);
+        let attach = Attach { tunnel, credential: text.clone(), request_log: flag };
+        prop_assume!(text.len() <= message::MAX_CREDENTIAL_BYTES);
+        let shown = format!("{attach:?}");
+        prop_assert!(text.len() < 8 || !shown.contains(&text));
+        round_trip!(attach, Attach, Attach, Control);
+        round_trip!(Attached { tunnel, url: text.clone() }, Attached, Attached, Control);
+        round_trip!(Detach { tunnel, code: code.clone(), message: text.clone() }, Detach, Detach, Control);
+        round_trip!(GoAway { code, message: text }, GoAway, GoAway, Control);
+        round_trip!(Join { session: id, leg_secret: secret }, Join, Join, Leg);
+    }
+
+    #[test]
+    fn stream_messages_round_trip(
+        id in any::<[u8; 16]>(),
+        protocol in prop::sample::select(vec![StreamProtocol::Raw, StreamProtocol::Http1, StreamProtocol::Http2]),
+        client in address(),
+        opened_at_us in any::<u64>(),
+        server_name in "[a-z0-9.-]{0,255}",
+        reason in prop::sample::select(vec![
+            FailureReason::Refused, FailureReason::TimedOut, FailureReason::Unresolved, FailureReason::Tls,
+            FailureReason::Draining, FailureReason::Other,
+        ]),
+        text in "[^\\p{C}]{0,120}",
+    ) {
+        let open = Open { tunnel: TunnelId::from_bytes(id), protocol, client, opened_at_us, server_name };
+        round_trip!(open, Open, Open, Leg);
+        round_trip!(OpenFailure { reason, message: text.clone() }, OpenFailure, Failed, Leg);
+    }
+
+    #[test]
+    fn texts_of_any_length_fit_into_their_frames_and_cannot_play_tricks(text in "\\PC{0,40}|[\\x00-\\x20]{0,9}", times in 0..900usize) {
+        let long = text.repeat(times);
+        let mut frame = Vec::new();
+        Refusal::new(&long, &long, true).encode(&mut frame);
+        let refusal = Refusal::decode(payload(&frame, FrameType::Refused, Carrier::Leg)).unwrap();
+        prop_assert!(refusal.message.len() <= message::MAX_TEXT_BYTES && refusal.code.len() <= message::MAX_CODE_BYTES);
+        prop_assert!(!refusal.message.contains(char::is_control));
+        let mut frame = Vec::new();
+        OpenFailure::new(FailureReason::Tls, &long).encode(&mut frame);
+        let failure = OpenFailure::decode(payload(&frame, FrameType::Failed, Carrier::Leg)).unwrap();
+        prop_assert!(failure.message.len() <= 512 && !failure.message.contains(char::is_control));
+    }
+
+    #[test]
+    fn arbitrary_payloads_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = (Hello::decode(&bytes), Welcome::decode(&bytes), Refusal::decode(&bytes), Attach::decode(&bytes));
+        let _ = (Attached::decode(&bytes), NotAttached::decode(&bytes), Detach::decode(&bytes));
+        let _ = (GoAway::decode(&bytes), Join::decode(&bytes), OpenFailure::decode(&bytes));
+        if let Ok(open) = Open::decode(&bytes) {
+            let mut frame = Vec::new();
+            open.encode(&mut frame);
+            prop_assert_eq!(Open::decode(&frame[4..]).unwrap(), open);
+        }
+    }
+}
+
+#[test]
+fn members_that_a_later_version_adds_are_ignored() {
+    let text = br#"{"versions":[1,2],"agent":"a\u001b[31m","connector":"00112233445566778899aabbccddeeff","max_legs":9,"x":{"y":[]}}"#;
+    let hello = Hello::decode(text).unwrap();
+    assert_eq!((hello.versions, hello.agent.as_str()), (vec![1, 2], "a [31m"));
+    assert_eq!(hello.connector[..3], [0, 0x11, 0x22]);
+}
+
+#[test]
+fn unreadable_messages_are_refused_with_a_sentence() {
+    for (text, hint) in [
+        (&b"{"[..], "EOF"),
+        (br#"{"versions":[1]}"#, "missing field"),
+        (br#"{"versions":[99999],"agent":"","connector":"","max_legs":0}"#, "99999"),
+        (br#"{"versions":[],"agent":"","connector":"zz","max_legs":0}"#, "32 hexadecimal digits"),
+        (br#"{"versions":[],"agent":"","connector":"+0112233445566778899aabbccddeeff","max_legs":0}"#, "hexadecimal"),
+    ] {
+        let error = Hello::decode(text).unwrap_err().to_string();
+        assert!(error.starts_with("the peer sent HELLO that cannot be read: ") && error.contains(hint), "{error}");
+    }
+    let long = format!(r#"{{"tunnel":"0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11","credential":"{}"}}"#, "x".repeat(513));
+    assert!(matches!(Attach::decode(long.as_bytes()), Err(Violation::BadMessage { .. })));
+    let mut open = vec![0; 44];
+    open[16] = 9;
+    assert!(Open::decode(&open).unwrap_err().to_string().contains("9 is no protocol of an origin"));
+    assert!(Open::decode(&[0; 45]).unwrap_err().to_string().contains("should have 0 bytes, not 1"));
+}
