@@ -9,7 +9,7 @@ use std::{
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use sallyport_model::{ClientAddr, Email};
+use sallyport_model::{AccountId, ClientAddr, Email};
 
 use crate::{
     App,
@@ -25,6 +25,9 @@ const LOGINS_OF_EMAIL: Rate = Rate { burst: 10, every: Duration::from_secs(30) }
 const ACCOUNTS_OF_CLIENT: Rate = Rate { burst: 30, every: Duration::from_secs(60) };
 /// Refreshed or ended sessions of one client.
 const REFRESHES_OF_CLIENT: Rate = Rate { burst: 60, every: Duration::from_secs(1) };
+
+/// Sockets, tunnels and tokens that one account makes: far above what anybody needs, so that names and disk last.
+const CREATIONS_OF_ACCOUNT: Rate = Rate { burst: 2_000, every: Duration::from_secs(5) };
 
 /// The client of a request, as far as limits tell clients apart.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +50,7 @@ pub(crate) struct Limits {
     logins_of_email: Mutex<Limiter<String>>,
     accounts_of_client: Mutex<Limiter<IpAddr>>,
     refreshes_of_client: Mutex<Limiter<IpAddr>>,
+    creations_of_account: Mutex<Limiter<AccountId>>,
 }
 
 fn open<K>(limiter: &Mutex<Limiter<K>>) -> MutexGuard<'_, Limiter<K>> {
@@ -60,6 +64,7 @@ impl Limits {
             logins_of_email: Mutex::new(Limiter::new(LOGINS_OF_EMAIL)),
             accounts_of_client: Mutex::new(Limiter::new(ACCOUNTS_OF_CLIENT)),
             refreshes_of_client: Mutex::new(Limiter::new(REFRESHES_OF_CLIENT)),
+            creations_of_account: Mutex::new(Limiter::new(CREATIONS_OF_ACCOUNT)),
         }
     }
 
@@ -77,6 +82,10 @@ impl Limits {
 
     pub(crate) fn create_account(&self, client: Client, now: Instant) -> Result<(), ApiError> {
         open(&self.accounts_of_client).take(&client.0, now).map_err(ApiError::limited)
+    }
+
+    pub(crate) fn create(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {
+        open(&self.creations_of_account).take(&account, now).map_err(ApiError::limited)
     }
 
     pub(crate) fn refresh(&self, client: Client, now: Instant) -> Result<(), ApiError> {

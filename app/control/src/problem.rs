@@ -122,7 +122,7 @@ impl From<StoreError> for ApiError {
             StoreError::EmailTaken => Self::new(StatusCode::CONFLICT, "email-taken", says),
             StoreError::Limit { .. } => Self::new(StatusCode::CONFLICT, "limit-reached", says),
             StoreError::KeyReused => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", says),
-            StoreError::Gone => Self::not_found("thing"),
+            StoreError::Gone => Self::unauthorized("logged-out", "this account is gone"),
             StoreError::Busy | StoreError::NoFreeName => Self::busy().inside(says),
             StoreError::DiskFull => {
                 let detail = "the server's disk is full: nothing was changed; try again when its operator made room";

@@ -134,6 +134,7 @@ pub(crate) async fn create(
     input: Input<CreateSocket>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
+    app.limits.create(caller.account.id, app.clock.now().monotonic)?;
     let CreateSocket { name, socket_type, origin_protocol, protected } = input.value;
     let basic_auth = match protected {
         Some(protected) => Some(app.protect(protected).await?),

@@ -70,6 +70,7 @@ pub(crate) async fn create(
     input: Input<CreateToken>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
+    app.limits.create(caller.account.id, app.clock.now().monotonic)?;
     let CreateToken { name, scopes, expires_at } = input.value;
     let now = app.clock.now().unix_seconds;
     let expires_at = expires_at.map(|end| end.unix_timestamp());

@@ -99,6 +99,7 @@ pub(crate) async fn create(
     input: Input<CreateTunnel>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::TunnelsConnect)?;
+    app.limits.create(caller.account.id, app.clock.now().monotonic)?;
     let socket = app.find_socket(caller.account.id, &socket).await?;
     let (credential, hash) = random::secret(CREDENTIAL_PREFIX)?;
     let tunnel = sallyport_model::Tunnel {

@@ -60,9 +60,9 @@ pub enum StoreError {
     #[error("there is already an account with this e-mail address")]
     EmailTaken,
     /// One more than there may be.
-    #[error("no more than {max} {what} are allowed: delete some first")]
+    #[error("no more than {max} {what}")]
     Limit {
-        /// Of what.
+        /// Of what, and what to do.
         what: &'static str,
         /// How many there may be.
         max: usize,

@@ -80,7 +80,10 @@ impl Write {
             .fetch_one(self.sql())
             .await?;
         if count >= MAX_KEYS_PER_ACCOUNT as i64 {
-            return Err(StoreError::Limit { what: "idempotency keys a day", max: MAX_KEYS_PER_ACCOUNT });
+            return Err(StoreError::Limit {
+                what: "idempotency keys for one account a day: wait, or leave them out",
+                max: MAX_KEYS_PER_ACCOUNT,
+            });
         }
         sqlx::query(
             "INSERT OR REPLACE INTO idempotency_keys (account, key, request_hash, resource, answer, created_at)

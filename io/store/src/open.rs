@@ -59,7 +59,8 @@ impl Store {
             .busy_timeout(MAX_WAIT)
             .pragma("journal_size_limit", MAX_IDLE_LOG_BYTES)
             .pragma("trusted_schema", "OFF");
-        examine(&options, &path).await.map_err(name_file)?;
+        // Read-only, so that not even the log of a database that is refused is moved into it.
+        examine(&options.clone().read_only(true), &path).await.map_err(name_file)?;
 
         let options = options.journal_mode(SqliteJournalMode::Wal);
         let pool = || {
@@ -127,6 +128,11 @@ fn prepare_file(path: &Path) -> Result<(), StoreError> {
     if !head.is_empty() && head != SQLITE_MAGIC {
         let detail = "it is not a SQLite file".to_owned();
         return Err(StoreError::Corrupt { path: path.to_owned(), detail });
+    }
+    match OpenOptions::new().write(true).open(path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => return Err(StoreError::ReadOnly),
+        Err(error) => return Err(io_error("write to the database")(error)),
     }
     if metadata.permissions().mode() & 0o077 != 0 {
         fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(io_error("make private"))?;

@@ -13,6 +13,10 @@ pub type SessionId = [u8; 16];
 
 /// How many sessions an account has at once; the oldest end first.
 pub const MAX_SESSIONS_PER_ACCOUNT: usize = 100;
+/// How many refresh tokens of one session are remembered, used ones included; the oldest are forgotten first.
+const MAX_REFRESH_TOKENS_PER_SESSION: i64 = 4_096;
+/// How long a session is kept after its end, so that a clock that jumps ahead for a while loses none.
+pub(crate) const REMEMBER_ENDED_SECONDS: i64 = 30 * 86_400;
 
 /// What became of a refresh token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,12 +119,15 @@ impl Store {
             .bind(expires_at)
             .execute(write.sql())
             .await?;
-        // Used tokens are kept to recognise a second use; a token that could not be used any more need not be.
-        sqlx::query("DELETE FROM refresh_tokens WHERE session = ?1 AND expires_at <= ?2")
-            .bind(session.as_slice())
-            .bind(now)
-            .execute(write.sql())
-            .await?;
+        // Used tokens are kept to recognise a second use, as many as there is room for.
+        sqlx::query(
+            "DELETE FROM refresh_tokens WHERE session = ?1 AND rowid <= (
+                 SELECT rowid FROM refresh_tokens WHERE session = ?1 ORDER BY rowid DESC LIMIT 1 OFFSET ?2)",
+        )
+        .bind(session.as_slice())
+        .bind(MAX_REFRESH_TOKENS_PER_SESSION)
+        .execute(write.sql())
+        .await?;
         write.commit().await?;
         Ok(Rotation::Done { session, account })
     }

@@ -67,7 +67,10 @@ impl Store {
             .fetch_one(write.sql())
             .await?;
         if count >= MAX_SOCKETS_PER_ACCOUNT as i64 {
-            return Err(StoreError::Limit { what: "sockets", max: MAX_SOCKETS_PER_ACCOUNT });
+            return Err(StoreError::Limit {
+                what: "sockets for one account: delete some first",
+                max: MAX_SOCKETS_PER_ACCOUNT,
+            });
         }
         let name = take_name(&mut write, randoms, new.created_at).await?;
         let socket = Socket {

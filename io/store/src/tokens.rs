@@ -49,7 +49,10 @@ impl Store {
             .fetch_one(write.sql())
             .await?;
         if count >= MAX_TOKENS_PER_ACCOUNT as i64 {
-            return Err(StoreError::Limit { what: "API tokens", max: MAX_TOKENS_PER_ACCOUNT });
+            return Err(StoreError::Limit {
+                what: "API tokens for one account: delete some first",
+                max: MAX_TOKENS_PER_ACCOUNT,
+            });
         }
         let scopes: Vec<&str> = new.token.scopes.iter().map(|scope| scope.as_str()).collect();
         let inserted = sqlx::query(

@@ -26,7 +26,10 @@ impl Store {
             .fetch_one(write.sql())
             .await?;
         if count >= MAX_TUNNELS_PER_SOCKET as i64 {
-            return Err(StoreError::Limit { what: "tunnels at one socket", max: MAX_TUNNELS_PER_SOCKET });
+            return Err(StoreError::Limit {
+                what: "tunnels at one socket: delete some first",
+                max: MAX_TUNNELS_PER_SOCKET,
+            });
         }
         let inserted = sqlx::query(
             "INSERT INTO tunnels (id, socket, position, credential, created_at)

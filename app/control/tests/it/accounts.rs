@@ -72,13 +72,13 @@ async fn deleting_an_account_takes_all_it_owns() {
 async fn new_accounts_of_one_client_are_limited() {
     let api = Api::start().await;
     let body = |n: u32| json!({"name": "A", "email": format!("a{n}@example.com"), "password": PASSWORD});
-    let ours = api.from_address("[2001:db8::1]:4000");
+    let ours = api.client_at("[2001:db8::1]:4000");
     // Taken addresses count as attempts too, and are quick.
     for n in 0..30 {
         let answer = ours.post("/v1/accounts", body(n % 2)).await;
         assert!([StatusCode::CREATED, StatusCode::CONFLICT].contains(&answer.status), "{answer:?}");
     }
-    let same_customer = api.from_address("[2001:db8::2]:4000");
+    let same_customer = api.client_at("[2001:db8::2]:4000");
     let answer = same_customer.post("/v1/accounts", body(100)).await;
     answer.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
     assert_eq!(answer.header("retry-after"), Some("60"));

@@ -1,6 +1,9 @@
 //! What edges and operators see of control.
 
+use std::time::Duration;
+
 use http::StatusCode;
+use sallyport_model::SocketId;
 use serde_json::json;
 
 use crate::harness::Api;
@@ -18,6 +21,35 @@ async fn a_restart_publishes_every_socket_before_it_answers() {
     assert_eq!(api.routes.all().len(), 2);
     assert_eq!(api.routes.get(socket.id).unwrap(), before);
     assert_eq!(api.get("/v1/account", Some(&token)).await.status, StatusCode::OK, "and logins go on");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_edges_with_what_the_store_has() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    for n in 0..60 {
+        let name = format!("s{n}");
+        let making = api.socket(&token, &name);
+        // Gone at some point between the request's first and last step.
+        let _ = tokio::time::timeout(Duration::from_micros(n * 100), making).await;
+    }
+    // What was begun is finished behind the clients' backs, and the store makes one thing after the other.
+    let mut tries = 0;
+    loop {
+        api.socket(&token, "another").await;
+        let sorted = |mut ids: Vec<SocketId>| {
+            ids.sort_unstable();
+            ids
+        };
+        let stored = sorted(api.store.routes().await.unwrap().iter().map(|route| route.id).collect());
+        let published = sorted(api.routes.all().iter().map(|route| route.id).collect());
+        if stored == published {
+            break;
+        }
+        tries += 1;
+        assert!(tries < 50, "edges know {} of {} sockets", published.len(), stored.len());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 #[tokio::test]

@@ -117,6 +117,11 @@ impl Api {
         Self::start_in(dir, TestClock::new()).await
     }
 
+    /// An API whose data is in this folder.
+    pub(crate) async fn start_under(parent: &std::path::Path) -> Self {
+        Self::start_in(tempfile::tempdir_in(parent).unwrap(), TestClock::new()).await
+    }
+
     async fn start_in(dir: tempfile::TempDir, clock: TestClock) -> Self {
         let store = Store::open(dir.path()).await.unwrap();
         let (routes, directory) = (Routes::default(), Directory::default());
@@ -144,7 +149,7 @@ impl Api {
     }
 
     /// The same API, asked from another address.
-    pub(crate) fn from_address(&self, address: &str) -> Requests<'_> {
+    pub(crate) fn client_at(&self, address: &str) -> Requests<'_> {
         Requests { api: self, client: address.parse().unwrap() }
     }
 

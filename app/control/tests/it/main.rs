@@ -1,5 +1,7 @@
 //! The API over a real store, request by request.
 
+#![allow(clippy::unwrap_used)]
+
 mod accounts;
 mod creations;
 mod edges;

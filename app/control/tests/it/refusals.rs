@@ -1,7 +1,11 @@
 //! Requests that are wrong before they reach a handler.
 
+use std::process::Command;
+
 use axum::body::Body;
 use http::{Request, StatusCode, header};
+
+use serde_json::json;
 
 use crate::harness::{Answer, Api};
 
@@ -82,6 +86,41 @@ async fn every_answer_has_an_id_and_may_not_be_kept() {
     let request = Request::get("/v1/info").header("x-request-id", "a b<script>").body(Body::empty()).unwrap();
     let id = api.raw(request).await.header("x-request-id").unwrap().to_owned();
     assert_eq!(id.len(), 16, "{id}");
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_room_heals_it() {
+    let parent = tempfile::tempdir().unwrap();
+    let disk = parent.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&disk).output();
+    if !mount.as_ref().is_ok_and(|output| output.status.success()) {
+        println!("skipped: a small disk cannot be mounted here: {mount:?}");
+        return;
+    }
+    let api = Api::start_under(&disk).await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "kept").await;
+    let filler = disk.join("filler");
+    let _ = std::fs::write(&filler, vec![1; 1 << 20]);
+    let mut full = None;
+    for n in 0..900 {
+        let answer = api.post("/v1/sockets", Some(&token), json!({"name": format!("s{n}")})).await;
+        if answer.status != StatusCode::CREATED {
+            full = Some(answer);
+            break;
+        }
+    }
+    let detail = full.expect("the disk is full").is_problem(StatusCode::INSUFFICIENT_STORAGE, "disk-full");
+    assert!(detail.contains("nothing was changed"), "{detail}");
+    let path = format!("/v1/sockets/{}", socket.id);
+    assert_eq!(api.get(&path, Some(&token)).await.status, StatusCode::OK, "reading goes on");
+    std::fs::remove_file(filler).unwrap();
+    api.socket(&token, "room again").await;
+    assert_eq!(api.store.routes().await.unwrap().len(), api.routes.all().len());
+    api.store.close().await;
+    let unmounted = Command::new("umount").arg("-l").arg(&disk).status().unwrap();
+    assert!(unmounted.success());
 }
 
 #[tokio::test]

@@ -114,7 +114,7 @@ async fn guessing_one_account_is_limited_from_everywhere() {
     api.account("ann@example.com").await;
     let guess = json!({"email": "Ann@example.com", "password": "wrong horse battery"});
     for n in 0..10 {
-        let from = api.from_address(&format!("198.51.100.{n}:4000"));
+        let from = api.client_at(&format!("198.51.100.{n}:4000"));
         assert_eq!(from.post("/v1/login", guess.clone()).await.status, StatusCode::UNAUTHORIZED);
     }
     let right = json!({"email": "ann@example.com", "password": PASSWORD});
@@ -144,7 +144,7 @@ async fn guessing_many_accounts_is_limited_and_right_logins_are_not() {
     }
     let guess = json!({"email": "z@example.com", "password": PASSWORD});
     api.post("/v1/login", None, guess.clone()).await.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
-    let other = api.from_address("203.0.113.9:1");
+    let other = api.client_at("203.0.113.9:1");
     assert_eq!(other.post("/v1/login", guess).await.status, StatusCode::UNAUTHORIZED);
 }
 

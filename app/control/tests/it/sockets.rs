@@ -173,6 +173,33 @@ async fn bad_sockets_are_refused_with_the_field() {
 }
 
 #[tokio::test]
+async fn an_account_has_at_most_a_thousand_sockets_and_makes_them_at_a_bounded_rate() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let mut last = api.socket(&token, "s").await.id;
+    for _ in 1..1_000 {
+        last = api.socket(&token, "s").await.id;
+    }
+    let create = async || api.post("/v1/sockets", Some(&token), json!({"name": "one more"})).await;
+    let detail = create().await.is_problem(StatusCode::CONFLICT, "limit-reached");
+    assert!(detail.contains("1000 sockets"), "{detail}");
+    assert_eq!(
+        api.send("DELETE", &format!("/v1/sockets/{last}"), Some(&token), None).await.status,
+        StatusCode::NO_CONTENT
+    );
+    assert_eq!(create().await.status, StatusCode::CREATED);
+    let refused = loop {
+        let answer = create().await;
+        if answer.status != StatusCode::CONFLICT {
+            break answer;
+        }
+    };
+    refused.is_problem(StatusCode::TOO_MANY_REQUESTS, "too-many-attempts");
+    api.clock.pass(5);
+    create().await.is_problem(StatusCode::CONFLICT, "limit-reached");
+}
+
+#[tokio::test]
 async fn sockets_made_at_the_same_time_all_get_their_own_name() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;

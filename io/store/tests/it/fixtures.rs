@@ -1,0 +1,54 @@
+//! Things to put into a store.
+
+use sallyport_model::{Account, AccountId, CredentialHash, Socket, SocketId, SocketType, Tunnel, TunnelId};
+use sallyport_store::{Creation, NewAccount, NewSocket, Store, StoreError};
+
+pub(crate) const NOW: i64 = 1_800_000_000;
+
+pub(crate) fn account(n: u8) -> NewAccount {
+    NewAccount {
+        account: Account {
+            id: AccountId::from_random([n; 16]),
+            name: format!("account {n}"),
+            email: format!("a{n}@example.com").parse().unwrap(),
+            created_at: NOW,
+        },
+        password_hash: "$argon2id$x".into(),
+    }
+}
+
+pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
+    let mut id = [7; 16];
+    id[..4].copy_from_slice(&n.to_be_bytes());
+    NewSocket {
+        id: SocketId::from_random(id),
+        account: account(owner).account.id,
+        display_name: format!("socket {n}").parse().unwrap(),
+        socket_type: SocketType::Http,
+        origin_protocol: sallyport_model::OriginProtocol::Auto,
+        basic_auth: None,
+        created_at: NOW,
+    }
+}
+
+pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> Tunnel {
+    let mut id = [9; 16];
+    id[..4].copy_from_slice(&n.to_be_bytes());
+    Tunnel { id: TunnelId::from_random(id), socket, credential: CredentialHash([3; 32]), created_at: NOW }
+}
+
+/// Makes a socket whose name comes from these random numbers.
+pub(crate) async fn make_socket(store: &Store, owner: u8, n: u32, randoms: &[u64]) -> Result<Socket, StoreError> {
+    match store.create_socket(new_socket(owner, n), randoms, None, |_| String::new()).await? {
+        Creation::Made((socket, _)) => Ok(socket),
+        Creation::Repeated(_) => unreachable!("there was no key"),
+    }
+}
+
+/// A store with account 1.
+pub(crate) async fn store_with_account() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
+    store.create_account(account(1)).await.unwrap();
+    (dir, store)
+}

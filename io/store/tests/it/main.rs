@@ -1,0 +1,9 @@
+//! The store on a real disk: what it keeps, what it refuses, what it survives.
+
+#![allow(clippy::unwrap_used)]
+
+mod disk;
+mod fixtures;
+mod lock;
+mod nouns;
+mod open;

@@ -1,0 +1,159 @@
+//! Opening, reopening and refusing.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use sallyport_store::{DATABASE_FILE, Store, StoreError};
+use sqlx::{Connection, SqliteConnection};
+
+use crate::fixtures::{account, make_socket, new_tunnel, store_with_account};
+
+async fn sql(path: &Path, statement: &'static str) {
+    let url = format!("sqlite://{}?mode=rwc", path.display());
+    let mut connection = SqliteConnection::connect(&url).await.unwrap();
+    sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+/// Opening is refused, and the files are as before.
+async fn refused(dir: &Path) -> StoreError {
+    let path = dir.join(DATABASE_FILE);
+    let log = dir.join(format!("{DATABASE_FILE}-wal"));
+    let before = (fs::read(&path).unwrap(), fs::read(&log).unwrap_or_default());
+    let error = Store::open(dir).await.expect_err("refused");
+    assert!((fs::read(&path).unwrap(), fs::read(&log).unwrap_or_default()) == before, "a file was changed");
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    error
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_after_a_crash() {
+    let (dir, store) = store_with_account().await;
+    let socket = make_socket(&store, 1, 1, &[5]).await.unwrap();
+    store.create_tunnel(socket.account, &new_tunnel(socket.id, 1), None).await.unwrap();
+    // A crash: the files as they are now, the write-ahead log included, while the store is still open.
+    let crashed = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(dir.path()).unwrap() {
+        let file = file.unwrap();
+        // The shared memory file is not on disk after a power cut.
+        if !file.file_name().to_string_lossy().ends_with("-shm") {
+            fs::copy(file.path(), crashed.path().join(file.file_name())).unwrap();
+        }
+    }
+    let again = Store::open(crashed.path()).await.unwrap();
+    assert_eq!(again.account(socket.account).await.unwrap().unwrap(), account(1).account);
+    assert_eq!(again.socket(socket.account, socket.id).await.unwrap().unwrap(), socket);
+    let routes = again.routes().await.unwrap();
+    assert_eq!((routes.len(), routes[0].tunnels.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn files_are_for_their_owner_only() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("deep/data");
+    let store = Store::open(&dir).await.unwrap();
+    store.create_account(account(1)).await.unwrap();
+    assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
+    let mut count = 0;
+    for file in fs::read_dir(&dir).unwrap() {
+        let file = file.unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.path());
+        count += 1;
+    }
+    assert!(count >= 2, "the log is there too");
+    store.close().await;
+    fs::set_permissions(store.path(), fs::Permissions::from_mode(0o644)).unwrap();
+    Store::open(&dir).await.unwrap();
+    assert_eq!(fs::metadata(store.path()).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_and_kept() {
+    for content in [&b"x"[..], b"not a database at all, but long enough to be one", &[0; 4096]] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(DATABASE_FILE), content).unwrap();
+        let error = refused(dir.path()).await;
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+        assert!(error.to_string().contains("restore it from a backup"), "{error}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join(DATABASE_FILE)).unwrap();
+    let error = Store::open(dir.path()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_refused_and_kept() {
+    let (dir, store) = store_with_account().await;
+    for n in 0..50 {
+        make_socket(&store, 1, n, &[u64::from(n) * 7_919]).await.unwrap();
+    }
+    store.close().await;
+    let path = dir.path().join(DATABASE_FILE);
+    let sound = fs::read(&path).unwrap();
+
+    let mut garbled = sound.clone();
+    garbled[4_096..].fill(0xa5);
+    let mut cut = sound.clone();
+    cut.truncate(sound.len() / 2);
+    let mut header = sound.clone();
+    header[16..100].fill(0xff);
+    for damaged in [garbled, cut, header] {
+        fs::write(&path, &damaged).unwrap();
+        let error = refused(dir.path()).await;
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+    }
+    fs::write(&path, &sound).unwrap();
+    assert_eq!(Store::open(dir.path()).await.unwrap().routes().await.unwrap().len(), 50);
+}
+
+#[tokio::test]
+async fn the_log_of_a_refused_database_is_kept_too() {
+    let (dir, store) = store_with_account().await;
+    for n in 0..50 {
+        make_socket(&store, 1, n, &[u64::from(n) * 7_919]).await.unwrap();
+    }
+    store.close().await;
+    let store = Store::open(dir.path()).await.unwrap();
+    make_socket(&store, 1, 50, &[5]).await.unwrap();
+    let crashed = tempfile::tempdir().unwrap();
+    for suffix in ["", "-wal"] {
+        let file = format!("{DATABASE_FILE}{suffix}");
+        fs::copy(dir.path().join(&file), crashed.path().join(&file)).unwrap();
+    }
+    let path = crashed.path().join(DATABASE_FILE);
+    let mut damaged = fs::read(&path).unwrap();
+    damaged[4_096..].fill(0xa5);
+    fs::write(&path, damaged).unwrap();
+    assert!(fs::metadata(crashed.path().join(format!("{DATABASE_FILE}-wal"))).unwrap().len() > 0);
+    let error = refused(crashed.path()).await;
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_newer_database_is_refused_and_kept() {
+    let (dir, store) = store_with_account().await;
+    store.close().await;
+    sql(&dir.path().join(DATABASE_FILE), "PRAGMA user_version = 9999").await;
+    let error = refused(dir.path()).await;
+    assert!(matches!(error, StoreError::Newer { found: 9999, .. }), "{error:?}");
+    assert!(error.to_string().contains("version 9999"), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_of_another_program_is_refused_and_kept() {
+    for statement in ["CREATE TABLE notes (text)", "PRAGMA application_id = 42"] {
+        let dir = tempfile::tempdir().unwrap();
+        sql(&dir.path().join(DATABASE_FILE), statement).await;
+        let error = refused(dir.path()).await;
+        assert!(matches!(error, StoreError::Foreign { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupted_first_start_is_no_obstacle() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join(DATABASE_FILE), "").unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
+    store.create_account(account(1)).await.unwrap();
+    store.check().await.unwrap();
+}
