@@ -1,6 +1,6 @@
 //! Control: the API, over the store; it tells edges which sockets there are.
 //!
-//! A request runs through [`finish`](mod@finish) (id, problem body, metrics), is taken apart by `extract` and `auth`, and
+//! A request runs through `finish` (id, problem body, metrics), is taken apart by `extract` and `auth`, and
 //! is answered by the handler of its noun (`accounts`, `logins`, `tokens`, `sockets`, `tunnels`, `info`). A change is
 //! committed to the store first and published to the edges after; when the answer says it is done, the next request at
 //! an edge sees it.
