@@ -45,6 +45,7 @@ const PURE: &[&str] = &[
     "httparse",
     "httpdate",
     "memchr",
+    "pem",
     "rcgen",
     "serde",
     "serde_json",
@@ -127,7 +128,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         let mut all_uses = Vec::new();
         for file in sources {
             let uses = source::uses(source::read(&file)?);
-            for_tests.extend(uses.test_modules.iter().flat_map(|module| source::module_places(&file, module)));
+            for_tests.extend(uses.test_modules.iter().flat_map(|module| module.places(&file)));
             all_uses.push((file, uses.paths));
         }
         for (file, paths) in all_uses {

@@ -24,7 +24,29 @@ pub(crate) struct PathUse {
 pub(crate) struct Uses {
     pub(crate) paths: Vec<PathUse>,
     /// Modules in files of their own that are built for tests only.
-    pub(crate) test_modules: Vec<String>,
+    pub(crate) test_modules: Vec<Module>,
+}
+
+/// A module in a file of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Module {
+    name: String,
+    /// What `#[path = "..."]` says.
+    path: Option<String>,
+}
+
+impl Module {
+    /// Where the module may stand when `file` declares it.
+    pub(crate) fn places(&self, file: &Path) -> Vec<PathBuf> {
+        let parent = file.parent().unwrap_or(Path::new(""));
+        if let Some(path) = &self.path {
+            return vec![parent.join(path)];
+        }
+        let stem = file.file_stem().unwrap_or_default();
+        let is_root = stem == "lib" || stem == "main" || stem == "mod";
+        let folder = if is_root { parent.to_path_buf() } else { parent.join(stem) };
+        vec![folder.join(format!("{}.rs", self.name)), folder.join(&self.name)]
+    }
 }
 
 /// Parses the file.
@@ -137,14 +159,19 @@ fn identifiers(tokens: TokenStream) -> Vec<String> {
 /// Skips an item that is for tests: up to its braces or its semicolon.
 fn skip_item(tokens: &mut Tokens, uses: &mut Uses) {
     let mut after_mod = false;
-    let mut module = None;
+    let (mut name, mut path) = (None, None);
     for token in tokens.by_ref() {
         match token {
             TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return,
-            TokenTree::Punct(punct) if punct.as_char() == ';' => return uses.test_modules.extend(module),
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket => {
+                path = path.or(path_attribute(&group))
+            }
+            TokenTree::Punct(punct) if punct.as_char() == ';' => {
+                return uses.test_modules.extend(name.map(|name| Module { name, path }));
+            }
             TokenTree::Ident(ident) => {
                 if after_mod {
-                    module = Some(ident.to_string());
+                    name = Some(ident.to_string());
                 }
                 after_mod = ident == "mod";
             }
@@ -153,13 +180,15 @@ fn skip_item(tokens: &mut Tokens, uses: &mut Uses) {
     }
 }
 
-/// Where the module of this name, declared in `file`, may stand.
-pub(crate) fn module_places(file: &Path, module: &str) -> [PathBuf; 2] {
-    let parent = file.parent().unwrap_or(Path::new(""));
-    let stem = file.file_stem().unwrap_or_default();
-    let folder =
-        if stem == "lib" || stem == "main" || stem == "mod" { parent.to_path_buf() } else { parent.join(stem) };
-    [folder.join(format!("{module}.rs")), folder.join(module)]
+/// The file that `[path = "..."]` names.
+fn path_attribute(attribute: &Group) -> Option<String> {
+    let mut tokens = attribute.stream().into_iter();
+    match (tokens.next()?, tokens.next()?, tokens.next()?) {
+        (TokenTree::Ident(word), TokenTree::Punct(_), TokenTree::Literal(path)) if word == "path" => {
+            Some(path.to_string().trim_matches('"').to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// What the source of the workspace defines, by name.
@@ -259,12 +288,14 @@ mod tests {
 
     #[test]
     fn what_is_for_tests_does_not_count() {
-        let source = "#[cfg(test)]\nmod tests { use std::fs; }\n#[cfg(test)] mod more;\n#[test] fn t() { std::env::var(\"A\"); }\nfn f() { std::thread::yield_now() }";
+        let source = "#[cfg(test)]\nmod tests { use std::fs; }\n#[cfg(test)] mod more; #[cfg(test)] #[path = \"a/b.rs\"] mod far;\n#[test] fn t() { std::env::var(\"A\"); }\nfn f() { std::thread::yield_now() }";
         let found = uses(source.parse().unwrap());
         let paths: Vec<_> = found.paths.iter().map(|path| path.segments.join("::")).collect();
         assert!(!paths.iter().any(|path| path.contains("fs") || path.contains("env")), "{paths:?}");
         assert!(paths.contains(&"std::thread".to_owned()), "{paths:?}");
-        assert_eq!(found.test_modules, ["more"]);
+        let places: Vec<_> =
+            found.test_modules.iter().flat_map(|module| module.places(Path::new("src/x.rs"))).collect();
+        assert_eq!(places, ["src/x/more.rs", "src/x/more", "src/a/b.rs"].map(PathBuf::from));
         let last = found.paths.last().unwrap();
         assert_eq!(last.line, 5);
     }
