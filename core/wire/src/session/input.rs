@@ -74,6 +74,8 @@ impl Session {
             };
         }
         if kind.is_of_stream() {
+            // While streams run, the round trip had better be known: windows and the choice of a tunnel follow it.
+            self.keepalive.probe(now);
             let mut fields = Fields { kind, rest: payload };
             let id = u32::from_be_bytes(fields.take()?);
             return self.on_stream_frame(kind, id, fields.rest);

@@ -112,8 +112,6 @@ impl Session {
             if let Some((grant, grown)) = stream.recv.on_consumed(bytes, now, self.keepalive.path_rtt(), budget) {
                 self.windows_bytes += u64::from(grown);
                 self.out.stream_frame(FrameType::Window, id.0, |out| out.extend_from_slice(&grant.to_be_bytes()));
-                // The windows follow the round trip, so it had better be known.
-                self.keepalive.probe(now);
             }
         }
         Ok(Read::Bytes(bytes))
