@@ -39,6 +39,9 @@ pub enum TrustError {
     /// The file holds no certificate that can be used.
     #[error("{} holds no usable certificate: expected a root certificate in PEM, such as the ca.pem of `sallyport up`", .0.display())]
     NoCertificate(PathBuf),
+    /// A pin stands for one root that only the server can show.
+    #[error("a pinned root is not a set of root certificates")]
+    NoRoots,
     /// The pin is no fingerprint.
     #[error(transparent)]
     Pin(#[from] FingerprintError),
@@ -63,6 +66,18 @@ pub fn client_config(trust: &Trust, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>,
     };
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Arc::new(config))
+}
+
+/// The authorities of a [`Trust`] that names any, for a verification of one's own.
+///
+/// # Errors
+/// When there are none; a pin names none either.
+pub fn roots(trust: &Trust) -> Result<RootCertStore, TrustError> {
+    match trust {
+        Trust::System => system_roots(),
+        Trust::Ca(path) => roots_in(path.clone()),
+        Trust::Pinned(_) => Err(TrustError::NoRoots),
+    }
 }
 
 fn system_roots() -> Result<RootCertStore, TrustError> {

@@ -1,0 +1,171 @@
+//! Reaching the private service, once for every stream.
+
+use std::{io, sync::Arc, time::Duration};
+
+use sallyport_model::OriginAddr;
+use sallyport_tunnel::{BoxFuture, IncomingStream, OriginHandler};
+use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
+use tokio::net::TcpStream;
+use tracing::debug;
+
+use crate::{
+    origin_tls::{Configs, OriginTls, OriginTlsError},
+    relay::{Buffers, relay},
+};
+
+/// The private service, as its connector reaches it.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    address: OriginAddr,
+    tls: Option<Tls>,
+    connect_timeout: Duration,
+    buffers: Buffers,
+}
+
+#[derive(Debug)]
+struct Tls {
+    configs: Configs,
+    server_name: String,
+}
+
+impl Origin {
+    pub(crate) fn new(
+        address: OriginAddr,
+        tls: Option<&OriginTls>,
+        connect_timeout: Duration,
+    ) -> Result<Self, OriginTlsError> {
+        let tls = match tls {
+            Some(tls) => Some(Tls {
+                configs: tls.configs()?,
+                server_name: tls.server_name.clone().unwrap_or_else(|| address.host.clone()),
+            }),
+            None => None,
+        };
+        let buffers = Buffers::default();
+        Ok(Self { shared: Arc::new(Shared { address, tls, connect_timeout, buffers }) })
+    }
+}
+
+impl OriginHandler for Origin {
+    fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let outcome = match &shared.tls {
+                None => serve_plain(&shared, stream).await,
+                Some(tls) => serve_tls(&shared, tls, open.protocol, stream).await,
+            };
+            if let Err(error) = outcome {
+                debug!(%error, "a stream ended early");
+            }
+        })
+    }
+}
+
+async fn serve_plain(shared: &Shared, stream: IncomingStream) -> io::Result<()> {
+    let address = &shared.address;
+    match sallyport_net::connect_tcp(&address.host, address.port, shared.connect_timeout).await {
+        Ok(origin) => relay(stream.opened().await?, origin, &shared.buffers).await,
+        Err(error) => {
+            stream.failed(why_not_connected(&error, address)).await;
+            Ok(())
+        }
+    }
+}
+
+async fn serve_tls(shared: &Shared, tls: &Tls, protocol: StreamProtocol, stream: IncomingStream) -> io::Result<()> {
+    let address = &shared.address;
+    let config = tls.configs.of(protocol);
+    let connect =
+        sallyport_net::connect_tls(&address.host, address.port, &tls.server_name, config, shared.connect_timeout);
+    let failure = match connect.await {
+        Ok(origin) if protocol == StreamProtocol::Http2 && origin.get_ref().1.alpn_protocol() != Some(b"h2") => {
+            OpenFailure::new(FailureReason::Tls, &format!("{address} speaks no HTTP/2 over TLS"))
+        }
+        Ok(origin) => return relay(stream.opened().await?, origin, &shared.buffers).await,
+        Err(error) => match tls_refusal(&error) {
+            Some(text) => {
+                OpenFailure::new(FailureReason::Tls, &format!("the TLS handshake with {address} failed: {text}"))
+            }
+            None => why_not_connected(&error, address),
+        },
+    };
+    debug!(%failure, "the service was not reached");
+    stream.failed(failure).await;
+    Ok(())
+}
+
+/// What TLS found wrong, when that is what went wrong.
+fn tls_refusal(error: &io::Error) -> Option<String> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> =
+        error.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static));
+    while let Some(inner) = cause {
+        if let Some(rustls::Error::Other(other)) = inner.downcast_ref::<rustls::Error>() {
+            return Some(other.to_string());
+        }
+        if let Some(error) = inner.downcast_ref::<rustls::Error>() {
+            return Some(error.to_string());
+        }
+        // An `io::Error` inside of an `io::Error` hides what it holds from `source`.
+        cause = match inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(held) => Some(held),
+            None => inner.source(),
+        };
+    }
+    None
+}
+
+/// One sentence for the owner of the service, who reads it in an error page or a log.
+fn why_not_connected(error: &io::Error, address: &OriginAddr) -> OpenFailure {
+    let (reason, text) = match error.kind() {
+        io::ErrorKind::ConnectionRefused => (
+            FailureReason::Refused,
+            format!("nothing listens on {address}: start the service, or choose another one with --port and --host"),
+        ),
+        io::ErrorKind::TimedOut => (FailureReason::TimedOut, error.to_string()),
+        io::ErrorKind::NotFound => (FailureReason::Unresolved, format!("the host {:?} has no address", address.host)),
+        _ => (FailureReason::Other, error.to_string()),
+    };
+    OpenFailure::new(reason, &text)
+}
+
+/// The plain connection underneath, for what concerns TCP alone.
+pub(crate) trait OriginStream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin {
+    /// Ends the connection so that the service notices that it was given up (a reset instead of an orderly end).
+    fn abort(self);
+}
+
+impl OriginStream for TcpStream {
+    fn abort(self) {
+        // Only the wish for a reset can fail; the connection is closed anyway.
+        drop(self.set_zero_linger());
+    }
+}
+
+impl OriginStream for tokio_rustls::client::TlsStream<TcpStream> {
+    fn abort(self) {
+        drop(self.get_ref().0.set_zero_linger());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_service_and_the_way_out() {
+        let address = OriginAddr { host: "localhost".into(), port: 8000 };
+        let refused = why_not_connected(&io::ErrorKind::ConnectionRefused.into(), &address);
+        assert_eq!(refused.reason, FailureReason::Refused);
+        assert_eq!(
+            refused.message,
+            "nothing listens on localhost:8000: start the service, or choose another one with --port and --host"
+        );
+        assert_eq!(why_not_connected(&io::ErrorKind::TimedOut.into(), &address).reason, FailureReason::TimedOut);
+        assert_eq!(why_not_connected(&io::ErrorKind::NotFound.into(), &address).reason, FailureReason::Unresolved);
+    }
+}
