@@ -28,24 +28,40 @@ const MAX_ROUNDS: usize = 64;
 /// How long the last words of a session that is over may take to leave.
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
-/// Drives the session until it is over; says why it is. `on_event` gets what concerns more than a stream.
-pub(crate) async fn drive(carrier: impl Carrier, mux: Arc<Mux>, mut on_event: impl FnMut(Event) + Send) -> String {
+/// How a session ended.
+pub(crate) struct Ended {
+    /// Why, as a sentence.
+    pub(crate) why: String,
+    /// The other side closed the connection in good order: what it sent on legs before is still on its way.
+    pub(crate) is_clean: bool,
+}
+
+impl Ended {
+    pub(crate) fn aborted(why: &str) -> Self {
+        Self { why: why.to_owned(), is_clean: false }
+    }
+}
+
+/// Drives the session until it is over. `on_event` gets what concerns more than a stream.
+pub(crate) async fn drive(carrier: impl Carrier, mux: Arc<Mux>, mut on_event: impl FnMut(Event) + Send) -> Ended {
     let mut driver = Driver { carrier, mux, out: Vec::new(), sent: 0, unflushed: false, sleep: None };
     let end = poll_fn(|cx| driver.poll(cx, &mut on_event)).await;
-    let (why, carrier_works) = match end {
-        End::Carrier(why) => (why, false),
-        End::Session(why) => (why, true),
+    let ended = match end {
+        End::Closed => Ended { why: "the other side closed the connection".to_owned(), is_clean: true },
+        End::Carrier(ref why) | End::Session(ref why) => Ended::aborted(why),
     };
-    driver.mux.end(&why);
-    if carrier_works {
+    driver.mux.end(&ended.why);
+    if !matches!(end, End::Carrier(_)) {
         // The peer may be gone; nothing waits for it longer than this.
         let _ = tokio::time::timeout(FAREWELL_TIME, driver.farewell()).await;
     }
-    why
+    ended
 }
 
 /// Why driving ended, as a sentence.
 enum End {
+    /// The other side closed the connection in good order.
+    Closed,
     /// The carrier no longer works.
     Carrier(String),
     /// The session is over; its last words can still be sent.
@@ -92,7 +108,7 @@ impl<C: Carrier> Driver<C> {
             match self.poll_out(cx) {
                 Poll::Ready(Ok(wrote)) => progress |= wrote,
                 Poll::Ready(Err(error)) => return Poll::Ready(End::Carrier(broken(&error))),
-                Poll::Pending => {}
+                Poll::Pending => self.mux.set_blocked(),
             }
             match self.poll_in(cx) {
                 Poll::Ready(Ok(())) => progress = true,
@@ -134,9 +150,7 @@ impl<C: Carrier> Driver<C> {
         let mut buffer = [MaybeUninit::<u8>::uninit(); MAX_READ_BYTES];
         let mut buf = ReadBuf::uninit(&mut buffer);
         match ready!(Pin::new(&mut self.carrier).poll_read(cx, &mut buf)) {
-            Ok(()) if buf.filled().is_empty() => {
-                Poll::Ready(Err(End::Carrier("the other side closed the connection".to_owned())))
-            }
+            Ok(()) if buf.filled().is_empty() => Poll::Ready(Err(End::Closed)),
             Ok(()) => Poll::Ready(self.mux.handle_input(buf.filled()).map_err(|error| End::Session(error.to_string()))),
             Err(error) => Poll::Ready(Err(End::Carrier(broken(&error)))),
         }

@@ -21,7 +21,7 @@ use tracing::{debug, info};
 use crate::{
     SessionId, TunnelStream,
     count::{Counter, Held},
-    driver::drive,
+    driver::{Ended, drive},
     leg::Leg,
     leg_stream::LegStream,
     mux::{Mux, now},
@@ -34,6 +34,10 @@ const FIRST_FRAME_TIME: Duration = Duration::from_secs(10);
 const REFUSAL_TIME: Duration = Duration::from_secs(2);
 /// How often idle legs are looked at.
 const TEND_PERIOD: Duration = Duration::from_secs(5);
+
+/// How much unsent data the kernel should hold of a control connection (TCP_NOTSENT_LOWAT): enough to keep a fast path
+/// busy, little enough that frames which are urgent do not queue for long behind it.
+pub const CONTROL_NOTSENT_BYTES: u32 = 32_768;
 
 /// Bounds and timing of the edge's tunnels.
 #[derive(Debug, Clone)]
@@ -169,7 +173,16 @@ impl EdgeTunnels {
 
     /// Takes a connection with our ALPN from a connector. Returns when it was handed over (a leg) or is over (a control
     /// connection), so give it a task of its own.
-    pub async fn serve_carrier<S>(&self, mut io: S, peer: SocketAddr)
+    pub async fn serve_carrier<S>(&self, io: S, peer: SocketAddr)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.serve_carrier_with(io, peer, |_, _| ()).await;
+    }
+
+    /// As [`Self::serve_carrier`], and calls `tune` as soon as it is known what the connection is: a control
+    /// connection should keep little unsent data in the kernel ([`CONTROL_NOTSENT_BYTES`]).
+    pub async fn serve_carrier_with<S>(&self, mut io: S, peer: SocketAddr, tune: impl FnOnce(&S, CarrierKind) + Send)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -179,8 +192,12 @@ impl EdgeTunnels {
             Err(_) => return debug!(%peer, "closed a tunnel connection that did not say in time what it is"),
         };
         match first {
-            First::Control { hello, frame } => self.serve_session(io, peer, &hello, &frame).await,
+            First::Control { hello, frame } => {
+                tune(&io, CarrierKind::Control);
+                self.serve_session(io, peer, &hello, &frame).await;
+            }
             First::Leg(join) => {
+                tune(&io, CarrierKind::Leg);
                 if let Err((io, refusal)) = self.join(io, &join) {
                     debug!(%peer, %refusal, "refused a leg");
                     let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, &refusal)).await;
@@ -283,7 +300,7 @@ impl EdgeTunnels {
             session.mux.refuse(refusal);
         }
         info!(session = %session.id, agent = %session.agent, "a connector came");
-        let mut presence = Presence { shared: &self.shared, session: &session, why: "the edge stops".to_owned() };
+        let mut presence = Presence { shared: &self.shared, session: &session, end: Ended::aborted("the edge stops") };
         let on_event = |event| self.shared.on_event(&session, event);
         let tending = async {
             loop {
@@ -295,7 +312,7 @@ impl EdgeTunnels {
             }
         };
         tokio::select! {
-            why = drive(io, session.mux.clone(), on_event) => presence.why = why,
+            end = drive(io, session.mux.clone(), on_event) => presence.end = end,
             () = tending => {}
         }
     }
@@ -305,14 +322,14 @@ impl EdgeTunnels {
 struct Presence<'a> {
     shared: &'a Shared,
     session: &'a Arc<EdgeSession>,
-    why: String,
+    end: Ended,
 }
 
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        info!(session = %self.session.id, why = self.why, "a connector is gone");
-        self.session.mux.end(&self.why);
-        self.shared.remove_session(self.session, &self.why);
+        info!(session = %self.session.id, why = self.end.why, "a connector is gone");
+        self.session.mux.end(&self.end.why);
+        self.shared.remove_session(self.session, &self.end);
     }
 }
 
@@ -334,15 +351,15 @@ impl Shared {
         None
     }
 
-    fn remove_session(&self, session: &Arc<EdgeSession>, why: &str) {
+    fn remove_session(&self, session: &Arc<EdgeSession>, end: &Ended) {
         let mut registry = self.lock();
         registry.sessions.remove(&session.id);
         let gone: Vec<_> = registry.tunnels.extract_if(|_, handle| handle.session() == session.id).collect();
         for (_, handle) in gone {
-            self.end_attachment(&handle, why);
+            self.end_attachment(&handle, &end.why);
         }
         drop(registry);
-        session.pool.close();
+        session.pool.close(end.is_clean);
     }
 
     /// Called with the registry locked and the handle taken out of it.

@@ -106,7 +106,12 @@ impl Leg {
             && matches!(self.incoming, Incoming::None)
     }
 
-    pub(crate) fn has_pending(&self) -> bool {
+    /// Whether anything written may still be on this side.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unflushed || self.has_pending()
+    }
+
+    fn has_pending(&self) -> bool {
         self.pending_sent < self.pending.len()
     }
 

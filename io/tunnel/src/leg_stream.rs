@@ -243,7 +243,8 @@ impl LegStream {
         }
     }
 
-    /// Sends what is queued before a read: the opening, so that nobody waits for an answer to what was not asked.
+    /// Sends what was not sent before a read, so that nobody waits for an answer to what was not asked: the opening,
+    /// and what the carrier itself kept back.
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(leg) = &mut self.leg else { return Ok(()) };
         if leg.ticket.life.is_over() {
@@ -251,7 +252,7 @@ impl LegStream {
         }
         if let Some(open) = self.opening.take() {
             leg.send_open(&open)?;
-        } else if !leg.has_pending() {
+        } else if !leg.has_unsent() {
             return Ok(());
         }
         if let Poll::Ready(sent) = leg.poll_flush(cx) {

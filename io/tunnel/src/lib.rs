@@ -25,9 +25,11 @@ use std::{fmt, future::Future, pin::Pin};
 pub use connector::{
     ConnectorConfig, ConnectorError, ConnectorEvent, Dial, OriginHandler, TunnelCredential, run_connector,
 };
-pub use edge::{Admission, Admitted, EdgeTunnels, EdgeTunnelsConfig, OpenError, TunnelHandle, TunnelStats};
+pub use edge::{
+    Admission, Admitted, CONTROL_NOTSENT_BYTES, EdgeTunnels, EdgeTunnelsConfig, OpenError, TunnelHandle, TunnelStats,
+};
 pub use establishment::Establishment;
-pub use sallyport_wire::SessionConfig;
+pub use sallyport_wire::{Carrier as CarrierKind, SessionConfig};
 pub use stream::{BEST_WRITE_BYTES, IncomingStream, TunnelStream};
 use tokio::io::{AsyncRead, AsyncWrite};
 

@@ -93,6 +93,16 @@ impl LegRegistry {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).lives.len()
     }
 
+    /// Whether the session is over: no leg joins it, and none is used again.
+    pub(crate) fn is_over(&self) -> bool {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).over
+    }
+
+    /// The session is over; legs that carry a stream may finish it.
+    pub(crate) fn retire(&self) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).over = true;
+    }
+
     /// Ends every leg: those that wait are woken and close.
     pub(crate) fn end_all(&self) {
         let lives: Vec<_> = {

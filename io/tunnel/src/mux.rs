@@ -19,10 +19,6 @@ use tokio::io::ReadBuf;
 
 use crate::{count::Held, establishment::Establishment};
 
-/// After how much has been read the driver is woken to grant the sender more; far less than the smallest share of a
-/// window that is worth a WINDOW frame, so that the sender never waits for it.
-const WAKE_AFTER_BYTES: usize = 16_384;
-
 /// The time as the sessions know it; a test can pause it.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
@@ -38,6 +34,8 @@ struct State {
     streams: HashMap<StreamId, Slot>,
     /// The driver's task, while it waits.
     driver: Option<Waker>,
+    /// The carrier takes nothing now: what is to be sent waits anyway, and the driver is not woken for it.
+    is_blocked: bool,
     /// Why the connection is to be closed once everything is sent.
     closing: Option<Arc<str>>,
     /// Why it is over.
@@ -71,7 +69,8 @@ pub(crate) struct Work {
 
 impl Mux {
     pub(crate) fn new(session: Session) -> Arc<Self> {
-        let state = State { session, streams: HashMap::new(), driver: None, closing: None, over: None };
+        let state =
+            State { session, streams: HashMap::new(), driver: None, is_blocked: false, closing: None, over: None };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
@@ -104,7 +103,9 @@ impl Mux {
     }
 
     pub(crate) fn refuse(&self, refusal: Refusal) {
+        let why = refusal.to_string();
         self.act(|session| session.refuse(refusal));
+        self.close(&why);
     }
 
     pub(crate) fn ask_for_legs(&self, count: u16) {
@@ -149,7 +150,9 @@ impl Mux {
     pub(crate) fn close(&self, why: &str) {
         let mut state = self.lock();
         state.closing.get_or_insert_with(|| why.into());
-        state.wake_driver();
+        if let Some(driver) = state.driver.take() {
+            driver.wake();
+        }
     }
 
     /// The driver's turn: takes what there is to send if `out` is wanted, and says what happened.
@@ -158,10 +161,16 @@ impl Mux {
         if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
             state.driver = Some(waker.clone());
         }
+        state.is_blocked = out.is_none();
         let sent = out.map(|out| state.session.poll_transmit(out, max_bytes, now()));
         let events = state.take_events();
         let finished = if sent == Some(0) { state.closing.clone() } else { None };
         Work { events, deadline: state.session.poll_timeout().map(|(at, _)| at), finished }
+    }
+
+    /// The driver found that the carrier takes nothing now.
+    pub(crate) fn set_blocked(&self) {
+        self.lock().is_blocked = true;
     }
 
     pub(crate) fn handle_input(&self, bytes: &[u8]) -> Result<(), sallyport_wire::Violation> {
@@ -180,6 +189,10 @@ impl Mux {
     /// The carrier is gone: everything on it fails.
     pub(crate) fn end(&self, why: &str) {
         let mut state = self.lock();
+        if state.over.is_some() {
+            return;
+        }
+        state.session.carrier_lost();
         state.over = Some(why.into());
         state.driver = None;
         for slot in state.streams.values_mut() {
@@ -191,8 +204,13 @@ impl Mux {
 }
 
 impl State {
+    /// Has the driver send, if there is something and it is not at it already.
     fn wake_driver(&mut self) {
-        if let Some(driver) = self.driver.take() {
+        if !self.is_blocked
+            && self.driver.is_some()
+            && self.session.wants_transmit()
+            && let Some(driver) = self.driver.take()
+        {
             driver.wake();
         }
     }
@@ -248,6 +266,22 @@ impl State {
         let why = self.over.as_ref()?;
         Some(io::Error::new(io::ErrorKind::ConnectionReset, format!("the tunnel was lost: {why}")))
     }
+
+    fn error(&self, error: StreamError) -> io::Error {
+        let kind = match &error {
+            StreamError::Failed(failure) => {
+                return io::Error::new(io::ErrorKind::ConnectionRefused, failure.clone());
+            }
+            StreamError::Down => match self.lost() {
+                Some(lost) => return lost,
+                None => io::ErrorKind::ConnectionReset,
+            },
+            StreamError::Reset(_) => io::ErrorKind::ConnectionReset,
+            StreamError::Closed | StreamError::Finished => io::ErrorKind::BrokenPipe,
+            StreamError::NotOpened => io::ErrorKind::NotConnected,
+        };
+        io::Error::new(kind, error)
+    }
 }
 
 /// One stream multiplexed on a control connection.
@@ -255,8 +289,6 @@ pub(crate) struct MuxStream {
     mux: Arc<Mux>,
     id: StreamId,
     establishment: Establishment,
-    /// What was read since the driver was woken last.
-    unannounced_bytes: usize,
     read_ended: bool,
     finished: bool,
     held: Option<Held>,
@@ -265,7 +297,7 @@ pub(crate) struct MuxStream {
 impl MuxStream {
     fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, held: Held) -> Self {
         let held = Some(held);
-        Self { mux, id, establishment, unannounced_bytes: 0, read_ended: false, finished: false, held }
+        Self { mux, id, establishment, read_ended: false, finished: false, held }
     }
 
     pub(crate) fn establishment(&self) -> &Establishment {
@@ -288,21 +320,17 @@ impl MuxStream {
             return Poll::Ready(Ok(()));
         }
         let mut state = self.mux.lock();
-        if let Some(error) = state.lost() {
-            return Poll::Ready(Err(error));
-        }
         match state.session.read(self.id, buf.initialize_unfilled(), now()) {
             Ok(Read::Bytes(n)) => {
-                self.unannounced_bytes += n;
-                if self.unannounced_bytes >= WAKE_AFTER_BYTES {
-                    self.unannounced_bytes = 0;
-                    state.wake_driver();
-                }
+                state.wake_driver();
                 drop(state);
                 buf.advance(n);
                 Poll::Ready(Ok(()))
             }
             Ok(Read::Blocked) => {
+                if let Some(error) = state.lost() {
+                    return Poll::Ready(Err(error));
+                }
                 if let Some(slot) = state.streams.get_mut(&self.id) {
                     remember(&mut slot.read, cx);
                 }
@@ -315,7 +343,7 @@ impl MuxStream {
                 self.settle();
                 Poll::Ready(Ok(()))
             }
-            Err(error) => Poll::Ready(Err(stream_error(error))),
+            Err(error) => Poll::Ready(Err(state.error(error))),
         }
     }
 
@@ -338,7 +366,7 @@ impl MuxStream {
                 state.wake_driver();
                 Poll::Ready(Ok(n))
             }
-            Err(error) => Poll::Ready(Err(stream_error(error))),
+            Err(error) => Poll::Ready(Err(state.error(error))),
         }
     }
 
@@ -391,16 +419,4 @@ fn remember(slot: &mut Option<Waker>, cx: &Context<'_>) {
     if !slot.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
         *slot = Some(cx.waker().clone());
     }
-}
-
-fn stream_error(error: StreamError) -> io::Error {
-    let kind = match &error {
-        StreamError::Failed(failure) => {
-            return io::Error::new(io::ErrorKind::ConnectionRefused, failure.clone());
-        }
-        StreamError::Closed | StreamError::Finished => io::ErrorKind::BrokenPipe,
-        StreamError::Reset(_) | StreamError::Down => io::ErrorKind::ConnectionReset,
-        StreamError::NotOpened => io::ErrorKind::NotConnected,
-    };
-    io::Error::new(kind, error)
 }

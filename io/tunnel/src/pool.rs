@@ -109,9 +109,13 @@ impl LegPool {
         ask
     }
 
-    /// Closes the idle legs and has the busy ones fail.
-    pub(crate) fn close(&self) {
-        self.registry.end_all();
+    /// Closes the idle legs. The busy ones fail, or after a `clean` end of the session come to their own.
+    pub(crate) fn close(&self, clean: bool) {
+        if clean {
+            self.registry.retire();
+        } else {
+            self.registry.end_all();
+        }
         let idle = std::mem::take(&mut self.lock().idle);
         drop(idle);
     }
@@ -137,8 +141,8 @@ impl Inner {
 impl LegHome for LegPool {
     fn take_back(self: Arc<Self>, leg: Leg) {
         let mut inner = self.lock();
-        // Looked at under the lock, which `close` takes after it has ended all legs.
-        if !leg.ticket.life.is_over() {
+        // Looked at under the lock, which `close` takes after it has ended the registry.
+        if !self.registry.is_over() {
             inner.idle.push(leg);
             return;
         }

@@ -81,8 +81,14 @@ impl ConnectorConfig {
 
 /// Opens connections to the edge: TLS with [`sallyport_wire::ALPN`].
 pub trait Dial: Send + Sync + 'static {
-    /// A new connection, for control or for a leg.
+    /// A new connection for a leg, and for control unless that has its own way.
     fn dial(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>>;
+
+    /// A new connection for control, which should keep little unsent data in the kernel
+    /// ([`crate::CONTROL_NOTSENT_BYTES`]).
+    fn dial_control(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
+        self.dial()
+    }
 }
 
 /// Serves the streams that come through the tunnels.
@@ -249,9 +255,12 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    async fn tell(&self, event: ConnectorEvent) {
-        // Nobody may listen.
-        let _ = self.shared.events.send(event).await;
+    fn tell(&self, event: ConnectorEvent) -> impl Future<Output = ()> + use<> {
+        let events = self.shared.events.clone();
+        async move {
+            // Nobody may listen.
+            let _ = events.send(event).await;
+        }
     }
 
     async fn start_dialing(&mut self) {
@@ -259,7 +268,7 @@ impl Supervisor {
         self.tell(ConnectorEvent::Connecting).await;
         let shared = self.shared.clone();
         self.dialing = Some(Box::pin(async move {
-            match tokio::time::timeout(DIAL_TIME, shared.dial.dial()).await {
+            match tokio::time::timeout(DIAL_TIME, shared.dial.dial_control()).await {
                 Ok(dialed) => dialed,
                 Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the edge did not answer in time")),
             }

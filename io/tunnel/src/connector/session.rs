@@ -90,10 +90,11 @@ impl ConnectorSession {
 
     /// Drives the control connection until the session is over.
     pub(super) async fn run(self: Arc<Self>, carrier: BoxedCarrier) {
-        let presence = Presence(&self);
-        let why = drive(carrier, self.mux.clone(), |event| self.on_event(event)).await;
+        let mut presence = Presence { session: &self, is_clean: false };
+        let end = drive(carrier, self.mux.clone(), |event| self.on_event(event)).await;
+        presence.is_clean = end.is_clean;
         drop(presence);
-        let _ = self.news.send((self.number, News::Ended { why })).await;
+        let _ = self.news.send((self.number, News::Ended { why: end.why })).await;
     }
 
     pub(super) fn attach(&self, tunnel: &TunnelCredential) {
@@ -190,7 +191,7 @@ impl ConnectorSession {
 
 impl LegHome for ConnectorSession {
     fn take_back(self: Arc<Self>, leg: Leg) {
-        if !leg.ticket.life.is_over()
+        if !self.legs.is_over()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(self.serve_leg(leg));
@@ -199,11 +200,19 @@ impl LegHome for ConnectorSession {
 }
 
 /// Ends everything of the session with its driver, whatever ends that.
-struct Presence<'a>(&'a ConnectorSession);
+struct Presence<'a> {
+    session: &'a ConnectorSession,
+    /// The edge ended it in good order, and closes its idle legs itself.
+    is_clean: bool,
+}
 
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        self.0.mux.end("its session is over");
-        self.0.legs.end_all();
+        self.session.mux.end("its session is over");
+        if self.is_clean {
+            self.session.legs.retire();
+        } else {
+            self.session.legs.end_all();
+        }
     }
 }

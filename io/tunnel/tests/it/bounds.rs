@@ -1,0 +1,143 @@
+//! What does not belong on the tunnel port, and limits.
+
+use std::{sync::Arc, time::Duration};
+
+use sallyport_tunnel::{EdgeTunnelsConfig, SessionConfig};
+use sallyport_wire::{FrameHeader, FrameType, Hello, Join, Refusal, Welcome, frame::HEADER_BYTES};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use crate::lab::*;
+
+fn carrier(edge: &Edge) -> DuplexStream {
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let edge = edge.clone();
+    tokio::spawn(async move { edge.tunnels.serve_carrier(far, peer()).await });
+    near
+}
+
+async fn frame(io: &mut DuplexStream) -> (FrameType, Vec<u8>) {
+    let mut header = [0; HEADER_BYTES];
+    soon(io.read_exact(&mut header)).await.unwrap();
+    let len = u32::from_be_bytes([0, header[1], header[2], header[3]]) as usize;
+    let mut payload = vec![0; len];
+    soon(io.read_exact(&mut payload)).await.unwrap();
+    (FrameType::from_byte(header[0]).unwrap(), payload)
+}
+
+fn hello() -> Vec<u8> {
+    let hello = Hello { versions: vec![1], agent: "raw/1".into(), connector: [3; 16], max_legs: 4 };
+    let mut frame = Vec::new();
+    hello.encode(&mut frame);
+    frame
+}
+
+#[tokio::test]
+async fn garbage_closes_its_own_connection_only() {
+    let edge = Edge::new();
+    let _connector = Connector::start(Arc::new(Pipes::to(&edge)), echo(), &[tunnel(1)]);
+    let handle = edge.ready(tunnel(1)).await;
+    let mut too_long = FrameHeader { kind: FrameType::Hello, len: 0 }.encode().to_vec();
+    too_long[1] = 0xff;
+    let ping = FrameHeader { kind: FrameType::Ping, len: 8 }.encode().to_vec();
+    for garbage in
+        [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0; 100], vec![0xff; 100], too_long, ping, b"\x01\x00".to_vec()]
+    {
+        let mut io = carrier(&edge);
+        io.write_all(&garbage).await.unwrap();
+        io.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        let _ = soon(io.read_to_end(&mut answer)).await;
+        assert!(answer.is_empty(), "{garbage:?} was answered with {answer:?}");
+    }
+    assert_eq!(soon(exchange(handle.open(open_for(tunnel(1))).unwrap(), b"still here")).await.unwrap(), b"still here");
+    assert_eq!(edge.tunnels.stats().sessions, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_connection_is_closed_in_time() {
+    let edge = Edge::new();
+    let mut io = carrier(&edge);
+    io.write_all(&hello()[..7]).await.unwrap();
+    let since = tokio::time::Instant::now();
+    assert_eq!(io.read(&mut [0; 1]).await.unwrap(), 0);
+    assert!(since.elapsed() <= Duration::from_secs(11));
+}
+
+#[tokio::test]
+async fn a_leg_needs_the_secret_of_a_session_that_attached_something() {
+    let edge = Edge::new();
+    let mut control = carrier(&edge);
+    control.write_all(&hello()).await.unwrap();
+    let (kind, payload) = frame(&mut control).await;
+    assert_eq!(kind, FrameType::Welcome);
+    let welcome = Welcome::decode(&payload).unwrap();
+    let mut wrong_secret = welcome.leg_secret;
+    wrong_secret[31] ^= 1;
+    for (session, leg_secret, code) in [
+        (welcome.session, wrong_secret, "protocol"),
+        ([0; 16], welcome.leg_secret, "protocol"),
+        (welcome.session, welcome.leg_secret, "nothing-attached"),
+    ] {
+        let mut leg = carrier(&edge);
+        let mut join = Vec::new();
+        Join { session, leg_secret }.encode(&mut join);
+        leg.write_all(&join).await.unwrap();
+        let (kind, payload) = frame(&mut leg).await;
+        assert_eq!((kind, Refusal::decode(&payload).unwrap().code.as_str()), (FrameType::Refused, code));
+        assert_eq!(soon(leg.read(&mut [0; 1])).await.unwrap(), 0, "and it is closed");
+    }
+    assert_eq!(edge.tunnels.stats().legs_idle, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_attaches_nothing_is_closed() {
+    let edge = Edge::new();
+    let mut control = carrier(&edge);
+    control.write_all(&hello()).await.unwrap();
+    frame(&mut control).await;
+    until("it is closed", || edge.tunnels.stats().sessions == 0).await;
+}
+
+#[tokio::test]
+async fn sessions_and_legs_are_bounded() {
+    let config = EdgeTunnelsConfig { max_sessions: 1, max_legs_per_session: 3, ..EdgeTunnelsConfig::default() };
+    let edge = Edge::with(config);
+    let _first = Connector::start(Arc::new(Pipes::to(&edge)), echo(), &[tunnel(1)]);
+    let handle = edge.attached(tunnel(1)).await;
+    until("three legs join", || edge.tunnels.stats().legs_idle == 3).await;
+    let streams: Vec<_> = (0..20).map(|_| handle.open(open_for(tunnel(1))).unwrap()).collect();
+    assert_eq!(streams.iter().filter(|stream| stream.is_on_leg()).count(), 3);
+    for stream in streams {
+        assert_eq!(soon(exchange(stream, b"x")).await.unwrap(), b"x");
+    }
+    let stats = edge.tunnels.stats();
+    assert_eq!(stats.legs_idle + stats.legs_busy, 3);
+
+    let mut second = carrier(&edge);
+    second.write_all(&hello()).await.unwrap();
+    let refusal = loop {
+        let (kind, payload) = frame(&mut second).await;
+        if kind == FrameType::Refused {
+            break Refusal::decode(&payload).unwrap();
+        }
+    };
+    assert_eq!((refusal.code.as_str(), refusal.retry), ("busy", true));
+    assert_eq!(edge.tunnels.stats().sessions, 1);
+}
+
+#[tokio::test]
+async fn streams_beyond_the_sessions_bound_are_refused_not_queued() {
+    let session = SessionConfig { max_streams: 5, ..SessionConfig::default() };
+    let edge = Edge::with(EdgeTunnelsConfig { session, ..EdgeTunnelsConfig::default() });
+    let _connector = Connector::start_with(Arc::new(Pipes::to(&edge)), echo(), &[tunnel(1)], |config| {
+        config.max_legs = 0;
+    });
+    let handle = edge.attached(tunnel(1)).await;
+    let streams: Vec<_> = (0..5).map(|_| handle.open(open_for(tunnel(1))).unwrap()).collect();
+    let error = handle.open(open_for(tunnel(1))).unwrap_err();
+    assert!(error.to_string().contains("no room for another stream"), "{error}");
+    assert_eq!(handle.active_streams(), 5, "what was refused does not count");
+    for stream in streams {
+        assert_eq!(soon(exchange(stream, b"x")).await.unwrap(), b"x");
+    }
+}

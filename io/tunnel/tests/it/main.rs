@@ -1,0 +1,8 @@
+//! Tunnels end to end: real connectors against real edges, over TLS on loopback and over pipes in memory.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bounds;
+mod lab;
+mod life;
+mod sessions;
+mod streams;

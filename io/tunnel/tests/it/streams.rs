@@ -1,0 +1,261 @@
+//! Streams: bytes both ways, their ends, their failures; over legs and multiplexed.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use sallyport_tunnel::{IncomingStream, TunnelStream};
+use sallyport_wire::{FailureReason, OpenFailure, ResetCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::lab::*;
+
+/// An edge and a connector with this origin, with legs or without.
+async fn pair(legs: bool, origin: Arc<dyn sallyport_tunnel::OriginHandler>) -> (Edge, Connector) {
+    let edge = Edge::new();
+    let dial = Tls::to(&edge).await;
+    let connector = Connector::start_with(dial, origin, &[tunnel(1)], |config| {
+        if !legs {
+            config.max_legs = 0;
+        }
+    });
+    if legs {
+        edge.ready(tunnel(1)).await;
+    } else {
+        edge.attached(tunnel(1)).await;
+    }
+    (edge, connector)
+}
+
+fn open(edge: &Edge) -> TunnelStream {
+    edge.handle(tunnel(1)).unwrap().open(open_for(tunnel(1))).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn legs_are_recycled_from_stream_to_stream() {
+    let (edge, _connector) = pair(true, echo()).await;
+    for round in 0..300_u32 {
+        let stream = open(&edge);
+        assert!(stream.is_on_leg());
+        let establishment = stream.establishment();
+        let sent = format!("round {round}").into_bytes();
+        assert_eq!(soon(exchange(stream, &sent)).await.unwrap(), sent);
+        assert_eq!(establishment.peek(), Some(Ok(())));
+    }
+    let stats = edge.tunnels.stats();
+    assert!(stats.legs_idle + stats.legs_busy <= 10, "one stream at a time needs no more legs: {stats:?}");
+    assert_eq!(edge.handle(tunnel(1)).unwrap().active_streams(), 0);
+    soon(edge.tunnels.drained()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_legs_streams_are_multiplexed() {
+    let (edge, _connector) = pair(false, echo()).await;
+    for round in 0..100_u32 {
+        let stream = open(&edge);
+        assert!(!stream.is_on_leg());
+        let sent = format!("round {round}").into_bytes();
+        assert_eq!(soon(exchange(stream, &sent)).await.unwrap(), sent);
+    }
+    until("streams are forgotten", || edge.tunnels.stats().mux_streams == 0).await;
+    assert_eq!(edge.tunnels.stats().legs_idle, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn megabytes_arrive_unchanged_both_ways() {
+    const TOTAL: usize = 64 << 20;
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, echo()).await;
+        let (mut reader, mut writer) = tokio::io::split(open(&edge));
+        // The sizes of writes and reads never match each other or the frames.
+        let byte = |at: usize| (at ^ (at >> 8) ^ (at >> 16)) as u8;
+        let writing = tokio::spawn(async move {
+            let mut at = 0;
+            let mut size = 1;
+            while at < TOTAL {
+                let chunk: Vec<u8> = (at..(at + size).min(TOTAL)).map(byte).collect();
+                writer.write_all(&chunk).await.unwrap();
+                at += chunk.len();
+                size = (size * 7 + 13) % 200_003;
+            }
+            writer.shutdown().await.unwrap();
+        });
+        let mut at = 0;
+        let mut buffer = vec![0; 77_777];
+        loop {
+            let n = soon(reader.read(&mut buffer)).await.unwrap();
+            if n == 0 {
+                break;
+            }
+            assert!(buffer[..n].iter().enumerate().all(|(i, &got)| got == byte(at + i)), "legs {legs}, around {at}");
+            at += n;
+        }
+        assert_eq!(at, TOTAL, "legs {legs}");
+        soon(writing).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn either_end_may_end_first_and_still_hear_the_other() {
+    // The origin says all it has to say first, and reads on.
+    let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
+        let mut stream = stream.opened().await.unwrap();
+        stream.write_all(b"said first").await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard, b"said last");
+    }));
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        for _ in 0..20 {
+            let mut stream = open(&edge);
+            let mut heard = Vec::new();
+            soon(stream.read_to_end(&mut heard)).await.unwrap();
+            assert_eq!(heard, b"said first");
+            stream.write_all(b"said last").await.unwrap();
+            stream.shutdown().await.unwrap();
+        }
+        until("all streams end", || edge.handle(tunnel(1)).unwrap().active_streams() == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_origin_that_is_not_reached_is_told_with_its_reason_and_costs_no_leg() {
+    let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
+        stream.failed(OpenFailure::new(FailureReason::Refused, "nothing listens on localhost:8000")).await;
+    }));
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        for _ in 0..50 {
+            let mut stream = open(&edge);
+            let establishment = stream.establishment();
+            // More than any buffer on the way: the rest must be thrown away, not block.
+            let (mut reader, mut writer) = tokio::io::split(&mut stream);
+            let writing = async { writer.write_all(&vec![7; 300_000]).await };
+            let reading = async { reader.read_u8().await };
+            let (_written, read) = soon(async { tokio::join!(writing, reading) }).await;
+            assert_eq!(read.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+            let failure = soon(establishment.wait()).await.unwrap_err();
+            assert_eq!(failure.reason, FailureReason::Refused);
+            assert!(failure.message.contains("localhost:8000"));
+            assert!(!establishment.is_lost());
+            assert_eq!(stream.write_all(b"more").await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        }
+        let stats = edge.tunnels.stats();
+        assert!(stats.legs_idle + stats.legs_busy <= 10, "{stats:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_the_edge_gives_up_ends_at_the_origin_and_its_leg_is_used_again() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let count = ended.clone();
+    // An origin that never stops talking.
+    let origin = Arc::new(Origin(move |_, stream: IncomingStream| {
+        let count = count.clone();
+        async move {
+            let mut stream = stream.opened().await.unwrap();
+            let mut byte = [0];
+            stream.read_exact(&mut byte).await.unwrap();
+            let (mut reader, mut writer) = tokio::io::split(stream);
+            let talking = async { while writer.write_all(&[1; 10_000]).await.is_ok() {} };
+            let listening = async { while reader.read(&mut [0; 100]).await.is_ok_and(|n| n > 0) {} };
+            tokio::join!(talking, listening);
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }));
+    for legs in [true, false] {
+        ended.store(0, Ordering::Relaxed);
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        for round in 0..30 {
+            let mut stream = open(&edge);
+            stream.write_all(b"!").await.unwrap();
+            let mut some = [0; 50_000];
+            soon(stream.read_exact(&mut some)).await.unwrap();
+            if round % 2 == 0 { drop(stream) } else { stream.reset(ResetCode::Timeout) }
+        }
+        until("the origin hears of all ends", || ended.load(Ordering::Relaxed) == 30).await;
+        if legs {
+            until("the legs are idle again", || edge.tunnels.stats().legs_busy == 0).await;
+            assert!(edge.tunnels.stats().legs_idle >= 8);
+        }
+        until("all streams end", || edge.handle(tunnel(1)).unwrap().active_streams() == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_the_origin_gives_up_is_an_error_not_an_end() {
+    let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
+        let mut stream = stream.opened().await.unwrap();
+        stream.write_all(b"the beginning").await.unwrap();
+        stream.flush().await.unwrap();
+        stream.read_u8().await.unwrap();
+        stream.reset(ResetCode::OriginReset);
+    }));
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        for _ in 0..20 {
+            let mut stream = open(&edge);
+            let mut beginning = [0; 13];
+            soon(stream.read_exact(&mut beginning)).await.unwrap();
+            stream.write_all(b"go").await.unwrap();
+            let error = soon(stream.read_u8()).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+            assert!(error.to_string().contains("origin-reset"), "{error}");
+        }
+        let stats = edge.tunnels.stats();
+        assert!(stats.legs_idle + stats.legs_busy <= 10, "{stats:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_beyond_the_legs_is_served_at_once() {
+    let edge = Edge::new();
+    let _connector = Connector::start(Tls::to(&edge).await, echo(), &[tunnel(1)]);
+    edge.ready(tunnel(1)).await;
+    let streams: Vec<_> = (0..200).map(|_| open(&edge)).collect();
+    let multiplexed = streams.iter().filter(|stream| !stream.is_on_leg()).count();
+    assert!(multiplexed >= 150, "nothing waits for a leg, but {multiplexed} of 200 were multiplexed");
+    assert_eq!(edge.handle(tunnel(1)).unwrap().active_streams(), 200);
+    let exchanges: Vec<_> = streams
+        .into_iter()
+        .enumerate()
+        .map(|(number, stream)| {
+            tokio::spawn(async move {
+                let sent = vec![number as u8; 20_000];
+                assert_eq!(exchange(stream, &sent).await.unwrap(), sent);
+            })
+        })
+        .collect();
+    for exchange in exchanges {
+        soon(exchange).await.unwrap();
+    }
+    until("legs come for the next burst", || edge.tunnels.stats().legs_idle >= 150).await;
+    let on_legs = (0..100).map(|_| open(&edge)).filter(TunnelStream::is_on_leg).count();
+    assert_eq!(on_legs, 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_nobody_reads_stops_no_other() {
+    // An origin that only writes.
+    let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
+        let mut stream = stream.opened().await.unwrap();
+        while stream.write_all(&[1; 10_000]).await.is_ok() {}
+    }));
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        let mut stuck = open(&edge);
+        soon(stuck.read_u8()).await.unwrap();
+        let mut lively = open(&edge);
+        let mut much = vec![0; 8 << 20];
+        soon(lively.read_exact(&mut much)).await.unwrap();
+        drop(lively);
+        // The one that was left alone still works.
+        soon(stuck.read_exact(&mut much)).await.unwrap();
+    }
+}
