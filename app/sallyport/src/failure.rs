@@ -1,5 +1,7 @@
 //! What the program says when something fails: one clear sentence, one next step, one exit code.
 
+use std::fmt;
+
 use sallyport_api::Problem;
 use sallyport_client::ClientError;
 use sallyport_connector::ConnectorError;
@@ -124,6 +126,16 @@ fn of_client(error: &ClientError) -> Failure {
     }
 }
 
+/// The error of a call about this thing: when the API does not know it, the failure names it.
+pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Error {
+    match &error {
+        ClientError::Problem(problem) if problem.status == 404 => {
+            Failure::new(Kind::NotFound, format!("{problem}: {thing}")).into()
+        }
+        _ => error.into(),
+    }
+}
+
 /// What to tell of a refusal by the API.
 fn of_problem(problem: &Problem) -> Failure {
     let kind = match problem.status {
@@ -132,7 +144,9 @@ fn of_problem(problem: &Problem) -> Failure {
         400 | 409 | 410 | 413 | 422 => Kind::Refused,
         _ => Kind::Failed,
     };
-    let wrong: Vec<String> = problem.errors.iter().map(|error| format!("{}: {}", error.field, error.detail)).collect();
+    let message = problem.to_string();
+    let untold = problem.errors.iter().filter(|error| !message.contains(&error.detail));
+    let wrong: Vec<String> = untold.map(|error| format!("{}: {}", error.field, error.detail)).collect();
     let next_step = match problem.status {
         401 => Some("log in with `sallyport login --email you@example.com`, or use another API token".to_owned()),
         _ if !wrong.is_empty() => Some(wrong.join("; ")),
@@ -140,7 +154,7 @@ fn of_problem(problem: &Problem) -> Failure {
     };
     // Ours to name only where the server itself is at fault: there is something to look up then.
     let request_id = problem.request_id.clone().filter(|_| problem.status >= 500);
-    Failure { kind, message: problem.to_string(), next_step, request_id }
+    Failure { kind, message, next_step, request_id }
 }
 
 /// What to tell of a tunnel that could not be held any longer.

@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn events_for_programs_name_themselves() {
-        let refusal = sallyport_connector::Refusal { code: "deleted".into(), message: "gone".into(), retry: false };
+        let refusal = sallyport_wire::Refusal { code: "deleted".into(), message: "gone".into(), retry: false };
         let tunnel = sallyport_model::TunnelId::from_random([1; 16]);
         let event = as_json(&ConnectorEvent::NotAttached { tunnel, refusal });
         assert_eq!((event["event"].as_str(), event["code"].as_str()), (Some("refused"), Some("deleted")));

@@ -295,13 +295,12 @@ impl ApiClient {
 
     /// A call as who the client is; a session that has ended is renewed once.
     async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ClientError> {
-        let not_logged_in = || ClientError::NotLoggedIn { api: self.address.clone() };
         let store = match &self.auth {
-            Auth::Nobody => return Err(not_logged_in()),
+            Auth::Nobody => return Err(self.not_logged_in().await),
             Auth::Token(token) => return self.call_as(&call, Some(token)).await,
             Auth::Saved(store) => store.as_ref(),
         };
-        let mut session = store.load()?.ok_or_else(not_logged_in)?;
+        let Some(mut session) = store.load()? else { return Err(self.not_logged_in().await) };
         let mut renewed = false;
         if !session::is_fresh(&session, OffsetDateTime::now_utc()) {
             session = Box::pin(session::renew(self, store, &session)).await?;
@@ -314,6 +313,14 @@ impl ApiClient {
                 self.call_as(&call, Some(&session.access_token)).await
             }
             result => result,
+        }
+    }
+
+    /// Nobody is logged in; but where there is no API at all, that is the more useful thing to say.
+    async fn not_logged_in(&self) -> ClientError {
+        match self.info().await {
+            Err(error @ (ClientError::Unreachable { .. } | ClientError::Untrusted { .. })) => error,
+            _ => ClientError::NotLoggedIn { api: self.address.clone() },
         }
     }
 

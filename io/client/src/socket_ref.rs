@@ -28,8 +28,9 @@ impl FromStr for SocketRef {
             return Ok(Self::Id(id));
         }
         let lower = text.to_ascii_lowercase();
-        let host = lower.strip_prefix("https://").unwrap_or(&lower);
-        let host = host.split(['/', ':']).next().unwrap_or_default();
+        let rest = lower.strip_prefix("https://").unwrap_or(&lower);
+        let rest = if rest.contains("://") { "" } else { rest };
+        let host = rest.split(['/', ':']).next().unwrap_or_default();
         let label = host.split('.').next().unwrap_or_default();
         label.parse().map(Self::Name).map_err(|_| SocketRefError(text.chars().take(100).collect()))
     }

@@ -89,11 +89,20 @@ pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error) -> ClientError 
 }
 
 fn certificate_reason(failure: &TlsFailure) -> String {
-    match failure.error() {
-        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "it was not signed by an authority that is trusted here".into()
+    let rustls::Error::InvalidCertificate(why) = failure.error() else { return failure.to_string() };
+    match why {
+        CertificateError::UnknownIssuer => "it was not signed by an authority that is trusted here".into(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "it has ended, or the clock of this machine is ahead".into()
         }
-        _ => failure.to_string(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet: the clock of this machine is behind".into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for another name".into()
+        }
+        CertificateError::Other(other) => other.0.to_string(),
+        other => other.to_string(),
     }
 }
 

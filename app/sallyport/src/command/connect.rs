@@ -20,8 +20,6 @@ use crate::{
 /// Options of `connect`.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    #[command(flatten)]
-    origin: OriginArgs,
     /// What to call the socket [default: host and port of the service]
     #[arg(long)]
     name: Option<String>,
@@ -33,6 +31,8 @@ pub(crate) struct ConnectArgs {
     origin_protocol: OriginProtocol,
     #[command(flatten)]
     protect: ProtectArgs,
+    #[command(flatten)]
+    origin: OriginArgs,
 }
 
 /// Gives the service a public name, and takes it back at the end.

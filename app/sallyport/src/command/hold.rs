@@ -86,11 +86,17 @@ impl OriginArgs {
     pub(crate) fn prepare(self, socket_type: SocketType) -> anyhow::Result<Origin> {
         let address = self.address();
         let tls = match socket_type {
-            SocketType::Https => Some(match (self.origin_ca, self.origin_pin) {
-                (Some(ca), _) => OriginTls::ca(ca),
-                (None, Some(pin)) => OriginTls::pinned(pin),
-                (None, None) => OriginTls::system(),
-            }),
+            SocketType::Https => {
+                let tls = match (self.origin_ca, self.origin_pin) {
+                    (Some(ca), _) => OriginTls::ca(ca),
+                    (None, Some(pin)) => OriginTls::pinned(pin),
+                    (None, None) => OriginTls::system(),
+                };
+                Some(match self.origin_server_name {
+                    Some(name) => tls.with_server_name(name),
+                    None => tls,
+                })
+            }
             SocketType::Http => {
                 if self.origin_ca.is_some() || self.origin_pin.is_some() || self.origin_server_name.is_some() {
                     return Err(Failure::usage(

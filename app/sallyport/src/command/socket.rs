@@ -10,7 +10,11 @@ use super::{
     options::{ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
     utc,
 };
-use crate::{context::Context, failure::Failure, output};
+use crate::{
+    context::Context,
+    failure::{self, Failure},
+    output,
+};
 
 /// What can be done with sockets.
 #[derive(Debug, Subcommand)]
@@ -79,13 +83,16 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
             context.output.data(&sockets, |sockets| list(sockets))
         }
         SocketCommand::Show(args) => {
-            let socket = context.client(&context.target()?)?.socket(args.socket.get()?).await?;
+            let socket = args.socket.get()?;
+            let client = context.client(&context.target()?)?;
+            let socket = client.socket(socket).await.map_err(|error| failure::about(error, socket))?;
             context.output.data(&socket, show)
         }
         SocketCommand::Edit(args) => edit(context, args).await,
         SocketCommand::Delete(args) => {
             let socket = args.socket.get()?;
-            context.client(&context.target()?)?.delete_socket(socket).await?;
+            let client = context.client(&context.target()?)?;
+            client.delete_socket(socket).await.map_err(|error| failure::about(error, socket))?;
             context.output.data(&json!({ "deleted": socket.to_string() }), |_| format!("deleted {socket}"))
         }
     }
@@ -108,11 +115,12 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
 
 async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     let socket = args.socket.get()?;
+    let about = |error| failure::about(error, socket);
     let client = context.client(&context.target()?)?;
     let protected = if args.protect.not_protected {
         Some(None)
     } else if args.protect.protected {
-        let known = client.socket(socket).await?.protected.map(|protected| protected.username);
+        let known = client.socket(socket).await.map_err(about)?.protected.map(|protected| protected.username);
         args.protect.read(known)?.map(Some)
     } else {
         args.protect.read(None)?.map(Some)
@@ -130,7 +138,7 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     {
         return Err(Failure::usage("nothing to change").next("see `sallyport socket edit --help`").into());
     }
-    let socket = client.update_socket(socket, &update).await?;
+    let socket = client.update_socket(socket, &update).await.map_err(about)?;
     context.output.data(&socket, show)
 }
 

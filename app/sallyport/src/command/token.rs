@@ -9,7 +9,11 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{display_name, utc};
-use crate::{context::Context, failure::Failure, output};
+use crate::{
+    context::Context,
+    failure::{self, Failure},
+    output,
+};
 
 /// What can be done with API tokens.
 #[derive(Debug, Subcommand)]
@@ -68,7 +72,7 @@ pub(crate) async fn run(context: &Context, command: TokenCommand) -> anyhow::Res
         TokenCommand::Ls => context.output.data(&client.tokens().await?, |tokens| list(tokens)),
         TokenCommand::Delete(args) => {
             let id = args.id.or(args.token_id).ok_or_else(|| Failure::usage("which token?"))?;
-            client.delete_token(id).await?;
+            client.delete_token(id).await.map_err(|error| failure::about(error, &id))?;
             context.output.data(&json!({ "deleted": id }), |_| format!("deleted {id}"))
         }
     }

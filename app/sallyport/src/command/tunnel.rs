@@ -79,18 +79,24 @@ pub(crate) struct ConnectArgs {
 pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Result<()> {
     match command {
         TunnelCommand::Create(args) => {
-            let created = context.client(&context.target()?)?.create_tunnel(args.socket.get()?).await?;
+            let socket = args.socket.get()?;
+            let client = context.client(&context.target()?)?;
+            let created = client.create_tunnel(socket).await.map_err(|error| failure::about(error, socket))?;
             context.output.data(&created, show)?;
             context.output.hint("keep the credential now: it is not shown again");
             Ok(())
         }
         TunnelCommand::Ls(args) => {
-            let tunnels = context.client(&context.target()?)?.tunnels(args.socket.get()?).await?;
+            let socket = args.socket.get()?;
+            let client = context.client(&context.target()?)?;
+            let tunnels = client.tunnels(socket).await.map_err(|error| failure::about(error, socket))?;
             context.output.data(&tunnels, |tunnels| list(tunnels))
         }
         TunnelCommand::Delete(args) => {
-            let tunnel = args.tunnel_id;
-            context.client(&context.target()?)?.delete_tunnel(args.socket.get()?, tunnel).await?;
+            let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
+            let client = context.client(&context.target()?)?;
+            let outcome = client.delete_tunnel(socket, tunnel).await;
+            outcome.map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {socket}")))?;
             context.output.data(&json!({ "deleted": tunnel }), |_| format!("deleted {tunnel}"))
         }
         TunnelCommand::Connect(args) => connect(context, args).await,
@@ -110,12 +116,15 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
         return hold::hold(&target, credential, origin, &mut live, &mut Signals::take()?).await;
     }
     let client = context.client(&target)?;
-    let socket = client.socket(reference).await?;
+    let socket = client.socket(reference).await.map_err(|error| failure::about(error, reference))?;
     let origin = args.origin.prepare(socket.socket_type)?;
     let mut signals = Signals::take()?;
     let reference = SocketRef::from(socket.id);
     let tunnel = match args.tunnel_id {
-        Some(tunnel) => client.renew_credential(&reference, tunnel).await?,
+        Some(tunnel) => client
+            .renew_credential(&reference, tunnel)
+            .await
+            .map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {}", socket.dns_name)))?,
         None => client.create_tunnel(&reference).await?,
     };
     let id = tunnel.details.id;
