@@ -329,8 +329,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
                 return Poll::Ready(Ok(()));
             }
             if this.ended {
-                let broken_off = || io::Error::new(io::ErrorKind::InvalidData, "the body of the request is malformed");
-                return Poll::Ready(if this.broken_off { Err(broken_off()) } else { Ok(()) });
+                // The answer to the refusal is on its way, and the connection ends with it. The end of what the client
+                // sends must not be seen before: it would take the answer for one that nobody waits for.
+                if this.broken_off {
+                    let error = io::Error::new(io::ErrorKind::InvalidData, "the body of the request is malformed");
+                    return Poll::Ready(Err(error));
+                }
+                return Poll::Pending;
             }
             if !this.poll_upgrade(cx) {
                 return Poll::Pending;

@@ -412,6 +412,7 @@ pub(crate) enum Carrier {
 /// listens.
 pub(crate) struct Download {
     body: Incoming,
+    failed: Option<BoxError>,
     carrier: Option<Carrier>,
     origin: Option<InFlight>,
 }
@@ -419,7 +420,7 @@ pub(crate) struct Download {
 impl Download {
     /// The body that this carrier brings.
     pub(crate) fn new(body: Incoming, carrier: Carrier, origin: InFlight) -> Self {
-        let mut download = Self { body, carrier: Some(carrier), origin: Some(origin) };
+        let mut download = Self { body, failed: None, carrier: Some(carrier), origin: Some(origin) };
         if download.body.is_end_stream() {
             download.ended();
         }
@@ -428,6 +429,9 @@ impl Download {
 
     /// The next frame.
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let frame = match &mut self.carrier {
             Some(Carrier::H1(connection)) => {
                 connection.drive(cx);
@@ -447,9 +451,21 @@ impl Download {
             None => self.ended(),
             Some(Ok(_)) if self.body.is_end_stream() => self.ended(),
             Some(Ok(_)) => {}
-            Some(Err(_)) => self.carrier = None,
+            Some(Err(_)) => {
+                self.carrier = None;
+                self.origin = None;
+            }
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+        match frame {
+            Some(Err(error)) => {
+                // The server below drops what it has not sent yet when a body fails. It is given one more turn to send
+                // what came before.
+                self.failed = Some(error.into());
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            frame => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
+        }
     }
 
     fn ended(&mut self) {
@@ -461,7 +477,7 @@ impl Download {
 
     /// Whether there is no more frame.
     pub(crate) fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.failed.is_none() && self.body.is_end_stream()
     }
 
     /// How long the rest of the body is.

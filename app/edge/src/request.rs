@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, EXPECT},
+    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE},
     request::Parts,
 };
 use http_body::Body;
@@ -220,7 +220,14 @@ impl Outgoing {
         let request_id = ticket.id().header_value();
         let context =
             ForwardContext { client: &client.fields, host: &host, request_id: &request_id, websocket, origin: hop };
+        let wants_trailers = hop == NextHop::Http1 && !websocket && wants_trailers(&head.headers);
         forward::request_headers(&mut head.headers, &context);
+        if wants_trailers {
+            //= RFC 9110 section 10.1.4
+            //# A sender of TE MUST also send a "TE" connection option within the Connection header field
+            head.headers.insert(TE, HeaderValue::from_static("trailers"));
+            head.headers.insert(CONNECTION, HeaderValue::from_static("TE"));
+        }
         let uri = uri_for(hop, route.socket_type, &host, head.uri);
         Self { method: head.method, uri, headers: head.headers, upload, hop, websocket, host }
     }
@@ -246,6 +253,11 @@ impl Outgoing {
     fn is_untouched(&self) -> bool {
         self.upload.as_ref().is_none_or(|upload| upload.is_untouched())
     }
+}
+
+/// Whether the client takes trailers, which we pass on.
+fn wants_trailers(headers: &HeaderMap) -> bool {
+    headers.get(TE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"trailers"))
 }
 
 /// The target in the form that the next hop wants (RFC 9112 section 3.2, RFC 9113 section 8.3.1).

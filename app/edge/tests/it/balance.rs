@@ -1,0 +1,227 @@
+//! Many origins, failing origins, no origins.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use http::Response;
+use http_body_util::BodyExt;
+use tokio::io::AsyncWriteExt;
+
+use crate::harness::*;
+
+#[tokio::test]
+async fn twenty_requests_over_four_origins_are_five_each() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let mut connectors = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        let addr = named_origin(name).await;
+        connectors.push(world.tunnel(&mut socket, addr).await);
+    }
+    let mut counts = std::collections::HashMap::new();
+    for _ in 0..20 {
+        let answer = world.get(&socket, "/").await;
+        *counts.entry(answer.text().to_owned()).or_insert(0) += 1;
+    }
+    assert_eq!(counts.len(), 4);
+    assert!(counts.values().all(|count| *count == 5), "{counts:?}");
+}
+
+#[tokio::test]
+async fn a_busy_origin_gets_fewer_requests() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let release = Arc::new(tokio::sync::Semaphore::new(0));
+    let slow = origin({
+        let release = release.clone();
+        move |_| {
+            let release = release.clone();
+            async move {
+                let _held = release.acquire().await.unwrap();
+                Response::new(text("slow"))
+            }
+        }
+    })
+    .await;
+    let fast = named_origin("fast").await;
+    let _slow = world.tunnel(&mut socket, slow).await;
+    let _fast = world.tunnel(&mut socket, fast).await;
+    // One of these is stuck with the slow origin; all that come after go to the other.
+    let mut first = world.client(&socket).await;
+    let mut second = world.client(&socket).await;
+    let head = format!("GET / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", socket.host());
+    first.write_all(head.as_bytes()).await.unwrap();
+    second.write_all(head.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for _ in 0..10 {
+        assert_eq!(world.get(&socket, "/").await.text(), "fast");
+    }
+    release.add_permits(10);
+    let mut both = [read_answer(&mut first).await.body, read_answer(&mut second).await.body];
+    both.sort();
+    assert_eq!(both, [b"fast".to_vec(), b"slow".to_vec()]);
+}
+
+#[tokio::test]
+async fn a_request_with_a_body_goes_to_another_origin_when_one_refuses() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let alive = origin(|request| async move {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        Response::new(text(body))
+    })
+    .await;
+    let _dead = world.tunnel(&mut socket, dead_origin().await).await;
+    let _alive = world.tunnel(&mut socket, alive).await;
+    for number in 0..10 {
+        let body = format!("body {number}");
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            socket.host(),
+            body.len()
+        );
+        let answer = world.raw(&socket, head.as_bytes()).await;
+        assert_eq!((answer.status, answer.text()), (200, body.as_str()));
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_absence_has_its_status_and_a_page_with_the_request_id() {
+    let world = World::start_with(|config| config.response_timeout = Duration::from_millis(300)).await;
+    // Nothing has this name.
+    let nobody = world.client_with("nobody-here-1.localhost", &[b"http/1.1"]).await;
+    let mut nobody = nobody;
+    let head = "GET / HTTP/1.1\r\nHost: nobody-here-1.localhost\r\nAccept: text/html\r\n\r\n";
+    nobody.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_answer(&mut nobody).await;
+    assert_eq!((answer.status, answer.header("content-type")), (404, Some("text/html; charset=utf-8")));
+    assert!(answer.text().contains(answer.header("x-request-id").unwrap()));
+    // Every origin refuses.
+    let mut refused = world.socket();
+    let _one = world.tunnel(&mut refused, dead_origin().await).await;
+    let _two = world.tunnel(&mut refused, dead_origin().await).await;
+    let json = format!("GET / HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n\r\n", refused.host());
+    let answer = world.raw(&refused, json.as_bytes()).await;
+    assert_eq!((answer.status, answer.header("content-type")), (502, Some("application/problem+json")));
+    // An origin takes the request and says nothing.
+    let mut slow = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let _slow = world.tunnel(&mut slow, addr).await;
+    assert_eq!(world.get(&slow, "/").await.status, 504);
+    // An origin says nonsense, or nothing and ends.
+    let mut broken = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(b"SSH-2.0-nonsense\r\n\r\n").await.unwrap();
+    })
+    .await;
+    let _broken = world.tunnel(&mut broken, addr).await;
+    assert_eq!(world.get(&broken, "/").await.status, 502);
+}
+
+#[tokio::test]
+async fn a_request_waits_for_a_tunnel_that_is_about_to_come() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = named_origin("here").await;
+    let tunnel = world.new_tunnel(&mut socket);
+    // The edge has just started, so the tunnel is expected.
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let _connector = world.connect(tunnel, addr).await;
+    let answer = read_answer(&mut client).await;
+    assert_eq!((answer.status, answer.text()), (200, "here"));
+}
+
+#[tokio::test]
+async fn a_socket_without_tunnels_says_so_in_the_end() {
+    let world = World::start().await;
+    let socket = world.socket();
+    let answer = world.get(&socket, "/").await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("no connector is connected"), "{}", answer.text());
+    assert!(answer.header("retry-after").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connectors_that_restart_one_by_one_under_load_fail_no_request() {
+    let world = Arc::new(World::start().await);
+    let mut socket = world.socket();
+    let (one, two) = (named_origin("one").await, named_origin("two").await);
+    let first = world.tunnel(&mut socket, one).await;
+    let second = world.tunnel(&mut socket, two).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let served = Arc::new(AtomicUsize::new(0));
+    let socket = Arc::new(socket);
+    let load: Vec<_> = (0..4)
+        .map(|_| {
+            let (world, socket, stop, served) = (world.clone(), socket.clone(), stop.clone(), served.clone());
+            tokio::spawn(async move {
+                let mut client = world.client(&socket).await;
+                let head = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
+                while !stop.load(Ordering::Relaxed) {
+                    client.write_all(head.as_bytes()).await.unwrap();
+                    let answer = read_answer(&mut client).await;
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let mut connectors = vec![(first, one), (second, two)];
+    for _ in 0..6 {
+        let (connector, addr) = connectors.remove(0);
+        let (tunnel, before) = (connector.tunnel, served.load(Ordering::Relaxed));
+        connector.stop().await;
+        connectors.push((world.connect(tunnel, addr).await, addr));
+        until("requests go on", || served.load(Ordering::Relaxed) > before + 20).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in load {
+        soon(task).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_tunnel_or_a_new_credential_ends_the_attachment() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let connector = world.tunnel(&mut socket, named_origin("here").await).await;
+    assert_eq!(world.get(&socket, "/").await.status, 200);
+    assert!(world.directory.get(connector.tunnel).is_some());
+    socket.route.tunnels.clear();
+    world.routes.put(socket.route.clone());
+    until("the tunnel is gone", || world.directory.is_empty()).await;
+    let mut log = connector.log;
+    let told = async {
+        loop {
+            if let sallyport_tunnel::ConnectorEvent::Detached { code, .. } = log.recv().await.unwrap() {
+                return code;
+            }
+        }
+    };
+    assert_eq!(soon(told).await, "deleted");
+}
+
+#[tokio::test]
+async fn a_killed_connector_leaves_and_a_new_one_takes_its_place() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = named_origin("here").await;
+    let connector = world.tunnel(&mut socket, addr).await;
+    let tunnel = connector.tunnel;
+    assert_eq!(world.get(&socket, "/").await.status, 200);
+    connector.kill();
+    until("the tunnel is gone", || world.directory.is_empty()).await;
+    let _again = world.connect(tunnel, addr).await;
+    assert_eq!(world.get(&socket, "/").await.text(), "here");
+}

@@ -1,0 +1,247 @@
+//! Bodies that stream, and what happens when they do not come to their end.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderValue, Response};
+use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::harness::*;
+
+#[tokio::test]
+async fn chunked_bodies_and_trailers_pass_both_ways() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|request| async move {
+        let collected = request.into_body().collect().await.unwrap();
+        let trailers: HeaderMap = collected.trailers().cloned().unwrap_or_default();
+        let seen = trailers.get("x-sum").map_or("none", |value| value.to_str().unwrap()).to_owned();
+        let mut sent = HeaderMap::new();
+        sent.insert("x-out", HeaderValue::from_static("out"));
+        let body = text(collected.to_bytes()).with_trailers(async move { Some(Ok(sent)) }).boxed_unsync();
+        let mut answer = Response::new(body);
+        answer.headers_mut().insert("x-seen", seen.parse().unwrap());
+        answer.headers_mut().insert("trailer", HeaderValue::from_static("x-out"));
+        answer.headers_mut().insert("transfer-encoding", HeaderValue::from_static("chunked"));
+        answer
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\nTrailer: x-sum\r\nTE: trailers\r\n\r\n\
+         5\r\nhello\r\n6\r\n world\r\n0\r\nx-sum: 42\r\n\r\n",
+        socket.host()
+    );
+    let answer = world.raw(&socket, head.as_bytes()).await;
+    assert_eq!(answer.header("x-seen"), Some("42"), "{answer:?}");
+    assert_eq!(answer.text(), "hello worldx-out: out\r\n");
+}
+
+#[tokio::test]
+async fn a_client_that_expects_100_continue_hears_the_origins_word() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        loop {
+            let head = read_head(&mut tcp).await;
+            assert!(head.to_ascii_lowercase().contains("expect: 100-continue"), "{head}");
+            if head.contains("/unwanted") {
+                tcp.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno").await.unwrap();
+            } else {
+                tcp.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.unwrap();
+                let mut body = [0; 5];
+                tcp.read_exact(&mut body).await.unwrap();
+                assert_eq!(&body, b"hello");
+                tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nyes").await.unwrap();
+            }
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let head = |path: &str| {
+        let host = socket.host();
+        format!("PUT {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+    };
+    let mut client = world.client(&socket).await;
+    client.write_all(head("/wanted").as_bytes()).await.unwrap();
+    assert!(read_head(&mut client).await.starts_with("HTTP/1.1 100 "));
+    client.write_all(b"hello").await.unwrap();
+    assert_eq!(read_answer(&mut client).await.text(), "yes");
+    let mut client = world.client(&socket).await;
+    client.write_all(head("/unwanted").as_bytes()).await.unwrap();
+    let answer = read_answer(&mut client).await;
+    assert_eq!((answer.status, answer.text()), (413, "no"));
+}
+
+#[tokio::test]
+async fn events_arrive_one_by_one() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+            .await
+            .unwrap();
+        // The next event comes only after the client has seen the one before: it says so out of band.
+        for _ in 0..3 {
+            tcp.write_all(b"9\r\ndata: x\n\n\r\n").await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    assert!(read_head(&mut client).await.contains("text/event-stream"));
+    for _ in 0..3 {
+        let mut event = [0; 14];
+        soon(client.read_exact(&mut event)).await.unwrap();
+        assert_eq!(&event, b"9\r\ndata: x\n\n\r\n");
+    }
+}
+
+#[tokio::test]
+async fn a_connector_killed_in_mid_body_ends_the_answer_abnormally() {
+    let world = World::start().await;
+    for head in ["content-length: 1000", "transfer-encoding: chunked", "connection: close"] {
+        let mut socket = world.socket();
+        let (addr, _) = raw_origin(move |mut tcp| async move {
+            read_head(&mut tcp).await;
+            let start = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n");
+            tcp.write_all(start.as_bytes()).await.unwrap();
+            tcp.write_all(b"4\r\nsome\r\n").await.unwrap();
+            read_rest(&mut tcp).await;
+        })
+        .await;
+        let connector = world.tunnel(&mut socket, addr).await;
+        let mut client = world.client(&socket).await;
+        client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+        read_head(&mut client).await;
+        let mut some = [0; 4];
+        soon(client.read_exact(&mut some)).await.unwrap();
+        connector.kill();
+        let mut rest = Vec::new();
+        let end = soon(client.read_to_end(&mut rest)).await;
+        assert!(!rest.ends_with(b"0\r\n\r\n"), "{head}: it looks complete: {rest:?}");
+        assert!(end.is_err(), "{head}: TLS ended as if all was well");
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_dies_in_mid_body_ends_the_answer_abnormally() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nsome").await.unwrap();
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let answer = world.get(&socket, "/").await;
+    assert_eq!((answer.status, answer.complete), (200, false));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_frees_its_origin() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let ended = Arc::new(AtomicBool::new(false));
+    let (addr, _) = raw_origin({
+        let ended = ended.clone();
+        move |mut tcp| {
+            let ended = ended.clone();
+            async move {
+                read_head(&mut tcp).await;
+                tcp.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+                read_rest(&mut tcp).await;
+                ended.store(true, Ordering::SeqCst);
+            }
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    read_head(&mut client).await;
+    drop(client);
+    until("the origin's connection has ended", || ended.load(Ordering::SeqCst)).await;
+}
+
+/// Memory of this process that is in use, in bytes.
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_body_streams_both_ways_in_little_memory() {
+    const TOTAL: usize = 128 * 1024 * 1024;
+    const MAX_GROWTH_BYTES: usize = 48 * 1024 * 1024;
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {TOTAL}\r\n\r\n");
+        tcp.write_all(head.as_bytes()).await.unwrap();
+        let (mut read, mut write) = tcp.split();
+        tokio::io::copy(&mut (&mut read).take(TOTAL as u64), &mut write).await.unwrap();
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let client = world.client(&socket).await;
+    let before = resident_bytes();
+    let (mut read, mut write) = tokio::io::split(client);
+    let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: {TOTAL}\r\n\r\n", socket.host());
+    write.write_all(head.as_bytes()).await.unwrap();
+    let upload = tokio::spawn(async move {
+        let piece: Vec<u8> = (0..65_536u32).map(|n| (n % 251) as u8).collect();
+        for _ in 0..TOTAL / piece.len() {
+            write.write_all(&piece).await.unwrap();
+        }
+        write
+    });
+    assert!(read_head(&mut read).await.starts_with("HTTP/1.1 200"));
+    let expected: Vec<u8> = (0..65_536u32).map(|n| (n % 251) as u8).collect();
+    let mut piece = vec![0; expected.len()];
+    let mut most = 0;
+    for _ in 0..TOTAL / expected.len() {
+        soon(read.read_exact(&mut piece)).await.unwrap();
+        assert!(piece == expected, "bytes came wrong");
+        most = most.max(resident_bytes());
+    }
+    soon(upload).await.unwrap();
+    assert!(most < before + MAX_GROWTH_BYTES, "{} MiB more", (most - before) >> 20);
+}
+
+#[tokio::test]
+async fn an_upload_that_takes_longer_than_the_answer_may_is_no_timeout() {
+    let world = World::start_with(|config| config.response_timeout = Duration::from_millis(500)).await;
+    let mut socket = world.socket();
+    let addr = origin(|request| async move {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        Response::new(text(format!("{}", body.len())))
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: 10\r\n\r\n", socket.host());
+    client.write_all(head.as_bytes()).await.unwrap();
+    for _ in 0..10 {
+        client.write_all(b"x").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    assert_eq!(read_answer(&mut client).await.text(), "10");
+    // One that stops altogether is the client's fault.
+    let mut client = world.client(&socket).await;
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(b"x").await.unwrap();
+    assert_eq!(read_answer(&mut client).await.status, 408);
+}

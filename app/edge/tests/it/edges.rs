@@ -1,0 +1,151 @@
+//! The edge as a whole: who may come in, what it says of itself, how it ends.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::Response;
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Semaphore};
+
+use crate::harness::*;
+
+#[tokio::test]
+async fn a_protected_socket_asks_for_its_password_and_keeps_it_from_the_origin() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|request| async move {
+        Response::new(text(format!("authorized: {}", request.headers().contains_key("authorization"))))
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    socket.protect(&world, "ann", "correct horse");
+    let answer = world.get(&socket, "/").await;
+    assert_eq!(answer.status, 401);
+    assert!(answer.header("www-authenticate").unwrap().starts_with("Basic realm="));
+    let with = |password: &str| {
+        let credentials = STANDARD.encode(format!("ann:{password}"));
+        format!("GET / HTTP/1.1\r\nHost: {}\r\nAuthorization: Basic {credentials}\r\n\r\n", socket.host())
+    };
+    let (good, bad) = (with("correct horse"), with("wrong"));
+    let answer = world.raw(&socket, good.as_bytes()).await;
+    assert_eq!((answer.status, answer.text()), (200, "authorized: false"));
+    for _ in 0..10 {
+        assert_eq!(world.raw(&socket, bad.as_bytes()).await.status, 401);
+    }
+    let blocked = world.raw(&socket, bad.as_bytes()).await;
+    assert_eq!(blocked.status, 429);
+    assert!(blocked.header("retry-after").unwrap().parse::<u64>().unwrap() <= 61);
+}
+
+#[tokio::test]
+async fn our_own_name_answers_health_metrics_and_the_api() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    assert_eq!(world.get(&socket, "/").await.status, 200);
+    let mut client = world.client_with("api.localhost", &[b"http/1.1"]).await;
+    for (path, status, wanted) in [
+        ("/healthz", 200, "ok"),
+        ("/readyz", 200, "ready"),
+        ("/v1/info", 200, "api /v1/info for 127.0.0.1"),
+        ("/metrics", 200, "sallyport_edge_requests_total{socket=\"calm-bay-1000\",status=\"2xx\"} 1"),
+        ("/metrics", 200, "sallyport_edge_tunnels_up 1"),
+    ] {
+        client.write_all(format!("GET {path} HTTP/1.1\r\nHost: API.localhost\r\n\r\n").as_bytes()).await.unwrap();
+        let answer = read_answer(&mut client).await;
+        assert_eq!(answer.status, status, "{path}");
+        assert!(answer.text().contains(wanted), "{path}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn plain_http_is_sent_to_https_for_our_names_alone() {
+    let world = World::start().await;
+    let ask = async |request: &str| {
+        let mut tcp = TcpStream::connect(world.plain_addr).await.unwrap();
+        tcp.write_all(request.as_bytes()).await.unwrap();
+        read_answer(&mut tcp).await
+    };
+    let answer = ask("GET /a?b=c HTTP/1.1\r\nHost: Calm-Bay-1000.localhost:8080\r\n\r\n").await;
+    assert_eq!(answer.status, 308);
+    let port = world.addr.port();
+    let expected = format!("https://calm-bay-1000.localhost:{port}/a?b=c");
+    assert_eq!(answer.header("location"), Some(expected.as_str()));
+    assert_eq!(ask("GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n").await.status, 404);
+    assert_eq!(ask("GET / HTTP/1.1\r\n\r\n").await.status, 400);
+    assert_eq!(ask("GET / HTTP/1.1\r\nHost: a.localhost\r\nX : y\r\n\r\n").await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_half_open_connections_disturb_nobody() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    let mut silent = Vec::new();
+    for number in 0..1_000 {
+        let mut tcp = TcpStream::connect(world.addr).await.unwrap();
+        if number % 2 == 0 {
+            // The start of a ClientHello that never goes on.
+            tcp.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]).await.unwrap();
+        }
+        silent.push(tcp);
+    }
+    for _ in 0..20 {
+        assert_eq!(world.get(&socket, "/").await.text(), "ok");
+    }
+    drop(silent);
+}
+
+#[tokio::test]
+async fn a_shutdown_lets_a_running_request_finish() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (began, release) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let addr = origin({
+        let (began, release) = (began.clone(), release.clone());
+        move |_| {
+            let (began, release) = (began.clone(), release.clone());
+            async move {
+                began.add_permits(1);
+                release.acquire().await.unwrap().forget();
+                Response::new(text("finished"))
+            }
+        }
+    })
+    .await;
+    let connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    soon(began.acquire()).await.unwrap().forget();
+    let (shutdown, addr) = (world.shutdown.clone(), world.addr);
+    let stopping = tokio::spawn(world.stop());
+    until("the shutdown has begun", || shutdown.is_triggered()).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(!stopping.is_finished());
+    assert!(TcpStream::connect(addr).await.is_err(), "new connections are not taken");
+    release.add_permits(1);
+    let answer = read_answer(&mut client).await;
+    assert_eq!((answer.status, answer.text(), answer.header("connection")), (200, "finished", Some("close")));
+    let report = soon(stopping).await.unwrap();
+    assert_eq!((report.finished, report.cut), (1, 0));
+    connector.kill();
+}
+
+#[tokio::test]
+async fn a_shutdown_cuts_off_what_does_not_end_in_time() {
+    let world = World::start_with(|config| config.drain = Duration::from_millis(300)).await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nsome\r\n").await.unwrap();
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    read_head(&mut client).await;
+    let report = world.stop().await;
+    assert_eq!((report.finished, report.cut), (0, 1));
+    assert!(!read_rest(&mut client).await.ends_with(b"0\r\n\r\n"));
+    connector.kill();
+}

@@ -1,0 +1,479 @@
+//! An edge on a free port, with what it takes to use it.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use sallyport_bus::{Directory, Routes};
+use sallyport_edge::{BoxError, DrainReport, Edge, EdgeConfig};
+use sallyport_model::{
+    AccountId, BasicAuth, CredentialHash, OriginProtocol, SocketId, SocketRoute, SocketType, TunnelId,
+};
+use sallyport_net::{Certificates, Listening, LocalCa, Shutdown, Trust, client_config, server_config};
+use sallyport_tunnel::{
+    BoxFuture, BoxedCarrier, ConnectorConfig, ConnectorEvent, Dial, IncomingStream, OriginHandler, TunnelCredential,
+    run_connector,
+};
+use sallyport_wire::{ALPN, FailureReason, Open, OpenFailure};
+use sha2::{Digest, Sha256};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::JoinHandle,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// More than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) type Client = TlsStream<TcpStream>;
+pub(crate) type TestBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Fails the test when the future takes too long.
+pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, what).await.expect("this takes far too long")
+}
+
+pub(crate) struct World {
+    pub(crate) edge: Arc<Edge>,
+    pub(crate) addr: SocketAddr,
+    pub(crate) plain_addr: SocketAddr,
+    pub(crate) routes: Routes,
+    pub(crate) directory: Directory,
+    pub(crate) shutdown: Shutdown,
+    serving: JoinHandle<anyhow::Result<DrainReport>>,
+    ca: PathBuf,
+    count: AtomicUsize,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| ()).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut EdgeConfig)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = LocalCa::open_or_create(dir.path(), "localhost").unwrap();
+        let ca = authority.pem_path().to_owned();
+        let certificates = Certificates::new(authority, "localhost").unwrap();
+        let free: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let listening = Listening::bind(free, Some(free)).unwrap();
+        let (addr, plain_addr) = (listening.tls_addr().unwrap(), listening.redirect_addr().unwrap().unwrap());
+        let mut config = EdgeConfig::new("localhost", addr.port());
+        change(&mut config);
+        let (routes, directory) = (Routes::default(), Directory::default());
+        let api = Arc::new(|request: Request<Incoming>, client: sallyport_model::ClientAddr| {
+            let said = format!("api {} for {}", request.uri().path(), client.0.ip());
+            Box::pin(async move { Response::new(text(said)) }) as BoxFuture<'static, Response<TestBody>>
+        });
+        let edge = Edge::new(config, routes.clone(), directory.clone(), api);
+        let mut registry = prometheus_client::registry::Registry::default();
+        edge.register_metrics(&mut registry);
+        edge.publish_metrics(registry);
+        let shutdown = Shutdown::new();
+        let serving = tokio::spawn({
+            let (edge, shutdown) = (edge.clone(), shutdown.clone());
+            let tls = server_config(certificates, ALPN);
+            async move { edge.serve(listening, tls, shutdown).await }
+        });
+        let count = AtomicUsize::new(0);
+        Self { edge, addr, plain_addr, routes, directory, shutdown, serving, ca, count, _dir: dir }
+    }
+
+    /// Ends the edge as SIGTERM would.
+    pub(crate) async fn stop(self) -> DrainReport {
+        self.shutdown.trigger();
+        soon(self.serving).await.unwrap().unwrap()
+    }
+
+    /// A new socket without tunnels.
+    pub(crate) fn socket(&self) -> TestSocket {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let route = SocketRoute {
+            id: SocketId::from_random([u8::try_from(number).unwrap(); 16]),
+            account: AccountId::from_random([0; 16]),
+            name: format!("calm-bay-{}", 1_000 + number).parse().unwrap(),
+            socket_type: SocketType::Http,
+            origin_protocol: OriginProtocol::Auto,
+            basic_auth: None,
+            tunnels: Vec::new(),
+        };
+        self.routes.put(route.clone());
+        TestSocket { route }
+    }
+
+    /// A new tunnel of the socket, held by a connector that dials this origin; it is up when this returns.
+    pub(crate) async fn tunnel(&self, socket: &mut TestSocket, origin: SocketAddr) -> Connector {
+        let id = self.new_tunnel(socket);
+        self.connect(id, origin).await
+    }
+
+    /// A new tunnel that nobody holds yet.
+    pub(crate) fn new_tunnel(&self, socket: &mut TestSocket) -> TunnelId {
+        let number = u8::try_from(self.count.fetch_add(1, Ordering::Relaxed)).unwrap();
+        let id = TunnelId::from_random([number; 16]);
+        socket.route.tunnels.push((id, CredentialHash(Sha256::digest(credential(id)).into())));
+        self.routes.put(socket.route.clone());
+        id
+    }
+
+    /// A connector for this tunnel; it is up when this returns.
+    pub(crate) async fn connect(&self, tunnel: TunnelId, origin: SocketAddr) -> Connector {
+        let tls = client_config(&Trust::Ca(self.ca.clone()), &[ALPN]).unwrap();
+        let dial = Arc::new(TestDial { addr: self.addr, tls: TlsConnector::from(tls) });
+        let (events, mut told) = mpsc::channel(1_024);
+        let held = TunnelCredential { tunnel, credential: credential(tunnel), request_log: true };
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).unwrap();
+        let config = ConnectorConfig::new("test/1", id, vec![held]);
+        let stop = Shutdown::new();
+        let task = tokio::spawn({
+            let stop = stop.clone();
+            async move {
+                let handler = Arc::new(DialOrigin(origin));
+                run_connector(config, dial, handler, events, async move { stop.wait().await }).await
+            }
+        });
+        loop {
+            match soon(told.recv()).await.expect("the connector is there") {
+                ConnectorEvent::Attached { .. } => break,
+                ConnectorEvent::NotAttached { refusal, .. } => panic!("not attached: {refusal}"),
+                _ => {}
+            }
+        }
+        let (log_in, log) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(event) = told.recv().await {
+                let _ = log_in.send(event);
+            }
+        });
+        Connector { tunnel, stop, task, log }
+    }
+
+    /// A TLS connection of a client that speaks this.
+    pub(crate) async fn client_with(&self, name: &str, alpn: &[&[u8]]) -> Client {
+        let tls = client_config(&Trust::Ca(self.ca.clone()), alpn).unwrap();
+        let tcp = TcpStream::connect(self.addr).await.unwrap();
+        tcp.set_nodelay(true).unwrap();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        soon(TlsConnector::from(tls).connect(name, tcp)).await.unwrap()
+    }
+
+    /// A client's connection for raw HTTP/1.1.
+    pub(crate) async fn client(&self, socket: &TestSocket) -> Client {
+        self.client_with(&socket.host(), &[b"http/1.1"]).await
+    }
+
+    /// One GET on a connection of its own.
+    pub(crate) async fn get(&self, socket: &TestSocket, path: &str) -> Answer {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", socket.host());
+        self.raw(socket, head.as_bytes()).await
+    }
+
+    /// These bytes on a connection of their own, and the first answer.
+    pub(crate) async fn raw(&self, socket: &TestSocket, bytes: &[u8]) -> Answer {
+        let mut client = self.client(socket).await;
+        client.write_all(bytes).await.unwrap();
+        read_answer(&mut client).await
+    }
+
+    /// An HTTP/2 connection of a client.
+    pub(crate) async fn http2(&self, socket: &TestSocket) -> hyper::client::conn::http2::SendRequest<TestBody> {
+        let tls = self.client_with(&socket.host(), &[b"h2"]).await;
+        assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+}
+
+pub(crate) struct TestSocket {
+    pub(crate) route: SocketRoute,
+}
+
+impl TestSocket {
+    pub(crate) fn host(&self) -> String {
+        format!("{}.localhost", self.route.name)
+    }
+
+    pub(crate) fn speaks(&mut self, world: &World, protocol: OriginProtocol) {
+        self.route.origin_protocol = protocol;
+        world.routes.put(self.route.clone());
+    }
+
+    pub(crate) fn protect(&mut self, world: &World, username: &str, password: &str) {
+        use argon2::PasswordHasher;
+        let cheap = argon2::Params::new(8, 1, 1, None).unwrap();
+        let argon = argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, cheap);
+        let hash = argon.hash_password_with_salt(password.as_bytes(), b"salt-for-tests").unwrap().to_string();
+        self.route.basic_auth = Some(BasicAuth { username: username.to_owned(), password_hash: hash });
+        world.routes.put(self.route.clone());
+    }
+}
+
+fn credential(tunnel: TunnelId) -> String {
+    format!("secret of {tunnel}")
+}
+
+pub(crate) struct Connector {
+    pub(crate) tunnel: TunnelId,
+    stop: Shutdown,
+    task: JoinHandle<Result<(), sallyport_tunnel::ConnectorError>>,
+    pub(crate) log: mpsc::UnboundedReceiver<ConnectorEvent>,
+}
+
+impl Connector {
+    /// As SIGTERM.
+    pub(crate) async fn stop(self) {
+        self.stop.trigger();
+        soon(self.task).await.unwrap().unwrap();
+    }
+
+    /// As SIGKILL: every connection of the connector ends at once, with nothing said.
+    pub(crate) fn kill(self) {
+        self.task.abort();
+    }
+}
+
+struct TestDial {
+    addr: SocketAddr,
+    tls: TlsConnector,
+}
+
+impl Dial for TestDial {
+    fn dial(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
+        let (addr, tls) = (self.addr, self.tls.clone());
+        Box::pin(async move {
+            let tcp = TcpStream::connect(addr).await?;
+            tcp.set_nodelay(true)?;
+            let name = ServerName::try_from("tunnel.localhost").map_err(io::Error::other)?;
+            Ok(Box::new(tls.connect(name, tcp).await?) as BoxedCarrier)
+        })
+    }
+}
+
+/// Dials the origin for each stream.
+struct DialOrigin(SocketAddr);
+
+impl OriginHandler for DialOrigin {
+    fn serve(&self, _open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
+        let addr = self.0;
+        Box::pin(async move {
+            let mut origin = match TcpStream::connect(addr).await {
+                Ok(origin) => origin,
+                Err(error) => {
+                    stream.failed(OpenFailure::new(FailureReason::Refused, &error.to_string())).await;
+                    return;
+                }
+            };
+            let _ = origin.set_nodelay(true);
+            if let Ok(mut stream) = stream.opened().await {
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut origin).await;
+            }
+        })
+    }
+}
+
+/// An address on which nothing listens.
+pub(crate) async fn dead_origin() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+/// An HTTP/1.1 origin; gives its address and how many connections it has taken.
+pub(crate) async fn origin<F, R>(handle: F) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    R: Future<Output = Response<TestBody>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let _ = tcp.set_nodelay(true);
+            let handle = handle.clone();
+            tokio::spawn(async move {
+                let service = service_fn(move |request| {
+                    let answer = handle(request);
+                    async move { Ok::<_, Infallible>(answer.await) }
+                });
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(tcp), service)
+                    .with_upgrades()
+                    .await;
+            });
+        }
+    });
+    addr
+}
+
+/// An origin that speaks HTTP/2 with prior knowledge.
+pub(crate) async fn h2_origin<F, R>(handle: F) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + 'static,
+    R: Future<Output = Response<TestBody>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let handle = handle.clone();
+            tokio::spawn(async move {
+                let service = service_fn(move |request| {
+                    let answer = handle(request);
+                    async move { Ok::<_, Infallible>(answer.await) }
+                });
+                let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(tcp), service)
+                    .await;
+            });
+        }
+    });
+    addr
+}
+
+/// An origin of raw bytes: each connection is given to this.
+pub(crate) async fn raw_origin<F, R>(handle: F) -> (SocketAddr, Arc<AtomicUsize>)
+where
+    F: Fn(TcpStream) -> R + Send + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    tokio::spawn({
+        let count = count.clone();
+        async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(handle(tcp));
+            }
+        }
+    });
+    (addr, count)
+}
+
+/// A body of text.
+pub(crate) fn text(text: impl Into<Bytes>) -> TestBody {
+    Full::new(text.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
+}
+
+/// An origin that says which one it is.
+pub(crate) async fn named_origin(name: &'static str) -> SocketAddr {
+    origin(move |_| async move { Response::new(text(name)) }).await
+}
+
+/// An HTTP/1.1 answer, as a client reads it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+    /// Whether the body came to its end.
+    pub(crate) complete: bool,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (field, value) = line.split_once(':')?;
+            field.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// Reads up to the end of a head.
+pub(crate) async fn read_head(io: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match soon(io.read_u8()).await {
+            Ok(byte) => head.push(byte),
+            Err(error) => panic!("no whole head: {error}; {:?}", String::from_utf8_lossy(&head)),
+        }
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// Reads one answer to a request that was not HEAD.
+pub(crate) async fn read_answer(io: &mut (impl AsyncRead + Unpin)) -> Answer {
+    let head = read_head(io).await;
+    let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let mut answer = Answer { status, head, body: Vec::new(), complete: true };
+    if let Some(length) = answer.header("content-length").map(|length| length.parse::<usize>().unwrap()) {
+        answer.body.resize(length, 0);
+        answer.complete = soon(io.read_exact(&mut answer.body)).await.is_ok();
+    } else if answer.header("transfer-encoding") == Some("chunked") {
+        answer.complete = read_chunks(io, &mut answer.body).await.is_ok();
+    } else if status >= 200 && status != 204 && status != 304 {
+        answer.complete = soon(io.read_to_end(&mut answer.body)).await.is_ok();
+    }
+    answer
+}
+
+/// Reads chunks; trailers are appended as they are.
+async fn read_chunks(io: &mut (impl AsyncRead + Unpin), body: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            line.push(soon(io.read_u8()).await?);
+        }
+        let size = usize::from_str_radix(std::str::from_utf8(&line).unwrap().trim(), 16).unwrap();
+        if size == 0 {
+            while !(line.ends_with(b"\r\n\r\n") || line == b"0\r\n\r\n") {
+                line.push(soon(io.read_u8()).await?);
+            }
+            body.extend_from_slice(&line[3..line.len() - 2]);
+            return Ok(());
+        }
+        let start = body.len();
+        body.resize(start + size, 0);
+        soon(io.read_exact(&mut body[start..])).await?;
+        let mut end = [0; 2];
+        soon(io.read_exact(&mut end)).await?;
+        assert_eq!(&end, b"\r\n");
+    }
+}
+
+/// Reads until the other side ends the connection, well or badly.
+pub(crate) async fn read_rest(io: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
+    let mut rest = Vec::new();
+    let _ = soon(io.read_to_end(&mut rest)).await;
+    rest
+}
+
+/// Writes, and does not mind when nobody listens any more.
+pub(crate) async fn write_lossy(io: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) {
+    let _ = io.write_all(bytes).await;
+    let _ = io.flush().await;
+}
+
+/// Asks again until it is so.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let asked = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("not so in time: {what}"));
+}

@@ -1,0 +1,225 @@
+//! HTTP/1.1 in and out.
+
+use std::sync::atomic::Ordering;
+
+use http::{Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::harness::*;
+
+#[tokio::test]
+async fn requests_on_one_connection_reuse_one_connection_to_the_origin() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, connections) = raw_origin(|mut tcp| async move {
+        loop {
+            let head = read_head(&mut tcp).await;
+            let path = head.split(' ').nth(1).unwrap().to_owned();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{path}", path.len());
+            tcp.write_all(answer.as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    for number in 0..10 {
+        let head = format!("GET /{number}?q HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
+        client.write_all(head.as_bytes()).await.unwrap();
+        let answer = read_answer(&mut client).await;
+        assert_eq!((answer.status, answer.text()), (200, &*format!("/{number}?q")));
+        assert_eq!(answer.header("x-request-id").unwrap().len(), 32);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|request| async move { Response::new(text(request.uri().path().to_owned())) }).await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let host = socket.host();
+    let both = format!("GET /one HTTP/1.1\r\nHost: {host}\r\n\r\nGET /two HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    client.write_all(both.as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut client).await.text(), "/one");
+    assert_eq!(read_answer(&mut client).await.text(), "/two");
+}
+
+#[tokio::test]
+async fn head_and_range_and_not_modified_pass() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|request| async move {
+        let mut answer = Response::new(text(""));
+        if request.method() == http::Method::HEAD {
+            answer.headers_mut().insert(header::CONTENT_LENGTH, 12_345.into());
+        } else if request.headers().contains_key(header::RANGE) {
+            *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
+            answer.headers_mut().insert(header::CONTENT_RANGE, "bytes 1-2/9".parse().unwrap());
+            *answer.body_mut() = text("bc");
+        } else {
+            *answer.status_mut() = StatusCode::NOT_MODIFIED;
+        }
+        answer
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let host = socket.host();
+    client.write_all(format!("HEAD / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
+    assert!(read_head(&mut client).await.contains("content-length: 12345\r\n"));
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\nRange: bytes=1-2\r\n\r\n").as_bytes()).await.unwrap();
+    let part = read_answer(&mut client).await;
+    assert_eq!((part.status, part.text(), part.header("content-range")), (206, "bc", Some("bytes 1-2/9")));
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
+    assert!(read_head(&mut client).await.starts_with("HTTP/1.1 304"));
+}
+
+#[tokio::test]
+async fn an_origin_learns_who_its_client_is_from_us_alone() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|request| async move { Response::new(text(format!("{:?}", request.headers()))) }).await;
+    let mut connector = world.tunnel(&mut socket, addr).await;
+    let head = format!(
+        "GET /path HTTP/1.1\r\nHost: {}\r\nX-Forwarded-For: 6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\n\
+         X-Real-IP: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nX-Request-Id: mine\r\nX-Forwarded-Proto: gopher\r\n\
+         Connection: close, x-custom\r\nX-Custom: secret\r\nKeep-Alive: 5\r\nX-Kept: yes\r\n\r\n",
+        socket.host()
+    );
+    let answer = world.raw(&socket, head.as_bytes()).await;
+    let seen = answer.text();
+    assert!(!seen.contains("6.6.6.6") && !seen.contains("mine") && !seen.contains("gopher"), "{seen}");
+    assert!(!seen.contains("secret") && !seen.contains("keep-alive"), "{seen}");
+    assert!(seen.contains("\"x-forwarded-for\": \"127.0.0.1\"") && seen.contains("\"x-kept\": \"yes\""), "{seen}");
+    assert!(seen.contains("\"x-forwarded-proto\": \"https\""), "{seen}");
+    let id = answer.header("x-request-id").unwrap();
+    assert!(seen.contains(id), "{seen}");
+    let record = loop {
+        if let sallyport_tunnel::ConnectorEvent::Request(record) = soon(connector.log.recv()).await.unwrap() {
+            break record;
+        }
+    };
+    assert_eq!((record.request_id.as_str(), record.status, record.target.as_str()), (id, 200, "/path"));
+    assert_eq!(record.bytes_out, answer.body.len() as u64);
+}
+
+#[tokio::test]
+async fn websockets_carry_bytes_both_ways_until_one_side_ends() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|mut request| async move {
+        assert_eq!(request.headers()[header::UPGRADE], "websocket");
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = TokioIo::new(upgrade.await.unwrap());
+            io.write_all(b"welcome").await.unwrap();
+            let mut buffer = [0; 1_024];
+            while let Ok(n @ 1..) = io.read(&mut buffer).await {
+                io.write_all(&buffer[..n].to_ascii_uppercase()).await.unwrap();
+            }
+        });
+        let mut answer = Response::new(text(""));
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        answer.headers_mut().insert(header::CONNECTION, "Upgrade".parse().unwrap());
+        answer.headers_mut().insert(header::UPGRADE, "websocket".parse().unwrap());
+        answer.headers_mut().insert("sec-websocket-accept", "x".parse().unwrap());
+        answer
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let head = format!(
+        "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
+         Sec-WebSocket-Key: AAAA\r\nSec-WebSocket-Version: 13\r\n\r\n",
+        socket.host()
+    );
+    client.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_head(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 101") && answer.contains("upgrade: websocket"), "{answer}");
+    assert!(answer.contains("sec-websocket-accept: x"));
+    let mut welcome = [0; 7];
+    soon(client.read_exact(&mut welcome)).await.unwrap();
+    assert_eq!(&welcome, b"welcome");
+    for _ in 0..50 {
+        client.write_all(b"GET / HTTP/1.1\r\n\n\0bytes").await.unwrap();
+        let mut echo = [0; 23];
+        soon(client.read_exact(&mut echo)).await.unwrap();
+        assert_eq!(&echo, b"GET / HTTP/1.1\r\n\n\0BYTES");
+    }
+    client.shutdown().await.unwrap();
+    assert_eq!(read_rest(&mut client).await, b"");
+}
+
+#[tokio::test]
+async fn a_websocket_that_the_origin_declines_leaves_the_connection_usable() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = named_origin("no websockets").await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let host = socket.host();
+    for _ in 0..3 {
+        let head = format!(
+            "GET /ws HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\
+             GET /next HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        );
+        client.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..2 {
+            let answer = read_answer(&mut client).await;
+            assert_eq!((answer.status, answer.text()), (200, "no websockets"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_switches_protocols_unasked_is_a_bad_gateway() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await.unwrap();
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    assert_eq!(world.get(&socket, "/").await.status, 502);
+}
+
+#[tokio::test]
+async fn an_http_1_0_client_and_an_http_1_0_origin_are_understood() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end").await.unwrap();
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let answer = world.get(&socket, "/").await;
+    assert_eq!((answer.status, answer.text(), answer.complete), (200, "until the end", true));
+    assert!(answer.head.starts_with("HTTP/1.1"));
+    let old = world.raw(&socket, format!("GET / HTTP/1.0\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await;
+    assert_eq!((old.status, old.text(), old.header("transfer-encoding")), (200, "until the end", None));
+}
+
+#[tokio::test]
+async fn an_origin_that_closes_idle_connections_costs_no_request() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, connections) = raw_origin(|mut tcp| async move {
+        // It promises to keep the connection, and does not.
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    for _ in 0..20 {
+        client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+        assert_eq!(read_answer(&mut client).await.status, 200);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 20);
+}

@@ -1,0 +1,164 @@
+//! HTTP/2 in and out.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, Version};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use sallyport_edge::BoxError;
+use sallyport_model::OriginProtocol;
+
+use crate::harness::*;
+
+fn request(socket: &TestSocket, path: &str, body: TestBody) -> Request<TestBody> {
+    Request::builder().uri(format!("https://{}{path}", socket.host())).body(body).unwrap()
+}
+
+#[tokio::test]
+async fn http2_clients_reach_http1_origins_with_host_and_one_cookie() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|request| async move {
+        assert_eq!(request.version(), Version::HTTP_11);
+        let headers = request.headers().clone();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let cookies: Vec<_> = headers.get_all("cookie").iter().map(|v| v.to_str().unwrap()).collect();
+        let host = headers["host"].to_str().unwrap();
+        Response::new(text(format!("{host} {cookies:?} {}", String::from_utf8_lossy(&body))))
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut sender = world.http2(&socket).await;
+    let mut answers = Vec::new();
+    for number in 0..20 {
+        let mut request = request(&socket, "/", text(format!("body {number}")));
+        *request.method_mut() = http::Method::POST;
+        request.headers_mut().append("cookie", HeaderValue::from_static("a=1"));
+        request.headers_mut().append("cookie", HeaderValue::from_static("b=2"));
+        answers.push(tokio::spawn(sender.send_request(request)));
+        sender.ready().await.unwrap();
+    }
+    for (number, answer) in answers.into_iter().enumerate() {
+        let answer = soon(answer).await.unwrap().unwrap();
+        assert_eq!(answer.version(), Version::HTTP_2);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, format!("{} [\"a=1; b=2\"] body {number}", socket.host()));
+    }
+}
+
+fn grpc_answer() -> TestBody {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let frames = [Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"\0\0\0\0\x02ok"))), Ok(Frame::trailers(trailers))];
+    StreamBody::new(Frames(frames.into_iter())).boxed_unsync()
+}
+
+/// A stream of frames that are there already.
+struct Frames<I>(I);
+
+impl<I: Iterator + Unpin> futures_core::Stream for Frames<I> {
+    type Item = I::Item;
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<I::Item>> {
+        std::task::Poll::Ready(self.0.next())
+    }
+}
+
+#[tokio::test]
+async fn grpc_goes_to_an_h2c_origin_with_trailers_both_ways() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = h2_origin(|request| async move {
+        assert_eq!(request.version(), Version::HTTP_2);
+        assert_eq!(request.headers()["te"], "trailers");
+        assert!(request.uri().authority().unwrap().as_str().starts_with("calm-bay-"));
+        let collected = request.into_body().collect().await.unwrap();
+        assert_eq!(collected.trailers().unwrap()["x-checksum"], "7");
+        let mut answer = Response::new(grpc_answer());
+        answer.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        answer
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut sender = world.http2(&socket).await;
+    for _ in 0..5 {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-checksum", HeaderValue::from_static("7"));
+        let frames = [Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"\0\0\0\0\0"))), Ok(Frame::trailers(trailers))];
+        let mut call =
+            request(&socket, "/pkg.Service/Call", StreamBody::new(Frames(frames.into_iter())).boxed_unsync());
+        *call.method_mut() = http::Method::POST;
+        call.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc+proto"));
+        call.headers_mut().insert("te", HeaderValue::from_static("trailers"));
+        let answer = soon(sender.send_request(call)).await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "application/grpc");
+        let collected = soon(answer.into_body().collect()).await.unwrap();
+        assert_eq!(collected.trailers().unwrap()["grpc-status"], "0");
+        assert_eq!(collected.to_bytes(), &b"\0\0\0\0\x02ok"[..]);
+    }
+}
+
+#[tokio::test]
+async fn a_grpc_call_to_nobody_gets_a_grpc_status() {
+    let world = World::start_with(|_| ()).await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, dead_origin().await).await;
+    let mut sender = world.http2(&socket).await;
+    let mut call = request(&socket, "/pkg.Service/Call", text("x"));
+    *call.method_mut() = http::Method::POST;
+    call.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+    let answer = soon(sender.send_request(call)).await.unwrap();
+    assert_eq!((answer.status().as_u16(), &answer.headers()["grpc-status"]), (200, &HeaderValue::from_static("14")));
+}
+
+#[tokio::test]
+async fn http1_clients_reach_http2_origins() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = h2_origin(|request| async move {
+        assert_eq!(request.version(), Version::HTTP_2);
+        let path = request.uri().path().to_owned();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        Response::new(text(format!("{path} {}", body.len())))
+    })
+    .await;
+    socket.speaks(&world, OriginProtocol::Http2);
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let answer = world.get(&socket, "/one").await;
+    assert_eq!((answer.status, answer.text()), (200, "/one 0"));
+    let head = format!("POST /two HTTP/1.1\r\nHost: {}\r\nContent-Length: 5\r\n\r\nhello", socket.host());
+    assert_eq!(world.raw(&socket, head.as_bytes()).await.text(), "/two 5");
+}
+
+#[tokio::test]
+async fn malformed_http2_requests_are_refused_and_leave_the_connection_usable() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = named_origin("ok").await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut sender = world.http2(&socket).await;
+    let mut conflicting = request(&socket, "/", text(""));
+    conflicting.headers_mut().insert("host", HeaderValue::from_static("other.localhost"));
+    assert_eq!(soon(sender.send_request(conflicting)).await.unwrap().status(), 400);
+    assert_eq!(soon(sender.send_request(request(&socket, "/", text("")))).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn an_http2_stream_ends_in_an_error_when_the_connector_dies_under_it() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        use tokio::io::AsyncWriteExt;
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nsome").await.unwrap();
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let connector = world.tunnel(&mut socket, addr).await;
+    let mut sender = world.http2(&socket).await;
+    let mut answer = soon(sender.send_request(request(&socket, "/", text("")))).await.unwrap();
+    assert_eq!(soon(answer.body_mut().frame()).await.unwrap().unwrap().into_data().unwrap(), "some");
+    connector.kill();
+    assert!(soon(answer.into_body().collect()).await.is_err());
+}

@@ -1,0 +1,11 @@
+//! The edge in one process with real TLS, real connectors and real origins.
+
+#![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
+
+mod balance;
+mod bodies;
+mod edges;
+mod harness;
+mod http1;
+mod http2;
+mod malformed;

@@ -1,0 +1,137 @@
+//! Requests that are refused, and never reach an origin.
+
+use std::sync::atomic::Ordering;
+
+use tokio::io::AsyncWriteExt;
+
+use crate::harness::*;
+
+#[tokio::test]
+async fn smuggling_is_refused_with_a_page_and_the_connection_ends() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, reached) = raw_origin(|mut tcp| async move {
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let host = socket.host();
+    let smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+    let cases = [
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4, 4\r\n\r\nabcd"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: +4\r\n\r\nabcd"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n"),
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\nX: a\r\n b\r\n\r\n"),
+        format!("GET / HTTP/1.1\nHost: {host}\n\n"),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\nX: a\rb\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\nX: a\0b\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\nHost: other.localhost\r\n\r\n"),
+        format!("GET http://other.localhost/ HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+        "GET / HTTP/1.1\r\n\r\n".to_owned(),
+        format!("GET / HTTP/1.1\r\nHost: user@{host}\r\n\r\n"),
+        format!("GET  / HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+        format!("GET / HTTP/9.9\r\nHost: {host}\r\n\r\n"),
+        format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\nX: {}\r\n\r\n", "y".repeat(70_000)),
+        format!("GET /{} HTTP/1.1\r\nHost: {host}\r\n\r\n", "y".repeat(20_000)),
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\n{}\r\n", "X: y\r\n".repeat(150)),
+    ];
+    for case in cases {
+        let mut client = world.client(&socket).await;
+        client.write_all(case.as_bytes()).await.unwrap();
+        write_lossy(&mut client, smuggled.as_bytes()).await;
+        let answer = read_answer(&mut client).await;
+        let start: String = case.chars().take(150).collect();
+        assert!(matches!(answer.status, 400 | 414 | 431 | 501 | 505), "{} for {start:?}", answer.status);
+        assert!(answer.text().contains(answer.header("x-request-id").unwrap()), "{start:?}");
+        assert_eq!(answer.header("connection"), Some("close"), "{start:?}");
+        assert_eq!(read_rest(&mut client).await, b"", "something was answered after {start:?}");
+    }
+    assert_eq!(reached.load(Ordering::SeqCst), 0, "something reached the origin");
+    assert_eq!(world.edge.metrics_text().unwrap().matches("reason=\"malformed\"").count(), 1);
+}
+
+#[tokio::test]
+async fn a_body_that_turns_out_malformed_is_refused_and_the_origin_sees_no_end_of_it() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (seen_in, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let (addr, _) = raw_origin(move |mut tcp| {
+        let seen_in = seen_in.clone();
+        async move {
+            let _ = seen_in.send(read_rest(&mut tcp).await);
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let host = socket.host();
+    let mut client = world.client(&socket).await;
+    let start = format!("POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    client.write_all(start.as_bytes()).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    client.write_all(b"5;\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let answer = read_answer(&mut client).await;
+    assert_eq!(answer.status, 400, "{answer:?}");
+    assert_eq!(read_rest(&mut client).await, b"");
+    let seen = String::from_utf8(soon(seen.recv()).await.unwrap()).unwrap();
+    assert!(!seen.contains("smuggled") && !seen.ends_with("0\r\n\r\n"), "{seen}");
+}
+
+#[tokio::test]
+async fn the_path_of_refusals_cannot_be_asked_for_from_outside() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    let path = format!("/{}", "0".repeat(64));
+    assert_eq!(world.get(&socket, &path).await.text(), "ok");
+}
+
+#[tokio::test]
+async fn a_request_behind_a_good_one_is_judged_by_itself() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    let host = socket.host();
+    let mut client = world.client(&socket).await;
+    let both = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\nGET / HTTP/1.1\r\nHost: {host}\r\nX : y\r\n\r\n");
+    client.write_all(both.as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut client).await.text(), "ok");
+    assert_eq!(read_answer(&mut client).await.status, 400);
+    assert_eq!(read_rest(&mut client).await, b"");
+}
+
+#[tokio::test]
+async fn a_head_that_comes_too_slowly_is_a_timeout_and_an_idle_connection_just_ends() {
+    let world = World::start_with(|config| {
+        config.header_timeout = std::time::Duration::from_millis(300);
+        config.idle_timeout = std::time::Duration::from_millis(600);
+    })
+    .await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(b"GET / HTTP/1.1\r\nHos").await.unwrap();
+    assert_eq!(read_answer(&mut client).await.status, 408);
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut client).await.text(), "ok");
+    assert_eq!(read_rest(&mut client).await, b"");
+}
+
+#[tokio::test]
+async fn garbage_in_place_of_tls_and_of_tunnel_frames_ends_that_connection_alone() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    let mut plain = tokio::net::TcpStream::connect(world.addr).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    read_rest(&mut plain).await;
+    let mut tunnel = world.client_with("tunnel.localhost", &[sallyport_wire::ALPN]).await;
+    tunnel.write_all(&[0xff; 64]).await.unwrap();
+    read_rest(&mut tunnel).await;
+    assert_eq!(world.get(&socket, "/").await.text(), "ok");
+}
