@@ -165,8 +165,10 @@ fn of_connector(error: &ConnectorError) -> Failure {
     };
     let told = |kind| Failure::new(kind, error.to_string());
     match code.as_str() {
-        "unknown-tunnel" | "deleted" => told(Kind::NotFound).next("the tunnel or its socket was deleted: make another"),
-        "bad-credential" => told(Kind::NotLoggedIn).next("the tunnel has got another credential since"),
+        "unknown-tunnel" | "deleted" => {
+            told(Kind::NotFound).next("look with `sallyport socket ls` and `sallyport tunnel ls`, or connect anew")
+        }
+        "bad-credential" => told(Kind::NotLoggedIn).next("the tunnel has got another credential since: connect anew"),
         "replaced" => told(Kind::Refused).next("another connector holds this tunnel now: give each its own"),
         "version" => told(Kind::Failed).next("install the same version of sallyport here and there"),
         _ => told(Kind::Failed),

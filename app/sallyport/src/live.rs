@@ -17,12 +17,13 @@ pub(crate) struct Live {
     output: Output,
     offset: UtcOffset,
     is_announced: bool,
+    is_lost: bool,
 }
 
 impl Live {
     /// Nothing is shown yet.
     pub(crate) fn new(output: Output, offset: UtcOffset) -> Self {
-        Self { output, offset, is_announced: false }
+        Self { output, offset, is_announced: false, is_lost: false }
     }
 
     /// What is connected with what.
@@ -57,10 +58,9 @@ impl Live {
         match event {
             ConnectorEvent::Request(record) => return output::line(&self.request(record)),
             ConnectorEvent::Attached { url, .. } if !self.output.terminal => {
-                if std::mem::replace(&mut self.is_announced, true) {
-                    return Ok(());
-                }
-                return output::line(&safe(url));
+                self.is_lost = false;
+                let was_announced = std::mem::replace(&mut self.is_announced, true);
+                return if was_announced { Ok(()) } else { output::line(&safe(url)) };
             }
             _ => {}
         }
@@ -68,7 +68,10 @@ impl Live {
         if self.output.terminal {
             return self.state(color, &text);
         }
-        if matches!(event, ConnectorEvent::Disconnected { .. } | ConnectorEvent::NotAttached { .. }) {
+        // Once is enough: it is tried again until it works.
+        if matches!(event, ConnectorEvent::Disconnected { .. } | ConnectorEvent::NotAttached { .. })
+            && !std::mem::replace(&mut self.is_lost, true)
+        {
             tracing::warn!("{}", safe(&text));
         }
         Ok(())

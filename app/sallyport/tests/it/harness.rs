@@ -47,6 +47,17 @@ impl Home {
         command
     }
 
+    /// A program for which the name is this machine: those that ask the system, which may not know `*.localhost`, get a
+    /// hosts file of their own, in a mount namespace (which needs root).
+    pub(crate) fn knowing(&self, host: &str, program: &str, args: &[&str]) -> Command {
+        let hosts = self.dir.path().join("hosts");
+        std::fs::write(&hosts, format!("127.0.0.1 localhost {host}\n")).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
+        command.arg(hosts).arg(program).args(args).stdin(Stdio::null());
+        command
+    }
+
     /// Runs a command to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         let output = self.command(args).output().unwrap();
@@ -75,7 +86,7 @@ impl Home {
         let note: Value = serde_json::from_slice(&std::fs::read(note).unwrap()).unwrap();
         let api = note["api"].as_str().unwrap().to_owned();
         let port = api.rsplit_once(':').unwrap().1.parse().unwrap();
-        Up { program, api, port, ca: note["ca"].as_str().unwrap().into() }
+        Up { program, port, ca: note["ca"].as_str().unwrap().into() }
     }
 
     /// An account on the running `up`, logged in.
@@ -109,7 +120,6 @@ impl Home {
 /// A running `sallyport up`.
 pub(crate) struct Up {
     pub(crate) program: Program,
-    pub(crate) api: String,
     pub(crate) port: u16,
     pub(crate) ca: PathBuf,
 }
@@ -282,6 +292,7 @@ impl Origin {
 /// Paths: `/bytes/N` answers N bytes, `/slow/MS` answers after so many milliseconds, `/trickle/N` sends N lines, one
 /// every 100 ms; others answer the request's own head and body.
 fn serve(stream: &TcpStream, name: &str, requests: &AtomicUsize) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream;
     loop {

@@ -76,19 +76,10 @@ fn h2spec_finds_the_edge_in_order() {
     let (socket, host) = home.socket(&[]);
     let origin = Origin::start("origin");
     let _connector = home.connector(&socket, origin.address, &[]);
-    // h2spec resolves the name by the system, which may not know *.localhost: it gets a line in a hosts file of its own.
     let port = up.port.to_string();
-    let output = Command::new("unshare")
-        .args(["--mount", "sh", "-c"])
-        .arg("printf '127.0.0.1 localhost %s\\n' \"$2\" >\"$4\" && mount --bind \"$4\" /etc/hosts && exec \"$1\" -t -k -h \"$2\" -p \"$3\" --timeout 5")
-        .args(["sh", h2spec.to_str().unwrap(), &host, &port, home.dir.path().join("hosts").to_str().unwrap()])
-        .output()
-        .unwrap();
+    let args = ["-t", "-k", "-h", &host, "-p", &port, "--timeout", "5"];
+    let output = home.knowing(&host, h2spec.to_str().unwrap(), &args).output().unwrap();
     let printed = text(&output.stdout);
-    if text(&output.stderr).contains("unshare failed") {
-        println!("skipped: no mount namespace can be made here (it needs root)");
-        return;
-    }
     let summary = printed.lines().rev().find(|line| line.contains("tests,")).unwrap_or_default().to_owned();
     println!("{summary}");
     // The known differences are those of the h2 library (docs/adr/0002): they concern closed streams, not safety.
@@ -166,7 +157,7 @@ struct Sink;
 
 impl Sink {
     fn start() -> SocketAddr {
-        use http_body_util::{BodyExt as _, StreamBody, combinators::BoxBody};
+        use http_body_util::{BodyExt, StreamBody, combinators::BoxBody};
         use hyper::{
             Request, Response,
             body::{Bytes, Frame, Incoming},
@@ -254,7 +245,7 @@ fn head_ranges_expectations_and_methods_pass() {
     let _connector = home.connector(&socket, origin.address, &[]);
     for version in ["--http1.1", "--http2"] {
         let head = up.curl(&host, "/x", &["-I", version]);
-        assert_eq!((head.status, head.body.as_str()), (200, ""), "{version}");
+        assert_eq!((head.status, head.body.trim_end()), (200, head.head.trim_end()), "{version}: nothing but the head");
         assert!(head.header("content-length").is_some_and(|n| n.parse::<u32>().unwrap() > 0), "{}", head.head);
         let body = "b".repeat(200_000);
         let file = directory.path().join("body");

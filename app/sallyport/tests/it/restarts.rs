@@ -1,8 +1,12 @@
 //! What happens to requests while connectors and the edge stop, die and come back.
 
-use std::{process::Command, thread, time::Duration};
+use std::{
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
-use crate::harness::{Home, Origin, PATIENCE, Program, text, wait_until};
+use crate::harness::{Home, Origin, Program, text, wait_until};
 
 #[test]
 fn sigterm_lets_a_running_download_finish_and_exits_0() {
@@ -32,8 +36,8 @@ fn a_connector_killed_in_the_middle_of_a_body_ends_that_body_abnormally_and_noth
     let output = {
         let child = Command::new("curl")
             .args(["-sS", "--cacert", up.ca.to_str().unwrap(), &up.url(&host, "/trickle/600")])
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         wait_until("the request to reach the origin", || (doomed_origin.count() == 1).then_some(()));
@@ -56,7 +60,7 @@ fn connectors_restart_one_by_one_under_load_without_a_failed_request() {
     let (socket, host) = home.socket(&[]);
     let origins = [Origin::start("a"), Origin::start("b")];
     let mut connectors: Vec<Program> = origins.iter().map(|o| home.connector(&socket, o.address, &[])).collect();
-    let load = Load::start(&up.url(&host, "/"), 8, 12);
+    let load = Load::start(&home, &host, up.port, 12);
     for _ in 0..2 {
         for (connector, origin) in connectors.iter_mut().zip(&origins) {
             thread::sleep(Duration::from_secs(1));
@@ -100,7 +104,7 @@ fn up_is_replaced_under_load_without_a_failed_request() {
     let (socket, host) = home.socket(&[]);
     let origin = Origin::start("origin");
     let _connector = home.connector(&socket, origin.address, &[]);
-    let load = Load::start(&first.url(&host, "/"), 8, 10);
+    let load = Load::start(&home, &host, first.port, 10);
     thread::sleep(Duration::from_secs(2));
     let second = home.up(&["--no-access-log", "--takeover"]);
     assert_eq!(second.port, first.port);
@@ -132,7 +136,7 @@ fn up_on_sockets_of_systemd_restarts_under_load_without_a_failed_request() {
                 None => shell.env_remove(name),
             };
         }
-        command.stdin(std::process::Stdio::null());
+        command.stdin(Stdio::null());
         let flags = rustix::io::fcntl_getfd(&listener).unwrap();
         rustix::io::fcntl_setfd(&listener, flags - rustix::io::FdFlags::CLOEXEC).unwrap();
         let program = Program::start(shell.arg0("bash"));
@@ -144,7 +148,7 @@ fn up_on_sockets_of_systemd_restarts_under_load_without_a_failed_request() {
     let (socket, host) = home.socket(&[]);
     let origin = Origin::start("origin");
     let _connector = home.connector(&socket, origin.address, &[]);
-    let load = Load::start(&format!("https://{host}:{port}/"), 8, 10);
+    let load = Load::start(&home, &host, port, 10);
     thread::sleep(Duration::from_secs(2));
     assert_eq!(first.stop().code(), Some(0), "{}", first.output());
     let second = start();
@@ -158,18 +162,18 @@ struct Load {
 }
 
 impl Load {
-    fn start(url: &str, connections: u32, seconds: u32) -> Self {
-        let wrk = Command::new("wrk")
-            .args(["-t", "1", "-c", &connections.to_string(), "-d", &format!("{seconds}s"), "--timeout", "30s", url])
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .expect("wrk is installed");
+    fn start(home: &Home, host: &str, port: u16, seconds: u32) -> Self {
+        let (duration, url) = (format!("{seconds}s"), format!("https://{host}:{port}/"));
+        let args = ["-t", "1", "-c", "8", "-d", &duration, "--timeout", "30s", &url];
+        let mut command = home.knowing(host, "wrk", &args);
+        let wrk = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Self { wrk }
     }
 
     fn all_good(self) {
-        let printed = text(&self.wrk.wait_with_output().unwrap().stdout);
-        assert!(printed.contains("requests in"), "{printed}");
-        assert!(!printed.contains("Socket errors") && !printed.contains("Non-2xx"), "within {PATIENCE:?}: {printed}");
+        let output = self.wrk.wait_with_output().unwrap();
+        let printed = text(&output.stdout);
+        assert!(printed.contains("requests in"), "wrk made no requests: {printed}{}", text(&output.stderr));
+        assert!(!printed.contains("Socket errors") && !printed.contains("Non-2xx"), "{printed}");
     }
 }
