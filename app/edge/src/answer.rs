@@ -11,6 +11,7 @@ use sallyport_http::{
     RequestId, RequestRefusal, basic,
     page::{Format, Problem},
 };
+use sallyport_tunnel::OpenError;
 use sallyport_wire::{FailureReason, OpenFailure};
 
 use crate::{
@@ -234,6 +235,13 @@ fn words_of(failure: &Failure) -> Words {
             "The service is too slow",
             "The service has the request, but did not begin its answer in time.",
             TELL_OWNER,
+        ),
+        Failure::NoStream(ConnectError::Tunnel(OpenError::NoRoom(_))) => Words::new(
+            S::SERVICE_UNAVAILABLE,
+            "tunnel-full",
+            "Busy",
+            "The connector of the service has as many connections as it takes.",
+            "Try again in a few seconds.",
         ),
         Failure::NoStream(_) | Failure::TunnelLost(_) => Words::new(
             S::BAD_GATEWAY,

@@ -144,7 +144,13 @@ async fn over_h1(
     let answer = poll_fn(|cx| {
         connection.drive(cx);
         // Only the connection, polled just before, can make the answer ready.
-        if let Poll::Ready(answer) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        let mut quiet = Context::from_waker(Waker::noop());
+        let mut polled = answer.as_mut().poll(&mut quiet);
+        if polled.is_pending() && connection.is_over() {
+            connection.let_go();
+            polled = answer.as_mut().poll(&mut quiet);
+        }
+        if let Poll::Ready(answer) = polled {
             return Poll::Ready(Ok(answer));
         }
         clock.poll_expiry(sleep.as_mut(), cx).map(Err)
@@ -220,23 +226,27 @@ impl<'a> Clock<'a> {
         (Self { establishment, upload, patience, answer_due, bytes_seen: 0 }, tokio::time::sleep_until(first))
     }
 
-    /// Ready when the origin's time is over.
+    /// Ready when the origin's time is over. To be polled whenever the connection was, which is when the establishment
+    /// may have come: the time for the answer runs from there.
     fn poll_expiry(&mut self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Failure> {
+        if self.answer_due.is_none() && self.establishment.peek().is_some() {
+            let due = Instant::now() + self.patience.response;
+            self.answer_due = Some(due);
+            sleep.as_mut().reset(due);
+        }
         loop {
             if sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            let now = Instant::now();
+            if self.answer_due.is_none() {
+                return Poll::Ready(Failure::ConnectTimedOut);
+            }
             let bytes = self.upload.map_or(0, |upload| upload.bytes());
-            let due = match self.answer_due {
-                None if self.establishment.peek().is_none() => return Poll::Ready(Failure::ConnectTimedOut),
-                // The rest of the time for the answer runs from when the connection was asked for.
-                None => now + self.patience.response.saturating_sub(self.patience.connect),
-                Some(due) if due > now => due,
-                Some(_) if bytes != self.bytes_seen => now + self.patience.response,
-                Some(_) => return Poll::Ready(self.expired()),
-            };
+            if bytes == self.bytes_seen {
+                return Poll::Ready(self.expired());
+            }
             self.bytes_seen = bytes;
+            let due = Instant::now() + self.patience.response;
             self.answer_due = Some(due);
             sleep.as_mut().reset(due);
         }

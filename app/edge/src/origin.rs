@@ -22,7 +22,7 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use sallyport_tunnel::{Establishment, TunnelHandle, TunnelStream};
+use sallyport_tunnel::{Establishment, OpenError, TunnelHandle, TunnelStream};
 use sallyport_wire::{Open, StreamProtocol};
 
 use crate::body::{BoxError, Upload};
@@ -32,6 +32,9 @@ const MAX_IDLE_CONNECTIONS: usize = 256;
 /// How long an HTTP connection to an origin is kept while nothing is sent over it. Shorter than what common servers
 /// keep theirs, so that ours is the side that lets go.
 const MAX_IDLE: Duration = Duration::from_secs(45);
+/// How long a connection may have been idle that gets a request which cannot be repeated: shorter than after what any
+/// common server ends one, so that such a request does not cross the end of its connection.
+const MAX_IDLE_UNREPEATABLE: Duration = Duration::from_secs(3);
 /// How many requests run over one HTTP/2 connection before another is opened.
 const MAX_REQUESTS_PER_H2_CONNECTION: u32 = 100;
 /// How many HTTP/2 connections are opened through one tunnel.
@@ -88,7 +91,7 @@ impl Drop for InFlight {
 pub(crate) enum ConnectError {
     /// The tunnel takes no more streams.
     #[error("the tunnel opens no stream: {0}")]
-    Tunnel(String),
+    Tunnel(#[from] OpenError),
     /// HTTP/2 did not start.
     #[error("HTTP/2 did not start with the origin: {0}")]
     Http2(hyper::Error),
@@ -155,16 +158,20 @@ impl Origin {
             opened_at_us: u64::try_from(opened_at.as_micros()).unwrap_or(u64::MAX),
             server_name: server_name.to_owned(),
         };
-        self.handle.open(open).map_err(|error| ConnectError::Tunnel(error.to_string()))
+        Ok(self.handle.open(open)?)
     }
 
-    /// The most recently used idle connection that still stands.
-    pub(crate) fn take_idle(&self) -> Option<Box<H1Connection>> {
+    /// The most recently used idle connection that still stands. `repeatable`: the request may be sent again when the
+    /// connection turns out to end just now.
+    pub(crate) fn take_idle(&self, repeatable: bool) -> Option<Box<H1Connection>> {
         let mut skipped = 0;
         loop {
             let mut connection = {
                 let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
                 let at = idle.len().checked_sub(skipped + 1)?;
+                if !repeatable && idle[at].idle_since.elapsed() > MAX_IDLE_UNREPEATABLE {
+                    return None;
+                }
                 idle.remove(at)
             };
             match connection.check_idle() {
@@ -192,6 +199,7 @@ impl Origin {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(ConnectError::Http2)?;
+        let connection = Some(connection);
         Ok(Box::new(H1Connection { sender, connection, establishment, over: false, idle_since: Instant::now() }))
     }
 
@@ -286,7 +294,8 @@ enum Idleness {
 /// An HTTP/1.1 connection to an origin.
 pub(crate) struct H1Connection {
     sender: http1::SendRequest<Upload>,
-    connection: http1::Connection<TokioIo<TunnelStream>, Upload>,
+    /// Gone once nothing more is to be had from it.
+    connection: Option<http1::Connection<TokioIo<TunnelStream>, Upload>>,
     establishment: Establishment,
     over: bool,
     idle_since: Instant,
@@ -306,7 +315,8 @@ impl H1Connection {
     /// Moves bytes in both directions as far as they go. The waker is kept by whatever is waited for.
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
         if !self.over
-            && let Poll::Ready(outcome) = Pin::new(&mut self.connection).poll(cx)
+            && let Some(connection) = &mut self.connection
+            && let Poll::Ready(outcome) = Pin::new(connection).poll(cx)
         {
             self.over = true;
             if let Err(error) = outcome {
@@ -318,6 +328,13 @@ impl H1Connection {
     /// Whether the connection has ended; [`H1Connection::drive`] does nothing then.
     pub(crate) fn is_over(&self) -> bool {
         self.over
+    }
+
+    /// Lets go of a connection that has ended. Whoever waits for it is then told, and gets back a request that it has
+    /// not looked at.
+    pub(crate) fn let_go(&mut self) {
+        self.over = true;
+        self.connection = None;
     }
 
     fn check_idle(&mut self) -> Idleness {
@@ -333,9 +350,9 @@ impl H1Connection {
 
     /// The stream below, and what was read from it beyond the last answer's head: for a connection whose protocol
     /// was switched.
-    pub(crate) fn into_stream(self) -> (TunnelStream, Bytes) {
-        let parts = self.connection.into_parts();
-        (parts.io.into_inner(), parts.read_buf)
+    pub(crate) fn into_stream(self) -> Option<(TunnelStream, Bytes)> {
+        let parts = self.connection?.into_parts();
+        Some((parts.io.into_inner(), parts.read_buf))
     }
 }
 
@@ -437,7 +454,13 @@ impl Download {
                 connection.drive(cx);
                 // Nothing but the connection moves this body, and the connection has the waker already.
                 let mut quiet = Context::from_waker(Waker::noop());
-                ready!(Pin::new(&mut self.body).poll_frame(&mut quiet))
+                match Pin::new(&mut self.body).poll_frame(&mut quiet) {
+                    Poll::Pending if connection.is_over() => {
+                        connection.let_go();
+                        ready!(Pin::new(&mut self.body).poll_frame(cx))
+                    }
+                    polled => ready!(polled),
+                }
             }
             _ => ready!(Pin::new(&mut self.body).poll_frame(cx)),
         };

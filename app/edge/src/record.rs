@@ -84,6 +84,16 @@ impl Ticket {
         self.id
     }
 
+    /// Nothing is known of what the client asked for: it could not be read.
+    pub(crate) fn has_no_target(&mut self) {
+        self.uri = Uri::from_static("*");
+    }
+
+    /// The path that is asked for; `*` when that could not be read.
+    pub(crate) fn path(&self) -> &str {
+        self.uri.path()
+    }
+
     /// When the request began.
     pub(crate) fn began(&self) -> Instant {
         self.began

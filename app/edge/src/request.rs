@@ -126,7 +126,17 @@ impl Asked {
 /// Step 1. The ticket follows the request to its end.
 fn name(edge: &Edge, client: &Client, head: &Parts) -> Box<Ticket> {
     let metrics = edge.no_socket.clone();
-    Ticket::new(edge.ids.next(), head, client.addr, client.wire.clone(), metrics, edge.config.access_log)
+    let mut ticket =
+        Ticket::new(edge.ids.next(), head, client.addr, client.wire.clone(), metrics, edge.config.access_log);
+    if is_refused(edge, client, head) {
+        ticket.has_no_target();
+    }
+    ticket
+}
+
+/// Whether this is the request of our own making that stands for one which the guard refused.
+fn is_refused(edge: &Edge, client: &Client, head: &Parts) -> bool {
+    client.wire.refused().is_some() && edge.refusal_path.is(head.uri.path())
 }
 
 /// The span under which everything about the request is traced.
@@ -136,7 +146,7 @@ fn span_of(ticket: &Ticket, head: &Parts) -> Span {
         "request",
         id = %ticket.id(),
         method = %head.method,
-        path = head.uri.path(),
+        path = ticket.path(),
         version = ?head.version,
         host = Empty,
         socket = Empty,
@@ -147,12 +157,10 @@ fn span_of(ticket: &Ticket, head: &Parts) -> Span {
 
 /// Step 2. What the guard refused comes as a request of our own making; everything else is looked at here.
 fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts) -> Result<RequestHost, Trouble> {
-    if let Some(refused) = client.wire.refused()
-        && edge.refusal_path.is(head.uri.path())
-    {
-        return Err(match refused {
-            Refused::Malformed(refusal) => Trouble::Malformed(refusal),
-            Refused::HeadTimeout => Trouble::HeadTimeout,
+    if is_refused(edge, client, head) {
+        return Err(match client.wire.refused() {
+            Some(Refused::Malformed(refusal)) => Trouble::Malformed(refusal),
+            Some(Refused::HeadTimeout) | None => Trouble::HeadTimeout,
         });
     }
     let host = refuse::check_request(&head.method, &head.uri, head.version, &head.headers)?;
@@ -349,7 +357,8 @@ async fn open_or_reuse(
     let server_name = outgoing.host.name();
     match outgoing.hop {
         NextHop::Http1 => {
-            let idle = if fresh || outgoing.websocket { None } else { origin.take_idle() };
+            let idle =
+                if fresh || outgoing.websocket { None } else { origin.take_idle(outgoing.method.is_idempotent()) };
             match idle {
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),
                 None => {

@@ -69,7 +69,8 @@ impl Relay {
             if self.connection.is_over() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-        let (origin, early) = self.connection.into_stream();
+        let gone = || io::Error::from(io::ErrorKind::ConnectionAborted);
+        let (origin, early) = self.connection.into_stream().ok_or_else(gone)?;
         let mut client = Counted { inner: TokioIo::new(client), read: &mut counts.0 };
         let mut origin = Counted { inner: origin, read: &mut counts.1 };
         if !early.is_empty() {
