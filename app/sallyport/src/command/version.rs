@@ -27,3 +27,11 @@ pub(crate) fn run(output: &Output) -> anyhow::Result<()> {
 
 /// The version of docs/tunnel-protocol.md that connectors of this program speak.
 const TUNNEL_PROTOCOL: u16 = 1;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_protocol_is_the_one_that_is_spoken() {
+        assert_eq!(super::TUNNEL_PROTOCOL, sallyport_wire::VERSION);
+    }
+}
