@@ -207,7 +207,8 @@ struct Clock<'a> {
     establishment: &'a Establishment,
     upload: Option<&'a Arc<UploadSlot>>,
     patience: Patience,
-    answer_due: Option<Instant>,
+    /// Whether the connection is there, and the answer is waited for.
+    is_answer_due: bool,
     bytes_seen: u64,
 }
 
@@ -217,28 +218,23 @@ impl<'a> Clock<'a> {
         upload: Option<&'a Arc<UploadSlot>>,
         patience: Patience,
     ) -> (Self, Sleep) {
-        let now = Instant::now();
-        let (first, answer_due) = if establishment.peek().is_some() {
-            (now + patience.response, Some(now + patience.response))
-        } else {
-            (now + patience.connect, None)
-        };
-        (Self { establishment, upload, patience, answer_due, bytes_seen: 0 }, tokio::time::sleep_until(first))
+        let is_answer_due = establishment.peek().is_some();
+        let first = if is_answer_due { patience.response } else { patience.connect };
+        (Self { establishment, upload, patience, is_answer_due, bytes_seen: 0 }, tokio::time::sleep(first))
     }
 
     /// Ready when the origin's time is over. To be polled whenever the connection was, which is when the establishment
     /// may have come: the time for the answer runs from there.
     fn poll_expiry(&mut self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Failure> {
-        if self.answer_due.is_none() && self.establishment.peek().is_some() {
-            let due = Instant::now() + self.patience.response;
-            self.answer_due = Some(due);
-            sleep.as_mut().reset(due);
+        if !self.is_answer_due && self.establishment.peek().is_some() {
+            self.is_answer_due = true;
+            sleep.as_mut().reset(Instant::now() + self.patience.response);
         }
         loop {
             if sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            if self.answer_due.is_none() {
+            if !self.is_answer_due {
                 return Poll::Ready(Failure::ConnectTimedOut);
             }
             let bytes = self.upload.map_or(0, |upload| upload.bytes());
@@ -246,9 +242,7 @@ impl<'a> Clock<'a> {
                 return Poll::Ready(self.expired());
             }
             self.bytes_seen = bytes;
-            let due = Instant::now() + self.patience.response;
-            self.answer_due = Some(due);
-            sleep.as_mut().reset(due);
+            sleep.as_mut().reset(Instant::now() + self.patience.response);
         }
     }
 
