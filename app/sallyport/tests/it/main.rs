@@ -1,5 +1,5 @@
 //! The program as its users run it: the real binary, real clients, real origins.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_input;
 mod harness;
