@@ -50,14 +50,21 @@ pub(crate) async fn relay(
 ) -> io::Result<()> {
     let mut inwards = Direction::new(buffers);
     let mut outwards = Direction::new(buffers);
+    let mut refusal = None;
     let outcome = poll_fn(|cx| {
-        let inwards = inwards.poll(cx, &mut tunnel, &mut origin);
-        let outwards = outwards.poll(cx, &mut origin, &mut tunnel);
-        match (inwards, outwards) {
-            (Poll::Ready(Err(end)), _) => Poll::Ready(Err(end.side(Side::Tunnel, Side::Origin))),
-            (_, Poll::Ready(Err(end))) => Poll::Ready(Err(end.side(Side::Origin, Side::Tunnel))),
-            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => Poll::Ready(Ok(())),
-            _ => Poll::Pending,
+        if refusal.is_none() {
+            match inwards.poll(cx, &mut tunnel, &mut origin) {
+                Poll::Ready(Err(Broken::Reader(error))) => return Poll::Ready(Err((Side::Tunnel, error))),
+                // A service may answer and close before it has read everything: its answer still counts.
+                Poll::Ready(Err(Broken::Writer(error))) => refusal = Some(error),
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
+        }
+        ready!(outwards.poll(cx, &mut origin, &mut tunnel)).map_err(|end| end.side(Side::Origin, Side::Tunnel))?;
+        match refusal.take() {
+            Some(error) => Poll::Ready(Err((Side::Origin, error))),
+            None if inwards.state == State::Over => Poll::Ready(Ok(())),
+            None => Poll::Pending,
         }
     })
     .await;

@@ -255,8 +255,14 @@ impl LegStream {
         } else if !leg.has_unsent() {
             return Ok(());
         }
-        if let Poll::Ready(sent) = leg.poll_flush(cx) {
-            // The carrier wakes one writer: this task may have taken the place of the one that waits to write.
+        let mut sent = leg.poll_flush(cx);
+        if sent.is_pending()
+            && let Some(both) = leg.ticket.life.with_writer(cx)
+        {
+            // The carrier wakes one task for writing: this one must not take the place of the one that writes.
+            sent = leg.poll_flush(&mut Context::from_waker(&both));
+        }
+        if let Poll::Ready(sent) = sent {
             leg.ticket.life.wake_writer();
             sent?;
         }

@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Waker},
+    task::{Context, Wake, Waker},
 };
 
 /// Which direction of a leg waits.
@@ -40,6 +40,13 @@ impl LegLife {
         self.is_over()
     }
 
+    /// Wakes this task as well as the one that waits to write; none when they are the same or nobody waits.
+    pub(crate) fn with_writer(&self, cx: &Context<'_>) -> Option<Waker> {
+        let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = wakers[Waiting::Write as usize].as_ref()?;
+        (!writer.will_wake(cx.waker())).then(|| Waker::from(Arc::new(Both([writer.clone(), cx.waker().clone()]))))
+    }
+
     /// Wakes the task that waits to write, when there is one.
     pub(crate) fn wake_writer(&self) {
         let waker = self.wakers.lock().unwrap_or_else(PoisonError::into_inner)[Waiting::Write as usize].take();
@@ -58,6 +65,17 @@ impl LegLife {
         let wakers = std::mem::take(&mut *self.wakers.lock().unwrap_or_else(PoisonError::into_inner));
         for waker in wakers.into_iter().flatten() {
             waker.wake();
+        }
+    }
+}
+
+/// Two tasks that wait for the same.
+struct Both([Waker; 2]);
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        for waker in &self.0 {
+            waker.wake_by_ref();
         }
     }
 }

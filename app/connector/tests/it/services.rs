@@ -1,0 +1,174 @@
+//! Services without TLS: bytes, ends, and everything that a service can do wrong.
+
+use std::{io, time::Duration};
+
+use sallyport_connector::ConnectorOptions;
+use sallyport_model::OriginAddr;
+use sallyport_wire::{FailureReason, StreamProtocol::Raw};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::mpsc,
+};
+
+use crate::lab::*;
+
+#[tokio::test]
+async fn bytes_pass_unchanged_and_each_direction_ends_for_itself() {
+    let (edge, _connector) = before(service(echo).await, None).await;
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|i| ((i * 7) >> 5) as u8).collect();
+    for _ in 0..3 {
+        let (mut reader, mut writer) = tokio::io::split(edge.open(Raw).await);
+        let writing = async {
+            writer.write_all(&bytes).await.unwrap();
+            writer.shutdown().await.unwrap();
+        };
+        let reading = async {
+            let mut answer = Vec::new();
+            reader.read_to_end(&mut answer).await.unwrap();
+            answer
+        };
+        let (answer, ()) = soon(async { tokio::join!(reading, writing) }).await;
+        assert!(answer == bytes);
+    }
+}
+
+#[tokio::test]
+async fn a_service_may_say_its_last_word_first() {
+    let (heard_in, mut heard) = mpsc::channel(1);
+    let port = service(move |mut stream: TcpStream| {
+        let heard_in = heard_in.clone();
+        async move {
+            stream.write_all(b"said first").await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await.unwrap();
+            heard_in.send(text).await.unwrap();
+        }
+    });
+    let (edge, _connector) = before(port.await, None).await;
+    let mut stream = edge.open(Raw).await;
+    let mut text = String::new();
+    soon(stream.read_to_string(&mut text)).await.unwrap();
+    assert_eq!(text, "said first");
+    stream.write_all(b"said last").await.unwrap();
+    stream.shutdown().await.unwrap();
+    assert_eq!(soon(heard.recv()).await.unwrap(), "said last");
+}
+
+#[tokio::test]
+async fn small_answers_do_not_wait_for_more() {
+    let port = service(|mut stream: TcpStream| async move {
+        stream.write_all(b"hello").await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let (edge, _connector) = before(port.await, None).await;
+    let mut stream = edge.open(Raw).await;
+    let mut hello = [0; 5];
+    soon(stream.read_exact(&mut hello)).await.unwrap();
+    assert_eq!(&hello, b"hello");
+}
+
+#[tokio::test]
+async fn a_service_that_does_not_run_is_told_with_what_to_do() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let (edge, _connector) = before(port, None).await;
+    let failure = edge.failure(Raw).await;
+    is(&failure, FailureReason::Refused, &format!("nothing listens on localhost:{port}: start the service"));
+}
+
+#[tokio::test]
+async fn a_service_that_takes_no_connection_is_given_up_in_time() {
+    // A queue of connections that nobody takes from: when it is full, the kernel leaves further ones unanswered.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(500), TcpStream::connect(address)).await {
+        waiting.push(stream);
+    }
+    let edge = Edge::start().await;
+    let origin = OriginAddr { host: "127.0.0.1".into(), port: address.port() };
+    let connect_timeout = Duration::from_millis(300);
+    let _connector = Connector::start(ConnectorOptions { origin, connect_timeout, ..edge.options(0) });
+    let failure = edge.failure(Raw).await;
+    is(&failure, FailureReason::TimedOut, "did not answer within 300ms");
+}
+
+#[tokio::test]
+async fn a_host_without_address_is_told() {
+    let edge = Edge::start().await;
+    let origin = OriginAddr { host: "no such host".into(), port: 80 };
+    let _connector = Connector::start(ConnectorOptions { origin, ..edge.options(0) });
+    is(&edge.failure(Raw).await, FailureReason::Unresolved, "\"no such host\" has no address");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_no_complete_answer() {
+    let port = service(|mut stream: TcpStream| async move {
+        stream.read_u8().await.unwrap();
+        stream.write_all(b"half an ans").await.unwrap();
+        stream.flush().await.unwrap();
+        stream.read_u8().await.unwrap();
+        stream.set_zero_linger().unwrap();
+    });
+    let (edge, _connector) = before(port.await, None).await;
+    let mut stream = edge.open(Raw).await;
+    stream.write_all(b"?").await.unwrap();
+    let mut half = [0; 11];
+    soon(stream.read_exact(&mut half)).await.unwrap();
+    stream.write_all(b"!").await.unwrap();
+    let error = soon(stream.read_u8()).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_is_no_complete_request() {
+    let (ended_in, mut ended) = mpsc::channel(1);
+    let port = service(move |mut stream: TcpStream| {
+        let ended_in = ended_in.clone();
+        async move {
+            let mut half = [0; 4];
+            stream.read_exact(&mut half).await.unwrap();
+            stream.write_all(b"ok").await.unwrap();
+            ended_in.send(stream.read_u8().await.map_err(|error| error.kind())).await.unwrap();
+        }
+    });
+    let (edge, _connector) = before(port.await, None).await;
+    let mut stream = edge.open(Raw).await;
+    stream.write_all(b"half").await.unwrap();
+    let mut ok = [0; 2];
+    soon(stream.read_exact(&mut ok)).await.unwrap();
+    drop(stream);
+    assert_eq!(soon(ended.recv()).await.unwrap(), Err(io::ErrorKind::ConnectionReset));
+}
+
+#[tokio::test]
+async fn an_answer_given_before_the_request_was_read_still_arrives() {
+    // The answer, and then the connection is closed with most of the request unread: the kernel resets it.
+    let port = service(|mut stream: TcpStream| async move {
+        let mut beginning = [0; 1_000];
+        stream.read_exact(&mut beginning).await.unwrap();
+        stream.write_all(&[b'4'; 5_000]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    });
+    let (edge, _connector) = before(port.await, None).await;
+    for _ in 0..5 {
+        let (mut reader, mut writer) = tokio::io::split(edge.open(Raw).await);
+        let writing = tokio::spawn(async move {
+            let much = vec![1; 100_000];
+            let mut sent = 0_u64;
+            while writer.write_all(&much).await.is_ok() && sent < 1 << 30 {
+                sent += 100_000;
+            }
+            sent
+        });
+        let mut answer = [0; 5_000];
+        soon(reader.read_exact(&mut answer)).await.unwrap();
+        assert_eq!(answer, [b'4'; 5_000]);
+        assert!(soon(writing).await.unwrap() < 1 << 30, "the client is told that nobody reads any more");
+    }
+}

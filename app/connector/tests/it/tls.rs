@@ -1,0 +1,88 @@
+//! Services that speak TLS: who they are believed to be.
+
+use std::sync::Arc;
+
+use sallyport_connector::OriginTls;
+use sallyport_net::{Fingerprint, server_config};
+use sallyport_wire::{FailureReason, StreamProtocol};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+use crate::lab::*;
+
+/// A service that says which protocol was agreed on, then echoes.
+async fn tls_service(names: &Names, alpn: &[&[u8]]) -> u16 {
+    let mut config = (*server_config(names.certificates.clone(), b"none")).clone();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    service(move |stream: TcpStream| {
+        let acceptor = acceptor.clone();
+        async move {
+            if let Ok(mut stream) = acceptor.accept(stream).await {
+                let agreed = stream.get_ref().1.alpn_protocol().unwrap_or(b"-").to_vec();
+                tokio::io::AsyncWriteExt::write_all(&mut stream, &agreed).await.unwrap();
+                echo(stream).await;
+            }
+        }
+    })
+    .await
+}
+
+fn leaf(names: &Names) -> Fingerprint {
+    Fingerprint::of_der(names.certificates.certificate("localhost").unwrap().end_entity_cert().unwrap())
+}
+
+#[tokio::test]
+async fn each_stream_agrees_on_its_protocol() {
+    let names = Names::new();
+    let port = tls_service(&names, &[b"h2", b"http/1.1"]).await;
+    let (edge, _connector) = before(port, Some(OriginTls::ca(names.ca_file()))).await;
+    for (protocol, agreed) in
+        [(StreamProtocol::Http1, "http/1.1"), (StreamProtocol::Http2, "h2"), (StreamProtocol::Raw, "-")]
+    {
+        let answer = edge.exchange(protocol, b" and more").await.unwrap();
+        assert_eq!(String::from_utf8(answer).unwrap(), format!("{agreed} and more"));
+    }
+}
+
+#[tokio::test]
+async fn a_service_without_http2_gets_none() {
+    let names = Names::new();
+    let port = tls_service(&names, &[]).await;
+    let (edge, _connector) = before(port, Some(OriginTls::ca(names.ca_file()))).await;
+    is(&edge.failure(StreamProtocol::Http2).await, FailureReason::Tls, "speaks no HTTP/2");
+    assert_eq!(edge.exchange(StreamProtocol::Http1, b"!").await.unwrap(), b"-!");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_is_named_so_that_it_can_be_pinned() {
+    let (names, others) = (Names::new(), Names::new());
+    let port = tls_service(&names, &[]).await;
+    let pin = leaf(&names);
+    for tls in [OriginTls::ca(others.ca_file()), OriginTls::pinned(leaf(&others))] {
+        let (edge, _connector) = before(port, Some(tls)).await;
+        let failure = edge.failure(StreamProtocol::Http1).await;
+        is(&failure, FailureReason::Tls, &format!("add --origin-pin {pin}"));
+    }
+    let (edge, _connector) = before(port, Some(OriginTls::pinned(pin))).await;
+    assert_eq!(edge.exchange(StreamProtocol::Http1, b"!").await.unwrap(), b"-!");
+}
+
+#[tokio::test]
+async fn the_certificate_must_be_for_the_name_that_is_expected() {
+    let names = Names::new();
+    let port = tls_service(&names, &[]).await;
+    let tls = OriginTls::ca(names.ca_file()).with_server_name("calm.localhost".into());
+    let (edge, _connector) = before(port, Some(tls)).await;
+    assert_eq!(edge.exchange(StreamProtocol::Http1, b"!").await.unwrap(), b"-!");
+    let tls = OriginTls::ca(names.ca_file()).with_server_name("example.com".into());
+    let (edge, _connector) = before(port, Some(tls)).await;
+    is(&edge.failure(StreamProtocol::Http1).await, FailureReason::Tls, "TLS");
+}
+
+#[tokio::test]
+async fn a_service_without_tls_is_told_apart() {
+    let names = Names::new();
+    let (edge, _connector) = before(service(echo).await, Some(OriginTls::ca(names.ca_file()))).await;
+    is(&edge.failure(StreamProtocol::Http1).await, FailureReason::Tls, "TLS");
+}
