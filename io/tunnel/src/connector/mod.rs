@@ -179,7 +179,7 @@ struct Shared {
 /// Holds the tunnels until `shutdown` completes: then it takes its tunnels back, waits until their streams are done (at
 /// most `config.drain`), and returns. Reconnects for ever. Needs a tokio runtime.
 ///
-/// `events` should be read; requests that do not fit into it are left out.
+/// `events` should be read and have room for some dozens: what does not fit is left out, requests first.
 ///
 /// # Errors
 /// No tunnel is left that could be held: see [`ConnectorError`].
@@ -208,14 +208,14 @@ pub async fn run_connector(
     loop {
         let outcome = tokio::select! {
             () = &mut shutdown => Err(Ok(())),
-            Some((number, message)) = news.recv() => supervisor.on_news(number, message).await.map_err(Err),
+            Some((number, message)) = news.recv() => supervisor.on_news(number, message).map_err(Err),
             dialed = optional(&mut supervisor.dialing) => {
                 supervisor.dialing = None;
-                supervisor.on_dialed(dialed).await;
+                supervisor.on_dialed(dialed);
                 Ok(())
             }
             () = at(supervisor.dial_at) => {
-                supervisor.start_dialing().await;
+                supervisor.start_dialing();
                 Ok(())
             }
             () = at(supervisor.attach_at) => {
@@ -254,18 +254,26 @@ struct Supervisor {
     next_number: u64,
 }
 
+impl Shared {
+    /// Tells of a request while there is room enough for what matters more.
+    fn tell_request(&self, record: RequestRecord) {
+        if self.events.capacity() > self.events.max_capacity() / 4 {
+            let _ = self.events.try_send(ConnectorEvent::Request(record));
+        }
+    }
+}
+
 impl Supervisor {
-    fn tell(&self, event: ConnectorEvent) -> impl Future<Output = ()> + use<> {
-        let events = self.shared.events.clone();
-        async move {
-            // Nobody may listen.
-            let _ = events.send(event).await;
+    /// Never waits: whoever does not listen must not keep the connector from stopping.
+    fn tell(&self, event: ConnectorEvent) {
+        if self.shared.events.try_send(event).is_err() {
+            debug!("an event was left out: nobody takes them");
         }
     }
 
-    async fn start_dialing(&mut self) {
+    fn start_dialing(&mut self) {
         self.dial_at = None;
-        self.tell(ConnectorEvent::Connecting).await;
+        self.tell(ConnectorEvent::Connecting);
         let shared = self.shared.clone();
         self.dialing = Some(Box::pin(async move {
             match tokio::time::timeout(DIAL_TIME, shared.dial.dial_control()).await {
@@ -275,7 +283,7 @@ impl Supervisor {
         }));
     }
 
-    async fn on_dialed(&mut self, dialed: io::Result<BoxedCarrier>) {
+    fn on_dialed(&mut self, dialed: io::Result<BoxedCarrier>) {
         match dialed {
             Ok(carrier) => {
                 self.next_number += 1;
@@ -285,16 +293,16 @@ impl Supervisor {
                 self.tasks.spawn(session.clone().run(carrier));
                 self.current = Some(Live { session, attached: HashSet::new(), was_attached: false, refusal: None });
             }
-            Err(error) => self.retry(error.to_string()).await,
+            Err(error) => self.retry(error.to_string()),
         }
     }
 
-    async fn retry(&mut self, reason: String) {
+    fn retry(&mut self, reason: String) {
         let after = self.backoff.next(random());
         self.dial_at = Some(Instant::now() + after);
         self.attach_at = None;
-        self.tell(ConnectorEvent::Disconnected { reason }).await;
-        self.tell(ConnectorEvent::Retrying { after }).await;
+        self.tell(ConnectorEvent::Disconnected { reason });
+        self.tell(ConnectorEvent::Retrying { after });
     }
 
     fn attach_again(&mut self) {
@@ -307,7 +315,7 @@ impl Supervisor {
     }
 
     /// An error means that there is nothing left to do.
-    async fn on_news(&mut self, number: u64, news: News) -> Result<(), ConnectorError> {
+    fn on_news(&mut self, number: u64, news: News) -> Result<(), ConnectorError> {
         // Finished tasks are collected so that they do not pile up over years.
         while self.tasks.try_join_next().is_some() {}
         if self.current.as_ref().is_none_or(|live| live.session.number != number) {
@@ -318,16 +326,16 @@ impl Supervisor {
         }
         let Some(live) = &mut self.current else { return Ok(()) };
         match news {
-            News::Welcomed { rtt } => self.tell(ConnectorEvent::Connected { rtt }).await,
+            News::Welcomed { rtt } => self.tell(ConnectorEvent::Connected { rtt }),
             News::Attached { tunnel, url } => {
                 live.attached.insert(tunnel);
                 live.was_attached = true;
                 self.backoff.reset();
                 self.release_retiring();
-                self.tell(ConnectorEvent::Attached { tunnel, url }).await;
+                self.tell(ConnectorEvent::Attached { tunnel, url });
             }
             News::NotAttached { tunnel, refusal } => {
-                self.tell(ConnectorEvent::NotAttached { tunnel, refusal: refusal.clone() }).await;
+                self.tell(ConnectorEvent::NotAttached { tunnel, refusal: refusal.clone() });
                 if refusal.retry {
                     self.attach_at = Some(Instant::now() + REATTACH_AFTER);
                 } else {
@@ -337,10 +345,10 @@ impl Supervisor {
             News::Detached { tunnel, code, message } => {
                 live.attached.remove(&tunnel);
                 let event = ConnectorEvent::Detached { tunnel, code: code.clone(), message: message.clone() };
-                self.tell(event).await;
+                self.tell(event);
                 self.give_up(tunnel, ConnectorError::Detached { code, message })?;
             }
-            News::GoAway { message } => self.on_go_away(message).await,
+            News::GoAway { message } => self.on_go_away(message),
             News::Refused(refusal) => live.refusal = Some(refusal),
             News::Ended { why } => {
                 let refusal = live.refusal.take();
@@ -348,7 +356,7 @@ impl Supervisor {
                 if let Some(refusal) = refusal.filter(|refusal| !refusal.retry && refusal.code != "nothing-attached") {
                     return Err(ConnectorError::SessionRefused(refusal));
                 }
-                self.retry(why).await;
+                self.retry(why);
             }
         }
         Ok(())
@@ -360,14 +368,14 @@ impl Supervisor {
         if self.tunnels.is_empty() { Err(error) } else { Ok(()) }
     }
 
-    async fn on_go_away(&mut self, message: String) {
+    fn on_go_away(&mut self, message: String) {
         let Some(live) = self.current.take() else { return };
         self.attach_at = None;
         // The edge that just said so may still be listening: only a session that worked is worth a try at once.
         let after = if live.was_attached { Duration::ZERO } else { self.backoff.next(random()) };
         self.retiring.push(live);
         self.dial_at = Some(Instant::now() + after);
-        self.tell(ConnectorEvent::GoingAway { message }).await;
+        self.tell(ConnectorEvent::GoingAway { message });
     }
 
     /// The tunnels are attached elsewhere: sessions that are going away end with their last stream.

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{ConnectorEvent, Shared, TunnelCredential};
+use super::{Shared, TunnelCredential};
 use crate::{
     BoxFuture, BoxedCarrier, IncomingStream, TunnelStream,
     count::{Counter, Held},
@@ -125,10 +125,7 @@ impl ConnectorSession {
             Event::LegsWanted(count) => self.open_legs(usize::from(count)),
             Event::GoAway { message, .. } => self.tell(News::GoAway { message }),
             Event::Refused(refusal) => self.tell(News::Refused(refusal)),
-            Event::RequestLog(record) => {
-                // Nothing waits for a log that nobody reads fast enough.
-                let _ = self.shared.events.try_send(ConnectorEvent::Request(record));
-            }
+            Event::RequestLog(record) => self.shared.tell_request(record),
             Event::StreamOpen(id, open) => {
                 let held = Held::new(&self.streams, None);
                 let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, held)));
