@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bounds;
+mod choppy;
 mod lab;
 mod life;
 mod sessions;
