@@ -225,3 +225,38 @@ async fn a_killed_connector_leaves_and_a_new_one_takes_its_place() {
     let _again = world.connect(tunnel, addr).await;
     assert_eq!(world.get(&socket, "/").await.text(), "here");
 }
+
+#[tokio::test]
+async fn a_second_connector_takes_a_tunnel_over() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let first = world.tunnel(&mut socket, named_origin("first").await).await;
+    assert_eq!(world.get(&socket, "/").await.text(), "first");
+    let second = world.connect(first.tunnel, named_origin("second").await).await;
+    for _ in 0..5 {
+        assert_eq!(world.get(&socket, "/").await.text(), "second");
+    }
+    assert!(world.directory.get(second.tunnel).is_some());
+    let mut log = first.log;
+    let told = async {
+        loop {
+            if let sallyport_tunnel::ConnectorEvent::Detached { code, .. } = log.recv().await.unwrap() {
+                return code;
+            }
+        }
+    };
+    assert_eq!(soon(told).await, "replaced");
+}
+
+#[tokio::test]
+async fn credentials_and_tunnels_that_are_not_known_are_refused() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let tunnel = world.new_tunnel(&mut socket);
+    socket.route.tunnels[0].1 = sallyport_model::CredentialHash([0; 32]);
+    world.routes.put(socket.route.clone());
+    assert_eq!(world.refusal(tunnel).await.code, "bad-credential");
+    let unknown = sallyport_model::TunnelId::from_random([99; 16]);
+    assert_eq!(world.refusal(unknown).await.code, "unknown-tunnel");
+    assert!(world.directory.is_empty());
+}

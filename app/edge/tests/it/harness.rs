@@ -29,7 +29,7 @@ use sallyport_tunnel::{
     BoxFuture, BoxedCarrier, ConnectorConfig, ConnectorEvent, Dial, IncomingStream, OriginHandler, TunnelCredential,
     run_connector,
 };
-use sallyport_wire::{ALPN, FailureReason, Open, OpenFailure};
+use sallyport_wire::{ALPN, FailureReason, Open, OpenFailure, Refusal};
 use sha2::{Digest, Sha256};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -136,6 +136,18 @@ impl World {
 
     /// A connector for this tunnel; it is up when this returns.
     pub(crate) async fn connect(&self, tunnel: TunnelId, origin: SocketAddr) -> Connector {
+        self.try_connect(tunnel, origin).await.unwrap_or_else(|refusal| panic!("not attached: {refusal}"))
+    }
+
+    /// Why a connector for this tunnel is refused.
+    pub(crate) async fn refusal(&self, tunnel: TunnelId) -> Refusal {
+        match self.try_connect(tunnel, self.addr).await {
+            Ok(_) => panic!("the tunnel was attached"),
+            Err(refusal) => refusal,
+        }
+    }
+
+    async fn try_connect(&self, tunnel: TunnelId, origin: SocketAddr) -> Result<Connector, Refusal> {
         let tls = client_config(&Trust::Ca(self.ca.clone()), &[ALPN]).unwrap();
         let dial = Arc::new(TestDial { addr: self.addr, tls: TlsConnector::from(tls) });
         let (events, mut told) = mpsc::channel(1_024);
@@ -154,7 +166,7 @@ impl World {
         loop {
             match soon(told.recv()).await.expect("the connector is there") {
                 ConnectorEvent::Attached { .. } => break,
-                ConnectorEvent::NotAttached { refusal, .. } => panic!("not attached: {refusal}"),
+                ConnectorEvent::NotAttached { refusal, .. } => return Err(refusal),
                 _ => {}
             }
         }
@@ -164,7 +176,7 @@ impl World {
                 let _ = log_in.send(event);
             }
         });
-        Connector { tunnel, stop, task, log }
+        Ok(Connector { tunnel, stop, task, log })
     }
 
     /// A TLS connection of a client that speaks this.

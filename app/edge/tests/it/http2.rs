@@ -162,3 +162,20 @@ async fn an_http2_stream_ends_in_an_error_when_the_connector_dies_under_it() {
     connector.kill();
     assert!(soon(answer.into_body().collect()).await.is_err());
 }
+
+#[tokio::test]
+async fn streams_that_are_reset_at_once_by_the_thousand_hurt_nobody_else() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    let mut rapid = world.http2(&socket).await;
+    for _ in 0..5_000 {
+        if rapid.ready().await.is_err() {
+            break;
+        }
+        drop(rapid.send_request(request(&socket, "/", text(""))));
+    }
+    let mut calm = world.http2(&socket).await;
+    assert_eq!(soon(calm.send_request(request(&socket, "/", text("")))).await.unwrap().status(), 200);
+    assert_eq!(world.get(&socket, "/").await.text(), "ok");
+}
