@@ -6,6 +6,7 @@ use sallyport_model::OriginAddr;
 use sallyport_tunnel::{BoxFuture, IncomingStream, OriginHandler};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 use tracing::debug;
 
 use crate::{
@@ -54,49 +55,66 @@ impl Origin {
 impl OriginHandler for Origin {
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
         let shared = self.shared.clone();
-        Box::pin(async move {
-            let outcome = match &shared.tls {
-                None => serve_plain(&shared, stream).await,
-                Some(tls) => serve_tls(&shared, tls, open.protocol, stream).await,
-            };
-            if let Err(error) = outcome {
-                debug!(%error, "a stream ended early");
-            }
-        })
-    }
-}
-
-async fn serve_plain(shared: &Shared, stream: IncomingStream) -> io::Result<()> {
-    let address = &shared.address;
-    match sallyport_net::connect_tcp(&address.host, address.port, shared.connect_timeout).await {
-        Ok(origin) => relay(stream.opened().await?, origin, &shared.buffers).await,
-        Err(error) => {
-            stream.failed(why_not_connected(&error, address)).await;
-            Ok(())
+        // What connecting needs is in a box of its own, gone before the bytes move: streams may idle for long.
+        if shared.tls.is_some() {
+            Box::pin(async move {
+                let connected = Box::pin(shared.connect_tls(open.protocol)).await;
+                shared.serve(stream, connected).await;
+            })
+        } else {
+            Box::pin(async move {
+                let connected = Box::pin(shared.connect_plain()).await;
+                shared.serve(stream, connected).await;
+            })
         }
     }
 }
 
-async fn serve_tls(shared: &Shared, tls: &Tls, protocol: StreamProtocol, stream: IncomingStream) -> io::Result<()> {
-    let address = &shared.address;
-    let config = tls.configs.of(protocol);
-    let connect =
-        sallyport_net::connect_tls(&address.host, address.port, &tls.server_name, config, shared.connect_timeout);
-    let failure = match connect.await {
-        Ok(origin) if protocol == StreamProtocol::Http2 && origin.get_ref().1.alpn_protocol() != Some(b"h2") => {
-            OpenFailure::new(FailureReason::Tls, &format!("{address} speaks no HTTP/2 over TLS"))
-        }
-        Ok(origin) => return relay(stream.opened().await?, origin, &shared.buffers).await,
-        Err(error) => match tls_refusal(&error) {
-            Some(text) => {
-                OpenFailure::new(FailureReason::Tls, &format!("the TLS handshake with {address} failed: {text}"))
+impl Shared {
+    async fn connect_plain(&self) -> Result<TcpStream, OpenFailure> {
+        let address = &self.address;
+        let connect = sallyport_net::connect_tcp(&address.host, address.port, self.connect_timeout);
+        connect.await.map_err(|error| why_not_connected(&error, address))
+    }
+
+    async fn connect_tls(&self, protocol: StreamProtocol) -> Result<Box<TlsStream<TcpStream>>, OpenFailure> {
+        let Some(tls) = &self.tls else {
+            return Err(OpenFailure::new(FailureReason::Other, "TLS to the service is not set up"));
+        };
+        let address = &self.address;
+        let config = tls.configs.of(protocol);
+        let connect =
+            sallyport_net::connect_tls(&address.host, address.port, &tls.server_name, config, self.connect_timeout);
+        match connect.await {
+            Ok(origin) if protocol == StreamProtocol::Http2 && origin.get_ref().1.alpn_protocol() != Some(b"h2") => {
+                Err(OpenFailure::new(FailureReason::Tls, &format!("{address} speaks no HTTP/2 over TLS")))
             }
-            None => why_not_connected(&error, address),
-        },
-    };
-    debug!(%failure, "the service was not reached");
-    stream.failed(failure).await;
-    Ok(())
+            Ok(origin) => Ok(Box::new(origin)),
+            Err(error) => Err(match tls_refusal(&error) {
+                Some(text) => {
+                    OpenFailure::new(FailureReason::Tls, &format!("the TLS handshake with {address} failed: {text}"))
+                }
+                None => why_not_connected(&error, address),
+            }),
+        }
+    }
+
+    async fn serve(&self, stream: IncomingStream, connected: Result<impl OriginStream, OpenFailure>) {
+        let outcome = match connected {
+            Ok(origin) => match stream.opened().await {
+                Ok(tunnel) => relay(tunnel, origin, &self.buffers).await,
+                Err(error) => Err(error),
+            },
+            Err(failure) => {
+                debug!(%failure, "the service was not reached");
+                stream.failed(failure).await;
+                Ok(())
+            }
+        };
+        if let Err(error) = outcome {
+            debug!(%error, "a stream ended early");
+        }
+    }
 }
 
 /// What TLS found wrong, when that is what went wrong.
@@ -146,7 +164,7 @@ impl OriginStream for TcpStream {
     }
 }
 
-impl OriginStream for tokio_rustls::client::TlsStream<TcpStream> {
+impl OriginStream for Box<TlsStream<TcpStream>> {
     fn abort(self) {
         drop(self.get_ref().0.set_zero_linger());
     }
