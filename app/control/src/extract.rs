@@ -15,7 +15,10 @@ use sallyport_api::{
     PageQuery,
 };
 use sallyport_store::{Keyed, Position};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 
 use crate::{App, problem::ApiError};
 
@@ -79,6 +82,11 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
+    // An array would be taken for the fields in their order, and the description knows objects only.
+    if json.trim_ascii_start().first().is_some_and(|first| b"[\"-0123456789tfn".contains(first)) {
+        serde_json::from_slice::<IgnoredAny>(json).map_err(|error| not_json(&error))?;
+        return Err(ApiError::field("", "the body must be a JSON object: {...}"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         if error.inner().is_data() {
@@ -238,6 +246,21 @@ mod tests {
             refusal::<sallyport_api::CreateTunnel>(r#"{"a":1}"#).1,
             "there is no such field; there are none here"
         );
+    }
+
+    #[test]
+    fn only_an_object_is_a_body() {
+        type Socket = sallyport_api::CreateSocket;
+        for json in [r#"["a","http","auto",null]"#, "[]", " null", "3", "\"a\"", "true"] {
+            let (field, detail) = refusal::<Socket>(json);
+            assert_eq!((field.as_str(), detail.as_str()), ("", "the body must be a JSON object: {...}"), "{json}");
+        }
+        let deep = "[".repeat(60_000);
+        for json in ["[", "nul", deep.as_str()] {
+            let error = parse::<Socket>(json.as_bytes()).expect_err("refused");
+            let problem: sallyport_api::Problem = serde_json::from_slice(&body(error)).unwrap();
+            assert_eq!((problem.status, problem.code.as_str()), (400, "bad-json"), "{json:.20}");
+        }
     }
 
     #[test]

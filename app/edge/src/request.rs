@@ -55,6 +55,7 @@ pub(crate) async fn serve(
         let host = refuse_malformed(&edge, &client, &head)?;
         ticket.is_for(&host);
         if host.is(&edge.api_host) {
+            head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
             return local::answer(&edge, &client, head, body).await;
         }
         // 3. Find the socket.
