@@ -7,11 +7,12 @@
 //! the sockets' queues for the new process.
 
 use std::{
+    fs::File,
     io::{self, IoSlice, IoSliceMut, Read as _, Write as _},
     mem::MaybeUninit,
     net,
     os::{
-        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::{
             fs::PermissionsExt as _,
             net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream},
@@ -71,11 +72,12 @@ impl TakeoverOffer {
     /// When the socket cannot be made.
     pub fn open(dir: &Path) -> io::Result<Self> {
         let path = dir.join(SOCKET_FILE);
+        let (_dir, address) = socket_path(dir)?;
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let socket = StdUnixListener::bind(&path)?;
+        let socket = StdUnixListener::bind(address)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         socket.set_nonblocking(true)?;
         Ok(Self { socket: tokio::net::UnixListener::from_std(socket)?, path })
@@ -171,9 +173,25 @@ impl Asked {
 /// # Errors
 /// When there is none, or it does not answer as it should.
 pub fn take_over(dir: &Path) -> Result<Listening, TakeoverError> {
-    let stream = StdUnixStream::connect(dir.join(SOCKET_FILE))
+    let stream = socket_path(dir)
+        .and_then(|(_dir, path)| StdUnixStream::connect(path))
         .map_err(|_| TakeoverError::NobodyThere { dir: dir.to_owned() })?;
     receive(stream).map_err(|source| TakeoverError::Failed { dir: dir.to_owned(), source })
+}
+
+/// The longest path of a socket, in bytes (unix(7): 108 with its end).
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// The socket's path; where that is too long for the address of a socket, by way of the opened directory, which the
+/// caller keeps open meanwhile.
+fn socket_path(dir: &Path) -> io::Result<(Option<File>, PathBuf)> {
+    let path = dir.join(SOCKET_FILE);
+    if path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES {
+        return Ok((None, path));
+    }
+    let dir = File::open(dir)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(SOCKET_FILE);
+    Ok((Some(dir), path))
 }
 
 fn receive(mut stream: StdUnixStream) -> io::Result<Listening> {
@@ -225,6 +243,22 @@ mod tests {
         let second = second.await.unwrap().unwrap();
         assert_eq!((second.tls_addr().unwrap(), second.redirect_addr().unwrap()), (tls, redirect));
         second.tls.accept().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_directory_may_have_a_path_longer_than_an_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("d".repeat(200));
+        std::fs::create_dir(&dir).unwrap();
+        let offer = TakeoverOffer::open(&dir).unwrap();
+        let asks = tokio::task::spawn_blocking({
+            let dir = dir.clone();
+            move || take_over(&dir)
+        });
+        drop(offer.asked().await);
+        assert!(asks.await.unwrap().unwrap_err().to_string().contains("did not hand over"));
+        drop(offer);
+        assert!(!dir.join(SOCKET_FILE).exists());
     }
 
     #[tokio::test]
