@@ -167,15 +167,20 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
 fn misused(error: &clap::Error, as_json: bool) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if as_json && !is_help {
-        let text = error.render().to_string();
-        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        let failure = Failure::usage(message).next("see `sallyport --help`");
+        let failure = Failure::usage(sentence(&error.render().to_string())).next("see `sallyport --help`");
         Output::new(Format::Json, Color::Never).failure(&failure);
     } else {
         // Nothing can be done when even this cannot be printed.
         drop(error.print());
     }
     if is_help { ExitCode::SUCCESS } else { ExitCode::from(Kind::Usage.exit_code()) }
+}
+
+/// The first paragraph of what is wrong, which may name arguments in lines below, as one line.
+fn sentence(text: &str) -> String {
+    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let paragraph = lines.collect::<Vec<_>>().join(" ");
+    paragraph.trim_start_matches("error: ").to_owned()
 }
 
 /// Whether a command line that cannot be parsed asks for JSON all the same.
@@ -193,6 +198,14 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_missing_is_named_in_one_line() {
+        let error = Cli::try_parse_from(["sallyport", "account", "create"]).unwrap_err().render().to_string();
+        let said = "the following required arguments were not provided: --name <NAME> --email <EMAIL>";
+        assert_eq!(sentence(&error), said);
+        assert_eq!(sentence("error: unexpected argument '--x' found\n\nUsage: y"), "unexpected argument '--x' found");
     }
 
     #[test]

@@ -95,7 +95,16 @@ pub(crate) fn describe(error: &anyhow::Error) -> Option<Failure> {
             return Some(of_connector(error));
         }
     }
-    Some(Failure::new(Kind::Failed, format!("{error:#}")))
+    Some(Failure::new(Kind::Failed, with_causes(error)))
+}
+
+/// The error with its causes, those left out that it already ends with.
+fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+        "" => cause,
+        _ if said.ends_with(&cause) => said,
+        _ => format!("{said}: {cause}"),
+    })
 }
 
 /// What to tell of a call of the API that failed.
@@ -199,6 +208,15 @@ mod tests {
         let error = anyhow::anyhow!("the disk is full").context("cannot write /x");
         let failure = describe(&error).unwrap();
         assert_eq!((failure.kind, failure.message.as_str()), (Kind::Failed, "cannot write /x: the disk is full"));
+
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot use /x: {source}")]
+        struct SaysItsCause {
+            source: std::io::Error,
+        }
+        let error = SaysItsCause { source: std::io::Error::other("it is a file") };
+        let failure = describe(&anyhow::Error::new(error)).unwrap();
+        assert_eq!(failure.message, "cannot use /x: it is a file", "no cause is told twice");
     }
 
     #[test]

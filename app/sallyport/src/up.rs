@@ -23,6 +23,7 @@ use crate::{
     duration,
     failure::{Failure, Kind},
     local,
+    signals::Signals,
     telemetry::{LogFormat, Telemetry},
 };
 
@@ -213,11 +214,13 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
 
     let certificates = Certificates::new(ca, &args.domain)?;
     let edge = Edge::new(edge_config(&args, public_port), routes, directory, api_service(&control));
-    let mut registry = Registry::with_prefix("sallyport");
+    let mut registry = Registry::default();
     edge.register_metrics(&mut registry);
     control.register_metrics(&mut registry);
     edge.publish_metrics(registry);
 
+    let ports = HandOver::of(&listening)?;
+    let offer = TakeoverOffer::open(&data).with_context(|| format!("cannot make a socket in {}", data.display()))?;
     let api = api_url(&args.domain, public_port);
     let note = local::Local { api: api.clone(), ca: root.clone(), pid: std::process::id() };
     if let Err(error) = local::write(&note) {
@@ -235,8 +238,6 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     sallyport_net::notify_ready();
     sallyport_net::notify_status(&format!("serving {api}"));
 
-    let ports = HandOver::of(&listening)?;
-    let offer = TakeoverOffer::open(&data).with_context(|| format!("cannot make a socket in {}", data.display()))?;
     let held = tokio::spawn(until_over(lock, ports, offer, shutdown.clone()));
     let tls = sallyport_net::server_config(certificates, sallyport_wire::ALPN);
     let report = edge.serve(listening, tls, shutdown.clone()).await;
@@ -349,24 +350,16 @@ fn listen(args: &UpArgs) -> anyhow::Result<Listening> {
     Ok(Listening { tls, redirect })
 }
 
-/// SIGTERM and SIGINT begin the drain; a second one ends the process at once, as an impatient user expects.
+/// SIGTERM, SIGINT and the end of the terminal begin the drain; a second signal ends the process at once, as an impatient user expects.
 fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = Signals::take()?;
     let shutdown = Arc::new(shutdown.clone());
     tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signals.next().await;
         sallyport_net::notify_stopping();
         info!("stopping: no new connections; what runs may finish");
         shutdown.trigger();
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signals.next().await;
         warn!("stopping at once: asked for a second time");
         std::process::exit(130);
     });

@@ -52,11 +52,20 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
     };
     // From here on the socket must be taken back, whatever ends us.
     let mut signals = Signals::take()?;
-    let socket = client.create_socket(&create, &idempotency_key()?).await?;
+    let key = idempotency_key()?;
+    tracing::debug!("making a socket");
+    let socket = tokio::select! {
+        made = client.create_socket(&create, &key) => made?,
+        () = signals.next() => return Err(given_up().into()),
+    };
     let mut live = Live::new(context.output, context.offset);
     let held = async {
         live.header(&socket, &origin.to_string())?;
-        let tunnel = client.create_tunnel(&socket.id.into()).await?;
+        let reference = socket.id.into();
+        let tunnel = tokio::select! {
+            made = client.create_tunnel(&reference) => made?,
+            () = signals.next() => return Ok(()),
+        };
         hold::hold(&target, Credential::from(tunnel), origin, &mut live, &mut signals).await
     }
     .await;
@@ -69,6 +78,12 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
             Err(error)
         }
     }
+}
+
+/// The API has not said yet whether there is a socket.
+fn given_up() -> Failure {
+    Failure::new(Kind::Failed, "stopped before the API said whether it made the socket")
+        .next("look with `sallyport socket ls`, and remove it with `sallyport socket delete`")
 }
 
 /// Removes the socket; the next signal gives up.

@@ -4,5 +4,6 @@
 mod bad_input;
 mod harness;
 mod main_job;
+mod observed;
 mod protocols;
 mod restarts;

@@ -26,6 +26,27 @@ fn sigterm_lets_a_running_download_finish_and_exits_0() {
 }
 
 #[test]
+fn the_end_of_the_terminal_drains_unless_it_is_to_be_ignored() {
+    for (signals, nohup) in [(&["HUP"][..], false), (&["HUP", "TERM"][..], true)] {
+        let home = Home::new();
+        let data = home.data();
+        let args = ["up", "--listen", "127.0.0.1:0", "--listen-http", "none", "--data", data.to_str().unwrap()];
+        let mut command = home.command(&args);
+        if nohup {
+            let program = command.get_program().to_owned();
+            let mut wrapped = Command::new("nohup");
+            wrapped.arg(program).args(args).stdin(Stdio::null()).env("SALLYPORT_STATE_DIR", home.dir.path());
+            command = wrapped;
+        }
+        let up = Program::start(&mut command);
+        up.wait_for("ready");
+        signals.iter().for_each(|signal| up.signal(signal));
+        assert_eq!(up.ended().code(), Some(0), "{}", up.output());
+        up.wait_for("no new connections; what runs may finish");
+    }
+}
+
+#[test]
 fn a_connector_killed_in_the_middle_of_a_body_ends_that_body_abnormally_and_nothing_else() {
     let home = Home::new();
     let up = home.up(&[]);
