@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use sallyport_model::{RequestRecord, TunnelId};
 
 use super::{
-    DownReason, Event, KEEPALIVE_BOUNDS, MAX_MISSED_LIMIT, MAX_QUEUED_LOG_EVENTS, MAX_STREAMS, MAX_TUNNELS_PER_SESSION,
-    MAX_WINDOW_BYTES, MIN_WINDOW_BYTES, Phase, Session, keepalive::Keepalive,
+    DownReason, Event, KEEPALIVE_BOUNDS, MAX_MISSED_LIMIT, MAX_QUEUED_LOG_EVENTS, MAX_REFUSED_ATTACHMENTS, MAX_STREAMS,
+    MAX_TUNNELS_PER_SESSION, MAX_WINDOW_BYTES, MIN_WINDOW_BYTES, Phase, Session, keepalive::Keepalive,
 };
 use crate::{
     Attach, Attached, Detach, FrameType, GoAway, Hello, NotAttached, Refusal, Side, VERSION, Violation, Welcome,
@@ -55,10 +55,20 @@ impl Session {
         Attached { tunnel, url }.encode(self.out.control());
     }
 
-    /// Denies [`Event::AttachRequested`] (edge).
+    /// Denies [`Event::AttachRequested`] (edge). Too many denials end a session that has nothing attached.
     pub fn refuse_attach(&mut self, tunnel: TunnelId, refusal: Refusal) {
-        if self.side == Side::Edge && self.unanswered.remove(&tunnel).is_some() {
+        if self.side != Side::Edge || self.phase != Phase::Up {
+            return;
+        }
+        if self.unanswered.remove(&tunnel).is_some() {
             NotAttached { tunnel, refusal }.encode(self.out.control());
+        }
+        // Counted whether it was still waited for or not: a peer may ask for one tunnel many times at once.
+        self.refused = self.refused.saturating_add(1);
+        if self.tunnels.is_empty() && self.refused >= MAX_REFUSED_ATTACHMENTS {
+            let reason = DownReason::TooManyRefused;
+            Refusal::new("nothing-attached", &reason.to_string(), true).encode(self.out.control());
+            self.go_down(reason);
         }
     }
 

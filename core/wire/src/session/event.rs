@@ -123,6 +123,9 @@ pub enum DownReason {
     /// Nothing was attached in time (edge).
     #[error("the connector has attached no tunnel in time")]
     NothingAttached,
+    /// Too many attachments were refused, and none was granted (edge).
+    #[error("the connector asked for too many tunnels that it may not have")]
+    TooManyRefused,
     /// No common version (edge).
     #[error("the connector speaks none of the versions of the tunnel protocol that this edge knows")]
     Version,

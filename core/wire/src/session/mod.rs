@@ -23,6 +23,9 @@ use stream::{MAX_WINDOW_BYTES, Stream};
 
 /// How many tunnels one session may have attached or asked for.
 pub const MAX_TUNNELS_PER_SESSION: usize = 1_024;
+/// How many attachments of a session are refused before it is closed, as long as it has nothing attached. Who knows no
+/// credential gets no more guesses than that, and causes no more work, for one TLS handshake.
+pub const MAX_REFUSED_ATTACHMENTS: u32 = 16;
 /// The windows of all streams of a session together grow to this, in bytes.
 pub const MAX_SESSION_WINDOWS_BYTES: u64 = 64 * 1024 * 1024;
 /// How many events about the session as a whole may wait for [`Session::poll_event`].
@@ -74,6 +77,8 @@ pub struct Session {
     tunnels: HashMap<TunnelId, bool>,
     /// Tunnels whose ATTACH has no answer yet, and the same.
     unanswered: HashMap<TunnelId, bool>,
+    /// How many attachments were refused (edge).
+    refused: u32,
     /// What to ask for once the session is up (connector).
     early_attach: Vec<Attach>,
     going_away: bool,
@@ -139,6 +144,7 @@ impl Session {
             partial: Vec::new(),
             tunnels: HashMap::new(),
             unanswered: HashMap::new(),
+            refused: 0,
             early_attach: Vec::new(),
             going_away: false,
             streams: HashMap::new(),

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use sallyport_wire::{
-    Attach, Carrier, DownReason, Event, FrameHeader, FrameType, GoAway, Hello, Open, ResetCode, Session, SessionConfig,
-    StreamId, Violation, Welcome,
+    Attach, Carrier, DownReason, Event, FrameHeader, FrameType, GoAway, Hello, Open, Refusal, ResetCode, Session,
+    SessionConfig, StreamId, Violation, Welcome,
 };
 
 use crate::link::{attach, hello, open, tunnel};
@@ -260,6 +260,45 @@ fn floods_end_the_session_rather_than_fill_the_memory() {
         encoded(|out| Attach { tunnel: sallyport_model::TunnelId::from_bytes(id), ..attach() }.encode(out))
     });
     assert_eq!(many, format!("{:?}", Event::Down(DownReason::Stuck)));
+}
+
+#[test]
+fn who_knows_no_credential_gets_few_guesses() {
+    let now = Instant::now();
+    let mut edge = Session::edge(small(), [1; 16], [2; 32], now);
+    edge.handle_input(&encoded(|out| hello().encode(out)), now).unwrap();
+    let guess = encoded(|out| attach().encode(out));
+    let mut judged = 0;
+    let down = loop {
+        // Many at once, of the same tunnel.
+        edge.handle_input(&guess.repeat(5), now).unwrap();
+        let mut down = None;
+        while let Some(event) = edge.poll_event() {
+            match event {
+                Event::AttachRequested(attach) if down.is_none() => {
+                    judged += 1;
+                    assert!(judged < 100, "the guessing goes on");
+                    edge.refuse_attach(attach.tunnel, Refusal::new("bad-credential", "no", false));
+                }
+                Event::Down(reason) => down = Some(reason),
+                _ => {}
+            }
+        }
+        if let Some(down) = down {
+            break down;
+        }
+    };
+    assert_eq!(down, DownReason::TooManyRefused);
+    let sent = drain(&mut edge, now);
+    let refused = sent.windows(16).any(|bytes| bytes == b"nothing-attached");
+    assert!(refused, "the connector is told why");
+
+    let (mut edge, now) = self::edge();
+    for _ in 0..100 {
+        edge.handle_input(&encoded(|out| attach().encode(out)), now).unwrap();
+        edge.refuse_attach(tunnel(), Refusal::new("bad-credential", "no", false));
+    }
+    assert!(!edge.is_closing(), "a session that has a tunnel is known to somebody");
 }
 
 /// A peer that repeats itself to a driver that keeps up is no danger.
