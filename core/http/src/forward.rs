@@ -145,6 +145,11 @@ pub fn request_headers(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
 /// Turns the header fields of an origin's response into those that the client gets. `websocket` says that this is the
 /// 101 answer to a [WebSocket upgrade](is_websocket_upgrade).
 pub fn response_headers(headers: &mut HeaderMap, request_id: &HeaderValue, websocket: bool) {
+    //= RFC 9112 section 6.3
+    //# An intermediary that chooses to forward the message MUST first remove the received Content-Length field
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     strip(headers, |name| starts_folded(name.as_bytes(), b"x-sallyport-"));
     if websocket {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));

@@ -252,6 +252,14 @@ impl RequestLine {
         if !target.iter().all(|byte| matches!(byte, b'!'..=b'~') && *byte != b'#') {
             return Err(RequestRefusal::Target);
         }
+        // Neither does RFC 3986 allow these, nor does the server's parser take them: it would answer without a word.
+        let query = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
+        let (path, query) = target.split_at(query);
+        if path.iter().any(|byte| matches!(byte, b'<' | b'>' | b'`'))
+            || query.iter().any(|byte| matches!(byte, b'<' | b'>' | b'"'))
+        {
+            return Err(RequestRefusal::Target);
+        }
         if target.starts_with(b"/") || (target == b"*" && method == b"OPTIONS") {
             return Ok(None);
         }
