@@ -50,12 +50,7 @@ impl Telemetry<'_> {
             Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
                 anyhow::anyhow!("SALLYPORT_LOG is no filter such as info or sallyport_edge=debug: {error}")
             })?,
-            // Below the default level only our own crates speak: those of the network stack would drown them.
-            _ => EnvFilter::new(format!(
-                "{},sallyport={level},access={level},{}",
-                self.default_level,
-                OUR_CRATES.map(|name| format!("{name}={level}")).join(",")
-            )),
+            _ => EnvFilter::new(default_filter(level)),
         };
         let traces =
             self.otlp_endpoint.map(|to| Traces::start(to, env!("CARGO_PKG_VERSION"), self.otlp_ratio)).transpose()?;
@@ -91,8 +86,32 @@ const OUR_CRATES: [&str; 8] = [
     "sallyport_bus",
 ];
 
+/// What is logged at this level. Only our own crates speak: those of the network stack would drown them, and warn of
+/// what any client can send as often as it likes.
+fn default_filter(level: Level) -> String {
+    let ours = OUR_CRATES.map(|name| format!("{name}={level}")).join(",");
+    format!("error,sallyport={level},access={level},{ours}")
+}
+
 /// Colours belong on terminals only (<https://no-color.org>).
 fn colours_wanted() -> bool {
     use std::io::IsTerminal as _;
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_cannot_make_the_network_stack_fill_the_log() {
+        for level in [Level::WARN, Level::INFO, Level::TRACE] {
+            let subscriber = Registry::default().with(EnvFilter::new(default_filter(level)));
+            tracing::subscriber::with_default(subscriber, || {
+                assert!(!tracing::enabled!(target: "h2::proto::ping_pong", Level::WARN));
+                assert!(tracing::enabled!(target: "h2::proto::ping_pong", Level::ERROR));
+                assert!(tracing::enabled!(target: "sallyport_edge::listener", Level::WARN));
+            });
+        }
+    }
 }
