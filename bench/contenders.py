@@ -9,6 +9,7 @@ import os
 import subprocess
 import time
 
+import load
 from harness import Failed, Process, wait_port
 
 PUBLIC_PORT = 20443
@@ -256,7 +257,7 @@ class Sallyport(Contender):
     def _environment(self):
         state = os.path.join(self.data, "state")
         return {"SALLYPORT_STATE_DIR": state, "XDG_CONFIG_HOME": state, "XDG_STATE_HOME": state, "XDG_DATA_HOME": state,
-                "SALLYPORT_PASSWORD": "only used by this benchmark"}
+                "SALLYPORT_PASSWORD": "measure twice, cut once"}
 
     def _call(self, *arguments):
         argv = [self.bench.sallyport, *arguments, "--output", "json"]
@@ -272,7 +273,16 @@ class Sallyport(Contender):
             "--listen", f"127.0.0.1:{PUBLIC_PORT}", "--listen-http", "none", "--no-access-log",
         ], self._environment())
         self.bench.hosts({f"api.{DOMAIN}": "127.0.0.1", f"tunnel.{DOMAIN}": self.leg})
-        wait_port(PUBLIC_PORT, process)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                load.one_request(f"api.{DOMAIN}", PUBLIC_PORT, "/readyz", seconds=5)
+                break
+            except (OSError, Failed):
+                process.check()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
         self._call("account", "create", "--name", "Bench", "--email", "bench@example.com")
         self._call("login", "--email", "bench@example.com")
 

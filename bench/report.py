@@ -67,11 +67,13 @@ def table(result, contenders):
                         text += " " * 8
                     cells.append(text.rjust(width + 8))
                 lines.append(f"{heading}, {FIGURES[figure][0]}".ljust(54) + "".join(cells))
+    if US not in contenders or len(contenders) == 1:
+        return lines
     lines += ["", "In brackets: sallyport against that contender; 1 and more is ahead."]
     if behind:
         lines += ["", "Behind:"]
         lines += [f"  {TITLES[row][0]}{' (delayed)' if row.startswith('delay_') else ''}, {FIGURES[figure][0]}: "
                   f"{ahead:.2f} of {name}" for row, figure, name, ahead in behind]
-    elif any(US in by for by in result.values()):
+    else:
         lines += ["", f"Behind: nowhere by more than {NOISE:.0%}."]
     return lines

@@ -3,7 +3,7 @@
 import time
 
 import load
-from contenders import ORIGIN_PORT, PAGES, PUBLIC_PORT, SINK, SINK_PORT
+from contenders import PAGES, PUBLIC_PORT, SINK, SINK_PORT
 from harness import memory_kib
 
 # Each way; the round trip of the leg is twice this.
@@ -107,6 +107,8 @@ def burst(contender, _seconds):
     return load.burst(contender.hosts[PAGES], PUBLIC_PORT, "/100b")
 
 
+#: Rows that leave the contender changed, and that other processes do not disturb: never measured again.
+ONCE = {"idle_connection", "idle_tunnel"}
 #: The rows of a contender that is started once for all of them, in order.
 PLAIN = {
     "idle_connection": idle_connection,  # first, while nothing has made room yet
@@ -129,5 +131,3 @@ DELAYED = {
     "delay_down_8": lambda contender, seconds: bulk("down_8", contender, seconds),
     "delay_up_8": lambda contender, seconds: bulk("up_8", contender, seconds),
 }
-
-__all__ = ["DELAYED", "DELAY_ONE_WAY_MS", "FIGURES", "ORIGIN_PORT", "PLAIN", "TITLES", "idle_tunnel"]

@@ -102,7 +102,7 @@ class Run:
     def record(self, number, contender, row, cell):
         sample = {"round": number, "contender": contender.name, "row": row}
         try:
-            figures, foreign = harness.measure(cell)
+            figures, foreign = harness.measure(cell, 1 if row in rows.ONCE else harness.MAX_TRIES)
             sample |= {"figures": figures, "foreign_percent": round(foreign, 1)}
             shown = "  ".join(f"{key} {value if isinstance(value, str) else report.number(value)}" for key, value in figures.items())
         except (Failed, OSError, subprocess.TimeoutExpired) as error:
