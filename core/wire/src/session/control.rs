@@ -150,7 +150,8 @@ impl Session {
         }
         self.window = welcome.stream_window;
         self.max_streams = welcome.max_streams;
-        self.keepalive = Keepalive::new(every, welcome.missed_limit, now);
+        // The connector's own value counts where it is shorter: its network may forget silent connections sooner.
+        self.keepalive = Keepalive::new(every.min(self.keepalive.every()), welcome.missed_limit, now);
         self.keepalive.probe(now);
         self.deadline = None;
         self.phase = Phase::Up;

@@ -6,7 +6,8 @@ use sallyport_model::{RequestRecord, TunnelId};
 
 use crate::{Attach, Hello, Open, OpenFailure, Refusal, ResetCode, Violation, Welcome};
 
-/// How a session behaves. The edge's values go to the connector in WELCOME and hold for both.
+/// How a session behaves. The edge's values go to the connector in WELCOME and
+/// hold for both; of the two keepalive intervals, the connector keeps the shorter one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionConfig {
     /// After how long without any input a PING is sent; 100 ms to 1 h.

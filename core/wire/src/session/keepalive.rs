@@ -53,6 +53,11 @@ impl Keepalive {
         self.unanswered = 0;
     }
 
+    /// After how much silence the peer is asked whether it is there.
+    pub(crate) fn every(&self) -> Duration {
+        self.every
+    }
+
     /// When [`Self::on_timeout`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.quiet_since.checked_add(self.every)

@@ -261,6 +261,12 @@ impl Session {
         self.going_away || self.phase == Phase::Over
     }
 
+    /// The session is over; what `poll_transmit` still gives are its last words.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
     /// No streams are left, not even ones that only their users still hold.
     #[must_use]
     pub fn is_drained(&self) -> bool {

@@ -49,6 +49,23 @@ fn greeting_attaching_and_the_round_trip() {
 }
 
 #[test]
+fn the_connector_keeps_the_shorter_of_both_keepalives() {
+    let start = Instant::now();
+    for (own, edges, kept) in [(2, 10, 2), (10, 2, 2), (10, 10, 10)] {
+        let config = |seconds| SessionConfig { keepalive: secs(seconds), ..SessionConfig::default() };
+        let mut edge = Session::edge(config(edges), [1; 16], [2; 32], start);
+        let mut connector = Session::connector(hello(), config(own), start);
+        exchange(&mut edge, &mut connector, start);
+        connector.attach(attach());
+        exchange(&mut edge, &mut connector, start);
+        edge.accept_attach(tunnel(), "https://wandering-shape-7752.localhost".to_owned());
+        exchange(&mut edge, &mut connector, start);
+        let (due, reason) = connector.poll_timeout().unwrap();
+        assert_eq!((due - start, reason), (secs(kept), TimeoutReason::Keepalive), "{own} and {edges}");
+    }
+}
+
+#[test]
 fn an_idle_session_stays_up_for_hours_with_a_ping_now_and_then() {
     let mut pair = Pair::attached(LinkConfig::default());
     pair.record = true;
