@@ -371,7 +371,8 @@ impl Shared {
 
     fn on_event(&self, session: &Arc<EdgeSession>, event: Event) {
         match event {
-            Event::AttachRequested(attach) => self.attach(session, &attach),
+            // What came together with the request that ended the session is not judged any more.
+            Event::AttachRequested(attach) if !session.mux.is_over() => self.attach(session, &attach),
             Event::Detached { tunnel, code, .. } => {
                 let mut registry = self.lock();
                 if registry.tunnels.get(&tunnel).is_some_and(|handle| handle.session() == session.id)

@@ -124,6 +124,11 @@ impl Mux {
         self.lock().session.smoothed_rtt()
     }
 
+    /// The session is over, though its last words may still be on their way.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().session.is_over()
+    }
+
     pub(crate) fn stream_count(&self) -> usize {
         self.lock().session.stream_count()
     }

@@ -1,9 +1,12 @@
 //! What does not belong on the tunnel port, and limits.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use sallyport_tunnel::{EdgeTunnelsConfig, SessionConfig};
-use sallyport_wire::{FrameHeader, FrameType, Hello, Join, Refusal, Welcome, frame::HEADER_BYTES};
+use sallyport_wire::{Attach, FrameHeader, FrameType, Hello, Join, Refusal, Welcome, frame::HEADER_BYTES};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::lab::*;
@@ -96,6 +99,21 @@ async fn a_session_that_attaches_nothing_is_closed() {
     control.write_all(&hello()).await.unwrap();
     frame(&mut control).await;
     until("it is closed", || edge.tunnels.stats().sessions == 0).await;
+}
+
+#[tokio::test]
+async fn guesses_at_credentials_are_few() {
+    let edge = Edge::new();
+    let mut control = carrier(&edge);
+    let mut bytes = hello();
+    for _ in 0..200 {
+        Attach { tunnel: tunnel(1), credential: "a guess".into(), request_log: false }.encode(&mut bytes);
+    }
+    control.write_all(&bytes).await.unwrap();
+    let mut answer = Vec::new();
+    soon(control.read_to_end(&mut answer)).await.unwrap();
+    until("it is closed", || edge.tunnels.stats().sessions == 0).await;
+    assert_eq!(edge.doorman.judged.load(Ordering::Relaxed), 16);
 }
 
 #[tokio::test]

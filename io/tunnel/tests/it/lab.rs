@@ -68,10 +68,13 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 pub(crate) struct Doorman {
     pub(crate) handles: Mutex<HashMap<TunnelId, TunnelHandle>>,
     pub(crate) log: Mutex<Vec<(TunnelId, SessionId, String)>>,
+    /// How many credentials it was shown.
+    pub(crate) judged: AtomicUsize,
 }
 
 impl Admission for Doorman {
     fn admit(&self, tunnel: TunnelId, credential: &str, _peer: SocketAddr) -> Result<Admitted, Refusal> {
+        self.judged.fetch_add(1, Ordering::Relaxed);
         if credential != CREDENTIAL {
             return Err(Refusal::new("bad-credential", "the credential is wrong", false));
         }
