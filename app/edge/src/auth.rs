@@ -14,7 +14,7 @@ use argon2::{Argon2, PasswordHash, PasswordVerifier};
 use sallyport_http::basic::Credentials;
 use sallyport_model::{BasicAuth, SocketId};
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::party;
 
@@ -91,7 +91,16 @@ impl Gatekeeper {
         if self.is_remembered(&mark, Instant::now()) {
             return Access::Granted;
         }
-        match self.verify(rule, given).await {
+        let Ok(place) = self.queue.clone().try_acquire_owned() else { return Access::Busy };
+        let Ok(turn) = self.checks.clone().acquire_owned().await else { return Access::Busy };
+        // Many may have come at once. What the first of them showed holds for those that waited behind.
+        if let Some(seconds) = self.blocked_for(party, Instant::now()) {
+            return Access::TooManyFailures(seconds);
+        }
+        if self.is_remembered(&mark, Instant::now()) {
+            return Access::Granted;
+        }
+        match self.verify(rule, given, (place, turn)).await {
             Some(true) => {
                 self.remember(mark, Instant::now());
                 Access::Granted
@@ -104,13 +113,16 @@ impl Gatekeeper {
         }
     }
 
-    /// Runs argon2id apart; `None` when too much of it is under way.
-    async fn verify(&self, rule: &BasicAuth, given: Credentials) -> Option<bool> {
-        let place = self.queue.clone().try_acquire_owned().ok()?;
-        let check = self.checks.clone().acquire_owned().await.ok()?;
+    /// Runs argon2id apart, and holds the permits as long as it runs; `None` when it cannot be run.
+    async fn verify(
+        &self,
+        rule: &BasicAuth,
+        given: Credentials,
+        permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
+    ) -> Option<bool> {
         let rule = rule.clone();
         tokio::task::spawn_blocking(move || {
-            let _held = (place, check);
+            let _held = permits;
             // The password is checked whatever the name is, so that both kinds of failure take the same time.
             let is_password = PasswordHash::new(&rule.password_hash)
                 .is_ok_and(|hash| Argon2::default().verify_password(given.password().as_bytes(), &hash).is_ok());
@@ -226,5 +238,19 @@ mod tests {
         assert_eq!(other, Access::Granted);
         let later = Instant::now() + FAILURE_WINDOW;
         assert_eq!(gatekeeper.blocked_for(CLIENT, later + Duration::from_secs(1)), None);
+    }
+    #[tokio::test]
+    async fn guesses_that_come_all_at_once_are_bounded_like_any_others() {
+        let gatekeeper = Arc::new(Gatekeeper::new([7; 32]));
+        let socket = SocketId::from_random([1; 16]);
+        let mut guesses = tokio::task::JoinSet::new();
+        for number in 0..MAX_CHECKS_QUEUED {
+            let (gatekeeper, rule) = (gatekeeper.clone(), rule("correct horse"));
+            let guess = given("ann", &number.to_string());
+            guesses.spawn(async move { gatekeeper.check(&rule, socket, guess, CLIENT).await });
+        }
+        let outcomes = guesses.join_all().await;
+        let judged = outcomes.iter().filter(|outcome| **outcome == Access::Denied).count();
+        assert!(judged <= MAX_FAILURES as usize + MAX_CHECKS, "{judged} of {} were judged", outcomes.len());
     }
 }
