@@ -87,7 +87,7 @@ impl Edge {
                 return Err(io::Error::new(io::ErrorKind::Unsupported, text));
             }
             if is_control {
-                sallyport_net::set_notsent_lowat(stream.get_ref().0, CONTROL_NOTSENT_BYTES)?;
+                sallyport_net::set_notsent_lowat(stream.get_ref().0.get_ref(), CONTROL_NOTSENT_BYTES)?;
             }
             Ok(Box::new(stream) as BoxedCarrier)
         })

@@ -3,6 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use sallyport_model::OriginAddr;
+use sallyport_net::ReadAhead;
 use sallyport_tunnel::{BoxFuture, IncomingStream, OriginHandler};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
 use tokio::net::TcpStream;
@@ -77,7 +78,7 @@ impl Shared {
         connect.await.map_err(|error| why_not_connected(&error, address))
     }
 
-    async fn connect_tls(&self, protocol: StreamProtocol) -> Result<Box<TlsStream<TcpStream>>, OpenFailure> {
+    async fn connect_tls(&self, protocol: StreamProtocol) -> Result<Box<TlsStream<ReadAhead<TcpStream>>>, OpenFailure> {
         let Some(tls) = &self.tls else {
             return Err(OpenFailure::new(FailureReason::Other, "TLS to the service is not set up"));
         };
@@ -164,9 +165,9 @@ impl OriginStream for TcpStream {
     }
 }
 
-impl OriginStream for Box<TlsStream<TcpStream>> {
+impl OriginStream for Box<TlsStream<ReadAhead<TcpStream>>> {
     fn abort(self) {
-        drop(self.get_ref().0.set_zero_linger());
+        drop(self.get_ref().0.get_ref().set_zero_linger());
     }
 }
 

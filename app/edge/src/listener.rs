@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use sallyport_net::{Negotiated, Shutdown, negotiated, set_keepalive, set_nodelay, set_notsent_lowat};
+use sallyport_net::{Negotiated, ReadAhead, Shutdown, negotiated, set_keepalive, set_nodelay, set_notsent_lowat};
 use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, CarrierKind};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -66,7 +66,7 @@ async fn end_tls(
     acceptor: &TlsAcceptor,
     stream: TcpStream,
     mut place: HandshakePlace,
-) -> Option<TlsStream<TcpStream>> {
+) -> Option<TlsStream<ReadAhead<TcpStream>>> {
     let craft = set_nodelay(&stream).and_then(|()| set_keepalive(&stream));
     if let Err(error) = craft {
         tracing::debug!(%error, "a connection ended before its handshake");
@@ -74,7 +74,7 @@ async fn end_tls(
     }
     let reason = tokio::select! {
         biased;
-        handshake = acceptor.accept(stream) => match handshake {
+        handshake = acceptor.accept(ReadAhead::new(stream)) => match handshake {
             Ok(stream) => return Some(stream),
             Err(error) => {
                 tracing::debug!(%error, "a TLS handshake failed");
@@ -89,12 +89,12 @@ async fn end_tls(
 }
 
 /// Goes where the client's ALPN says.
-async fn dispatch(edge: Arc<Edge>, stream: TlsStream<TcpStream>, peer: SocketAddr, _place: ConnectionPlace) {
+async fn dispatch(edge: Arc<Edge>, stream: TlsStream<ReadAhead<TcpStream>>, peer: SocketAddr, _place: ConnectionPlace) {
     match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
         Negotiated::Tunnel => {
-            let tune = |stream: &TlsStream<TcpStream>, kind| {
+            let tune = |stream: &TlsStream<ReadAhead<TcpStream>>, kind| {
                 if kind == CarrierKind::Control {
-                    let _ = set_notsent_lowat(stream.get_ref().0, CONTROL_NOTSENT_BYTES);
+                    let _ = set_notsent_lowat(stream.get_ref().0.get_ref(), CONTROL_NOTSENT_BYTES);
                 }
             };
             edge.tunnels.serve_carrier_with(stream, peer, tune).await;

@@ -15,7 +15,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{net::TcpStream, task::JoinSet, time};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::{failure::handshake_failure, set_keepalive, set_nodelay};
+use crate::{ReadAhead, failure::handshake_failure, set_keepalive, set_nodelay};
 
 /// How many addresses of one name are tried at most.
 pub const MAX_ADDRESSES: usize = 16;
@@ -137,14 +137,14 @@ pub async fn connect_tls(
     server_name: &str,
     config: Arc<ClientConfig>,
     timeout: Duration,
-) -> io::Result<TlsStream<TcpStream>> {
+) -> io::Result<TlsStream<ReadAhead<TcpStream>>> {
     let at = display_host_port(host, port);
     let name = ServerName::try_from(server_name.to_owned()).map_err(|_| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("{server_name:?} is not a name that a server can have"))
     })?;
     let connect = async {
         let stream = connect_tcp(host, port, timeout).await?;
-        let handshake = TlsConnector::from(config).connect(name, stream).await;
+        let handshake = TlsConnector::from(config).connect(name, ReadAhead::new(stream)).await;
         handshake.map_err(|error| handshake_failure(error, &at, server_name))
     };
     match time::timeout(timeout, connect).await {

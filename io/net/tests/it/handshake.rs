@@ -25,7 +25,7 @@ async fn a_client_that_trusts_the_root_reaches_every_name_of_the_domain() {
         let connected = connect_tls(name, server.addr.port(), name, config.clone(), PATIENCE).await;
         let mut stream = connected.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(stream.get_ref().1.protocol_version(), Some(ProtocolVersion::TLSv1_3));
-        assert!(stream.get_ref().0.nodelay().unwrap());
+        assert!(stream.get_ref().0.get_ref().nodelay().unwrap());
         assert!(ask(&mut stream).await.ends_with("Http1"));
     }
 }
