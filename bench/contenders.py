@@ -59,9 +59,9 @@ class Contender:
     def start(self):
         raise NotImplementedError
 
-    def start_tunnels(self, count):
-        """The server, then `count` idle tunnels, each with a client of its own. A generator: yields once the server
-        is ready with one tunnel, and again with all of them."""
+    def start_tunnels(self, counts):
+        """The server, then idle tunnels, each with a client of its own. A generator: yields each of the counts, which
+        rise, once so many tunnels are up."""
         raise NotImplementedError
 
 
@@ -157,13 +157,13 @@ log.level = "error"
     def tcp(name, local, remote):
         return f'[[proxies]]\nname = "{name}"\ntype = "tcp"\nlocalIP = "127.0.0.1"\nlocalPort = {local}\nremotePort = {remote}\n'
 
-    def start_tunnels(self, count):
+    def start_tunnels(self, counts):
         self.server()
-        for tunnel in range(count):
+        for tunnel in range(counts[-1]):
             process = self.client(f"frpc{tunnel}", self.tcp(f"t{tunnel}", ORIGIN_PORT, 21000 + tunnel))
-            if tunnel in (0, count - 1):
+            if tunnel + 1 in counts:
                 wait_port(21000 + tunnel, process)
-                yield
+                yield tunnel + 1
 
 
 class FrpHttps(Frp):
@@ -239,13 +239,13 @@ remote_public_key = "{self.public}"
         self.client("client.toml", {f"s{port}": port for port in ORIGINS.values()})
         nginx_edge(self, {host: port + 20000 for host, port in ORIGINS.items()})
 
-    def start_tunnels(self, count):
-        self.server({f"s{tunnel}": 21000 + tunnel for tunnel in range(count)})
-        for tunnel in range(count):
+    def start_tunnels(self, counts):
+        self.server({f"s{tunnel}": 21000 + tunnel for tunnel in range(counts[-1])})
+        for tunnel in range(counts[-1]):
             process = self.client(f"client{tunnel}.toml", {f"s{tunnel}": ORIGIN_PORT})
-            if tunnel in (0, count - 1):
+            if tunnel + 1 in counts:
                 wait_port(21000 + tunnel, process)
-                yield
+                yield tunnel + 1
 
 
 class Sallyport(Contender):
@@ -309,13 +309,13 @@ class Sallyport(Contender):
             self.hosts[host] = socket["dns_name"]
         self.bench.hosts({host: "127.0.0.1" for host in self.hosts.values()})
 
-    def start_tunnels(self, count):
+    def start_tunnels(self, counts):
         self._up()
-        for tunnel in range(count):
+        for tunnel in range(counts[-1]):
             socket, process = self._connect(ORIGIN_PORT, f"t{tunnel}")
-            if tunnel in (0, count - 1):
+            if tunnel + 1 in counts:
                 self._until_up(socket, process)
-                yield
+                yield tunnel + 1
 
 
 ALL = [Sallyport, FrpHttps, FrpTcp, Rathole, Haproxy, NginxAlone]

@@ -72,30 +72,33 @@ def bodies_64k(contender, seconds):
 
 
 def idle_connection(contender, _seconds):
-    """Connections that made one request each and are kept."""
-    count, host = contender.bench.idle_connections, contender.hosts[PAGES]
-    load.one_request(host, PUBLIC_PORT, "/100b")
-    time.sleep(3)
-    before = [memory_kib(contender.pids(role)) for role in ("server", "client")]
-    kept = [load.one_request(host, PUBLIC_PORT, "/100b", keep=True)[1] for _ in range(count)]
-    time.sleep(5)
-    after = [memory_kib(contender.pids(role)) for role in ("server", "client")]
+    """Connections that made one request each and are kept: what those after the first fifth take, when everything that
+    is made once has been made."""
+    count, host, kept, points = contender.bench.idle_connections, contender.hosts[PAGES], [], []
+    for until in (count // 5, count):
+        while len(kept) < until:
+            kept.append(load.one_request(host, PUBLIC_PORT, "/100b", keep=True)[1])
+        time.sleep(5)
+        points.append((len(kept), *(memory_kib(contender.pids(role)) for role in ("server", "client"))))
     for stream in kept:
         stream.close()
-    return {"server_kib": max(0.0, (after[0] - before[0]) / count), "client_kib": max(0.0, (after[1] - before[1]) / count)}
+    return {"server_kib": slope(points, 1), "client_kib": slope(points, 2)}
 
 
 def idle_tunnel(contender, _seconds):
-    """Tunnels that carry nothing, each with a client process of its own; starts the contender itself."""
-    count = contender.bench.idle_tunnels
-    steps = contender.start_tunnels(count)
-    next(steps)
-    time.sleep(3)
-    before = memory_kib(contender.pids("server"))
-    next(steps)
-    time.sleep(5)
-    after, clients = memory_kib(contender.pids("server")), memory_kib(contender.pids("client"))
-    return {"server_kib": max(0.0, (after - before) / (count - 1)), "client_kib": clients / count}
+    """Tunnels that carry nothing, each with a client process of its own; starts the contender itself. The server's
+    memory is that of those after the first quarter."""
+    count, points = contender.bench.idle_tunnels, []
+    for up in contender.start_tunnels((count // 4, count)):
+        time.sleep(5)
+        points.append((up, memory_kib(contender.pids("server"))))
+    return {"server_kib": slope(points, 1), "client_kib": memory_kib(contender.pids("client")) / count}
+
+
+def slope(points, column):
+    """How much a column grew for each one more, between the first point and the last."""
+    first, last = points[0], points[-1]
+    return max(0.0, (last[column] - first[column]) / (last[0] - first[0]))
 
 
 def fresh(contender, _seconds):

@@ -36,8 +36,8 @@ class Bench:
     def __init__(self, folder, options):
         self.folder = folder
         self.sallyport = options.sallyport
-        self.idle_connections = 200 if options.quick else 1000
-        self.idle_tunnels = 8 if options.quick else 32
+        self.idle_connections = 500 if options.quick else 1000
+        self.idle_tunnels = 48 if options.quick else 96
         self.certificate, self.key, self.both = (f"{folder}/{name}" for name in ("cert.pem", "key.pem", "both.pem"))
         self.endless = f"{folder}/www/endless"
         self._hosts = {name: "127.0.0.1" for name in ("localhost", contenders.PAGES, contenders.SINK)}
