@@ -129,11 +129,22 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     }
     // The zone of the machine can only be asked for while there is one thread.
     let offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
+    allow_many_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(dispatch(cli, output, offset));
     // What still waits for a terminal or a name server must not hold up the end.
     runtime.shutdown_background();
     result
+}
+
+/// Raises the soft bound on open files to the hard one. The soft bound is low only for programs that use select(2); an
+/// edge and a connector need a descriptor for each connection.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::debug!(%error, "the bound on open files stays as it is");
+    }
 }
 
 async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result<()> {

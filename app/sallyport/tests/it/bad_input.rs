@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{Home, Origin, PASSWORD, Up, text, wait_until};
+use crate::harness::{Home, Origin, PASSWORD, Program, Up, curl, text, wait_until};
 
 /// The command failed with this code and said this, on one line of the standard error.
 #[track_caller]
@@ -209,6 +209,31 @@ fn garbage_silence_and_unknown_names_disturb_nobody() {
     for _ in 0..20 {
         assert_eq!(up.curl(&host, "/", &[]).status, 200);
     }
+    drop(silent);
+}
+
+#[test]
+fn the_usual_low_bound_on_open_files_is_raised() {
+    let home = Home::new();
+    let data = home.data();
+    let mut up = Command::new("sh");
+    up.args([
+        "-c",
+        "ulimit -Sn 64 && exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_sallyport"),
+        "up",
+        "--listen-http",
+        "none",
+    ]);
+    up.args(["--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]);
+    up.env("SALLYPORT_STATE_DIR", home.dir.path().join("state")).stdin(std::process::Stdio::null());
+    let up = Program::start(&mut up);
+    let line = up.wait_for("ready");
+    let port: u16 = line.split("api.localhost:").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let healthy = curl(&data.join("ca.pem"), &format!("https://api.localhost:{port}/healthz"), &[]);
+    assert_eq!(healthy.status, 200);
     drop(silent);
 }
 
