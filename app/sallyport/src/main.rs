@@ -1,5 +1,8 @@
 //! `sallyport`: a public door for a private service, in one program.
 
+// The doc comments of options are their help texts: shown as they are, where angle brackets and escapes have no place.
+#![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
+
 mod argv;
 mod cli;
 mod command;

@@ -199,9 +199,7 @@ impl fmt::Display for Scope {
 
 /// The text names no scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is not a scope: use account:read, account:write, sockets:read, sockets:write or tunnels:connect"
-)]
+#[error("{0:?} is not a scope: use account:read, account:write, sockets:read, sockets:write or tunnels:connect")]
 pub struct UnknownScope(pub String);
 
 impl FromStr for Scope {
@@ -276,7 +274,8 @@ mod tests {
     #[test]
     fn addresses_are_checked_and_their_domain_is_lower_case() {
         assert_eq!("Ann.B+x@Example.COM".parse::<Email>().unwrap().as_str(), "Ann.B+x@example.com");
-        for bad in ["", "a", "a@", "@b.c", "a b@c.d", "a@b", "a@b..c", "a@-b.c", ".a@b.c", "a..b@c.d", "a@b.c\n", "a@b@c"]
+        for bad in
+            ["", "a", "a@", "@b.c", "a b@c.d", "a@b", "a@b..c", "a@-b.c", ".a@b.c", "a..b@c.d", "a@b.c\n", "a@b@c"]
         {
             assert!(bad.parse::<Email>().is_err(), "{bad:?}");
         }

@@ -46,8 +46,7 @@ struct RouteMaps {
 
 impl Default for Routes {
     fn default() -> Self {
-        let shared =
-            RoutesShared { maps: RwLock::default(), changes: broadcast::Sender::new(MAX_QUEUED_CHANGES) };
+        let shared = RoutesShared { maps: RwLock::default(), changes: broadcast::Sender::new(MAX_QUEUED_CHANGES) };
         Self { shared: Arc::new(shared) }
     }
 }
