@@ -171,6 +171,7 @@ impl Ticket {
             bytes_out: self.bytes_out,
             duration_us,
             client: self.client,
+            omitted_before: 0,
         }
     }
 }
@@ -188,12 +189,13 @@ impl Drop for Ticket {
         let duration = self.began.elapsed();
         let bytes_in = self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes());
         self.metrics.count(self.status, duration.as_secs_f64(), bytes_in, self.bytes_out);
-        let wanted = self.tunnel.as_ref().filter(|tunnel| tunnel.wants_request_log());
-        if !self.access_log && wanted.is_none() {
+        let turn = self.tunnel.as_ref().and_then(|tunnel| Some((tunnel, tunnel.request_log_turn()?)));
+        if !self.access_log && turn.is_none() {
             return;
         }
-        let record = self.to_record(bytes_in, u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
-        if let Some(tunnel) = wanted {
+        let mut record = self.to_record(bytes_in, u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
+        if let Some((tunnel, omitted)) = turn {
+            record.omitted_before = omitted;
             tunnel.send_request_log(&record);
         }
         if self.access_log {

@@ -56,7 +56,15 @@ impl Live {
             return self.emit(as_json(event));
         }
         match event {
-            ConnectorEvent::Request(record) => return output::line(&self.request(record)),
+            ConnectorEvent::Request(record) => {
+                if record.omitted_before > 0 {
+                    output::line(&format!(
+                        "          … {} more, faster than they can be shown",
+                        record.omitted_before
+                    ))?;
+                }
+                return output::line(&self.request(record));
+            }
             ConnectorEvent::Attached { url, .. } if !self.output.terminal => {
                 self.is_lost = false;
                 let was_announced = std::mem::replace(&mut self.is_announced, true);
@@ -240,6 +248,7 @@ mod tests {
             bytes_out: 1_234,
             duration_us: 1_500,
             client: "192.0.2.1:1".parse().unwrap(),
+            omitted_before: 0,
         }
     }
 

@@ -86,6 +86,14 @@ pub struct RequestRecord {
     pub duration_us: u64,
     /// The client's address.
     pub client: std::net::SocketAddr,
+    /// How many requests before this one were left out, because nobody could have read them; 0 in the access log.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted_before: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl RequestRecord {

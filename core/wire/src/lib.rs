@@ -10,6 +10,7 @@ pub mod demand;
 pub mod frame;
 pub mod leg;
 mod lifecycle;
+mod log_budget;
 pub mod message;
 pub mod session;
 mod violation;
@@ -18,6 +19,7 @@ pub use backoff::Backoff;
 pub use demand::LegDemand;
 pub use frame::{Carrier, FrameHeader, FrameType, Side};
 pub use leg::{LegInput, LegMisuse, LegState};
+pub use log_budget::{LOGGED_PER_SECOND, LogBudget, MAX_LOGGED_BURST};
 pub use message::{
     Attach, Attached, Detach, FailureReason, GoAway, Hello, Join, NotAttached, Open, OpenFailure, Refusal, ResetCode,
     StreamProtocol, Welcome,

@@ -7,13 +7,13 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sallyport_model::{RequestRecord, SocketId, TunnelId};
 use sallyport_wire::{
-    Attach, Carrier as CarrierKind, Event, FrameHeader, Hello, Join, Open, Refusal, Session, SessionConfig, Side,
-    Violation, frame::HEADER_BYTES,
+    Attach, Carrier as CarrierKind, Event, FrameHeader, Hello, Join, LogBudget, Open, Refusal, Session, SessionConfig,
+    Side, Violation, frame::HEADER_BYTES,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tracing::{debug, info};
@@ -158,7 +158,8 @@ struct HandleInner {
     socket: SocketId,
     session: Arc<EdgeSession>,
     usable: AtomicBool,
-    request_log: bool,
+    /// For connectors that want to be told of requests.
+    request_log: Option<Mutex<LogBudget>>,
     streams: Arc<Counter>,
     all_streams: Arc<Counter>,
 }
@@ -420,7 +421,7 @@ impl Shared {
                 socket: admitted.socket,
                 session: session.clone(),
                 usable: AtomicBool::new(true),
-                request_log: attach.request_log,
+                request_log: attach.request_log.then(|| Mutex::new(LogBudget::new(Instant::now()))),
                 streams: Arc::default(),
                 all_streams: self.streams.clone(),
             }),
@@ -516,17 +517,21 @@ impl TunnelHandle {
         }
     }
 
-    /// Whether [`Self::send_request_log`] does anything: whether the connector asked to be told of requests.
+    /// Whether the connector is to be told of one more request that was served, and if so, how many before it were left
+    /// out: it asked for them, and they do not come faster than anybody can read.
     #[must_use]
-    pub fn wants_request_log(&self) -> bool {
-        self.inner.request_log && self.is_usable()
+    pub fn request_log_turn(&self) -> Option<u32> {
+        if !self.is_usable() {
+            return None;
+        }
+        let budget = self.inner.request_log.as_ref()?;
+        budget.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
     }
 
-    /// Tells the connector of a request that was served, if it wants to know and there is room.
+    /// Tells the connector of a request that was served, if there is room. To be called after
+    /// [`Self::request_log_turn`].
     pub fn send_request_log(&self, record: &RequestRecord) {
-        if self.wants_request_log() {
-            self.inner.session.mux.send_request_log(record);
-        }
+        self.inner.session.mux.send_request_log(record);
     }
 }
 
