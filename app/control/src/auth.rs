@@ -1,5 +1,7 @@
 //! Who asks, and what they may do.
 
+use std::fmt::Display;
+
 use axum::extract::FromRequestParts;
 use http::{StatusCode, header, request::Parts};
 use sallyport_model::{Account, Scope, ScopeSet};
@@ -21,12 +23,21 @@ pub(crate) struct Caller {
 impl Caller {
     /// Refuses when the token does not allow this.
     pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
-        if self.scopes.allows(scope) {
+        if self.scopes.allows(scope) { Ok(()) } else { Err(missing(scope)) }
+    }
+
+    /// Refuses unless the token allows this, or to hold tunnels: what a connector needs besides making its tunnel.
+    pub(crate) fn require_or_connect(&self, scope: Scope) -> Result<(), ApiError> {
+        if self.scopes.allows(scope) || self.scopes.allows(Scope::TunnelsConnect) {
             return Ok(());
         }
-        let detail = format!("this token may not do that: it needs the scope {scope}");
-        Err(ApiError::new(StatusCode::FORBIDDEN, "missing-scope", detail))
+        Err(missing(format_args!("{scope} or {}", Scope::TunnelsConnect)))
     }
+}
+
+fn missing(scope: impl Display) -> ApiError {
+    let detail = format!("this token may not do that: it needs the scope {scope}");
+    ApiError::new(StatusCode::FORBIDDEN, "missing-scope", detail)
 }
 
 impl FromRequestParts<App> for Caller {

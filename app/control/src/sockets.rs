@@ -182,7 +182,7 @@ pub(crate) async fn create(
     )
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
-    caller.require(Scope::SocketsRead)?;
+    caller.require_or_connect(Scope::SocketsRead)?;
     let socket = app.find_socket(caller.account.id, &id).await?;
     Ok(json(StatusCode::OK, &app.shown(socket)))
 }

@@ -68,7 +68,7 @@ pub(crate) async fn list(
     Path(socket): Path<String>,
     page: PageOf,
 ) -> Result<Response, ApiError> {
-    caller.require(Scope::SocketsRead)?;
+    caller.require_or_connect(Scope::SocketsRead)?;
     let socket = app.find_socket(caller.account.id, &socket).await?;
     let rows = app.store.tunnels(socket.id, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, |tunnel| shown(&app, &tunnel))))
@@ -142,7 +142,7 @@ pub(crate) async fn get(
     caller: Caller,
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    caller.require(Scope::SocketsRead)?;
+    caller.require_or_connect(Scope::SocketsRead)?;
     let tunnel = find(&app, &caller, &socket, &id).await?;
     Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
 }
@@ -194,7 +194,7 @@ pub(crate) async fn delete(
     caller: Caller,
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    caller.require(Scope::SocketsWrite)?;
+    caller.require_or_connect(Scope::SocketsWrite)?;
     let tunnel = find(&app, &caller, &socket, &id).await?;
     if !app.store.delete_tunnel(tunnel.socket, tunnel.id).await? {
         return Err(ApiError::not_found("tunnel"));

@@ -53,6 +53,7 @@ async fn each_endpoint_asks_for_its_scope() {
         ("DELETE", t.clone(), "sockets:write"),
         ("POST", format!("{t}/credential"), "sockets:write"),
     ];
+    let for_connectors = [("GET", &s), ("GET", &format!("{s}/tunnels")), ("GET", &t), ("DELETE", &t)];
     let bodies = |method: &str, path: &str| match (method, path) {
         ("POST", "/v1/tokens") => Some(json!({"name": "x", "scopes": ["account:read"]})),
         ("POST", "/v1/sockets") => Some(json!({"name": "x"})),
@@ -63,7 +64,8 @@ async fn each_endpoint_asks_for_its_scope() {
         for (method, path, needed) in &endpoints {
             let allowed = scope == *needed
                 || (scope == "account:write" && *needed == "account:read")
-                || (scope == "sockets:write" && ["sockets:read", "tunnels:connect"].contains(needed));
+                || (scope == "sockets:write" && ["sockets:read", "tunnels:connect"].contains(needed))
+                || (scope == "tunnels:connect" && for_connectors.contains(&(*method, path)));
             if allowed {
                 continue;
             }
@@ -73,7 +75,12 @@ async fn each_endpoint_asks_for_its_scope() {
         }
     }
     let connect = api.api_token(&owner, &["tunnels:connect"]).await;
-    assert_eq!(api.send("POST", &format!("{s}/tunnels"), Some(&connect), None).await.status, StatusCode::CREATED);
+    for path in [&s, &format!("/v1/sockets/{}", socket.dns_name), &format!("{s}/tunnels"), &t] {
+        assert_eq!(api.get(path, Some(&connect)).await.status, StatusCode::OK, "{path}");
+    }
+    let made = api.tunnel(&connect, &socket).await.details.id;
+    let made = format!("{s}/tunnels/{made}");
+    assert_eq!(api.send("DELETE", &made, Some(&connect), None).await.status, StatusCode::NO_CONTENT);
     let read = api.api_token(&owner, &["sockets:read"]).await;
     assert_eq!(api.get(&t, Some(&read)).await.status, StatusCode::OK);
 }
