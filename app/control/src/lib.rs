@@ -26,7 +26,7 @@ mod sockets;
 mod tokens;
 mod tunnels;
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{collections::HashMap, ops::Deref, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use axum::{
@@ -35,13 +35,13 @@ use axum::{
 };
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes};
-use sallyport_model::SocketId;
+use sallyport_model::{SocketId, SocketRoute};
 use sallyport_store::Store;
 use tokio::sync::Mutex;
 
 pub use clock::{Clock, Moment};
 pub use openapi::{openapi, openapi_json};
-pub use secrets::{Secrets, SecretsError};
+pub use secrets::{Secrets, SecretsError, TOKEN_KEY_FILE};
 
 use crate::{access_token::AccessTokens, limits::Limits, metrics::Metrics, password::Passwords, problem::ApiError};
 
@@ -172,6 +172,30 @@ impl Control {
         self.app.metrics.register(registry);
     }
 
+    /// Reads every socket from the store again and tells edges what differs from what they know: for changes that
+    /// another process made to the store. Returns how many sockets differed.
+    ///
+    /// # Errors
+    /// When the store cannot be read; nothing was told then.
+    pub async fn reload(&self) -> anyhow::Result<usize> {
+        let app = &self.app;
+        let _turn = app.publishing.lock().await;
+        let stored = app.store.routes().await.context("cannot read the sockets again")?;
+        let accounts = app.store.count_accounts().await.context("cannot count the accounts again")?;
+        let mut known: HashMap<_, _> = app.routes.all().into_iter().map(|route| (route.id, route)).collect();
+        let mut differed = 0;
+        for route in stored {
+            if known.remove(&route.id).is_none_or(|known| *known != route) {
+                app.put(route);
+                differed += 1;
+            }
+        }
+        differed += known.len();
+        known.into_keys().for_each(|id| app.remove(id));
+        app.metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
+        Ok(differed)
+    }
+
     /// Whether control can do its work: for readiness checks.
     ///
     /// # Errors
@@ -195,8 +219,8 @@ impl App {
             tries += 1;
         };
         match route {
-            Some(route) => self.routes.put(route),
-            None => self.routes.remove(id),
+            Some(route) => self.put(route),
+            None => self.remove(id),
         }
         Ok(())
     }
@@ -204,10 +228,23 @@ impl App {
     /// Tells edges that these sockets are gone, as the store has it.
     async fn unpublish(&self, gone: &[SocketId]) {
         let _turn = self.publishing.lock().await;
-        for id in gone {
-            self.routes.remove(*id);
+        gone.iter().for_each(|id| self.remove(*id));
+    }
+
+    /// Tells edges of the socket and counts it; only while `publishing` is held.
+    fn put(&self, route: SocketRoute) {
+        if self.routes.get(route.id).is_none() {
+            self.metrics.sockets.inc();
         }
-        self.metrics.sockets.dec_by(i64::try_from(gone.len()).unwrap_or(i64::MAX));
+        self.routes.put(route);
+    }
+
+    /// Tells edges that the socket is gone and counts it out; only while `publishing` is held.
+    fn remove(&self, id: SocketId) {
+        if self.routes.get(id).is_some() {
+            self.metrics.sockets.dec();
+        }
+        self.routes.remove(id);
     }
 }
 

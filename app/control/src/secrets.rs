@@ -13,7 +13,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use crate::random;
 
 /// The key's file name in the data directory.
-const KEY_FILE: &str = "token.key";
+pub const TOKEN_KEY_FILE: &str = "token.key";
 /// How long the key is, in bytes (RFC 7518 section 3.2: at least as long as the hash).
 const KEY_BYTES: usize = 32;
 /// The most that is read of the file, in bytes.
@@ -63,7 +63,7 @@ impl Secrets {
     /// # Errors
     /// When the file cannot be read or made, is readable by others, or holds something else.
     pub fn open_or_create(dir: &Path) -> Result<Self, SecretsError> {
-        let path = dir.join(KEY_FILE);
+        let path = dir.join(TOKEN_KEY_FILE);
         match File::open(&path) {
             Ok(file) => Self::read(file, path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::create(dir, path),
@@ -93,7 +93,7 @@ impl Secrets {
     /// Writes a new key beside its place and moves it there, so that a crash never leaves half a key.
     fn create(dir: &Path, path: PathBuf) -> Result<Self, SecretsError> {
         let token_key = random::bytes::<KEY_BYTES>().map_err(SecretsError::Random)?;
-        let draft = dir.join(format!("{KEY_FILE}.new"));
+        let draft = dir.join(format!("{TOKEN_KEY_FILE}.new"));
         let write = || -> io::Result<()> {
             match fs::remove_file(&draft) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -131,7 +131,7 @@ mod tests {
         let first = Secrets::open_or_create(dir.path()).unwrap();
         let again = Secrets::open_or_create(dir.path()).unwrap();
         assert_eq!(first.token_key, again.token_key);
-        let path = dir.path().join(KEY_FILE);
+        let path = dir.path().join(TOKEN_KEY_FILE);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_file_that_is_no_key_is_refused_and_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(KEY_FILE);
+        let path = dir.path().join(TOKEN_KEY_FILE);
         for content in [&b"short"[..], b"\xff\xfe", b""] {
             fs::write(&path, content).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();

@@ -157,7 +157,6 @@ pub(crate) async fn create(
         |socket: &sallyport_model::Socket| serde_json::to_string(&app.shown(socket.clone())).unwrap_or_default();
     match app.store.create_socket(new, &randoms, input.keyed.as_ref(), answer).await? {
         Creation::Made((socket, answer)) => {
-            app.metrics.sockets.inc();
             app.publish(socket.id).await?;
             tracing::info!(socket = %socket.id, name = %socket.name, "socket created");
             Ok(located(json_text(StatusCode::CREATED, answer), &location(socket.id)))

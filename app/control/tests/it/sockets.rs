@@ -232,3 +232,24 @@ async fn changes_at_the_same_time_leave_edges_with_what_the_store_has() {
     let stored = api.store.route(socket.id).await.unwrap().unwrap();
     assert_eq!(*api.routes.get(socket.id).unwrap(), stored);
 }
+
+#[tokio::test]
+async fn what_another_process_changed_in_the_store_is_told_to_edges_by_a_reload() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let (same, changed) = (api.socket(&token, "same").await, api.socket(&token, "changed").await);
+    let (gone, made) = (api.socket(&token, "gone").await, api.socket(&token, "made").await);
+    api.tunnel(&token, &same).await;
+    api.tunnel(&token, &changed).await;
+    let (untouched, stored) = (api.routes.get(same.id).unwrap(), api.routes.get(changed.id).unwrap());
+    // Edges know what was there before the other process made one, changed one and deleted one.
+    api.routes.remove(made.id);
+    api.routes.put(sallyport_model::SocketRoute { tunnels: Vec::new(), ..(*stored).clone() });
+    assert!(api.store.delete_socket(stored.account, gone.id).await.unwrap());
+
+    assert_eq!(api.control.reload().await.unwrap(), 3);
+    assert_eq!(api.routes.get(changed.id), Some(stored));
+    assert!(api.routes.get(made.id).is_some() && api.routes.get(gone.id).is_none());
+    assert!(std::sync::Arc::ptr_eq(&untouched, &api.routes.get(same.id).unwrap()), "only differences are told");
+    assert_eq!(api.control.reload().await.unwrap(), 0);
+}
