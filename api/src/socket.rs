@@ -54,10 +54,10 @@ pub struct UpdateSocket {
 #[serde(deny_unknown_fields)]
 pub struct Protect {
     /// 1 to 128 printable characters without a colon.
-    #[schema(min_length = 1, max_length = 128, pattern = "^[^:]+$")]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[^:\\u0000-\\u001f\\u007f-\\u009f]+$")]
     pub username: String,
     /// 1 to 1,024 bytes without control characters.
-    #[schema(min_length = 1, max_length = 1024)]
+    #[schema(min_length = 1, max_length = 1024, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]+$")]
     pub password: Secret,
 }
 

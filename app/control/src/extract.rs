@@ -12,7 +12,6 @@ use http::{HeaderMap, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use sallyport_api::{
     DEFAULT_PAGE_ITEMS, FieldError, IDEMPOTENCY_KEY, MAX_BODY_BYTES, MAX_IDEMPOTENCY_KEY_BYTES, MAX_PAGE_ITEMS, Page,
-    PageQuery,
 };
 use sallyport_store::{Keyed, Position};
 use serde::{
@@ -22,6 +21,8 @@ use serde::{
 
 use crate::{App, problem::ApiError};
 
+/// How much of what is wrong is shown, in characters.
+const MAX_SHOWN_CHARS: usize = 64;
 /// How long a body may take to arrive.
 const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 
@@ -30,6 +31,8 @@ pub(crate) struct Input<T> {
     pub(crate) value: T,
     /// The idempotency key with the hash of the whole request, when there is one.
     pub(crate) keyed: Option<Keyed>,
+    /// Whether there was no body.
+    pub(crate) is_absent: bool,
 }
 
 impl<T: DeserializeOwned> FromRequest<App> for Input<T> {
@@ -54,7 +57,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Input<T> {
                 Some(Keyed { key, request_hash, now: app.clock.now().unix_seconds })
             }
         };
-        Ok(Self { value, keyed })
+        Ok(Self { value, keyed, is_absent: body.is_empty() })
     }
 }
 
@@ -151,19 +154,36 @@ impl FromRequestParts<App> for PageOf {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, ApiError> {
-        let Query(query) = Query::<PageQuery>::try_from_uri(&parts.uri).map_err(|rejection| {
-            let detail = format!("the query is not valid: {}", rejection.body_text());
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query", detail)
-        })?;
-        let limit = query.limit.unwrap_or(DEFAULT_PAGE_ITEMS);
-        if limit == 0 || limit > MAX_PAGE_ITEMS {
-            return Err(ApiError::field("limit", format_args!("it is a number from 1 to {MAX_PAGE_ITEMS}")));
-        }
-        let after = match query.after {
-            None => 0,
-            Some(cursor) => {
-                position(&cursor).ok_or_else(|| ApiError::field("after", "it is not a `next` that this list gave"))?
+        let invalid = |detail: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query", detail);
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+            .map_err(|rejection| invalid(format!("the query is not valid: {}", rejection.body_text())))?;
+        let (mut limit, mut after) = (None, None);
+        for (name, value) in pairs {
+            let place = match name.as_str() {
+                "limit" => &mut limit,
+                "after" => &mut after,
+                _ => {
+                    let name: String = name.chars().take(MAX_SHOWN_CHARS).collect();
+                    return Err(invalid(format!("there is no parameter {name:?}: known are limit and after")));
+                }
+            };
+            if place.replace(value).is_some() {
+                return Err(invalid(format!("{name} is given twice")));
             }
+        }
+        let limit = match limit {
+            None => DEFAULT_PAGE_ITEMS,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|limit| (1..=MAX_PAGE_ITEMS).contains(limit))
+                .ok_or_else(|| invalid(format!("limit must be a whole number from 1 to {MAX_PAGE_ITEMS}")))?,
+        };
+        // The cursor of the first page is empty.
+        let after = match after.filter(|cursor| !cursor.is_empty()) {
+            None => 0,
+            Some(cursor) => position(&cursor)
+                .ok_or_else(|| invalid("after must be the `next` of a page of this list".to_owned()))?,
         };
         Ok(Self { after, limit })
     }

@@ -2,7 +2,10 @@
 
 use utoipa::{
     Modify, OpenApi,
-    openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+    openapi::{
+        RefOr, Required,
+        security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+    },
 };
 
 use crate::{accounts, info, logins, sockets, tokens, tunnels};
@@ -20,7 +23,7 @@ use crate::{accounts, info, logins, sockets, tokens, tunnels};
         tokens::list, tokens::create, tokens::delete, sockets::list, sockets::create, sockets::get, sockets::update,
         sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::delete, tunnels::rotate,
     ),
-    modifiers(&BearerToken),
+    modifiers(&BearerToken, &BodyMayBeAbsent),
     security(("bearer" = [])),
     tags(
         (name = "info", description = "What a client needs to know first."),
@@ -42,6 +45,18 @@ impl Modify for BearerToken {
             .description(Some("An access token from a login, or an API token (`spt_...`)."))
             .build();
         openapi.components.get_or_insert_default().add_security_scheme("bearer", SecurityScheme::Http(scheme));
+    }
+}
+
+/// The body of a new tunnel may be absent; it is not `null`, which is how an optional type would be described.
+struct BodyMayBeAbsent;
+
+impl Modify for BodyMayBeAbsent {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let path = openapi.paths.paths.get_mut("/v1/sockets/{id}/tunnels");
+        if let Some(RefOr::T(body)) = path.and_then(|path| path.post.as_mut()?.request_body.as_mut()) {
+            body.required = Some(Required::False);
+        }
     }
 }
 

@@ -118,7 +118,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// A repetition with the same idempotency key gets the first answer again.
 #[utoipa::path(
     post, path = "/v1/sockets", tag = "sockets", operation_id = "create_socket",
-    params(("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.")),
+    params(("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
+         min_length = 1, max_length = 128, pattern = "^[!-~]+$")),
     request_body = CreateSocket,
     responses(
         (status = 201, description = "The socket; edges know it already.", body = Socket),
@@ -203,6 +204,9 @@ pub(crate) async fn update(
     input: Input<UpdateSocket>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
+    if input.is_absent {
+        return Err(ApiError::field("", "the body is missing: send a JSON object with what is to change"));
+    }
     let found = app.find_socket(caller.account.id, &id).await?;
     let UpdateSocket { name, socket_type, origin_protocol, protected } = input.value;
     let basic_auth = match protected {

@@ -53,7 +53,8 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 /// `secret-already-shown` and the token's location.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "tokens", operation_id = "create_token",
-    params(("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.")),
+    params(("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
+         min_length = 1, max_length = 128, pattern = "^[!-~]+$")),
     request_body = CreateToken,
     responses(
         (status = 201, description = "The token, with its secret.", body = CreatedToken),

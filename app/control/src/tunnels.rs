@@ -82,9 +82,10 @@ pub(crate) async fn list(
     post, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "create_tunnel",
     params(
         ("id" = String, Path, description = "The socket's id or DNS name."),
-        ("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours."),
+        ("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
+         min_length = 1, max_length = 128, pattern = "^[!-~]+$"),
     ),
-    request_body = Option<CreateTunnel>,
+    request_body = CreateTunnel,
     responses(
         (status = 201, description = "The tunnel, with its credential; edges know it already.", body = CreatedTunnel),
         (status = 409, description = "`secret-already-shown` or `limit-reached`", body = Problem,

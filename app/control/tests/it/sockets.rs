@@ -154,16 +154,23 @@ async fn bad_sockets_are_refused_with_the_field() {
         assert_eq!(answer.field(), field, "{body}");
         assert!(detail.contains(says), "{body}: {detail}");
     }
-    for (query, code) in [
-        ("?limit=0", "invalid-request"),
-        ("?limit=101", "invalid-request"),
-        ("?after=nonsense", "invalid-request"),
-        ("?limit=many", "invalid-query"),
-        ("?offset=3", "invalid-query"),
+    for (query, says) in [
+        ("?limit=0", "limit must be a whole number from 1 to 100"),
+        ("?limit=101", "limit must be a whole number from 1 to 100"),
+        ("?limit=many", "limit must be a whole number from 1 to 100"),
+        ("?limit=", "limit must be a whole number from 1 to 100"),
+        ("?limit=1&limit=2", "limit is given twice"),
+        ("?after=nonsense", "after must be the `next` of a page of this list"),
+        ("?offset=3", "there is no parameter \"offset\": known are limit and after"),
     ] {
         let answer = api.get(&format!("/v1/sockets{query}"), Some(&token)).await;
-        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, code);
+        assert_eq!(answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query"), says, "{query}");
     }
+    let first = api.get("/v1/sockets?after=", Some(&token)).await;
+    assert_eq!(first.read::<Page<Socket>>(StatusCode::OK), Page { items: Vec::new(), next: None });
+    let nothing_to_change = api.send("PATCH", "/v1/sockets/x", Some(&token), None).await;
+    let detail = nothing_to_change.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    assert!(detail.contains("the body is missing"), "{detail}");
     for id in ["nonsense!", "api", "no-such-1000", "00000000-0000-4000-8000-000000000000", "%FF"] {
         let answer = api.get(&format!("/v1/sockets/{id}"), Some(&token)).await;
         assert!([StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&answer.status), "{id}: {answer:?}");
