@@ -210,7 +210,8 @@ impl Drop for Ticket {
                 client = %record.client,
                 host = self.host.as_ref().map_or("", RequestHost::as_str),
                 method = record.method,
-                path = record.target,
+                // Without the query, which may hold secrets; only the owner's live log shows that.
+                path = record.target.split('?').next().unwrap_or_default(),
                 version = record.version,
                 status = record.status,
                 bytes_in = record.bytes_in,
