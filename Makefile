@@ -25,11 +25,11 @@ lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API
 	@scripts/need rust cc
 	@scripts/lint
 
-bench: ## compare with other tunnels, side by side on this machine (root; about an hour)
+bench: ## compare with other tunnels, side by side on this machine (asks for root; about an hour)
 	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy wrk
 	@python3 bench/run.py
 
-bench-quick: ## the same with one short round (root; about ten minutes)
+bench-quick: ## the same with one short round (asks for root; about ten minutes)
 	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy wrk
 	@python3 bench/run.py --quick
 

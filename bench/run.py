@@ -188,17 +188,21 @@ def prepare(chosen):
         subprocess.run(["rustc", "-O", "--edition", "2024", "-o", path, f"{HERE}/{program}.rs"], cwd=ROOT, check=True)
         environment[f"BENCH_{program.upper()}"] = path
     environment["BENCH_HOSTS"] = f"{environment['BENCH_FOLDER']}/hosts"
+    target = os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target")
+    environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/release/sallyport")
     return environment
 
 
 def enter_namespace(chosen):
-    """Starts this program again in a network and mount namespace of its own, and gives its status."""
-    if os.geteuid() != 0:
-        raise SystemExit("bench: needs root, for a network namespace of its own; run it with sudo")
+    """Starts this program again in a network and mount namespace of its own, which needs root, and gives its status."""
+    become_root = [] if os.geteuid() == 0 else ["sudo", "--"]
+    if become_root and not shutil.which("sudo"):
+        raise SystemExit("bench: needs root for a network namespace of its own, and there is no sudo")
     environment = prepare(chosen)
     try:
-        inside = ["unshare", "--net", "--mount", sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
-        return subprocess.run(inside, env={**os.environ, **environment}).returncode
+        inside = ["env", *(f"{name}={value}" for name, value in environment.items()),
+                  "unshare", "--net", "--mount", sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
+        return subprocess.run([*become_root, *inside]).returncode
     except KeyboardInterrupt:
         return 130
     finally:
@@ -253,8 +257,7 @@ def main():
         raise SystemExit(enter_namespace(chosen))
     set_up_namespace(chosen.mtu)
     harness.raise_limits()
-    target = os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target")
-    chosen.sallyport = os.path.abspath(chosen.sallyport or f"{target}/release/sallyport")
+    chosen.sallyport = os.environ["BENCH_SALLYPORT"]
     bench = Bench(os.environ["BENCH_FOLDER"], chosen)
     bench.build_stage()
     about, started = machine(), datetime.datetime.now(datetime.UTC)
@@ -279,6 +282,10 @@ def main():
                    "seconds": chosen.seconds, "mtu": chosen.mtu, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS,
                    "commands": run.commands, "medians": result, "samples": run.samples}, file, indent=1)
         file.write("\n")
+    if "SUDO_UID" in os.environ:
+        for made in (os.path.dirname(path), path):
+            os.chown(made, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
+    shutil.rmtree(bench.folder, ignore_errors=True)
     print(f"\nbench: wrote {os.path.relpath(path, ROOT)}")
     failed = sum("failed" in sample for sample in run.samples)
     if failed:
