@@ -241,7 +241,7 @@ def versions(bench, chosen):
     for kind in chosen.kinds:
         if kind is contenders.Sallyport:
             found["sallyport"] = first_line(bench.sallyport, "--version")
-            commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+            commit = subprocess.run(["git", "-c", "safe.directory=*", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
             found["commit"] = commit.stdout.strip()
         elif issubclass(kind, contenders.Frp):
             found["frp"] = first_line(bench.tool("frps"), "--version")
