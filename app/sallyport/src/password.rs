@@ -7,7 +7,7 @@ use clap::Args;
 use sallyport_api::Secret;
 use sallyport_model::MAX_PASSWORD_BYTES;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, signals};
 
 /// Where a password comes from.
 #[derive(Debug, Args)]
@@ -58,17 +58,26 @@ impl PasswordArgs {
                 .next(format!("give it with --password-stdin or in {}", ask.env))
                 .into());
         }
-        let password =
-            rpassword::prompt_password(format!("{}: ", ask.prompt)).context("cannot ask for the password")?;
+        let password = prompt(&format!("{}: ", ask.prompt)).context("cannot ask for the password")?;
         if ask.twice {
-            let again = rpassword::prompt_password(format!("{} again: ", ask.prompt))
-                .context("cannot ask for the password again")?;
+            let again = prompt(&format!("{} again: ", ask.prompt)).context("cannot ask for the password again")?;
             if again != password {
                 return Err(Failure::usage("the two passwords differ").into());
             }
         }
         Ok(password.into())
     }
+}
+
+/// Asks on the terminal. Ctrl-C ends the process, once the terminal shows again what is typed.
+fn prompt(text: &str) -> io::Result<String> {
+    signals::restore_terminal_at_end()?;
+    rpassword::prompt_password(text).inspect_err(|error| {
+        if error.kind() == io::ErrorKind::Interrupted {
+            eprintln!();
+            std::process::exit(signals::INTERRUPTED);
+        }
+    })
 }
 
 /// One line, without its end.

@@ -1,8 +1,51 @@
 //! The signals that end a command which runs until it is told to stop.
 
-use std::{future::pending, io};
+use std::{
+    fs::File,
+    future::pending,
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::Instant,
+};
+
+/// Signals so soon after one are the same one: `timeout` of coreutils sends its signal to the process and to its group.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
+
+/// The exit status after Ctrl-C, as shells have it: 128 and the number of the signal.
+pub(crate) const INTERRUPTED: i32 = 130;
+/// The same after SIGTERM.
+const TERMINATED: i32 = 143;
+/// Whether somebody took the signals.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// From here on a signal that ends the process puts the terminal right before, as it is now: a prompt for a password
+/// hides what is typed.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn restore_terminal_at_end() -> io::Result<()> {
+    let terminal = File::options().read(true).write(true).open("/dev/tty")?;
+    let as_it_is = tcgetattr(&terminal)?;
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    // It goes on after the prompt: signals that were taken once do not end the process by themselves any more.
+    tokio::spawn(async move {
+        let status = tokio::select! {
+            _ = interrupt.recv() => INTERRUPTED,
+            _ = terminate.recv() => TERMINATED,
+        };
+        if !TAKEN.load(Ordering::SeqCst) {
+            let _ = tcsetattr(&terminal, OptionalActions::Now, &as_it_is);
+            std::process::exit(status);
+        }
+    });
+    Ok(())
+}
 
 /// Ctrl-C, SIGTERM, and the end of the terminal; from here on they no longer end the process by themselves.
 pub(crate) struct Signals {
@@ -10,6 +53,8 @@ pub(crate) struct Signals {
     terminate: Signal,
     /// Absent where whoever started us wants the end of the terminal ignored (`nohup`).
     hangup: Option<Signal>,
+    /// When the last one came that was told.
+    told: Option<Instant>,
 }
 
 impl Signals {
@@ -20,11 +65,24 @@ impl Signals {
     pub(crate) fn take() -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let hangup = if ignores_hangup(&status) { None } else { Some(signal(SignalKind::hangup())?) };
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())?, hangup })
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        TAKEN.store(true, Ordering::SeqCst);
+        Ok(Self { interrupt, terminate, hangup, told: None })
     }
 
-    /// Waits for the next one. Safe to drop and call again.
+    /// Waits for the next one; repetitions within a second are left out. Safe to drop and call again.
     pub(crate) async fn next(&mut self) {
+        loop {
+            self.any().await;
+            let now = Instant::now();
+            if self.told.is_none_or(|told| now.duration_since(told) >= SAME_SIGNAL) {
+                self.told = Some(now);
+                return;
+            }
+        }
+    }
+
+    async fn any(&mut self) {
         let hangup = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,

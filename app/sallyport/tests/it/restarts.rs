@@ -9,7 +9,7 @@ use std::{
 use crate::harness::{Home, Origin, Program, text, wait_until};
 
 #[test]
-fn sigterm_lets_a_running_download_finish_and_exits_0() {
+fn sigterm_even_a_doubled_one_lets_a_running_download_finish_and_exits_0() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
@@ -19,6 +19,7 @@ fn sigterm_lets_a_running_download_finish_and_exits_0() {
     let (url, ca) = (up.url(&host, "/trickle/20"), up.ca.clone());
     let download = thread::spawn(move || crate::harness::curl(&ca, &url, &[]));
     wait_until("the request to reach the origin", || (origin.count() == 1).then_some(()));
+    up.program.signal("TERM");
     up.program.signal("TERM");
     let answer = download.join().unwrap();
     assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
