@@ -31,6 +31,10 @@ use crate::{
 const DEFAULT_PORT: u16 = 8443;
 /// The port that redirects plain HTTP unless another is asked for.
 const DEFAULT_REDIRECT_PORT: u16 = 8080;
+/// When a process that took over reads the sockets again, counted from its start: requests to the API that the former
+/// process had accepted may still change them until its drain is over.
+const RELOADS_AFTER_TAKEOVER: [Duration; 3] =
+    [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(35)];
 /// How long the last traces may hold up the end.
 const TRACE_FLUSH: Duration = Duration::from_secs(5);
 
@@ -195,6 +199,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let fingerprint = ca.fingerprint().to_string();
     let root = data.join("ca.pem");
 
+    let was_takeover = ports_taken_over.is_some();
     let listening = match ports_taken_over {
         Some(ports) => ports,
         None => listen(&args)?,
@@ -211,6 +216,10 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         ca_fingerprint: Some(fingerprint.clone()),
     };
     let control = Control::start(config, store.clone(), routes.clone(), directory.clone(), secrets).await?;
+
+    if was_takeover {
+        tokio::spawn(reload_after_takeover(control.clone()));
+    }
 
     let certificates = Certificates::new(ca, &args.domain)?;
     let edge = Edge::new(edge_config(&args, public_port), routes, directory, api_service(&control));
@@ -295,6 +304,19 @@ fn hold(data: &Path, takeover: bool) -> anyhow::Result<(DataDirLock, Option<List
     }
 }
 
+/// Learns what the former process still changed after this one had read the sockets.
+async fn reload_after_takeover(control: Control) {
+    let began = tokio::time::Instant::now();
+    for after in RELOADS_AFTER_TAKEOVER {
+        tokio::time::sleep_until(began + after).await;
+        match control.reload().await {
+            Ok(0) => {}
+            Ok(differed) => info!(differed, "the former process had changed sockets"),
+            Err(error) => warn!(error = format!("{error:#}"), "what the former process changed is not known"),
+        }
+    }
+}
+
 /// Holds the data directory until the process is over, or until another one replaces it; then it is no longer held.
 async fn until_over(
     lock: DataDirLock,
@@ -361,7 +383,7 @@ fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
         shutdown.trigger();
         signals.next().await;
         warn!("stopping at once: asked for a second time");
-        std::process::exit(130);
+        std::process::exit(crate::signals::INTERRUPTED);
     });
     Ok(())
 }
