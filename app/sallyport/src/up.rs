@@ -193,6 +193,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     })?;
     let (lock, ports_taken_over) = hold(&data, args.takeover)?;
     let data = lock.dir().canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
+    refuse_lost_database(&data)?;
     let store = Store::open(&data).await?;
     let secrets = Secrets::open_or_create(&data)?;
     let ca = LocalCa::open_or_create(&data, &args.domain)?;
@@ -315,6 +316,23 @@ async fn reload_after_takeover(control: Control) {
             Err(error) => warn!(error = format!("{error:#}"), "what the former process changed is not known"),
         }
     }
+}
+
+/// Refuses an empty database file beside the keys of an installation: that is what remains of a lost one, and would be
+/// taken for a new one.
+fn refuse_lost_database(data: &Path) -> Result<(), Failure> {
+    let is_empty = |name: &str| std::fs::metadata(data.join(name)).map(|file| file.len() == 0);
+    let database = data.join(sallyport_store::DATABASE_FILE);
+    let log = format!("{}-wal", sallyport_store::DATABASE_FILE);
+    let has_keys =
+        [sallyport_net::CA_KEY_FILE, sallyport_control::TOKEN_KEY_FILE].iter().any(|name| data.join(name).exists());
+    let is_lost = is_empty(sallyport_store::DATABASE_FILE).unwrap_or(false) && is_empty(&log).unwrap_or(true);
+    if !has_keys || !is_lost {
+        return Ok(());
+    }
+    let message = format!("the database {} is empty, while the keys beside it have been used", database.display());
+    Err(Failure::new(Kind::Failed, message)
+        .next("restore it from a backup, or remove it to start with no accounts and no sockets"))
 }
 
 /// Holds the data directory until the process is over, or until another one replaces it; then it is no longer held.

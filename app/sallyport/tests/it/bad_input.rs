@@ -71,6 +71,10 @@ fn a_corrupt_data_directory_is_refused_and_left_as_it_is() {
     let output = up_that_fails(&home, &["--listen", "127.0.0.1:0"]);
     refused(&output, 1, "sallyport.db");
     assert_eq!(std::fs::read(&database).unwrap(), b"this is no database at all, and never was one");
+    std::fs::write(&database, b"").unwrap();
+    let output = up_that_fails(&home, &["--listen", "127.0.0.1:0"]);
+    refused(&output, 1, "is empty, while the keys beside it have been used");
+    assert_eq!(std::fs::read(&database).unwrap(), b"");
     std::fs::write(&database, whole).unwrap();
 
     let key = home.data().join("ca.key");
