@@ -90,8 +90,8 @@ fn given_up() -> Failure {
 async fn remove(client: &ApiClient, socket: &Socket, signals: &mut Signals) -> Result<(), Failure> {
     let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
     let remains = |why: String| {
-        Failure::new(Kind::Failed, format!("the socket {name} is still there: {why}"))
-            .next(format!("remove it with `sallyport socket delete {name}`"))
+        Failure::new(Kind::Failed, format!("the socket {name} may still be there: {why}"))
+            .next(format!("unless its account is gone, remove it with `sallyport socket delete {name}`"))
     };
     let reference = SocketRef::from(socket.id);
     let outcome = tokio::select! {

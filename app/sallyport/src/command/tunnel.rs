@@ -155,8 +155,9 @@ async fn remove(
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let remains = |why: String| {
-        Failure::new(Kind::Failed, format!("the tunnel {tunnel} is still there: {why}"))
-            .next(format!("remove it with `sallyport tunnel delete {socket} --tunnel-id {tunnel}`"))
+        Failure::new(Kind::Failed, format!("the tunnel {tunnel} may still be there: {why}")).next(format!(
+            "unless its account is gone, remove it with `sallyport tunnel delete {socket} --tunnel-id {tunnel}`"
+        ))
     };
     let outcome = tokio::select! {
         outcome = client.delete_tunnel(socket, tunnel) => outcome,
