@@ -56,8 +56,19 @@ fn install(context: &Context) -> anyhow::Result<()> {
         let bound = installed.domain.as_ref().map(|domain| format!(", for {domain} only")).unwrap_or_default();
         format!("this machine {verb} {} ({}{bound})", installed.subject, installed.fingerprint)
     })?;
+    if installed.domain.is_none() {
+        context.output.hint(&unbound(&installed.fingerprint.to_string()));
+    }
     context.output.hint(sallyport_trust::BROWSER_HINT);
     Ok(())
+}
+
+/// What to know of a root without name constraints (RFC 5280 section 4.2.1.10).
+fn unbound(fingerprint: &str) -> String {
+    format!(
+        "careful: this root is bound to no domain, so whoever has its key can speak for every site on this machine; \
+         unless you want that, run `sallyport trust remove --fingerprint {fingerprint}`"
+    )
 }
 
 fn remove(context: &Context, args: &RemoveArgs) -> anyhow::Result<()> {
