@@ -154,6 +154,23 @@ fn the_names_of_flags_may_be_written_with_underscores_and_sockets_named_by_their
 }
 
 #[test]
+fn a_token_for_connectors_alone_holds_a_tunnel_and_makes_no_socket() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let token = home.json(&["token", "create", "--name", "ci", "--scope", "tunnels:connect"]);
+    let token = token["token"].as_str().unwrap();
+    let origin = Origin::start("origin");
+    let connector = home.connector(&socket, origin.address, &["--token", token]);
+    assert_eq!(up.curl(&host, "/", &[]).status, 200);
+    assert_eq!(connector.stop().code(), Some(0), "{}", connector.output());
+    assert!(home.json(&["tunnel", "ls", "--socket-id", &socket]).as_array().unwrap().is_empty(), "its tunnel is gone");
+    let output = home.run(&["socket", "create", "--name", "x", "--type", "http", "--token", token]);
+    assert!(text(&output.stderr).contains("sockets:write"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn metrics_tell_what_was_served() {
     let home = Home::new();
     let up = home.up(&[]);

@@ -26,16 +26,18 @@ fn metrics_have_the_names_that_their_page_gives_them() {
 }
 
 #[test]
-fn an_answer_of_the_api_has_the_id_of_the_access_log_and_never_the_clients() {
+fn an_answer_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_a_query() {
     let home = Home::new();
     let up = home.up(&["--log-format", "json"]);
-    let answer = up.curl("api.localhost", "/v1/account", &["-H", "X-Request-Id: chosen-by-the-client"]);
+    let answer = up.curl("api.localhost", "/v1/account?key=secret", &["-H", "X-Request-Id: chosen-by-the-client"]);
     let id = answer.header("x-request-id").expect("an id").to_owned();
     assert_ne!(id, "chosen-by-the-client");
     let problem: Value = serde_json::from_str(&answer.body).unwrap();
     assert_eq!(problem["request_id"], id.as_str());
     up.program.wait_for(&format!("\"id\":\"{id}\""));
-    assert!(!up.program.output().contains("chosen-by-the-client"));
+    let log = up.program.output();
+    assert!(!log.contains("chosen-by-the-client") && !log.contains("secret"), "{log}");
+    assert!(log.contains("\"path\":\"/v1/account\""), "{log}");
 }
 
 #[test]
