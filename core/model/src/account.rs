@@ -168,7 +168,7 @@ pub enum Scope {
     /// Create, change and delete sockets and tunnels.
     #[serde(rename = "sockets:write")]
     SocketsWrite,
-    /// Hold tunnels: create a tunnel on an existing socket and connect it.
+    /// Hold tunnels: see a socket that is named, and create, connect and delete tunnels there.
     #[serde(rename = "tunnels:connect")]
     TunnelsConnect,
 }
