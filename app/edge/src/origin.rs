@@ -192,7 +192,7 @@ impl Origin {
         server_name: &str,
     ) -> Result<Box<H1Connection>, ConnectError> {
         let stream = self.open_stream(StreamProtocol::Http1, client, server_name)?;
-        let establishment = stream.establishment();
+        let (establishment, on_leg) = (stream.establishment(), stream.is_on_leg());
         let (sender, connection) = http1::Builder::new()
             .max_headers(MAX_RESPONSE_HEADERS)
             .max_buf_size(MAX_READ_AHEAD_BYTES)
@@ -200,12 +200,23 @@ impl Origin {
             .await
             .map_err(ConnectError::Http2)?;
         let connection = Some(connection);
-        Ok(Box::new(H1Connection { sender, connection, establishment, over: false, idle_since: Instant::now() }))
+        Ok(Box::new(H1Connection {
+            sender,
+            connection,
+            establishment,
+            on_leg,
+            over: false,
+            idle_since: Instant::now(),
+        }))
     }
 
     /// Keeps the connection for the next request, when it can carry one.
     fn put_back(&self, mut connection: Box<H1Connection>) {
         if self.gone.load(Ordering::Acquire) || !matches!(connection.check_idle(), Idleness::Ready) {
+            return;
+        }
+        // One that was opened in a burst, while legs were on their way: the next request is better off on a leg.
+        if !connection.on_leg && self.handle.has_idle_leg() {
             return;
         }
         connection.idle_since = Instant::now();
@@ -297,6 +308,8 @@ pub(crate) struct H1Connection {
     /// Gone once nothing more is to be had from it.
     connection: Option<http1::Connection<TokioIo<TunnelStream>, Upload>>,
     establishment: Establishment,
+    /// Whether it has a leg for itself, or shares the control connection.
+    on_leg: bool,
     over: bool,
     idle_since: Instant,
 }

@@ -492,6 +492,12 @@ impl TunnelHandle {
         self.inner.session.mux.smoothed_rtt()
     }
 
+    /// Whether a stream opened now would get a leg for itself.
+    #[must_use]
+    pub fn has_idle_leg(&self) -> bool {
+        self.inner.session.pool.idle_count() > 0
+    }
+
     /// Opens a stream to the origin. Nothing is waited for: write at once, and the first bytes travel with the opening.
     ///
     /// # Errors

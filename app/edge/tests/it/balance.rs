@@ -260,3 +260,46 @@ async fn credentials_and_tunnels_that_are_not_known_are_refused() {
     assert_eq!(world.refusal(unknown).await.code, "unknown-tunnel");
     assert!(world.directory.is_empty());
 }
+
+#[tokio::test]
+async fn connections_of_a_burst_that_shared_the_control_connection_are_not_kept_once_there_are_legs() {
+    let world = Arc::new(World::start().await);
+    let mut socket = world.socket();
+    let (release, reached) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let slow = origin({
+        let (release, reached) = (release.clone(), reached.clone());
+        move |_| {
+            let (release, reached) = (release.clone(), reached.clone());
+            async move {
+                reached.fetch_add(1, Ordering::SeqCst);
+                let _held = release.acquire().await.unwrap();
+                Response::new(text("slow"))
+            }
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, slow).await;
+    let gauge = |name: &str| -> u64 {
+        let metrics = world.edge.metrics_text().unwrap();
+        let line = metrics
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")))
+            .unwrap_or_else(|| panic!("{name}: {metrics}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let socket = Arc::new(socket);
+    let burst: Vec<_> = (0..64)
+        .map(|_| {
+            let (world, socket) = (world.clone(), socket.clone());
+            tokio::spawn(async move { world.get(&socket, "/").await.status })
+        })
+        .collect();
+    until("the burst to reach the origin", || reached.load(Ordering::SeqCst) == 64).await;
+    assert!(gauge("sallyport_edge_streams_multiplexed") > 0, "a burst of 64 finds no 64 legs ready");
+    until("more legs to come", || gauge("sallyport_edge_legs_idle") > 0).await;
+    release.add_permits(64);
+    for request in burst {
+        assert_eq!(request.await.unwrap(), 200);
+    }
+    until("shared streams to end", || gauge("sallyport_edge_streams_multiplexed") == 0).await;
+}
