@@ -26,6 +26,7 @@ use crate::{
     leg_stream::LegStream,
     mux::{Mux, now},
     pool::LegPool,
+    unattached::Unattached,
 };
 
 /// By when a new carrier must have said what it is.
@@ -34,6 +35,8 @@ const FIRST_FRAME_TIME: Duration = Duration::from_secs(10);
 const REFUSAL_TIME: Duration = Duration::from_secs(2);
 /// How often idle legs are looked at.
 const TEND_PERIOD: Duration = Duration::from_secs(5);
+/// What connectors are told when there are [`EdgeTunnelsConfig::max_sessions`].
+const FULL: &str = "this edge has as many sessions as it takes";
 
 /// How much unsent data the kernel should hold of a control connection (TCP_NOTSENT_LOWAT): enough to keep a fast path
 /// busy, little enough that frames which are urgent do not queue for long behind it.
@@ -46,7 +49,7 @@ pub struct EdgeTunnelsConfig {
     pub session: SessionConfig,
     /// How many legs of each session are kept ready.
     pub ready_legs: usize,
-    /// How many sessions there may be.
+    /// How many sessions may have something attached. Those that have not are few, and bounded for each address.
     pub max_sessions: usize,
     /// How many legs one session may have.
     pub max_legs_per_session: usize,
@@ -130,6 +133,7 @@ struct Shared {
 #[derive(Default)]
 struct Registry {
     sessions: HashMap<SessionId, Arc<EdgeSession>>,
+    unattached: Unattached,
     tunnels: HashMap<TunnelId, TunnelHandle>,
     /// Set once the edge is going away: what new sessions are told.
     going_away: Option<String>,
@@ -162,6 +166,13 @@ struct HandleInner {
     request_log: Option<Mutex<LogBudget>>,
     streams: Arc<Counter>,
     all_streams: Arc<Counter>,
+}
+
+impl Registry {
+    /// Whether no further session may attach something. Those that anybody can make do not count.
+    fn is_full(&self, config: &EdgeTunnelsConfig) -> bool {
+        self.sessions.len() - self.unattached.len() >= config.max_sessions
+    }
 }
 
 impl EdgeTunnels {
@@ -345,16 +356,22 @@ impl Shared {
         if let Some(message) = &registry.going_away {
             return Some(Refusal::new("shutting-down", message, true));
         }
-        if registry.sessions.len() >= self.config.max_sessions {
-            return Some(Refusal::new("busy", "this edge has as many sessions as it takes", true));
+        if registry.is_full(&self.config) {
+            return Some(Refusal::new("busy", FULL, true));
         }
         registry.sessions.insert(session.id, session.clone());
+        let oldest = registry.unattached.enter(session.peer.ip(), session.id);
+        if let Some(oldest) = oldest.and_then(|id| registry.sessions.remove(&id)) {
+            debug!(session = %oldest.id, "a session that attached nothing made room for a newer one");
+            oldest.mux.refuse(Refusal::new("busy", "too many sessions of this address attach nothing", true));
+        }
         None
     }
 
     fn remove_session(&self, session: &Arc<EdgeSession>, end: &Ended) {
         let mut registry = self.lock();
         registry.sessions.remove(&session.id);
+        registry.unattached.leave(session.peer.ip(), session.id);
         let gone: Vec<_> = registry.tunnels.extract_if(|_, handle| handle.session() == session.id).collect();
         for (_, handle) in gone {
             self.end_attachment(&handle, &end.why);
@@ -402,6 +419,9 @@ impl Shared {
             None if !registry.sessions.contains_key(&session.id) => {
                 Err(Refusal::new("busy", "this session was refused", true))
             }
+            None if registry.unattached.contains(session.peer.ip(), session.id) && registry.is_full(&self.config) => {
+                Err(Refusal::new("busy", FULL, true))
+            }
             None => self.admission.admit(tunnel, &attach.credential, session.peer),
         };
         let admitted = match admitted {
@@ -411,6 +431,7 @@ impl Shared {
                 return session.mux.refuse_attach(tunnel, refusal);
             }
         };
+        registry.unattached.leave(session.peer.ip(), session.id);
         if !session.takes_legs.swap(true, Ordering::AcqRel) {
             session.pool.expect_first_legs();
         }

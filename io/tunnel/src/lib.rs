@@ -19,6 +19,7 @@ mod life;
 mod mux;
 mod pool;
 mod stream;
+mod unattached;
 
 use std::{fmt, future::Future, pin::Pin};
 

@@ -144,6 +144,30 @@ async fn sessions_and_legs_are_bounded() {
 }
 
 #[tokio::test]
+async fn sessions_that_attach_nothing_lock_nobody_out() {
+    let edge = Edge::with(EdgeTunnelsConfig { max_sessions: 2, ..EdgeTunnelsConfig::default() });
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        let mut control = carrier(&edge);
+        control.write_all(&hello()).await.unwrap();
+        assert_eq!(frame(&mut control).await.0, FrameType::Welcome);
+        silent.push(control);
+    }
+    let connector = Connector::start(Arc::new(Pipes::to(&edge)), echo(), &[tunnel(1)]);
+    let handle = edge.attached(tunnel(1)).await;
+    assert!(edge.tunnels.stats().sessions < 300, "the oldest silent ones made room");
+    assert_eq!(soon(exchange(handle.open(open_for(tunnel(1))).unwrap(), b"x")).await.unwrap(), b"x");
+    let refusal = loop {
+        let (kind, payload) = frame(&mut silent[0]).await;
+        if kind == FrameType::Refused {
+            break Refusal::decode(&payload).unwrap();
+        }
+    };
+    assert_eq!((refusal.code.as_str(), refusal.retry), ("busy", true));
+    drop((connector, silent));
+}
+
+#[tokio::test]
 async fn streams_beyond_the_sessions_bound_are_refused_not_queued() {
     let session = SessionConfig { max_streams: 5, ..SessionConfig::default() };
     let edge = Edge::with(EdgeTunnelsConfig { session, ..EdgeTunnelsConfig::default() });
