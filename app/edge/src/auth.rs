@@ -26,11 +26,11 @@ const MAX_REMEMBERED_AGE: Duration = Duration::from_secs(600);
 const MAX_CHECKS: usize = 2;
 /// How many checks may run or wait, on all sockets together.
 const MAX_CHECKS_QUEUED: usize = 64;
-/// How many failures an address may have within [`FAILURE_WINDOW`].
+/// How many failures an address may have at one socket within [`FAILURE_WINDOW`].
 const MAX_FAILURES: u32 = 10;
 /// How long failures count.
 const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// How many addresses' failures are remembered.
+/// Of how many addresses, counted for each socket apart, failures are remembered.
 const MAX_FAILING_ADDRESSES: usize = 10_000;
 
 /// What became of a request's credentials.
@@ -40,7 +40,7 @@ pub(crate) enum Access {
     Granted,
     /// They are missing or wrong.
     Denied,
-    /// The address failed too often; it may try again after so many seconds.
+    /// The address failed too often at this socket; it may try again after so many seconds.
     TooManyFailures(u64),
     /// Too many checks are under way.
     Busy,
@@ -51,7 +51,7 @@ pub(crate) enum Access {
 pub(crate) struct Gatekeeper {
     key: [u8; 32],
     good: Mutex<HashMap<[u8; 32], Instant>>,
-    failures: Mutex<HashMap<IpAddr, Failures>>,
+    failures: Mutex<HashMap<(SocketId, IpAddr), Failures>>,
     queue: Arc<Semaphore>,
     checks: Arc<Semaphore>,
 }
@@ -82,15 +82,16 @@ impl Gatekeeper {
         given: Option<Credentials>,
         client: IpAddr,
     ) -> Access {
-        let party = party(client);
+        let party = (socket, party(client));
+        // What is known to be good passes whoever else fails from the same address: many may share it.
+        let mark = given.as_ref().map(|given| self.mark(rule, socket, given));
+        if mark.is_some_and(|mark| self.is_remembered(&mark, Instant::now())) {
+            return Access::Granted;
+        }
         if let Some(seconds) = self.blocked_for(party, Instant::now()) {
             return Access::TooManyFailures(seconds);
         }
-        let Some(given) = given else { return Access::Denied };
-        let mark = self.mark(rule, socket, &given);
-        if self.is_remembered(&mark, Instant::now()) {
-            return Access::Granted;
-        }
+        let (Some(given), Some(mark)) = (given, mark) else { return Access::Denied };
         let Ok(place) = self.queue.clone().try_acquire_owned() else { return Access::Busy };
         let Ok(turn) = self.checks.clone().acquire_owned().await else { return Access::Busy };
         // Many may have come at once. What the first of them showed holds for those that waited behind.
@@ -160,14 +161,14 @@ impl Gatekeeper {
         good.insert(mark, now);
     }
 
-    fn blocked_for(&self, party: IpAddr, now: Instant) -> Option<u64> {
+    fn blocked_for(&self, party: (SocketId, IpAddr), now: Instant) -> Option<u64> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let of_party = failures.get(&party).filter(|failures| failures.count >= MAX_FAILURES)?;
         let rest = FAILURE_WINDOW.checked_sub(now.saturating_duration_since(of_party.since))?;
         Some(rest.as_secs() + 1)
     }
 
-    fn failed(&self, party: IpAddr, now: Instant) {
+    fn failed(&self, party: (SocketId, IpAddr), now: Instant) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |failures: &Failures| now.saturating_duration_since(failures.since) < FAILURE_WINDOW;
         if failures.len() >= MAX_FAILING_ADDRESSES {
@@ -237,8 +238,25 @@ mod tests {
         let other = gatekeeper.check(&rule, socket, given("ann", "correct horse"), OTHER).await;
         assert_eq!(other, Access::Granted);
         let later = Instant::now() + FAILURE_WINDOW;
-        assert_eq!(gatekeeper.blocked_for(CLIENT, later + Duration::from_secs(1)), None);
+        assert_eq!(gatekeeper.blocked_for((socket, CLIENT), later + Duration::from_secs(1)), None);
     }
+
+    #[tokio::test]
+    async fn failures_block_neither_what_is_remembered_nor_other_sockets() {
+        let gatekeeper = Gatekeeper::new([7; 32]);
+        let (socket, other) = (SocketId::from_random([1; 16]), SocketId::from_random([2; 16]));
+        let rule = rule("correct horse");
+        let good = || given("ann", "correct horse");
+        assert_eq!(gatekeeper.check(&rule, socket, good(), CLIENT).await, Access::Granted);
+        for _ in 0..MAX_FAILURES {
+            assert_eq!(gatekeeper.check(&rule, socket, given("ann", "wrong"), CLIENT).await, Access::Denied);
+        }
+        let blocked = gatekeeper.check(&rule, socket, given("ann", "wrong"), CLIENT).await;
+        assert!(matches!(blocked, Access::TooManyFailures(_)), "{blocked:?}");
+        assert_eq!(gatekeeper.check(&rule, socket, good(), CLIENT).await, Access::Granted, "it is remembered");
+        assert_eq!(gatekeeper.check(&rule, other, good(), CLIENT).await, Access::Granted, "it is another socket");
+    }
+
     #[tokio::test]
     async fn guesses_that_come_all_at_once_are_bounded_like_any_others() {
         let gatekeeper = Arc::new(Gatekeeper::new([7; 32]));
