@@ -1,8 +1,8 @@
 //! What the edge counts, for Prometheus.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use prometheus_client::{
@@ -48,12 +48,15 @@ pub(crate) struct Metrics {
     refusals: Family<ReasonLabel, Counter>,
     handshakes_failed: Family<ReasonLabel, Counter>,
     retries: Counter,
-    labelled: Arc<AtomicUsize>,
+    /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
+    labelled: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// The metrics of one socket, looked up once.
-#[derive(Debug, Clone)]
+/// The metrics of one socket, looked up once. With the last of them the socket's own labels are given back.
+#[derive(Debug)]
 pub(crate) struct SocketMetrics {
+    /// The name in the labels, where it is the socket's own.
+    own: Option<(Metrics, String)>,
     requests: [Counter; 5],
     seconds: Histogram,
     bytes_in: Counter,
@@ -77,24 +80,47 @@ impl Metrics {
 
     /// The metrics of the socket with this name, or of all others when too many have their own.
     pub(crate) fn of_socket(&self, name: &str) -> Arc<SocketMetrics> {
-        let is_within = self.labelled.fetch_add(1, Ordering::Relaxed) < MAX_LABELLED_SOCKETS;
-        self.of_label(if is_within { name } else { "other" })
+        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        if !labelled.contains_key(name) && labelled.len() >= MAX_LABELLED_SOCKETS {
+            return self.of_label("other", None);
+        }
+        *labelled.entry(name.to_owned()).or_default() += 1;
+        self.of_label(name, Some((self.clone(), name.to_owned())))
     }
 
     /// The metrics of requests that belong to no socket: the API, unknown names.
     pub(crate) fn of_no_socket(&self) -> Arc<SocketMetrics> {
-        self.of_label("none")
+        self.of_label("none", None)
     }
 
-    fn of_label(&self, socket: &str) -> Arc<SocketMetrics> {
+    fn of_label(&self, socket: &str, own: Option<(Self, String)>) -> Arc<SocketMetrics> {
         let label = SocketLabel { socket: socket.to_owned() };
         Arc::new(SocketMetrics {
+            own,
             requests: CLASSES
                 .map(|status| self.requests.get_or_create(&StatusLabel { socket: socket.to_owned(), status }).clone()),
             seconds: self.seconds.get_or_create(&label).clone(),
             bytes_in: self.bytes_in.get_or_create(&label).clone(),
             bytes_out: self.bytes_out.get_or_create(&label).clone(),
         })
+    }
+
+    /// One [`SocketMetrics`] of this socket is gone.
+    fn give_back(&self, name: &str) {
+        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = labelled.get_mut(name) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        labelled.remove(name);
+        let label = SocketLabel { socket: name.to_owned() };
+        for status in CLASSES {
+            self.requests.remove(&StatusLabel { socket: name.to_owned(), status });
+        }
+        self.seconds.remove(&label);
+        self.bytes_in.remove(&label);
+        self.bytes_out.remove(&label);
     }
 
     /// A request was answered by us with an error, for this reason.
@@ -151,6 +177,14 @@ impl SocketMetrics {
     }
 }
 
+impl Drop for SocketMetrics {
+    fn drop(&mut self) {
+        if let Some((metrics, name)) = self.own.take() {
+            metrics.give_back(&name);
+        }
+    }
+}
+
 /// What is looked at when it is asked for.
 #[derive(Debug)]
 pub(crate) struct Gauges {
@@ -195,9 +229,9 @@ mod tests {
     #[test]
     fn sockets_past_the_bound_share_one_label() {
         let metrics = Metrics::new();
-        for number in 0..MAX_LABELLED_SOCKETS + 5 {
-            metrics.of_socket(&format!("calm-bay-{number}")).count(200, 0.002, 1, 2);
-        }
+        let sockets: Vec<_> =
+            (0..MAX_LABELLED_SOCKETS + 5).map(|number| metrics.of_socket(&format!("calm-bay-{number}"))).collect();
+        sockets.iter().for_each(|socket| socket.count(200, 0.002, 1, 2));
         let mut registry = Registry::default();
         metrics.register(&mut registry);
         let mut text = String::new();
@@ -207,5 +241,22 @@ mod tests {
         assert!(text.contains("sallyport_edge_sent_bytes_total{socket=\"other\"} 10"));
         assert!(text.contains("sallyport_edge_request_duration_seconds_bucket{le=\"0.0025\",socket=\"other\"} 5"));
         assert!(!text.contains("calm-bay-1001\""));
+    }
+
+    #[test]
+    fn a_socket_that_is_gone_gives_its_labels_back() {
+        let metrics = Metrics::new();
+        for number in 0..MAX_LABELLED_SOCKETS + 5 {
+            metrics.of_socket(&format!("calm-bay-{number}")).count(200, 0.002, 1, 2);
+        }
+        let (first, again) = (metrics.of_socket("late-bay"), metrics.of_socket("late-bay"));
+        drop(first);
+        again.count(200, 0.002, 1, 2);
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        assert!(text.contains("sallyport_edge_requests_total{socket=\"late-bay\",status=\"2xx\"} 1"), "{text}");
+        assert!(!text.contains("calm-bay") && !text.contains("socket=\"other\""), "{text}");
     }
 }
