@@ -45,8 +45,10 @@ const MAX_HEADER_LIST_BYTES: u32 = 65_536;
 const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// How much all streams of an HTTP/2 connection may send ahead, in bytes.
 const H2_CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-/// How much of an answer may wait for the client on one HTTP/2 stream, in bytes.
-const MAX_H2_SEND_BUFFER_BYTES: usize = 256 * 1024;
+/// How much of an answer may wait for the client on one HTTP/2 stream, in bytes. Clients that do not read hold this
+/// much for each of their [`MAX_CONCURRENT_STREAMS`].
+const MAX_H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
+const _: () = assert!(MAX_H2_SEND_BUFFER_BYTES * MAX_CONCURRENT_STREAMS as usize <= 16 * 1024 * 1024);
 /// How often a quiet HTTP/2 client is asked whether it is there, and how long it may take to say so.
 const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long, and how much, is read from a client after our last answer, so that the answer is not lost to a reset.

@@ -1,6 +1,11 @@
 //! The public port: connections come in, end their TLS in a task of their own, and go where their ALPN says.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use sallyport_net::{Negotiated, ReadAhead, Shutdown, negotiated, set_keepalive, set_nodelay, set_notsent_lowat};
 use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, CarrierKind};
@@ -16,12 +21,15 @@ use crate::{
 const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long nothing is accepted after the system had no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often at most it is logged that nothing can be accepted.
+const ACCEPT_LOG_PERIOD: Duration = Duration::from_secs(1);
 
 /// Takes connections until the shutdown, each into a task of its own.
 pub(crate) async fn accept<F>(listener: TcpListener, shutdown: Shutdown, mut take: F)
 where
     F: FnMut(TcpStream, SocketAddr),
 {
+    let mut log = Occasionally::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -32,10 +40,28 @@ where
             Ok((stream, peer)) => take(stream, peer),
             Err(error) if is_of_peer(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "no connection can be accepted right now; is the limit of open files too low?");
+                if log.is_due(Instant::now()) {
+                    tracing::warn!(%error, "no connection can be accepted right now; is the limit of open files too low?");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Lets something happen at most once in each [`ACCEPT_LOG_PERIOD`].
+#[derive(Debug, Default)]
+struct Occasionally {
+    last: Option<Instant>,
+}
+
+impl Occasionally {
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.last.is_none_or(|last| now.saturating_duration_since(last) >= ACCEPT_LOG_PERIOD);
+        if is_due {
+            self.last = Some(now);
+        }
+        is_due
     }
 }
 
@@ -108,5 +134,18 @@ async fn dispatch(edge: Arc<Edge>, stream: TlsStream<ReadAhead<TcpStream>>, peer
             let _running = edge.running.enter();
             connection::serve_http1(edge.clone(), stream, peer).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_cannot_accept_says_so_once_a_second() {
+        let mut log = Occasionally::default();
+        let start = Instant::now();
+        let said = (0..60).filter(|round| log.is_due(start + ACCEPT_PAUSE * *round)).count();
+        assert_eq!(said, 3, "three seconds");
     }
 }
