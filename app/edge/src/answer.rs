@@ -250,13 +250,15 @@ fn words_of(failure: &Failure) -> Words {
             "The connection to the service was lost on the way.",
             TELL_OWNER,
         ),
-        Failure::Stale(_) | Failure::Unsent | Failure::Broken(_) | Failure::Unasked => Words::new(
-            S::BAD_GATEWAY,
-            "origin-broken",
-            "No valid answer",
-            "The service ended the connection or sent something that is not HTTP.",
-            TELL_OWNER,
-        ),
+        Failure::Stale(_) | Failure::Unsent | Failure::Broken(_) | Failure::Unasked | Failure::ForeignCoding => {
+            Words::new(
+                S::BAD_GATEWAY,
+                "origin-broken",
+                "No valid answer",
+                "The service ended the connection or sent something that is not HTTP.",
+                TELL_OWNER,
+            )
+        }
         Failure::UploadStalled => Words::new(
             S::REQUEST_TIMEOUT,
             "upload-stalled",

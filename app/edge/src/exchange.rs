@@ -58,6 +58,9 @@ pub(crate) enum Failure {
     /// The origin switched protocols unasked.
     #[error("the origin switched to another protocol, which nobody asked for")]
     Unasked,
+    /// The origin used a transfer coding other than chunked, which nobody asked for: we send no TE but `trailers`.
+    #[error("the origin used a transfer coding that nobody asked for")]
+    ForeignCoding,
     /// The client stopped sending the body of its request.
     #[error("the client stopped sending its request")]
     UploadStalled,
@@ -73,7 +76,7 @@ impl Failure {
         match self {
             Self::NoStream(_) | Self::NotReached(_) | Self::ConnectTimedOut | Self::Unsent => untouched,
             Self::TunnelLost(_) | Self::Stale(_) => untouched && idempotent,
-            Self::Broken(_) | Self::Unasked => false,
+            Self::Broken(_) | Self::Unasked | Self::ForeignCoding => false,
             Self::ResponseTimedOut | Self::UploadStalled | Self::UploadBroken => false,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE},
+    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE, TRANSFER_ENCODING},
     request::Parts,
 };
 use http_body::Body;
@@ -397,6 +397,11 @@ fn answer_with(
 ) -> Result<Response<AnswerBody>, Trouble> {
     let (mut head, body) = response.into_parts();
     let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    // hyper takes off the chunks alone: under another coding the body would go on as something that it is not.
+    if head.headers.get_all(TRANSFER_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+    {
+        return Err(Failure::ForeignCoding.into());
+    }
     forward::response_headers(&mut head.headers, &ticket.id().header_value(), switched && websocket);
     head.version = Version::HTTP_11;
     head.extensions = http::Extensions::new();

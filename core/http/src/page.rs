@@ -90,7 +90,7 @@ impl<'a> Problem<'a> {
             status,
             title: status.canonical_reason().unwrap_or("Bad Request").into(),
             detail: (detail + ".").into(),
-            next_step: "The request was not passed on.".into(),
+            next_step: "Correct the request before it is sent again.".into(),
             request_id,
         }
     }

@@ -262,6 +262,21 @@ async fn credentials_and_tunnels_that_are_not_known_are_refused() {
 }
 
 #[tokio::test]
+async fn a_body_under_a_coding_that_nobody_asked_for_is_502() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        tcp.write_all(answer.as_bytes()).await.unwrap();
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let answer = world.get(&socket, "/").await;
+    assert_eq!(answer.status, 502, "{}", answer.text());
+}
+
+#[tokio::test]
 async fn connections_of_a_burst_that_shared_the_control_connection_are_not_kept_once_there_are_legs() {
     let world = Arc::new(World::start().await);
     let mut socket = world.socket();

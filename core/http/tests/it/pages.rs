@@ -122,8 +122,8 @@ fn a_refused_request_gets_a_whole_answer_before_the_end() {
     }
     assert_eq!(
         body,
-        "Bad Request: The request has both Content-Length and Transfer-Encoding. The request was not passed on. \
-         (request 00ff)\n"
+        "Bad Request: The request has both Content-Length and Transfer-Encoding. Correct the request before it is \
+         sent again. (request 00ff)\n"
     );
     let hostile = Problem { request_id: "a\r\nb", ..problem };
     let head = String::from_utf8(hostile.closing_bytes("x\r\ny")).unwrap();
