@@ -149,6 +149,7 @@ fn allow_many_files() {
 
 async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result<()> {
     let verbose = cli.global.verbose;
+    let mut _log = None;
     if !matches!(cli.command, Command::Up(_)) {
         let telemetry = Telemetry {
             verbose,
@@ -157,7 +158,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
             otlp_endpoint: None,
             otlp_ratio: 0.0,
         };
-        telemetry.start()?;
+        _log = Some(telemetry.start()?);
     }
     let context = Context::new(cli.global, output, offset);
     match cli.command {

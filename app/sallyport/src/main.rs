@@ -12,6 +12,7 @@ mod duration;
 mod failure;
 mod live;
 mod local;
+mod log_buffer;
 mod output;
 mod password;
 mod signals;

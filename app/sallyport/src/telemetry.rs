@@ -7,6 +7,8 @@ use tracing_subscriber::{
     EnvFilter, Layer as _, Registry, filter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
+use crate::log_buffer::{LogBuffer, LogWriter};
+
 /// The target of the spans that are exported as traces: one a request.
 const TRACE_TARGET: &str = "request";
 
@@ -36,11 +38,12 @@ pub(crate) struct Telemetry<'a> {
 }
 
 impl Telemetry<'_> {
-    /// Starts logging to the standard error, and the export of traces when there is a collector.
+    /// Starts logging to the standard error, and the export of traces when there is a collector. What is logged is on
+    /// the standard error for certain once the [`LogWriter`] was dropped.
     ///
     /// # Errors
     /// The collector's address cannot be used, or `SALLYPORT_LOG` is no filter.
-    pub(crate) fn start(&self) -> anyhow::Result<Option<Traces>> {
+    pub(crate) fn start(&self) -> anyhow::Result<(LogWriter, Option<Traces>)> {
         let level = match self.verbose {
             0 => self.default_level,
             1 => self.default_level.max(Level::DEBUG),
@@ -59,7 +62,8 @@ impl Telemetry<'_> {
                 .layer()
                 .with_filter(filter::filter_fn(|meta: &Metadata<'_>| meta.is_span() && meta.target() == TRACE_TARGET))
         });
-        let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let (buffer, writer) = LogBuffer::start(std::io::stderr())?;
+        let logs = tracing_subscriber::fmt::layer().with_writer(buffer);
         let logs = match self.format {
             LogFormat::Text => logs.with_ansi(colours_wanted()).boxed(),
             LogFormat::Json => logs.json().flatten_event(true).boxed(),
@@ -70,7 +74,7 @@ impl Telemetry<'_> {
             .with(logs)
             .try_init()
             .map_err(|error| anyhow::anyhow!("logging cannot start: {error}"))?;
-        Ok(traces)
+        Ok((writer, traces))
     }
 }
 

@@ -165,7 +165,7 @@ fn default_data_dir() -> Option<PathBuf> {
 /// # Errors
 /// What kept it from starting, or made it stop.
 pub(crate) async fn run(args: UpArgs, verbose: u8) -> anyhow::Result<()> {
-    let traces = Telemetry {
+    let (_log, traces) = Telemetry {
         verbose,
         default_level: tracing::Level::INFO,
         format: args.log_format,

@@ -1,0 +1,152 @@
+//! Log lines on their way to the standard error: a thread of its own writes them, as many at once as have gathered, so
+//! that a busy edge does not pay a system call for each request it logs.
+
+use std::{
+    io::{self, Write},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// How much may wait to be written. Whoever logs beyond that waits: no line is lost.
+const MAX_WAITING_BYTES: usize = 1024 * 1024;
+
+/// Where log lines are put.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogBuffer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    more: Condvar,
+    room: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    is_over: bool,
+}
+
+/// Writes what waits when it is dropped, and ends the thread.
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    shared: Arc<Shared>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LogBuffer {
+    /// A buffer, and the thread that empties it into `to`.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start(mut to: impl Write + Send + 'static) -> io::Result<(Self, LogWriter)> {
+        let buffer = Self::default();
+        let shared = buffer.shared.clone();
+        let thread = thread::Builder::new().name("log".to_owned()).spawn(move || {
+            let mut lines = Vec::new();
+            loop {
+                let mut waiting = shared.lock();
+                while waiting.bytes.is_empty() && !waiting.is_over {
+                    waiting = shared.more.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                }
+                if waiting.bytes.is_empty() {
+                    return;
+                }
+                std::mem::swap(&mut lines, &mut waiting.bytes);
+                drop(waiting);
+                shared.room.notify_all();
+                // There is nowhere to tell that nobody takes the log.
+                drop(to.write_all(&lines));
+                lines.clear();
+            }
+        })?;
+        Ok((buffer.clone(), LogWriter { shared: buffer.shared, thread: Some(thread) }))
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogBuffer {
+    type Writer = &'a Self;
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+impl Write for &LogBuffer {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut waiting = self.shared.lock();
+        while waiting.bytes.len() >= MAX_WAITING_BYTES && !waiting.is_over {
+            waiting = self.shared.room.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let was_empty = waiting.bytes.is_empty();
+        waiting.bytes.extend_from_slice(line);
+        drop(waiting);
+        if was_empty {
+            self.shared.more.notify_one();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.more.notify_one();
+        self.shared.room.notify_all();
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes what is written, slowly.
+    #[derive(Clone, Default)]
+    struct Slow(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            thread::sleep(std::time::Duration::from_millis(1));
+            let mut taken = self.0.lock().unwrap();
+            taken.0.extend_from_slice(bytes);
+            taken.1 += 1;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_line_arrives_in_order_and_many_at_once() {
+        let slow = Slow::default();
+        let (buffer, writer) = LogBuffer::start(slow.clone()).unwrap();
+        let line = "x".repeat(1_000);
+        for number in 0..5_000 {
+            writeln!(&buffer, "{number} {line}").unwrap();
+        }
+        drop(writer);
+        let taken = slow.0.lock().unwrap();
+        let text = String::from_utf8(taken.0.clone()).unwrap();
+        let numbers: Vec<usize> = text.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
+        assert!(numbers.iter().copied().eq(0..5_000), "{} lines", numbers.len());
+        assert!(taken.1 < 2_500, "{} writes for 5,000 lines", taken.1);
+    }
+}
