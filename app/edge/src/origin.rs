@@ -175,6 +175,8 @@ impl Origin {
                 idle.remove(at)
             };
             match connection.check_idle() {
+                // One that was opened while legs were on their way: this request is better off on a leg of its own.
+                Idleness::Ready if !connection.on_leg && self.handle.has_idle_leg() => {}
                 Idleness::Ready => return Some(connection),
                 Idleness::Over => {}
                 Idleness::Busy => {
@@ -215,7 +217,7 @@ impl Origin {
         if self.gone.load(Ordering::Acquire) || !matches!(connection.check_idle(), Idleness::Ready) {
             return;
         }
-        // One that was opened in a burst, while legs were on their way: the next request is better off on a leg.
+        // As in `take_idle`.
         if !connection.on_leg && self.handle.has_idle_leg() {
             return;
         }

@@ -115,7 +115,7 @@ impl Ticket {
         self.upload = upload;
     }
 
-    /// The tunnel that answered.
+    /// The tunnel that answered, or was asked last and failed: its owner wants to know of either.
     pub(crate) fn went_to(&mut self, tunnel: TunnelHandle) {
         self.tunnel = Some(tunnel);
     }

@@ -68,6 +68,7 @@ pub(crate) async fn serve(
         let (response, carrier, origin) = loop {
             // 5. Choose an origin.
             let origin = choose_origin(&edge, &pool, &mut attempts, &ticket).await?;
+            ticket.went_to(origin.origin().handle().clone());
             // 6. Open a connection to it, or reuse one.
             let connection = open_or_reuse(&edge, &client, origin.origin(), attempts.fresh, &outgoing).await;
             // 7. Forward the request over it.
@@ -81,7 +82,6 @@ pub(crate) async fn serve(
             }
         };
         // 8. Answer.
-        ticket.went_to(origin.origin().handle().clone());
         answer_with(&ticket, response, carrier, origin, websocket, &mut relay)
     };
     let mut answer = match steps.instrument(span.clone()).await {

@@ -166,12 +166,14 @@ fn an_origin_that_does_not_listen_is_502_and_an_unattached_socket_503() {
     let none_yet = up.curl(&host, "/", &["-H", "Accept: application/json"]);
     assert_eq!(none_yet.status, 503);
     assert!(none_yet.header("content-type").unwrap().contains("application/problem+json"), "{}", none_yet.head);
-    let _connector = home.connector(&socket, nobody, &[]);
+    let connector = home.connector(&socket, nobody, &[]);
     let answer = up.curl(&host, "/", &["-H", "Accept: text/html"]);
     assert_eq!(answer.status, 502);
     assert!(answer.header("content-type").unwrap().starts_with("text/html"), "{}", answer.head);
     let id = answer.header("x-request-id").unwrap();
     assert!(answer.body.contains(id), "the page names the request: {}", answer.body);
+    // The owner of the service sees it too.
+    connector.wait_for("\"status\":502");
     let unknown = up.curl("nobody-here-1000.localhost", "/", &[]);
     assert_eq!(unknown.status, 404);
     assert!(unknown.body.lines().count() <= 3, "plain text for curl: {}", unknown.body);
