@@ -1,0 +1,156 @@
+//! An attached tunnel in use: opens streams, tells its connector of requests.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use sallyport_model::{RequestRecord, SocketId, TunnelId};
+use sallyport_wire::{LogBudget, Open};
+
+use super::EdgeSession;
+use crate::{
+    SessionId, TunnelStream,
+    count::{Counter, Held},
+    leg_stream::LegStream,
+};
+
+/// Why a stream cannot be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The tunnel left its session, or the session is over or going away.
+    #[error("the tunnel takes no new streams")]
+    NotUsable,
+    /// There is no idle leg, and the control connection takes no further stream.
+    #[error("the tunnel has no room for another stream: {0}")]
+    NoRoom(sallyport_wire::OpenError),
+}
+
+/// One attached tunnel: opens streams to its origin. It can outlive its attachment and is of no use then.
+#[derive(Clone)]
+pub struct TunnelHandle {
+    pub(super) inner: Arc<HandleInner>,
+}
+
+pub(super) struct HandleInner {
+    pub(super) tunnel: TunnelId,
+    pub(super) socket: SocketId,
+    pub(super) session: Arc<EdgeSession>,
+    pub(super) usable: AtomicBool,
+    /// For connectors that want to be told of requests.
+    pub(super) request_log: Option<Mutex<LogBudget>>,
+    pub(super) streams: Arc<Counter>,
+    pub(super) all_streams: Arc<Counter>,
+}
+
+impl TunnelHandle {
+    /// The tunnel.
+    #[must_use]
+    pub fn tunnel(&self) -> TunnelId {
+        self.inner.tunnel
+    }
+
+    /// The socket it serves.
+    #[must_use]
+    pub fn socket(&self) -> SocketId {
+        self.inner.socket
+    }
+
+    /// The session that it is attached to.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.inner.session.id
+    }
+
+    /// Where its connector came from.
+    #[must_use]
+    pub fn connector_addr(&self) -> SocketAddr {
+        self.inner.session.peer
+    }
+
+    /// Name and version of the connector's program, as it says.
+    #[must_use]
+    pub fn agent(&self) -> &str {
+        &self.inner.session.agent
+    }
+
+    /// Whether new streams can be opened: it is attached, its session is up, and neither end is going away.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.inner.usable.load(Ordering::Acquire)
+    }
+
+    /// How many streams of this tunnel run.
+    #[must_use]
+    pub fn active_streams(&self) -> usize {
+        self.inner.streams.get()
+    }
+
+    /// The round trip to the connector, once it was measured.
+    #[must_use]
+    pub fn smoothed_rtt(&self) -> Option<Duration> {
+        self.inner.session.mux.smoothed_rtt()
+    }
+
+    /// Whether a stream opened now would get a leg for itself.
+    #[must_use]
+    pub fn has_idle_leg(&self) -> bool {
+        self.inner.session.pool.idle_count() > 0
+    }
+
+    /// Opens a stream to the origin. Nothing is waited for: write at once, and the first bytes travel with the opening.
+    ///
+    /// # Errors
+    /// The tunnel takes no (more) streams.
+    pub fn open(&self, open: Open) -> Result<TunnelStream, OpenError> {
+        if !self.is_usable() {
+            return Err(OpenError::NotUsable);
+        }
+        let session = &self.inner.session;
+        let held = Held::new(&self.inner.streams, Some(&self.inner.all_streams));
+        let (leg, ask) = session.pool.take();
+        if ask > 0 {
+            session.mux.ask_for_legs(ask);
+        }
+        match leg {
+            Some(leg) => Ok(TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held))),
+            None => session.mux.open(open, held).map(TunnelStream::multiplexed).map_err(|error| match error {
+                sallyport_wire::OpenError::TooManyStreams | sallyport_wire::OpenError::Exhausted => {
+                    OpenError::NoRoom(error)
+                }
+                _ => OpenError::NotUsable,
+            }),
+        }
+    }
+
+    /// Whether the connector is to be told of one more request that was served, and if so, how many before it were left
+    /// out: it asked for them, and they do not come faster than anybody can read.
+    #[must_use]
+    pub fn request_log_turn(&self) -> Option<u32> {
+        if !self.is_usable() {
+            return None;
+        }
+        let budget = self.inner.request_log.as_ref()?;
+        budget.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
+    }
+
+    /// Tells the connector of a request that was served, if there is room. To be called after
+    /// [`Self::request_log_turn`].
+    pub fn send_request_log(&self, record: &RequestRecord) {
+        self.inner.session.mux.send_request_log(record);
+    }
+}
+
+impl std::fmt::Debug for TunnelHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TunnelHandle")
+            .field("tunnel", &self.tunnel())
+            .field("session", &self.session())
+            .field("is_usable", &self.is_usable())
+            .finish_non_exhaustive()
+    }
+}

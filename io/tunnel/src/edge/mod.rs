@@ -1,0 +1,280 @@
+//! The edge's end of all tunnels: takes carriers from connectors, keeps sessions and legs, opens streams.
+
+mod first;
+mod handle;
+mod registry;
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use sallyport_model::{SocketId, TunnelId};
+use sallyport_wire::{Carrier as CarrierKind, Hello, Join, Refusal, Session, SessionConfig, Side};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tracing::{debug, info};
+
+pub use self::handle::{OpenError, TunnelHandle};
+use self::{
+    first::{First, is_same_secret, read_first_frame, send_refusal},
+    registry::{Presence, Shared},
+};
+use crate::{
+    SessionId,
+    driver::{Ended, drive},
+    leg::Leg,
+    mux::{Mux, now},
+    pool::LegPool,
+};
+
+/// By when a new carrier must have said what it is.
+const FIRST_FRAME_TIME: Duration = Duration::from_secs(10);
+/// How long the answer to a carrier that is refused may take to leave.
+const REFUSAL_TIME: Duration = Duration::from_secs(2);
+/// How often idle legs are looked at.
+const TEND_PERIOD: Duration = Duration::from_secs(5);
+
+/// How much unsent data the kernel should hold of a control connection (TCP_NOTSENT_LOWAT): enough to keep a fast path
+/// busy, little enough that frames which are urgent do not queue for long behind it.
+pub const CONTROL_NOTSENT_BYTES: u32 = 32_768;
+
+/// Bounds and timing of the edge's tunnels.
+#[derive(Debug, Clone)]
+pub struct EdgeTunnelsConfig {
+    /// How sessions behave; connectors are told.
+    pub session: SessionConfig,
+    /// How many legs of each session are kept ready.
+    pub ready_legs: usize,
+    /// How many sessions may have something attached. Those that have not are few, and bounded for each address.
+    pub max_sessions: usize,
+    /// How many legs one session may have.
+    pub max_legs_per_session: usize,
+}
+
+impl Default for EdgeTunnelsConfig {
+    fn default() -> Self {
+        Self {
+            session: SessionConfig::default(),
+            ready_legs: sallyport_wire::demand::DEFAULT_READY_LEGS,
+            max_sessions: 10_000,
+            max_legs_per_session: 4_096,
+        }
+    }
+}
+
+/// What a tunnel got when it was admitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The socket it serves.
+    pub socket: SocketId,
+    /// Where clients reach it.
+    pub url: String,
+}
+
+/// Who may attach, and who wants to know. The calls come one at a time, under a lock: they must be quick, and must
+/// not call [`EdgeTunnels`] (a [`TunnelHandle`] may be used).
+pub trait Admission: Send + Sync + 'static {
+    /// Whether the tunnel may attach with this credential.
+    ///
+    /// # Errors
+    /// What the connector is told.
+    fn admit(&self, tunnel: TunnelId, credential: &str, peer: SocketAddr) -> Result<Admitted, Refusal>;
+
+    /// The tunnel can be used now. When it takes over from another session, this comes before `detached` of that one.
+    fn attached(&self, tunnel: TunnelHandle);
+
+    /// The tunnel takes no new streams on this session any more; once for each `attached`.
+    fn detached(&self, tunnel: TunnelId, session: SessionId, reason: &str);
+}
+
+/// Counts of what there is now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TunnelStats {
+    /// Sessions that are up.
+    pub sessions: usize,
+    /// Tunnels that are attached.
+    pub tunnels: usize,
+    /// Legs that wait for a stream.
+    pub legs_idle: usize,
+    /// Legs that carry one.
+    pub legs_busy: usize,
+    /// Streams multiplexed on control connections.
+    pub mux_streams: usize,
+}
+
+/// All tunnels of this edge.
+#[derive(Clone)]
+pub struct EdgeTunnels {
+    shared: Arc<Shared>,
+}
+
+/// One connector's session at the edge.
+struct EdgeSession {
+    id: SessionId,
+    leg_secret: [u8; 32],
+    peer: SocketAddr,
+    agent: String,
+    mux: Arc<Mux>,
+    pool: Arc<LegPool>,
+    /// Something is attached, so legs may join.
+    takes_legs: AtomicBool,
+}
+
+impl EdgeTunnels {
+    /// No tunnels yet; those that come are judged by `admission`.
+    #[must_use]
+    pub fn new(config: EdgeTunnelsConfig, admission: Arc<dyn Admission>) -> Self {
+        let registry = Mutex::default();
+        Self { shared: Arc::new(Shared { config, admission, registry, streams: Arc::default() }) }
+    }
+
+    /// Takes a connection with our ALPN from a connector. Returns when it was handed over (a leg) or is over (a control
+    /// connection), so give it a task of its own.
+    pub async fn serve_carrier<S>(&self, io: S, peer: SocketAddr)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.serve_carrier_with(io, peer, |_, _| ()).await;
+    }
+
+    /// As [`Self::serve_carrier`], and calls `tune` as soon as it is known what the connection is: a control
+    /// connection should keep little unsent data in the kernel ([`CONTROL_NOTSENT_BYTES`]).
+    pub async fn serve_carrier_with<S>(&self, mut io: S, peer: SocketAddr, tune: impl FnOnce(&S, CarrierKind) + Send)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let first = match tokio::time::timeout(FIRST_FRAME_TIME, read_first_frame(&mut io)).await {
+            Ok(Ok(first)) => first,
+            Ok(Err(error)) => return debug!(%peer, %error, "closed a tunnel connection with a wrong start"),
+            Err(_) => return debug!(%peer, "closed a tunnel connection that did not say in time what it is"),
+        };
+        match first {
+            First::Control { hello, frame } => {
+                tune(&io, CarrierKind::Control);
+                self.serve_session(io, peer, &hello, &frame).await;
+            }
+            First::Leg(join) => {
+                tune(&io, CarrierKind::Leg);
+                if let Err((io, refusal)) = self.join(io, &join) {
+                    debug!(%peer, %refusal, "refused a leg");
+                    let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, &refusal)).await;
+                }
+            }
+        }
+    }
+
+    /// The tunnel was deleted or changed: its connector is told, and gets no new streams for it.
+    pub fn detach(&self, tunnel: TunnelId, code: &str, message: &str) {
+        let mut registry = self.shared.lock();
+        if let Some(handle) = registry.tunnels.remove(&tunnel) {
+            handle.inner.session.mux.detach(tunnel, code, message);
+            self.shared.end_attachment(&handle, code);
+        }
+    }
+
+    /// Tells all connectors that this edge stops, and takes no new sessions. Streams that run go on.
+    pub fn go_away(&self, message: &str) {
+        let mut registry = self.shared.lock();
+        registry.going_away = Some(message.to_owned());
+        for session in registry.sessions.values() {
+            session.mux.go_away("shutting-down", message);
+        }
+        for (_, handle) in registry.tunnels.drain() {
+            self.shared.end_attachment(&handle, "shutting-down");
+        }
+    }
+
+    /// Waits until no stream is left. Cancel safe.
+    pub async fn drained(&self) {
+        self.shared.streams.zero().await;
+    }
+
+    /// What there is now.
+    #[must_use]
+    pub fn stats(&self) -> TunnelStats {
+        let registry = self.shared.lock();
+        let mut stats = TunnelStats {
+            sessions: registry.sessions.len(),
+            tunnels: registry.tunnels.len(),
+            ..TunnelStats::default()
+        };
+        for session in registry.sessions.values() {
+            let idle = session.pool.idle_count();
+            stats.legs_idle += idle;
+            stats.legs_busy += session.pool.registry.len().saturating_sub(idle);
+            stats.mux_streams += session.mux.stream_count();
+        }
+        stats
+    }
+
+    /// Adds the carrier to the legs of its session, or gives it back with the reason why not.
+    fn join<S>(&self, io: S, join: &Join) -> Result<(), (S, Refusal)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let unknown = || Refusal::new("protocol", "the leg belongs to no session of this edge", false);
+        let session = self.shared.lock().sessions.get(&SessionId(join.session)).cloned();
+        let Some(session) = session.filter(|session| is_same_secret(&session.leg_secret, &join.leg_secret)) else {
+            return Err((io, unknown()));
+        };
+        if !session.takes_legs.load(Ordering::Acquire) {
+            return Err((io, Refusal::new("nothing-attached", "attach a tunnel before opening legs", false)));
+        }
+        match session.pool.registry.admit(session.pool.max_legs()) {
+            Some(ticket) => {
+                session.pool.joined(Leg::new(Box::new(io), Side::Edge, ticket));
+                Ok(())
+            }
+            None => Err((io, Refusal::new("busy", "the session has as many legs as it may", true))),
+        }
+    }
+
+    async fn serve_session<S>(&self, io: S, peer: SocketAddr, hello: &Hello, frame: &[u8])
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let config = &self.shared.config;
+        let (mut id, mut leg_secret) = ([0; 16], [0; 32]);
+        if getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut leg_secret)).is_err() {
+            return debug!(%peer, "closed a tunnel connection: the system gives no random numbers");
+        }
+        let mut session = Session::edge(config.session.clone(), id, leg_secret, now());
+        if let Err(error) = session.handle_input(frame, now()) {
+            return debug!(%peer, %error, "closed a tunnel connection with a wrong start");
+        }
+        let max_legs = usize::from(hello.max_legs).min(config.max_legs_per_session);
+        let session = Arc::new(EdgeSession {
+            id: SessionId(id),
+            leg_secret,
+            peer,
+            agent: hello.agent.clone(),
+            mux: Mux::new(session),
+            pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),
+            takes_legs: AtomicBool::new(false),
+        });
+        if let Some(refusal) = self.shared.add_session(&session) {
+            debug!(%peer, %refusal, "refused a session");
+            session.mux.refuse(refusal);
+        }
+        info!(session = %session.id, agent = %session.agent, "a connector came");
+        let mut presence = Presence { shared: &self.shared, session: &session, end: Ended::aborted("the edge stops") };
+        let on_event = |event| self.shared.on_event(&session, event);
+        let tending = async {
+            loop {
+                tokio::time::sleep(TEND_PERIOD).await;
+                match session.pool.tend() {
+                    0 => {}
+                    count => session.mux.ask_for_legs(count),
+                }
+            }
+        };
+        tokio::select! {
+            end = drive(io, session.mux.clone(), on_event) => presence.end = end,
+            () = tending => {}
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Who is here: sessions and the tunnels attached to them, and what happens when either comes or goes.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use sallyport_model::TunnelId;
+use sallyport_wire::{Attach, Event, LogBudget, Refusal};
+use tracing::{debug, info};
+
+use super::{
+    Admission, EdgeSession, EdgeTunnelsConfig,
+    handle::{HandleInner, TunnelHandle},
+};
+use crate::{SessionId, count::Counter, driver::Ended, unattached::Unattached};
+
+/// What connectors are told when there are [`EdgeTunnelsConfig::max_sessions`].
+const FULL: &str = "this edge has as many sessions as it takes";
+
+/// What all sessions of an edge share.
+pub(super) struct Shared {
+    pub(super) config: EdgeTunnelsConfig,
+    pub(super) admission: Arc<dyn Admission>,
+    pub(super) registry: Mutex<Registry>,
+    pub(super) streams: Arc<Counter>,
+}
+
+/// Who is here.
+#[derive(Default)]
+pub(super) struct Registry {
+    pub(super) sessions: HashMap<SessionId, Arc<EdgeSession>>,
+    pub(super) unattached: Unattached,
+    pub(super) tunnels: HashMap<TunnelId, TunnelHandle>,
+    /// Set once the edge is going away: what new sessions are told.
+    pub(super) going_away: Option<String>,
+}
+
+impl Registry {
+    /// Whether no further session may attach something. Those that anybody can make do not count.
+    pub(super) fn is_full(&self, config: &EdgeTunnelsConfig) -> bool {
+        self.sessions.len() - self.unattached.len() >= config.max_sessions
+    }
+}
+
+/// The session's place in the registry, for as long as its driver runs; whatever ends that.
+pub(super) struct Presence<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) session: &'a Arc<EdgeSession>,
+    pub(super) end: Ended,
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        info!(session = %self.session.id, why = self.end.why, "a connector is gone");
+        self.session.mux.end(&self.end.why);
+        self.shared.remove_session(self.session, &self.end);
+    }
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the session, unless there is a reason not to.
+    pub(super) fn add_session(&self, session: &Arc<EdgeSession>) -> Option<Refusal> {
+        let mut registry = self.lock();
+        if let Some(message) = &registry.going_away {
+            return Some(Refusal::new("shutting-down", message, true));
+        }
+        if registry.is_full(&self.config) {
+            return Some(Refusal::new("busy", FULL, true));
+        }
+        registry.sessions.insert(session.id, session.clone());
+        let oldest = registry.unattached.enter(session.peer.ip(), session.id);
+        if let Some(oldest) = oldest.and_then(|id| registry.sessions.remove(&id)) {
+            debug!(session = %oldest.id, "a session that attached nothing made room for a newer one");
+            oldest.mux.refuse(Refusal::new("busy", "too many sessions of this address attach nothing", true));
+        }
+        None
+    }
+
+    fn remove_session(&self, session: &Arc<EdgeSession>, end: &Ended) {
+        let mut registry = self.lock();
+        registry.sessions.remove(&session.id);
+        registry.unattached.leave(session.peer.ip(), session.id);
+        let gone: Vec<_> = registry.tunnels.extract_if(|_, handle| handle.session() == session.id).collect();
+        for (_, handle) in gone {
+            self.end_attachment(&handle, &end.why);
+        }
+        drop(registry);
+        session.pool.close(end.is_clean);
+    }
+
+    /// Called with the registry locked and the handle taken out of it.
+    pub(super) fn end_attachment(&self, handle: &TunnelHandle, reason: &str) {
+        handle.inner.usable.store(false, Ordering::Release);
+        info!(tunnel = %handle.tunnel(), session = %handle.session(), reason, "a tunnel is detached");
+        self.admission.detached(handle.tunnel(), handle.session(), reason);
+    }
+
+    pub(super) fn on_event(&self, session: &Arc<EdgeSession>, event: Event) {
+        match event {
+            // What came together with the request that ended the session is not judged any more.
+            Event::AttachRequested(attach) if !session.mux.is_over() => self.attach(session, &attach),
+            Event::Detached { tunnel, code, .. } => {
+                let mut registry = self.lock();
+                if registry.tunnels.get(&tunnel).is_some_and(|handle| handle.session() == session.id)
+                    && let Some(handle) = registry.tunnels.remove(&tunnel)
+                {
+                    self.end_attachment(&handle, &code);
+                }
+            }
+            Event::GoAway { code, .. } => {
+                let mut registry = self.lock();
+                let gone: Vec<_> = registry.tunnels.extract_if(|_, handle| handle.session() == session.id).collect();
+                for (_, handle) in gone {
+                    self.end_attachment(&handle, &code);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Judging and attaching are one step under the lock, so that a deletion comes either before or after both.
+    fn attach(&self, session: &Arc<EdgeSession>, attach: &Attach) {
+        let tunnel = attach.tunnel;
+        let mut registry = self.lock();
+        let admitted = match &registry.going_away {
+            Some(message) => Err(Refusal::new("shutting-down", message, true)),
+            None if !registry.sessions.contains_key(&session.id) => {
+                Err(Refusal::new("busy", "this session was refused", true))
+            }
+            None if registry.unattached.contains(session.peer.ip(), session.id) && registry.is_full(&self.config) => {
+                Err(Refusal::new("busy", FULL, true))
+            }
+            None => self.admission.admit(tunnel, &attach.credential, session.peer),
+        };
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                info!(%tunnel, session = %session.id, code = refusal.code, "a tunnel was not attached");
+                return session.mux.refuse_attach(tunnel, refusal);
+            }
+        };
+        registry.unattached.leave(session.peer.ip(), session.id);
+        if !session.takes_legs.swap(true, Ordering::AcqRel) {
+            session.pool.expect_first_legs();
+        }
+        session.mux.accept_attach(tunnel, admitted.url);
+        let handle = TunnelHandle {
+            inner: Arc::new(HandleInner {
+                tunnel,
+                socket: admitted.socket,
+                session: session.clone(),
+                usable: AtomicBool::new(true),
+                request_log: attach.request_log.then(|| Mutex::new(LogBudget::new(Instant::now()))),
+                streams: Arc::default(),
+                all_streams: self.streams.clone(),
+            }),
+        };
+        let former = registry.tunnels.insert(tunnel, handle.clone());
+        info!(%tunnel, session = %session.id, "a tunnel is attached");
+        match former {
+            // The same once more: whoever knows the former handle goes on with it.
+            Some(former) if former.session() == session.id => {
+                registry.tunnels.insert(tunnel, former);
+            }
+            Some(former) => {
+                self.admission.attached(handle);
+                former.inner.session.mux.detach(tunnel, "replaced", "another connector took over this tunnel");
+                self.end_attachment(&former, "replaced");
+            }
+            None => self.admission.attached(handle),
+        }
+    }
+}
