@@ -8,9 +8,10 @@ use http::StatusCode;
 use sallyport_api::{Account, CreateAccount, Problem};
 use sallyport_model::{AccountId, Scope, check_password};
 use sallyport_store::NewAccount;
+use tokio::sync::MutexGuard;
 
 use crate::{
-    App,
+    App, SignUp,
     auth::Caller,
     clock::date,
     extract::{Input, json},
@@ -34,6 +35,7 @@ fn shown(account: &sallyport_model::Account) -> Account {
     request_body = CreateAccount,
     responses(
         (status = 201, description = "The account.", body = Account),
+        (status = 403, description = "`sign-up-closed`", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "`email-taken`", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
@@ -48,6 +50,7 @@ pub(crate) async fn create(
     check_password(password.expose(), &email).map_err(|error| ApiError::field("password", error))?;
     let now = app.clock.now();
     app.limits.create_account(client, now.monotonic)?;
+    let _turn = sign_up(&app).await?;
     let password_hash = app.passwords.hash(password).await?;
     let account = sallyport_model::Account {
         id: AccountId::from_random(random::bytes()?),
@@ -59,6 +62,20 @@ pub(crate) async fn create(
     app.metrics.accounts.inc();
     tracing::info!(account = %account.id, "account created");
     Ok(json(StatusCode::CREATED, &shown(&account)))
+}
+
+/// Whether another account may be made; where only the first may be, this one keeps others waiting until it is made.
+async fn sign_up(app: &App) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
+    if app.config.sign_up == SignUp::Open {
+        return Ok(None);
+    }
+    let turn = app.signing_up.lock().await;
+    if app.store.count_accounts().await? > 0 {
+        let detail =
+            "this API takes no new accounts: ask its operator, who opens it with `sallyport up --sign-up open`";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "sign-up-closed", detail));
+    }
+    Ok(Some(turn))
 }
 
 /// The account that asks

@@ -50,7 +50,16 @@ const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 /// How often reading a socket back for the edges is tried.
 const MAX_PUBLISH_TRIES: u32 = 3;
 
-/// What control tells others about where things are.
+/// Who may make an account. The first account can always be made: an installation without one is of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignUp {
+    /// Everybody who reaches the API.
+    Open,
+    /// Nobody but the first.
+    Closed,
+}
+
+/// What control tells others about where things are, and whom it takes.
 #[derive(Debug, Clone)]
 pub struct ControlConfig {
     /// The domain under which sockets get their names, such as `localhost`.
@@ -63,6 +72,8 @@ pub struct ControlConfig {
     pub ca_pem: Option<String>,
     /// Its fingerprint, `sha256:` and hexadecimal digits.
     pub ca_fingerprint: Option<String>,
+    /// Who may make an account.
+    pub sign_up: SignUp,
 }
 
 /// The control plane. Clones share it.
@@ -87,6 +98,8 @@ pub(crate) struct AppParts {
     clock: Clock,
     /// Held while a route is read from the store and published, so that the last one published is the newest.
     publishing: Mutex<()>,
+    /// Held, where sign-up is closed, from counting the accounts until the first one is made.
+    signing_up: Mutex<()>,
 }
 
 impl Deref for App {
@@ -136,10 +149,19 @@ impl Control {
         }
         let tokens = AccessTokens::new(&secrets, &config.domain);
         let limits = Limits::new();
-        let publishing = Mutex::new(());
-        let parts =
-            AppParts { config, store, routes, directory, tokens, passwords, limits, metrics, clock, publishing };
-        let app = App(Arc::new(parts));
+        let app = App(Arc::new(AppParts {
+            config,
+            store,
+            routes,
+            directory,
+            tokens,
+            passwords,
+            limits,
+            metrics,
+            clock,
+            publishing: Mutex::new(()),
+            signing_up: Mutex::new(()),
+        }));
         tokio::spawn(tidy(Arc::downgrade(&app.0)));
         Ok(Self { app })
     }

@@ -8,11 +8,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes};
-use sallyport_control::{Control, ControlConfig, Secrets};
+use sallyport_control::{Control, ControlConfig, Secrets, SignUp};
 use sallyport_edge::{ApiService, Edge, EdgeConfig};
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, Shutdown, TakeoverOffer};
 use sallyport_store::{DataDirLock, LockError, Store};
@@ -76,6 +76,10 @@ pub(crate) struct UpArgs {
     /// After how many missing signs of life a connector is down
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     keepalive_missed: u32,
+    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default: open
+    /// for localhost on a loopback address, else closed]
+    #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
+    sign_up: Option<SignUpChoice>,
     /// Do not log each request
     #[arg(long)]
     no_access_log: bool,
@@ -88,6 +92,13 @@ pub(crate) struct UpArgs {
     /// How many of all traces are sent, from 0 to 1
     #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
     otlp_ratio: f64,
+}
+
+/// Who may make an account, as the command line says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SignUpChoice {
+    Open,
+    Closed,
 }
 
 /// An address to listen on; without an IP address, the default one for the domain.
@@ -215,6 +226,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         tunnel_host: format!("tunnel.{}", args.domain),
         ca_pem: Some(ca.root_pem().to_owned()),
         ca_fingerprint: Some(fingerprint.clone()),
+        sign_up: sign_up(&args, address.ip()),
     };
     let control = Control::start(config, store.clone(), routes.clone(), directory.clone(), secrets).await?;
 
@@ -361,13 +373,27 @@ async fn until_over(
     }
 }
 
+/// Whether the domain means this machine to everybody (RFC 6761 section 6.3).
+fn is_of_this_machine(domain: &str) -> bool {
+    domain == "localhost" || domain.ends_with(".localhost")
+}
+
+/// Who may make an account: strangers only where none can come, or where they are asked for.
+fn sign_up(args: &UpArgs, listens_on: IpAddr) -> SignUp {
+    match args.sign_up {
+        Some(SignUpChoice::Open) => SignUp::Open,
+        Some(SignUpChoice::Closed) => SignUp::Closed,
+        None if is_of_this_machine(&args.domain) && listens_on.to_canonical().is_loopback() => SignUp::Open,
+        None => SignUp::Closed,
+    }
+}
+
 /// The sockets that systemd opened for us, else our own.
 fn listen(args: &UpArgs) -> anyhow::Result<Listening> {
     if let Some(listening) = Listening::from_systemd()? {
         return Ok(listening);
     }
-    let loopback_only = args.domain == "localhost" || args.domain.ends_with(".localhost");
-    let ip = if loopback_only { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let ip = if is_of_this_machine(&args.domain) { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let listen = args.listen.unwrap_or(ListenAddress { ip: None, port: DEFAULT_PORT }).with_default(ip);
     let redirect = match args.listen_http {
         Some(RedirectAddress::Nowhere) => None,
@@ -428,6 +454,25 @@ mod tests {
         for bad in ["", ".", "a..b", "-a.b", "a_b.c", "127.0.0.1", &"a.".repeat(120)] {
             assert!(domain(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn strangers_sign_up_only_where_none_can_come_or_where_they_are_asked_for() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            up: UpArgs,
+        }
+        let sign_up = |line: &[&str], listens_on: &str| {
+            let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
+            super::sign_up(&args, listens_on.parse().unwrap())
+        };
+        assert_eq!(sign_up(&["--domain", "localhost"], "127.0.0.1"), SignUp::Open);
+        assert_eq!(sign_up(&["--domain", "a.localhost"], "::1"), SignUp::Open);
+        assert_eq!(sign_up(&["--domain", "localhost"], "0.0.0.0"), SignUp::Closed);
+        assert_eq!(sign_up(&["--domain", "example.com"], "127.0.0.1"), SignUp::Closed);
+        assert_eq!(sign_up(&["--domain", "example.com", "--sign-up", "open"], "::"), SignUp::Open);
+        assert_eq!(sign_up(&["--domain", "localhost", "--sign-up", "closed"], "127.0.0.1"), SignUp::Closed);
     }
 
     #[test]

@@ -86,3 +86,24 @@ async fn new_accounts_of_one_client_are_limited() {
     api.clock.pass(60);
     assert_eq!(same_customer.post("/v1/accounts", body(100)).await.status, StatusCode::CREATED);
 }
+
+#[tokio::test]
+async fn where_sign_up_is_closed_the_first_account_alone_is_made() {
+    let api = std::sync::Arc::new(Api::start_closed().await);
+    let mut making = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let api = api.clone();
+        making.spawn(async move { api.create_account(&format!("a{n}@example.com")).await });
+    }
+    let answers = making.join_all().await;
+    let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == StatusCode::CREATED);
+    assert_eq!(made.len(), 1, "{answers:?}");
+    for answer in refused {
+        let detail = answer.is_problem(StatusCode::FORBIDDEN, "sign-up-closed");
+        assert!(detail.contains("--sign-up open"), "{detail}");
+    }
+    // Whether an address has an account is not told either.
+    let first: Account = made[0].read(StatusCode::CREATED);
+    api.create_account(first.email.as_str()).await.is_problem(StatusCode::FORBIDDEN, "sign-up-closed");
+    api.login(first.email.as_str()).await;
+}

@@ -13,7 +13,7 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use sallyport_bus::{Directory, Routes};
-use sallyport_control::{Clock, Control, ControlConfig, Moment, Secrets};
+use sallyport_control::{Clock, Control, ControlConfig, Moment, Secrets, SignUp};
 use sallyport_model::ClientAddr;
 use sallyport_store::Store;
 use serde::de::DeserializeOwned;
@@ -114,15 +114,20 @@ impl Answer {
 impl Api {
     pub(crate) async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self::start_in(dir, TestClock::new()).await
+        Self::start_in(dir, TestClock::new(), SignUp::Open).await
+    }
+
+    /// An API that takes the first account only.
+    pub(crate) async fn start_closed() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), TestClock::new(), SignUp::Closed).await
     }
 
     /// An API whose data is in this folder.
     pub(crate) async fn start_under(parent: &std::path::Path) -> Self {
-        Self::start_in(tempfile::tempdir_in(parent).unwrap(), TestClock::new()).await
+        Self::start_in(tempfile::tempdir_in(parent).unwrap(), TestClock::new(), SignUp::Open).await
     }
 
-    async fn start_in(dir: tempfile::TempDir, clock: TestClock) -> Self {
+    async fn start_in(dir: tempfile::TempDir, clock: TestClock, sign_up: SignUp) -> Self {
         let store = Store::open(dir.path()).await.unwrap();
         let (routes, directory) = (Routes::default(), Directory::default());
         let config = ControlConfig {
@@ -131,6 +136,7 @@ impl Api {
             tunnel_host: "tunnel.localhost".into(),
             ca_pem: Some("PEM".into()),
             ca_fingerprint: Some("sha256:00".into()),
+            sign_up,
         };
         let secrets = Secrets::open_or_create(dir.path()).unwrap();
         let control =
@@ -145,7 +151,7 @@ impl Api {
     /// The same data directory under a new control, as after a restart.
     pub(crate) async fn restart(self) -> Self {
         self.store.close().await;
-        Self::start_in(self.dir, self.clock).await
+        Self::start_in(self.dir, self.clock, SignUp::Open).await
     }
 
     /// The same API, asked from another address.

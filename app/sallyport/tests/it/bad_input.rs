@@ -157,6 +157,16 @@ fn addresses_passwords_and_tokens_are_refused_with_their_reason() {
 }
 
 #[test]
+fn where_sign_up_is_closed_a_second_account_is_refused_and_the_first_goes_on() {
+    let home = Home::new();
+    let _up = home.up(&["--sign-up", "closed"]);
+    home.account();
+    let second = home.run(&["account", "create", "--name", "x", "--email", "second@example.com"]);
+    refused(&second, 3, "takes no new accounts");
+    assert!(home.run(&["account", "show"]).status.success());
+}
+
+#[test]
 fn an_origin_that_does_not_listen_is_502_and_an_unattached_socket_503() {
     let home = Home::new();
     let up = home.up(&[]);
