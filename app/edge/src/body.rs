@@ -20,13 +20,16 @@ use hyper::body::Incoming;
 use sallyport_tunnel::Establishment;
 use tokio::time::Sleep;
 
-use crate::{origin::Download, record::Ticket};
+use crate::{origin::Download, record::Ticket, send_bound};
 
 /// Any error that ends a body before its end.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A body made elsewhere, such as the API's.
 pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
 
+/// How much of an answer an HTTP/2 stream is given at once, in bytes: that a client takes is seen from piece to piece, so
+/// a slow one must get through a piece within the bound.
+const MAX_H2_PIECE_BYTES: usize = 32 * 1024;
 /// How long a client that expects `100 Continue` waits for the origin's word before its body is taken regardless
 /// (RFC 9110 section 10.1.1: a client may not wait indefinitely, and neither do we for it).
 const MAX_EXPECTATION_WAIT: Duration = Duration::from_secs(1);
@@ -220,19 +223,49 @@ pub(crate) enum Source {
 /// A response body on its way to the client. When it is dropped the request is over, and recorded.
 pub(crate) struct AnswerBody {
     source: Source,
+    /// What is left of a frame that is given out in pieces.
+    rest: Bytes,
     ticket: Option<Box<Ticket>>,
 }
 
 impl AnswerBody {
     /// A body from this source, which ends this request.
     pub(crate) fn new(source: Source, ticket: Option<Box<Ticket>>) -> Self {
-        Self { source, ticket }
+        Self { source, rest: Bytes::new(), ticket }
     }
 
     /// The same body; its end is the end of the request that this ticket stands for.
     pub(crate) fn with_ticket(mut self, ticket: Box<Ticket>) -> Self {
         self.ticket = Some(ticket);
+        send_bound::waits_for_client();
         self
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Poll::Ready(match &mut self.source {
+            Source::Empty => None,
+            Source::Own(_) => match std::mem::replace(&mut self.source, Source::Empty) {
+                Source::Own(bytes) => Some(Ok(Frame::data(bytes))),
+                _ => None,
+            },
+            Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
+            Source::Origin(download) => ready!(download.poll_frame(cx)),
+        })
+    }
+
+    /// What is given out of a frame on this connection: all of it, or in HTTP/2 its first piece.
+    fn piece_of(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        let is_http2 = send_bound::waits_for_client();
+        if !is_http2 || frame.data_ref().is_none_or(|data| data.len() <= MAX_H2_PIECE_BYTES) {
+            return frame;
+        }
+        match frame.into_data() {
+            Ok(mut data) => {
+                self.rest = data.split_off(MAX_H2_PIECE_BYTES);
+                Frame::data(data)
+            }
+            Err(frame) => frame,
+        }
     }
 }
 
@@ -242,15 +275,18 @@ impl Body for AnswerBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let frame = match &mut this.source {
-            Source::Empty => None,
-            Source::Own(_) => match std::mem::replace(&mut this.source, Source::Empty) {
-                Source::Own(bytes) => Some(Ok(Frame::data(bytes))),
-                _ => None,
-            },
-            Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
-            Source::Origin(download) => ready!(download.poll_frame(cx)),
+        let frame = if this.rest.is_empty() {
+            match this.poll_source(cx) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => {
+                    send_bound::waits_for_origin();
+                    return Poll::Pending;
+                }
+            }
+        } else {
+            Some(Ok(Frame::data(std::mem::take(&mut this.rest))))
         };
+        let frame = frame.map(|frame| frame.map(|frame| this.piece_of(frame)));
         if let Some(ticket) = &mut this.ticket {
             match &frame {
                 Some(Ok(frame)) => ticket.count_out(frame.data_ref().map_or(0, Bytes::len)),
@@ -262,6 +298,9 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
+        if !self.rest.is_empty() {
+            return false;
+        }
         match &self.source {
             Source::Empty => true,
             Source::Own(bytes) => bytes.is_empty(),

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use sallyport_wire::SessionConfig;
 
+/// How long a client may take nothing of what waits for it, when nothing else is said.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// How an edge behaves. [`EdgeConfig::new`] gives the defaults.
 #[derive(Debug, Clone)]
 pub struct EdgeConfig {
@@ -19,6 +22,8 @@ pub struct EdgeConfig {
     pub idle_timeout: Duration,
     /// How long an origin may take to begin its answer, counted from the last byte of the request that it got.
     pub response_timeout: Duration,
+    /// How long a client may take nothing of what waits for it before its connection, or in HTTP/2 its stream, is ended.
+    pub send_timeout: Duration,
     /// How long a shutdown waits for what runs.
     pub drain: Duration,
     /// Keepalive and windows of the connectors' sessions.
@@ -50,6 +55,7 @@ impl EdgeConfig {
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             response_timeout: Duration::from_secs(60),
+            send_timeout: SEND_TIMEOUT,
             drain: Duration::from_secs(30),
             session: SessionConfig::default(),
             ready_legs: 8,

@@ -16,7 +16,7 @@ use hyper::{
     server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use sallyport_http::forward::ClientFields;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite},
@@ -28,6 +28,7 @@ use crate::{
     drain::{self, Phase},
     guarded_io::{GuardedIo, Silence, WireState},
     request,
+    send_bound::StreamExecutor,
 };
 
 /// How many header fields hyper reads; the guard allows fewer, so that ours is the refusal that clients see.
@@ -162,7 +163,7 @@ where
             async move { Ok::<_, Infallible>(request::serve(edge, client, request).await) }
         }
     });
-    let mut connection = http2::Builder::new(TokioExecutor::new())
+    let mut connection = http2::Builder::new(StreamExecutor { bound: edge.config.send_timeout })
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
         .max_pending_accept_reset_streams(MAX_PENDING_RESET_STREAMS)

@@ -23,6 +23,7 @@ mod origin;
 mod record;
 mod redirect;
 mod request;
+mod send_bound;
 mod sockets;
 mod upgrade;
 

@@ -15,6 +15,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use crate::{
     Edge, connection,
     limits::{ConnectionPlace, HandshakePlace},
+    send_bound::SendBound,
 };
 
 /// How long a TLS handshake may take.
@@ -116,6 +117,9 @@ async fn end_tls(
 
 /// Goes where the client's ALPN says.
 async fn dispatch(edge: Arc<Edge>, stream: TlsStream<ReadAhead<TcpStream>>, peer: SocketAddr, _place: ConnectionPlace) {
+    let bound = edge.config.send_timeout;
+    let bounded =
+        |stream| SendBound::new(stream, bound, |stream: &TlsStream<ReadAhead<TcpStream>>| stream.get_ref().0.get_ref());
     match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
         Negotiated::Tunnel => {
             let tune = |stream: &TlsStream<ReadAhead<TcpStream>>, kind| {
@@ -128,11 +132,11 @@ async fn dispatch(edge: Arc<Edge>, stream: TlsStream<ReadAhead<TcpStream>>, peer
         Negotiated::TunnelTooOld => edge.metrics.handshake_failed("tunnel-too-old"),
         Negotiated::Http2 => {
             let _running = edge.running.enter();
-            connection::serve_http2(edge.clone(), stream, peer).await;
+            connection::serve_http2(edge.clone(), bounded(stream), peer).await;
         }
         Negotiated::Http1 => {
             let _running = edge.running.enter();
-            connection::serve_http1(edge.clone(), stream, peer).await;
+            connection::serve_http1(edge.clone(), bounded(stream), peer).await;
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod balance;
 mod bodies;
+mod clients;
 mod edges;
 mod harness;
 mod http1;

@@ -1,0 +1,110 @@
+//! Clients that take nothing, or give nothing, and what they must not hold up.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use http::Request;
+use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::harness::*;
+
+/// Short enough for a test, and long enough for a busy machine.
+const BOUND: Duration = Duration::from_secs(2);
+
+/// An origin whose answers never end, and whether one of its connections has.
+async fn endless_origin() -> (std::net::SocketAddr, Arc<AtomicBool>) {
+    let ended = Arc::new(AtomicBool::new(false));
+    let (addr, _) = raw_origin({
+        let ended = ended.clone();
+        move |mut tcp| {
+            let ended = ended.clone();
+            async move {
+                if read_head(&mut tcp).await.contains("/short") {
+                    write_lossy(&mut tcp, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+                    return;
+                }
+                write_lossy(&mut tcp, b"HTTP/1.1 200 OK\r\ncontent-length: 9000000000000\r\n\r\n").await;
+                while tcp.write_all(&[b'x'; 65_536]).await.is_ok() {}
+                ended.store(true, Ordering::SeqCst);
+            }
+        }
+    })
+    .await;
+    (addr, ended)
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_does_not_hold_its_origin() {
+    let world = World::start_with(|config| config.send_timeout = BOUND).await;
+    let mut socket = world.socket();
+    let (addr, ended) = endless_origin().await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    read_head(&mut client).await;
+    until("the origin's connection has ended", || ended.load(Ordering::SeqCst)).await;
+}
+
+#[tokio::test]
+async fn an_http2_stream_without_window_does_not_hold_its_origin_and_others_go_on() {
+    let world = World::start_with(|config| config.send_timeout = BOUND).await;
+    let mut socket = world.socket();
+    let (addr, ended) = endless_origin().await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut sender = world.http2(&socket).await;
+    let request =
+        |path: &str| Request::builder().uri(format!("https://{}{path}", socket.host())).body(text("")).unwrap();
+    let unread = soon(sender.send_request(request("/"))).await.unwrap();
+    until("the origin's connection has ended", || ended.load(Ordering::SeqCst)).await;
+    assert!(soon(unread.into_body().collect()).await.is_err(), "the answer must not look whole");
+    let other = soon(sender.send_request(request("/short"))).await.unwrap();
+    assert_eq!(soon(other.into_body().collect()).await.unwrap().to_bytes(), "ok");
+}
+
+#[tokio::test]
+async fn an_answer_that_has_nothing_to_send_is_left_alone() {
+    let world = World::start_with(|config| config.send_timeout = Duration::from_millis(300)).await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\none").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        tcp.write_all(b"two").await.unwrap();
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    assert_eq!(world.get(&socket, "/").await.text(), "onetwo");
+    let mut sender = world.http2(&socket).await;
+    let request = Request::builder().uri(format!("https://{}/", socket.host())).body(text("")).unwrap();
+    let answer = soon(sender.send_request(request)).await.unwrap();
+    assert_eq!(soon(answer.into_body().collect()).await.unwrap().to_bytes(), "onetwo");
+}
+
+#[tokio::test]
+async fn a_slow_client_gets_its_whole_answer() {
+    const LENGTH: usize = 24 * 1024 * 1024;
+    let world = World::start_with(|config| config.send_timeout = BOUND).await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n").as_bytes()).await.unwrap();
+        write_lossy(&mut tcp, &vec![b'x'; LENGTH]).await;
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    read_head(&mut client).await;
+    let (mut piece, mut got) = (vec![0; LENGTH / 12], 0);
+    while got < LENGTH {
+        soon(client.read_exact(&mut piece)).await.unwrap();
+        got += piece.len();
+        tokio::time::sleep(BOUND / 4).await;
+    }
+}
