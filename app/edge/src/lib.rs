@@ -20,6 +20,7 @@ mod listener;
 mod local;
 mod metrics;
 mod origin;
+mod readiness;
 mod record;
 mod redirect;
 mod request;
@@ -50,6 +51,7 @@ use tokio_rustls::TlsAcceptor;
 pub use body::{ApiBody, BoxError};
 pub use config::EdgeConfig;
 pub use drain::DrainReport;
+pub use readiness::Readiness;
 
 use drain::Phase;
 
@@ -76,6 +78,7 @@ pub struct Edge {
     metrics: metrics::Metrics,
     no_socket: Arc<metrics::SocketMetrics>,
     registry: OnceLock<Registry>,
+    readiness: OnceLock<readiness::Asker>,
     api: ApiService,
     ids: ids::RequestIds,
     refusal_path: guarded_io::RefusalPath,
@@ -127,6 +130,7 @@ impl Edge {
             no_socket: metrics.of_no_socket(),
             metrics,
             registry: OnceLock::new(),
+            readiness: OnceLock::new(),
             api,
             ids: ids::RequestIds::new(ids::random()),
             refusal_path: guarded_io::RefusalPath::from_random(ids::random()),
@@ -153,6 +157,11 @@ impl Edge {
     /// this process has been. Only the first call counts; before it there is no `/metrics`.
     pub fn publish_metrics(&self, registry: Registry) {
         let _ = self.registry.set(registry);
+    }
+
+    /// Whom `/readyz` asks from now on, beside the edge itself. Only the first call counts.
+    pub fn ask_readiness(&self, ask: Readiness) {
+        let _ = self.readiness.set(readiness::Asker::new(ask));
     }
 
     /// The published metrics in the OpenMetrics text format; `None` when none are published.

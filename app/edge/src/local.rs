@@ -15,6 +15,7 @@ use crate::{
 };
 
 const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Answers a request to our own name.
@@ -27,16 +28,29 @@ pub(crate) async fn answer(
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     match head.uri.path() {
         "/healthz" if is_read => Ok(answer::plain(StatusCode::OK, TEXT, "ok\n")),
-        "/readyz" if is_read => Ok(if edge.draining.load(Ordering::Relaxed) {
-            answer::plain(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n")
-        } else {
-            answer::plain(StatusCode::OK, TEXT, "ready\n")
+        "/readyz" if is_read => Ok(match ready(edge).await {
+            Ok(()) => answer::plain(StatusCode::OK, TEXT, "ready\n"),
+            Err(reason) => {
+                let text = format!("{{\"ready\":false,\"reason\":\"{reason}\"}}\n");
+                answer::plain(StatusCode::SERVICE_UNAVAILABLE, JSON, text)
+            }
         }),
         "/metrics" if is_read => metrics(edge, client),
         _ => {
             let response = (edge.api)(Request::from_parts(head, body), ClientAddr(client.addr)).await;
             Ok(response.map(|body| AnswerBody::new(Source::Api(body), None)))
         }
+    }
+}
+
+/// Whether new requests are welcome, or why not: words that need no escape in JSON.
+async fn ready(edge: &Edge) -> Result<(), &'static str> {
+    if edge.draining.load(Ordering::Relaxed) {
+        return Err("draining");
+    }
+    match edge.readiness.get() {
+        Some(asker) => asker.ready().await,
+        None => Ok(()),
     }
 }
 

@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes};
 use sallyport_control::{Control, ControlConfig, Secrets, SignUp};
-use sallyport_edge::{ApiService, Edge, EdgeConfig};
+use sallyport_edge::{ApiService, Edge, EdgeConfig, Readiness};
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, Shutdown, TakeoverOffer};
 use sallyport_store::{DataDirLock, LockError, Store};
 use tower_service::Service as _;
@@ -236,6 +236,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
 
     let certificates = Certificates::new(ca, &args.domain)?;
     let edge = Edge::new(edge_config(&args, public_port), routes, directory, api_service(&control));
+    edge.ask_readiness(readiness(&control));
     let mut registry = Registry::default();
     edge.register_metrics(&mut registry);
     control.register_metrics(&mut registry);
@@ -284,6 +285,15 @@ fn api_service(control: &Control) -> ApiService {
             let Ok(answer) = router.call(request).await;
             answer.map(|body| body.map_err(Into::into).boxed_unsync())
         })
+    })
+}
+
+/// `/readyz` asks control too.
+fn readiness(control: &Control) -> Readiness {
+    let control = control.clone();
+    Arc::new(move || {
+        let control = control.clone();
+        Box::pin(async move { control.check().await })
     })
 }
 

@@ -1,8 +1,10 @@
 //! What can be seen from outside: metrics under the names that the pages give them, one id a request.
 
+use std::process::Command;
+
 use serde_json::Value;
 
-use crate::harness::{Home, Program, text};
+use crate::harness::{Home, Program, text, wait_until};
 
 #[test]
 fn metrics_have_the_names_that_their_page_gives_them() {
@@ -38,6 +40,32 @@ fn an_answer_of_the_api_has_the_id_of_the_access_log_and_never_the_clients_nor_a
     let log = up.program.output();
     assert!(!log.contains("chosen-by-the-client") && !log.contains("secret"), "{log}");
     assert!(log.contains("\"path\":\"/v1/account\""), "{log}");
+}
+
+#[test]
+fn readiness_tells_of_a_database_that_fails_and_of_its_return() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let rename = |from: &str, to: &str| {
+        let script = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 30).execute(sys.argv[2])";
+        let sql = format!("ALTER TABLE {from} RENAME TO {to}");
+        let mut python = Command::new("python3");
+        python.args(["-c", script, home.data().join("sallyport.db").to_str().unwrap(), &sql]);
+        assert!(python.status().unwrap().success());
+    };
+    assert_eq!(up.curl("api.localhost", "/readyz", &[]).status, 200);
+    rename("accounts", "gone");
+    let failing = wait_until("the failure to be noticed", || {
+        let answer = up.curl("api.localhost", "/readyz", &[]);
+        (answer.status == 503).then_some(answer)
+    });
+    let reason: Value = serde_json::from_str(&failing.body).unwrap_or_else(|e| panic!("{e}: {}", failing.body));
+    assert_eq!(reason["ready"], false);
+    assert_eq!(reason["reason"], "control cannot use its database", "and nothing of what is inside");
+    assert_eq!(up.curl("api.localhost", "/healthz", &[]).status, 200, "the process lives");
+    up.program.wait_for("not ready");
+    rename("gone", "accounts");
+    wait_until("readiness to return", || (up.curl("api.localhost", "/readyz", &[]).status == 200).then_some(()));
 }
 
 #[test]

@@ -1,0 +1,90 @@
+//! Whether this process can do its work: what `/readyz` says.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use tokio::{sync::Mutex, time::Instant};
+
+/// Asks whoever shares this process with the edge whether it can do its work. An error is for the log: it may hold
+/// what strangers should not read.
+pub type Readiness = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
+
+/// How long an answer may take.
+const MAX_ASKING: Duration = Duration::from_secs(2);
+/// How long an answer is good for: `/readyz` is open to everybody, so it asks no more often.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// Asks, within bounds of time and rate, and remembers the answer for a moment.
+pub(crate) struct Asker {
+    ask: Readiness,
+    /// Held while it is asked, so that one asks for all.
+    last: Mutex<Option<(Instant, Result<(), &'static str>)>>,
+}
+
+impl Asker {
+    pub(crate) fn new(ask: Readiness) -> Self {
+        Self { ask, last: Mutex::new(None) }
+    }
+
+    /// What stands in the way, in words for everybody.
+    pub(crate) async fn ready(&self) -> Result<(), &'static str> {
+        let mut last = self.last.lock().await;
+        if let Some((at, answer)) = *last
+            && at.elapsed() < GOOD_FOR
+        {
+            return answer;
+        }
+        let was_ready = last.is_none_or(|(_, answer)| answer.is_ok());
+        let asked = tokio::time::timeout(MAX_ASKING, (self.ask)()).await;
+        let (answer, why) = match asked {
+            Ok(Ok(())) => (Ok(()), String::new()),
+            Ok(Err(why)) => (Err("control cannot use its database"), why),
+            Err(_) => (Err("control does not answer"), format!("no answer within {MAX_ASKING:?}")),
+        };
+        match answer {
+            Err(told) if was_ready => tracing::warn!(why, "not ready: {told}"),
+            Ok(()) if !was_ready => tracing::info!("ready again"),
+            _ => {}
+        }
+        *last = Some((Instant::now(), answer));
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn many_who_ask_at_once_share_one_answer() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = asked.clone();
+        let asker = Arc::new(Asker::new(Arc::new(move || {
+            let counter = counter.clone();
+            Box::pin(async move {
+                counter.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Err("the disk is on fire".to_owned())
+            })
+        })));
+        let began = Instant::now();
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let asker = asker.clone();
+            asking.spawn(async move { asker.ready().await });
+        }
+        for answer in asking.join_all().await {
+            assert_eq!(answer, Err("control cannot use its database"), "and nothing of why");
+        }
+        // A machine that is very busy may need more than the second that an answer is good for.
+        let most = began.elapsed().as_millis() / GOOD_FOR.as_millis() + 1;
+        assert!(asked.load(Ordering::SeqCst) as u128 <= most);
+    }
+
+    #[tokio::test]
+    async fn silence_is_an_answer_too() {
+        let asker = Asker::new(Arc::new(|| Box::pin(std::future::pending())));
+        assert_eq!(asker.ready().await, Err("control does not answer"));
+    }
+}
