@@ -20,7 +20,11 @@ use hyper::body::Incoming;
 use sallyport_tunnel::Establishment;
 use tokio::time::Sleep;
 
-use crate::{origin::Download, record::Ticket, send_bound};
+use crate::{
+    origin::Download,
+    record::Ticket,
+    send_bound::{self, Patience},
+};
 
 /// Any error that ends a body before its end.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -45,13 +49,16 @@ pub(crate) struct UploadSlot {
     finished: AtomicBool,
     broken: AtomicBool,
     continued: AtomicBool,
+    answered: AtomicBool,
     size: SizeHint,
     expects: bool,
+    silence: Option<Duration>,
 }
 
 impl UploadSlot {
-    /// The slot of this body; none when the request has no body.
-    pub(crate) fn of(body: Incoming, expects_continue: bool) -> Option<Arc<Self>> {
+    /// The slot of this body; none when the request has no body. `silence`: how long the client may send nothing of it
+    /// once its answer has ended; `None` where the body ends with the answer anyway, which it does over HTTP/1.
+    pub(crate) fn of(body: Incoming, expects_continue: bool, silence: Option<Duration>) -> Option<Arc<Self>> {
         if body.is_end_stream() {
             return None;
         }
@@ -62,7 +69,9 @@ impl UploadSlot {
             finished: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             continued: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
             expects: expects_continue,
+            silence,
         }))
     }
 
@@ -95,6 +104,11 @@ impl UploadSlot {
     pub(crate) fn continue_came(&self) {
         self.continued.store(true, Ordering::Release);
     }
+
+    /// The answer has come to its end.
+    pub(crate) fn answered(&self) {
+        self.answered.store(true, Ordering::Release);
+    }
 }
 
 /// A request body on its way to an origin.
@@ -113,8 +127,8 @@ enum Gate {
     Expectation(Pin<Box<Sleep>>),
     /// Nothing; the body is still in its slot.
     Clear,
-    /// Nothing; the body flows.
-    Open(Incoming),
+    /// Nothing; the body flows, and may not stop for ever once it is answered.
+    Open(Incoming, Option<Patience>),
 }
 
 impl std::fmt::Debug for Upload {
@@ -167,11 +181,21 @@ impl Body for Upload {
                     this.gate = Gate::Clear;
                 }
                 Gate::Clear => match slot.waiting.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    Some(body) => this.gate = Gate::Open(body),
+                    Some(body) => this.gate = Gate::Open(body, slot.silence.map(Patience::new)),
                     None => return Poll::Ready(Some(Err("the request body went to another origin".into()))),
                 },
-                Gate::Open(body) => {
-                    let mut frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+                Gate::Open(body, patience) => {
+                    let polled = Pin::new(&mut *body).poll_frame(cx);
+                    if let Some(patience) = patience {
+                        patience.moved |= polled.is_ready() || !slot.answered.load(Ordering::Acquire);
+                        if polled.is_pending() && patience.poll_over(cx).is_ready() {
+                            slot.broken.store(true, Ordering::Relaxed);
+                            return Poll::Ready(Some(Err(
+                                "the request is answered, and its body stopped coming".into()
+                            )));
+                        }
+                    }
+                    let mut frame = ready!(polled);
                     match &mut frame {
                         Some(Ok(frame)) => {
                             if let Some(trailers) = frame.trailers_mut() {
@@ -194,14 +218,14 @@ impl Body for Upload {
 
     fn is_end_stream(&self) -> bool {
         match &self.gate {
-            Gate::Open(body) => body.is_end_stream(),
+            Gate::Open(body, _) => body.is_end_stream(),
             _ => self.shared.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match (&self.gate, &self.shared) {
-            (Gate::Open(body), _) => body.size_hint(),
+            (Gate::Open(body, _), _) => body.size_hint(),
             (_, Some(slot)) => slot.size,
             (_, None) => SizeHint::with_exact(0),
         }

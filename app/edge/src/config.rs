@@ -22,7 +22,8 @@ pub struct EdgeConfig {
     pub idle_timeout: Duration,
     /// How long an origin may take to begin its answer, counted from the last byte of the request that it got.
     pub response_timeout: Duration,
-    /// How long a client may take nothing of what waits for it before its connection, or in HTTP/2 its stream, is ended.
+    /// How long a client may take nothing of what waits for it before its connection, or in HTTP/2 its stream, is ended; and
+    /// how long one may send nothing of a request's body whose answer it has.
     pub send_timeout: Duration,
     /// How long a shutdown waits for what runs.
     pub drain: Duration,

@@ -66,13 +66,16 @@ pub(crate) struct Client {
     pub(crate) wire: Arc<WireState>,
     /// Whether it speaks HTTP/2.
     pub(crate) http2: bool,
+    /// How long it may stand still in the middle of something.
+    pub(crate) send_timeout: Duration,
     requests: AtomicU64,
 }
 
 impl Client {
     fn new(edge: &Edge, addr: SocketAddr, http2: bool) -> Arc<Self> {
         let fields = ClientFields::new(addr, "https", edge.config.public_port);
-        Arc::new(Self { addr, fields, wire: Arc::default(), http2, requests: AtomicU64::new(0) })
+        let send_timeout = edge.config.send_timeout;
+        Arc::new(Self { addr, fields, wire: Arc::default(), http2, send_timeout, requests: AtomicU64::new(0) })
     }
 
     /// Whether no request should follow this one on an HTTP/1 connection.

@@ -179,8 +179,11 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.wire.request_ended();
-        if self.upload.as_ref().is_some_and(|upload| !upload.is_finished()) {
-            self.wire.left_unread();
+        if let Some(upload) = &self.upload {
+            upload.answered();
+            if !upload.is_finished() {
+                self.wire.left_unread();
+            }
         }
         if self.status == 0 {
             // The client left before there was an answer; what nginx calls 499.

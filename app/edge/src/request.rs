@@ -221,7 +221,8 @@ impl Outgoing {
         };
         let expects =
             head.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-        let upload = UploadSlot::of(body, expects && hop == NextHop::Http1);
+        let silence = (hop == NextHop::Http2).then_some(client.send_timeout);
+        let upload = UploadSlot::of(body, expects && hop == NextHop::Http1, silence);
         if !upload.as_ref().is_some_and(|upload| upload.expects_continue()) {
             head.headers.remove(EXPECT);
         }

@@ -22,20 +22,22 @@ use tokio::{
 };
 
 /// A timer that is set to its bound again only when it fires, so that progress costs nothing.
-struct Patience {
+#[derive(Debug)]
+pub(crate) struct Patience {
     bound: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether something moved since the timer was set.
-    moved: bool,
+    pub(crate) moved: bool,
 }
 
 impl Patience {
-    fn new(bound: Duration) -> Self {
+    /// For so long.
+    pub(crate) fn new(bound: Duration) -> Self {
         Self { bound, timer: None, moved: false }
     }
 
     /// To be called while something is waited for: ready when nothing moved for the bound.
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let bound = self.bound;
         let timer = self.timer.get_or_insert_with(|| {
             self.moved = false;

@@ -108,3 +108,34 @@ async fn a_slow_client_gets_its_whole_answer() {
         tokio::time::sleep(BOUND / 4).await;
     }
 }
+
+#[tokio::test]
+async fn a_body_that_stops_coming_after_its_answer_is_ended() {
+    let world = World::start_with(|config| config.send_timeout = BOUND).await;
+    let mut socket = world.socket();
+    let ended = Arc::new(AtomicBool::new(false));
+    let addr = h2_origin({
+        let ended = ended.clone();
+        move |request: Request<hyper::body::Incoming>| {
+            let ended = ended.clone();
+            tokio::spawn(async move {
+                let whole = request.into_body().collect().await.is_ok();
+                ended.store(!whole, Ordering::SeqCst);
+            });
+            async { http::Response::new(text("enough")) }
+        }
+    })
+    .await;
+    socket.speaks(&world, sallyport_model::OriginProtocol::Http2);
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: 100\r\n\r\nsome", socket.host());
+    client.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut client).await.text(), "enough");
+    for _ in 0..8 {
+        client.write_all(b"x").await.unwrap();
+        tokio::time::sleep(BOUND / 4).await;
+        assert!(!ended.load(Ordering::SeqCst), "one that still comes was ended");
+    }
+    until("the request at the origin has ended", || ended.load(Ordering::SeqCst)).await;
+}
