@@ -202,6 +202,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let data = args.data.clone().or_else(default_data_dir).ok_or_else(|| {
         Failure::usage("there is no home directory to keep data in").next("name a directory with --data DIR")
     })?;
+    // A folder that is not there yet belongs to nobody: when the ports are taken, none is left behind.
+    let own_ports = if data.exists() { None } else { Some(listen(&args)?) };
     let (lock, ports_taken_over) = hold(&data, args.takeover)?;
     let data = lock.dir().canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
     refuse_lost_database(&data)?;
@@ -212,7 +214,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let root = data.join("ca.pem");
 
     let was_takeover = ports_taken_over.is_some();
-    let listening = match ports_taken_over {
+    let listening = match ports_taken_over.or(own_ports) {
         Some(ports) => ports,
         None => listen(&args)?,
     };

@@ -43,6 +43,7 @@ fn a_port_that_is_taken_is_named_with_the_way_out() {
     let output = up_that_fails(&home, &["--listen", &address]);
     refused(&output, 1, &taken.local_addr().unwrap().port().to_string());
     refused(&output, 1, "--listen");
+    assert!(!home.data().exists(), "nothing is left behind");
 }
 
 #[test]
