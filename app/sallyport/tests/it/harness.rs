@@ -36,8 +36,15 @@ impl Home {
 
     /// The program with this home's directories and nothing of the user's environment that could matter.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sallyport"));
-        command.args(args).env("HOME", self.dir.path()).env("SALLYPORT_STATE_DIR", self.dir.path().join("state"));
+        let mut command = self.program(env!("CARGO_BIN_EXE_sallyport"));
+        command.args(args);
+        command
+    }
+
+    /// Another program, in the same surroundings.
+    pub(crate) fn program(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("HOME", self.dir.path()).env("SALLYPORT_STATE_DIR", self.dir.path().join("state"));
         command.env("XDG_CONFIG_HOME", self.dir.path().join("config")).env("SALLYPORT_PASSWORD", PASSWORD);
         for name in ["SALLYPORT_API", "SALLYPORT_CA", "SALLYPORT_TOKEN", "SALLYPORT_DATA", "SALLYPORT_LOG", "NO_COLOR"]
         {

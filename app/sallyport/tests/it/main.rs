@@ -7,3 +7,4 @@ mod main_job;
 mod observed;
 mod protocols;
 mod restarts;
+mod terminal;

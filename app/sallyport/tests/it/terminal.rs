@@ -1,0 +1,27 @@
+//! What a person sees on a terminal.
+
+use std::path::Path;
+
+use crate::harness::{Home, text};
+
+/// What `terminal.py` prints of the program with these arguments.
+fn on_a_terminal(home: &Home, how: &[&str], args: &[&str]) -> String {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients/terminal.py");
+    let mut python = home.program("python3");
+    python.arg(script).args(how).arg(env!("CARGO_BIN_EXE_sallyport")).args(args).env_remove("SALLYPORT_PASSWORD");
+    let output = python.output().unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn ctrl_c_at_the_prompt_for_a_password_leaves_the_terminal_as_it_was() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    let how = ["interrupt", "assword"];
+    for args in [&["login", "--email", "a@example.com"][..], &["account", "create", "--name", "A", "--email", "a@b.cc"]]
+    {
+        let seen = on_a_terminal(&home, &how, args);
+        assert!(seen.contains("\ninterrupted with echo\nexit 130\n"), "{args:?}: {seen}");
+    }
+}
