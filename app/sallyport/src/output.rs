@@ -85,6 +85,22 @@ impl Output {
         }
     }
 
+    /// Prints a list: on a terminal an empty one is a sentence that says what comes next, for programs it stays a list.
+    ///
+    /// # Errors
+    /// The standard output is closed or cannot be written.
+    pub(crate) fn list<T: Serialize>(
+        &self,
+        items: &[T],
+        empty: &str,
+        table: impl FnOnce(&[T]) -> String,
+    ) -> anyhow::Result<()> {
+        if items.is_empty() && self.terminal && self.format == Format::Table {
+            return line(empty);
+        }
+        self.data(&items, |items| table(items))
+    }
+
     /// Gives people a hint beside the output.
     pub(crate) fn hint(&self, text: &str) {
         if self.format == Format::Table {

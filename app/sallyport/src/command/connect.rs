@@ -71,7 +71,10 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
     .await;
     let removed = remove(&client, &socket, &mut signals).await;
     match (held, removed) {
-        (held, Ok(())) => held,
+        (held, Ok(())) => {
+            context.output.hint("socket removed");
+            held
+        }
         (Ok(()), Err(failure)) => Err(failure.into()),
         (Err(error), Err(failure)) => {
             context.output.failure(&failure);

@@ -80,7 +80,9 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
         SocketCommand::Create(args) => create(context, args).await,
         SocketCommand::Ls => {
             let sockets = context.client(&context.target()?)?.sockets().await?;
-            context.output.data(&sockets, |sockets| list(sockets))
+            let empty = "no sockets yet: `sallyport connect --port PORT` gives a service a public name for a while, \
+                         and `sallyport socket create --name NAME` makes one that stays";
+            context.output.list(&sockets, empty, list)
         }
         SocketCommand::Show(args) => {
             let socket = args.socket.get()?;

@@ -69,7 +69,10 @@ pub(crate) async fn run(context: &Context, command: TokenCommand) -> anyhow::Res
             context.output.hint("keep it now: it is not shown again; programs take it from SALLYPORT_TOKEN");
             Ok(())
         }
-        TokenCommand::Ls => context.output.data(&client.tokens().await?, |tokens| list(tokens)),
+        TokenCommand::Ls => {
+            let empty = "no API tokens yet: `sallyport token create --name NAME --scope sockets:read` makes one";
+            context.output.list(&client.tokens().await?, empty, list)
+        }
         TokenCommand::Delete(args) => {
             let id = args.id.or(args.token_id).ok_or_else(|| Failure::usage("which token?"))?;
             client.delete_token(id).await.map_err(|error| failure::about(error, &id))?;

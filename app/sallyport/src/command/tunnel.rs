@@ -90,7 +90,8 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             let socket = args.socket.get()?;
             let client = context.client(&context.target()?)?;
             let tunnels = client.tunnels(socket).await.map_err(|error| failure::about(error, socket))?;
-            context.output.data(&tunnels, |tunnels| list(tunnels))
+            let empty = format!("no tunnels yet: `sallyport tunnel connect {socket} --port PORT` attaches a service");
+            context.output.list(&tunnels, &empty, list)
         }
         TunnelCommand::Delete(args) => {
             let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
@@ -138,7 +139,10 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
         return held;
     }
     match (held, remove(&client, &reference, id, &mut signals).await) {
-        (held, Ok(())) => held,
+        (held, Ok(())) => {
+            context.output.hint("tunnel removed");
+            held
+        }
         (Ok(()), Err(failure)) => Err(failure.into()),
         (Err(error), Err(failure)) => {
             context.output.failure(&failure);

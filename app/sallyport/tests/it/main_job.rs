@@ -35,6 +35,7 @@ fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
 
     connect.signal("INT");
     assert!(connect.ended().success(), "{}", connect.output());
+    connect.wait_for("socket removed");
     let listed = home.json(&["socket", "ls"]);
     assert_eq!(listed.as_array().map(Vec::len), Some(0), "{listed}");
     assert_eq!(up.curl(&host, "/", &[]).status, 404);
