@@ -12,8 +12,8 @@ fn words<'a>(words: impl IntoIterator<Item = &'a str>, description: &str) -> Obj
 
 /// The types of sockets.
 pub(crate) fn socket_type() -> Object {
-    let all = [SocketType::Http, SocketType::Https].map(SocketType::as_str);
-    words(all, "What the origin speaks: plain HTTP or HTTPS. Clients always get HTTPS.").build()
+    let all = SocketType::ALL.map(SocketType::as_str);
+    words(all, "What the origin speaks. Clients of `http` and `https` sockets always get HTTPS.").build()
 }
 
 /// The protocols for origins.

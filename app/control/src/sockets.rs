@@ -35,7 +35,7 @@ impl App {
     fn shown(&self, socket: sallyport_model::Socket) -> Socket {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
-        let up = tunnels.iter().filter(|(tunnel, _)| self.directory.get(*tunnel).is_some()).count();
+        let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
         let dns_name = format!("{}.{}", socket.name, self.config.domain);
         let url = match self.config.public_port {
             443 => format!("https://{dns_name}"),
@@ -148,6 +148,8 @@ pub(crate) async fn create(
         socket_type,
         origin_protocol,
         basic_auth,
+        port: None,
+        settings: sallyport_model::SocketSettings::default(),
         created_at: app.clock.now().unix_seconds,
     };
     let mut randoms = [0; MAX_NAME_TRIES];
@@ -214,7 +216,7 @@ pub(crate) async fn update(
         Some(None) => Some(None),
         None => None,
     };
-    let change = SocketChange { display_name: name, socket_type, origin_protocol, basic_auth };
+    let change = SocketChange { display_name: name, socket_type, origin_protocol, basic_auth, settings: None };
     let changed = app.store.change_socket(caller.account.id, found.id, change).await?;
     let socket = changed.ok_or_else(|| ApiError::not_found("socket"))?;
     app.publish(socket.id).await?;

@@ -107,6 +107,8 @@ pub(crate) async fn create(
         id: TunnelId::from_random(random::bytes()?),
         socket: socket.id,
         credential: CredentialHash(hash),
+        weight: sallyport_model::DEFAULT_WEIGHT,
+        forward_port: 1_024 + u16::from_ne_bytes(random::bytes()?) % 64_000,
         created_at: app.clock.now().unix_seconds,
     };
     let made = app.store.create_tunnel(caller.account.id, &tunnel, input.keyed.as_ref()).await;

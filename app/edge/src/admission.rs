@@ -46,8 +46,7 @@ impl Gate {
     }
 
     fn route_of(&self, tunnel: TunnelId) -> Option<(Arc<SocketRoute>, CredentialHash)> {
-        let credential =
-            |route: &SocketRoute| route.tunnels.iter().find(|(id, _)| *id == tunnel).map(|(_, hash)| *hash);
+        let credential = |route: &SocketRoute| route.tunnel(tunnel).map(|tunnel| tunnel.credential);
         let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&tunnel).copied();
         if let Some(route) = known.and_then(|socket| self.routes.get(socket))
             && let Some(hash) = credential(&route)
@@ -69,7 +68,7 @@ impl Gate {
     /// Whether a tunnel that is attached may stay.
     fn may_stay(&self, tunnel: TunnelId, socket: SocketId, credential: &CredentialHash) -> bool {
         let route = self.routes.get(socket);
-        route.is_some_and(|route| route.tunnels.iter().any(|(id, hash)| *id == tunnel && hash == credential))
+        route.is_some_and(|route| route.tunnel(tunnel).is_some_and(|tunnel| tunnel.credential == *credential))
     }
 
     /// Detaches the tunnels that the routes do not allow any more, of one socket or of all.

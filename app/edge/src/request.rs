@@ -279,8 +279,8 @@ fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) 
     parts.path_and_query = uri.path_and_query().cloned();
     if hop == NextHop::Http2 {
         let scheme = match socket_type {
-            SocketType::Http => http::uri::Scheme::HTTP,
             SocketType::Https => http::uri::Scheme::HTTPS,
+            _ => http::uri::Scheme::HTTP,
         };
         parts.scheme = Some(scheme);
         parts.authority = host.as_str().parse().ok();

@@ -8,6 +8,7 @@ mod ends;
 mod ids;
 mod name;
 mod route;
+mod settings;
 mod socket;
 
 pub use account::{
@@ -17,7 +18,13 @@ pub use account::{
 pub use ends::{ClientAddr, Local, OriginAddr, Remote, ServerAddr};
 pub use ids::{AccountId, IdError, SocketId, TokenId, TunnelId};
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
-pub use route::{BasicAuth, CredentialHash, RequestRecord, SocketRoute, TunnelPresence};
+pub use route::{
+    BasicAuth, CredentialHash, FlowRecord, RequestRecord, SocketRoute, SshLogin, TunnelPresence, TunnelRoute,
+};
+pub use settings::{
+    AccessRules, Affinity, DEFAULT_WEIGHT, HealthCheck, Limits, MAX_ACCESS_RULES, MAX_ALPN_BYTES, MAX_ALPN_PROTOCOLS,
+    MAX_WEIGHT, Probe, ProxyProtocol, SettingError, SocketSettings, TlsMode, UnknownAffinity, UnknownProxyProtocol,
+};
 pub use socket::{
     DisplayName, DisplayNameError, MAX_DISPLAY_NAME_CHARS, MAX_TUNNELS_PER_SOCKET, OriginProtocol, Socket, SocketType,
     Tunnel, UnknownOriginProtocol, UnknownSocketType,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountId, OriginProtocol, SocketId, SocketName, SocketType, TunnelId};
+use crate::{AccountId, OriginProtocol, SocketId, SocketName, SocketSettings, SocketType, TunnelId};
 
 /// SHA-256 of a tunnel's credential. Credentials are 256 random bits, so a plain hash is enough.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,8 +44,57 @@ pub struct SocketRoute {
     pub origin_protocol: OriginProtocol,
     /// Who may come in, when not everybody.
     pub basic_auth: Option<BasicAuth>,
-    /// The tunnels that may attach, with the hash of the credential each must show.
-    pub tunnels: Vec<(TunnelId, CredentialHash)>,
+    /// Its own port, for types that have one.
+    pub port: Option<u16>,
+    /// What else its owner has set.
+    pub settings: SocketSettings,
+    /// The tunnels that may attach.
+    pub tunnels: Vec<TunnelRoute>,
+}
+
+impl SocketRoute {
+    /// The tunnel of this id, when the socket has it.
+    #[must_use]
+    pub fn tunnel(&self, id: TunnelId) -> Option<&TunnelRoute> {
+        self.tunnels.iter().find(|tunnel| tunnel.id == id)
+    }
+}
+
+/// A tunnel as edges know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelRoute {
+    /// The tunnel.
+    pub id: TunnelId,
+    /// The hash of the credential that its connector must show.
+    pub credential: CredentialHash,
+    /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    pub weight: u16,
+    /// The port that a stock ssh client of the account asks to have forwarded to mean this tunnel.
+    pub forward_port: u16,
+}
+
+/// One TCP or TLS connection, or UDP flow, that an edge carried, as its access log and the connector's live log show it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowRecord {
+    /// When it began, in milliseconds since 1970 (UTC).
+    pub at_ms: i64,
+    /// Its id.
+    pub flow_id: String,
+    /// `tcp`, `tls` or `udp`.
+    pub transport: SocketType,
+    /// How it ended: `ok`, or why it was refused or cut.
+    pub verdict: String,
+    /// Bytes from the client.
+    pub bytes_in: u64,
+    /// Bytes to the client.
+    pub bytes_out: u64,
+    /// From its begin to its end, in microseconds.
+    pub duration_us: u64,
+    /// The client's address.
+    pub client: std::net::SocketAddr,
+    /// How many records before this one were left out, because nobody could have read them; 0 in the access log.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted_before: u32,
 }
 
 /// A tunnel that an edge holds now.
@@ -99,4 +148,13 @@ fn is_zero(count: &u32) -> bool {
 impl RequestRecord {
     /// The longest target that a record keeps, in bytes.
     pub const MAX_TARGET_BYTES: usize = 1_024;
+}
+
+/// Public keys that let stock ssh clients log in as an account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SshLogin {
+    /// Whose they are. The login name is the account's id without hyphens.
+    pub account: AccountId,
+    /// The keys as in an `authorized_keys` file, without options: type, base64, comment.
+    pub keys: Vec<String>,
 }

@@ -19,15 +19,39 @@ pub enum SocketType {
     Http,
     /// HTTPS outside, HTTPS to the origin.
     Https,
+    /// TCP on a port of its own.
+    Tcp,
+    /// TLS, by name on the shared port and on a port of its own.
+    Tls,
+    /// UDP on a port of its own.
+    Udp,
 }
 
 impl SocketType {
+    /// Every type.
+    pub const ALL: [Self; 5] = [Self::Http, Self::Https, Self::Tcp, Self::Tls, Self::Udp];
+
+    /// Whether requests are told apart by the name in them, on the port that all share.
+    #[must_use]
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Https)
+    }
+
+    /// Whether a socket of this type has a port of its own.
+    #[must_use]
+    pub fn has_port(self) -> bool {
+        !self.is_http()
+    }
+
     /// The type as it is written.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
             Self::Https => "https",
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Udp => "udp",
         }
     }
 }
@@ -40,7 +64,7 @@ impl fmt::Display for SocketType {
 
 /// The text names no socket type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a socket type: use http or https")]
+#[error("{0:?} is not a socket type: use http, https, tcp, tls or udp")]
 pub struct UnknownSocketType(pub String);
 
 impl FromStr for SocketType {
@@ -49,6 +73,9 @@ impl FromStr for SocketType {
         match text {
             "http" => Ok(Self::Http),
             "https" => Ok(Self::Https),
+            "tcp" => Ok(Self::Tcp),
+            "tls" => Ok(Self::Tls),
+            "udp" => Ok(Self::Udp),
             other => Err(UnknownSocketType(other.chars().take(64).collect())),
         }
     }
@@ -167,6 +194,10 @@ pub struct Socket {
     pub origin_protocol: OriginProtocol,
     /// A user name and password that every client must give.
     pub basic_auth: Option<crate::BasicAuth>,
+    /// Its own port, for types that have one; stays with the socket.
+    pub port: Option<u16>,
+    /// What else its owner has set.
+    pub settings: crate::SocketSettings,
     /// When it was made, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
@@ -180,6 +211,11 @@ pub struct Tunnel {
     pub socket: SocketId,
     /// SHA-256 of the credential that its connector shows.
     pub credential: crate::CredentialHash,
+    /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    pub weight: u16,
+    /// The port that a stock ssh client asks to have forwarded to mean this tunnel; different for each tunnel of an
+    /// account.
+    pub forward_port: u16,
     /// When it was made, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
@@ -190,7 +226,7 @@ mod tests {
 
     #[test]
     fn types_are_written_the_same_in_json_and_text() {
-        for kind in [SocketType::Http, SocketType::Https] {
+        for kind in SocketType::ALL {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
             assert_eq!(kind.to_string().parse::<SocketType>(), Ok(kind));
         }
@@ -198,7 +234,7 @@ mod tests {
             assert_eq!(serde_json::to_string(&protocol).unwrap(), format!("\"{protocol}\""));
             assert_eq!(protocol.to_string().parse::<OriginProtocol>(), Ok(protocol));
         }
-        assert!("gopher".parse::<SocketType>().unwrap_err().to_string().contains("use http or https"));
+        assert!("gopher".parse::<SocketType>().unwrap_err().to_string().contains("use http, https, tcp"));
     }
 
     #[test]

@@ -158,7 +158,7 @@ impl Directory {
 
 #[cfg(test)]
 mod tests {
-    use sallyport_model::{AccountId, OriginProtocol, SocketType};
+    use sallyport_model::{AccountId, OriginProtocol, SocketSettings, SocketType};
 
     use super::*;
 
@@ -170,6 +170,8 @@ mod tests {
             socket_type: SocketType::Http,
             origin_protocol: OriginProtocol::Auto,
             basic_auth: None,
+            port: None,
+            settings: SocketSettings::default(),
             tunnels: Vec::new(),
         }
     }

@@ -5,7 +5,8 @@ use sqlx::{AssertSqlSafe, SqlitePool};
 use crate::{StoreError, open::APPLICATION_ID, write::Write};
 
 /// Migration `n` (counted from 1) brings a database of version `n - 1` to version `n`.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE accounts (
         id            BLOB PRIMARY KEY CHECK (length(id) = 16),
         name          TEXT NOT NULL,
@@ -85,7 +86,30 @@ const MIGRATIONS: &[&str] = &["
         PRIMARY KEY (account, key)
     ) STRICT;
     CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
-    "];
+    ",
+    "
+    ALTER TABLE sockets ADD COLUMN port INTEGER CHECK (port BETWEEN 1 AND 65535);
+    ALTER TABLE sockets ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
+    CREATE UNIQUE INDEX sockets_by_port ON sockets (port) WHERE port IS NOT NULL;
+
+    ALTER TABLE tunnels ADD COLUMN weight INTEGER NOT NULL DEFAULT 100;
+    -- What a stock ssh client asks to have forwarded to mean this tunnel; different for each tunnel of an account.
+    ALTER TABLE tunnels ADD COLUMN forward_port INTEGER NOT NULL DEFAULT 0;
+    UPDATE tunnels SET forward_port = 1024 + rowid % 64000;
+
+    CREATE TABLE ssh_keys (
+        id          BLOB PRIMARY KEY CHECK (length(id) = 16),
+        account     BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        position    INTEGER NOT NULL,
+        name        TEXT NOT NULL,
+        public_key  TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        created_at  INTEGER NOT NULL,
+        UNIQUE (account, position),
+        UNIQUE (account, fingerprint)
+    ) STRICT;
+    ",
+];
 
 /// The version that this program writes.
 pub(crate) fn newest() -> i64 {

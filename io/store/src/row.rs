@@ -2,6 +2,7 @@
 
 use std::{fmt::Display, str::FromStr};
 
+use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{Row, sqlite::SqliteRow};
 
 use crate::{StoreError, open::DATABASE_FILE};
@@ -16,6 +17,17 @@ pub(crate) fn bytes<const N: usize>(row: &SqliteRow, column: &'static str) -> Re
 pub(crate) fn parsed<T: FromStr<Err: Display>>(row: &SqliteRow, column: &'static str) -> Result<T, StoreError> {
     let value: &str = row.try_get(column)?;
     value.parse().map_err(|error| damaged(column, error))
+}
+
+/// A column of JSON.
+pub(crate) fn from_json<T: DeserializeOwned>(row: &SqliteRow, column: &'static str) -> Result<T, StoreError> {
+    let value: &str = row.try_get(column)?;
+    serde_json::from_str(value).map_err(|error| damaged(column, error))
+}
+
+/// A value as JSON, to be stored.
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::Database(sqlx::Error::Encode(Box::new(error))))
 }
 
 /// The error for a column whose value cannot be.

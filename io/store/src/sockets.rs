@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use sallyport_model::{
-    AccountId, BasicAuth, DisplayName, OriginProtocol, Socket, SocketId, SocketName, SocketRoute, SocketType,
+    AccountId, BasicAuth, DisplayName, OriginProtocol, Socket, SocketId, SocketName, SocketRoute, SocketSettings,
+    SocketType, TunnelRoute,
 };
 use sqlx::{Row, sqlite::SqliteRow};
 
@@ -27,6 +28,10 @@ pub struct NewSocket {
     pub origin_protocol: OriginProtocol,
     /// A user name and password that every client must give.
     pub basic_auth: Option<BasicAuth>,
+    /// Its own port, for types that have one.
+    pub port: Option<u16>,
+    /// What else its owner has set.
+    pub settings: SocketSettings,
     /// When it is made, in seconds since 1970.
     pub created_at: i64,
 }
@@ -42,6 +47,8 @@ pub struct SocketChange {
     pub origin_protocol: Option<OriginProtocol>,
     /// Who may come in; `Some(None)` is everybody.
     pub basic_auth: Option<Option<BasicAuth>>,
+    /// All other settings.
+    pub settings: Option<SocketSettings>,
 }
 
 impl Store {
@@ -81,6 +88,8 @@ impl Store {
             socket_type: new.socket_type,
             origin_protocol: new.origin_protocol,
             basic_auth: new.basic_auth,
+            port: new.port,
+            settings: new.settings,
             created_at: new.created_at,
         };
         insert(&mut write, &socket).await?;
@@ -156,7 +165,8 @@ impl Store {
                  socket_type = coalesce(?4, socket_type),
                  origin_protocol = coalesce(?5, origin_protocol),
                  basic_username = CASE WHEN ?6 THEN ?7 ELSE basic_username END,
-                 basic_password_hash = CASE WHEN ?6 THEN ?8 ELSE basic_password_hash END
+                 basic_password_hash = CASE WHEN ?6 THEN ?8 ELSE basic_password_hash END,
+                 settings = coalesce(?9, settings)
              WHERE id = ?1 AND account = ?2 RETURNING *",
         )
         .bind(id.as_bytes().as_slice())
@@ -167,6 +177,7 @@ impl Store {
         .bind(basic_given)
         .bind(basic.map(|basic| basic.username.as_str()))
         .bind(basic.map(|basic| basic.password_hash.as_str()))
+        .bind(change.settings.as_ref().map(row::json).transpose()?)
         .fetch_optional(write.sql())
         .await?;
         let changed = found.as_ref().map(socket).transpose()?;
@@ -208,7 +219,7 @@ impl Store {
             .await?;
         for found in &rows {
             let tunnel = tunnels::tunnel(found)?;
-            route.tunnels.push((tunnel.id, tunnel.credential));
+            route.tunnels.push(tunnel_route(&tunnel));
         }
         Ok(Some(route))
     }
@@ -229,7 +240,7 @@ impl Store {
         for found in &rows {
             let tunnel = tunnels::tunnel(found)?;
             if let Some(route) = routes.get_mut(&tunnel.socket) {
-                route.tunnels.push((tunnel.id, tunnel.credential));
+                route.tunnels.push(tunnel_route(&tunnel));
             }
         }
         Ok(routes.into_values().collect())
@@ -255,8 +266,9 @@ async fn take_name(write: &mut Write, randoms: &[u64], now: i64) -> Result<Socke
 async fn insert(write: &mut Write, socket: &Socket) -> Result<(), StoreError> {
     let inserted = sqlx::query(
         "INSERT INTO sockets (id, account, position, name, display_name, socket_type, origin_protocol,
-                              basic_username, basic_password_hash, created_at)
-         SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM sockets WHERE account = ?2), ?3, ?4, ?5, ?6, ?7, ?8, ?9
+                              basic_username, basic_password_hash, port, settings, created_at)
+         SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM sockets WHERE account = ?2), ?3, ?4, ?5, ?6, ?7, ?8,
+                ?9, ?10, ?11
          FROM accounts WHERE id = ?2",
     )
     .bind(socket.id.as_bytes().as_slice())
@@ -267,6 +279,8 @@ async fn insert(write: &mut Write, socket: &Socket) -> Result<(), StoreError> {
     .bind(socket.origin_protocol.as_str())
     .bind(socket.basic_auth.as_ref().map(|basic| basic.username.as_str()))
     .bind(socket.basic_auth.as_ref().map(|basic| basic.password_hash.as_str()))
+    .bind(socket.port)
+    .bind(row::json(&socket.settings)?)
     .bind(socket.created_at)
     .execute(write.sql())
     .await?;
@@ -284,6 +298,8 @@ fn socket(found: &SqliteRow) -> Result<Socket, StoreError> {
         socket_type: row::parsed(found, "socket_type")?,
         origin_protocol: row::parsed(found, "origin_protocol")?,
         basic_auth: username.zip(password_hash).map(|(username, password_hash)| BasicAuth { username, password_hash }),
+        port: found.try_get("port")?,
+        settings: row::from_json(found, "settings")?,
         created_at: found.try_get("created_at")?,
     })
 }
@@ -297,6 +313,17 @@ fn route(socket: Socket) -> SocketRoute {
         socket_type: socket.socket_type,
         origin_protocol: socket.origin_protocol,
         basic_auth: socket.basic_auth,
+        port: socket.port,
+        settings: socket.settings,
         tunnels: Vec::new(),
+    }
+}
+
+fn tunnel_route(tunnel: &sallyport_model::Tunnel) -> TunnelRoute {
+    TunnelRoute {
+        id: tunnel.id,
+        credential: tunnel.credential,
+        weight: tunnel.weight,
+        forward_port: tunnel.forward_port,
     }
 }

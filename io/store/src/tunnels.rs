@@ -32,14 +32,16 @@ impl Store {
             });
         }
         let inserted = sqlx::query(
-            "INSERT INTO tunnels (id, socket, position, credential, created_at)
-             SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = ?2), ?4, ?5
+            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at)
+             SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = ?2), ?4, ?5, ?6, ?7
              FROM sockets WHERE id = ?2 AND account = ?3",
         )
         .bind(tunnel.id.as_bytes().as_slice())
         .bind(tunnel.socket.as_bytes().as_slice())
         .bind(account.as_bytes().as_slice())
         .bind(tunnel.credential.0.as_slice())
+        .bind(tunnel.weight)
+        .bind(tunnel.forward_port)
         .bind(tunnel.created_at)
         .execute(write.sql())
         .await?;
@@ -127,6 +129,8 @@ pub(crate) fn tunnel(found: &SqliteRow) -> Result<Tunnel, StoreError> {
         id: TunnelId::from_bytes(row::bytes(found, "id")?),
         socket: SocketId::from_bytes(row::bytes(found, "socket")?),
         credential: CredentialHash(row::bytes(found, "credential")?),
+        weight: found.try_get("weight")?,
+        forward_port: found.try_get("forward_port")?,
         created_at: found.try_get("created_at")?,
     })
 }

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use sallyport_api::{CreatedTunnel, Page, Socket, Tunnel, TunnelStatus};
-use sallyport_model::{CredentialHash, TunnelPresence};
+use sallyport_model::{CredentialHash, SocketId, TunnelId, TunnelPresence};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -10,6 +10,12 @@ use crate::harness::{Api, START};
 
 fn hash(credential: &sallyport_api::Secret) -> CredentialHash {
     CredentialHash(Sha256::digest(credential.expose()).into())
+}
+
+/// The tunnels that edges would let in, and by which credentials.
+fn credentials(api: &Api, socket: SocketId) -> Vec<(TunnelId, CredentialHash)> {
+    let route = api.routes.get(socket).unwrap();
+    route.tunnels.iter().map(|tunnel| (tunnel.id, tunnel.credential)).collect()
 }
 
 #[tokio::test]
@@ -24,7 +30,7 @@ async fn a_tunnel_gets_a_credential_that_edges_know() {
     assert_eq!(answer.header("location"), Some(at.as_str()));
     assert!(made.credential.expose().starts_with("spc_"));
     assert_eq!((made.connect.host.as_str(), made.connect.port), ("tunnel.localhost", 8443));
-    assert_eq!(api.routes.get(socket.id).unwrap().tunnels, vec![(made.details.id, hash(&made.credential))]);
+    assert_eq!(credentials(&api, socket.id), vec![(made.details.id, hash(&made.credential))]);
 
     let seen = api.get(&at, Some(&token)).await;
     assert!(!seen.text.contains("credential") && !seen.text.contains(made.credential.expose()));
@@ -73,7 +79,7 @@ async fn a_new_credential_takes_the_place_of_the_old_one() {
     let next: CreatedTunnel = api.send("POST", &path, Some(&token), None).await.read(StatusCode::OK);
     assert_ne!(next.credential, made.credential);
     assert_eq!(next.details.id, made.details.id);
-    assert_eq!(api.routes.get(socket.id).unwrap().tunnels, vec![(made.details.id, hash(&next.credential))]);
+    assert_eq!(credentials(&api, socket.id), vec![(made.details.id, hash(&next.credential))]);
 }
 
 #[tokio::test]
@@ -84,7 +90,7 @@ async fn a_deleted_tunnel_is_gone_at_the_edges_too() {
     let (gone, kept) = (api.tunnel(&token, &socket).await.details.id, api.tunnel(&token, &socket).await.details.id);
     let path = format!("/v1/sockets/{}/tunnels/{gone}", socket.id);
     assert_eq!(api.send("DELETE", &path, Some(&token), None).await.status, StatusCode::NO_CONTENT);
-    let left: Vec<_> = api.routes.get(socket.id).unwrap().tunnels.iter().map(|(id, _)| *id).collect();
+    let left: Vec<_> = api.routes.get(socket.id).unwrap().tunnels.iter().map(|tunnel| tunnel.id).collect();
     assert_eq!(left, vec![kept]);
     for method in ["GET", "DELETE"] {
         api.send(method, &path, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");

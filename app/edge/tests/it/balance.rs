@@ -253,7 +253,7 @@ async fn credentials_and_tunnels_that_are_not_known_are_refused() {
     let world = World::start().await;
     let mut socket = world.socket();
     let tunnel = world.new_tunnel(&mut socket);
-    socket.route.tunnels[0].1 = sallyport_model::CredentialHash([0; 32]);
+    socket.route.tunnels[0].credential = sallyport_model::CredentialHash([0; 32]);
     world.routes.put(socket.route.clone());
     assert_eq!(world.refusal(tunnel).await.code, "bad-credential");
     let unknown = sallyport_model::TunnelId::from_random([99; 16]);

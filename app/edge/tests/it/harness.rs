@@ -22,7 +22,7 @@ use rustls::pki_types::ServerName;
 use sallyport_bus::{Directory, Routes};
 use sallyport_edge::{BoxError, DrainReport, Edge, EdgeConfig};
 use sallyport_model::{
-    AccountId, BasicAuth, CredentialHash, OriginProtocol, SocketId, SocketRoute, SocketType, TunnelId,
+    AccountId, BasicAuth, CredentialHash, OriginProtocol, SocketId, SocketRoute, SocketType, TunnelId, TunnelRoute,
 };
 use sallyport_net::{Certificates, Listening, LocalCa, Shutdown, Trust, client_config, server_config};
 use sallyport_tunnel::{
@@ -113,6 +113,8 @@ impl World {
             socket_type: SocketType::Http,
             origin_protocol: OriginProtocol::Auto,
             basic_auth: None,
+            port: None,
+            settings: Default::default(),
             tunnels: Vec::new(),
         };
         self.routes.put(route.clone());
@@ -129,7 +131,12 @@ impl World {
     pub(crate) fn new_tunnel(&self, socket: &mut TestSocket) -> TunnelId {
         let number = u8::try_from(self.count.fetch_add(1, Ordering::Relaxed)).unwrap();
         let id = TunnelId::from_random([number; 16]);
-        socket.route.tunnels.push((id, CredentialHash(Sha256::digest(credential(id)).into())));
+        socket.route.tunnels.push(TunnelRoute {
+            id,
+            credential: CredentialHash(Sha256::digest(credential(id)).into()),
+            weight: sallyport_model::DEFAULT_WEIGHT,
+            forward_port: 1_024 + u16::from(number),
+        });
         self.routes.put(socket.route.clone());
         id
     }

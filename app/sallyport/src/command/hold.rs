@@ -97,7 +97,7 @@ impl OriginArgs {
                     None => tls,
                 })
             }
-            SocketType::Http => {
+            _ => {
                 if self.origin_ca.is_some() || self.origin_pin.is_some() || self.origin_server_name.is_some() {
                     return Err(Failure::usage(
                         "--origin-ca, --origin-pin and --origin-server-name are for HTTPS services",

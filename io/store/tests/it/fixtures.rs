@@ -27,6 +27,8 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         socket_type: SocketType::Http,
         origin_protocol: sallyport_model::OriginProtocol::Auto,
         basic_auth: None,
+        port: None,
+        settings: Default::default(),
         created_at: NOW,
     }
 }
@@ -34,7 +36,14 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
 pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> Tunnel {
     let mut id = [9; 16];
     id[..4].copy_from_slice(&n.to_be_bytes());
-    Tunnel { id: TunnelId::from_random(id), socket, credential: CredentialHash([3; 32]), created_at: NOW }
+    Tunnel {
+        id: TunnelId::from_random(id),
+        socket,
+        credential: CredentialHash([3; 32]),
+        weight: sallyport_model::DEFAULT_WEIGHT,
+        forward_port: u16::try_from(2_000 + n % 60_000).unwrap(),
+        created_at: NOW,
+    }
 }
 
 /// Makes a socket whose name comes from these random numbers.

@@ -1,0 +1,370 @@
+//! What an owner can set on a socket beyond its type: how flows are passed on, checked, spread and bounded.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// The most application protocols (ALPN) that a socket offers.
+pub const MAX_ALPN_PROTOCOLS: usize = 8;
+/// The longest name of an application protocol, in bytes (RFC 7301 section 3.1).
+pub const MAX_ALPN_BYTES: usize = 255;
+/// The most rules in one access list.
+pub const MAX_ACCESS_RULES: usize = 1_000;
+/// The highest weight of a tunnel; [`DEFAULT_WEIGHT`] when none is given.
+pub const MAX_WEIGHT: u16 = 1_000;
+/// What a tunnel weighs when nobody says otherwise.
+pub const DEFAULT_WEIGHT: u16 = 100;
+
+/// Whether the origin is told the client's address by a PROXY protocol header, and in which version of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocol {
+    /// It is not told.
+    #[default]
+    Off,
+    /// The text header.
+    V1,
+    /// The binary header.
+    V2,
+}
+
+/// The text names no version of the PROXY protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a version of the PROXY protocol: use v1, v2 or off")]
+pub struct UnknownProxyProtocol(pub String);
+
+impl ProxyProtocol {
+    /// The version as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        }
+    }
+}
+
+impl FromStr for ProxyProtocol {
+    type Err = UnknownProxyProtocol;
+    fn from_str(text: &str) -> Result<Self, UnknownProxyProtocol> {
+        match text {
+            "off" => Ok(Self::Off),
+            "v1" => Ok(Self::V1),
+            "v2" => Ok(Self::V2),
+            other => Err(UnknownProxyProtocol(other.chars().take(64).collect())),
+        }
+    }
+}
+
+impl fmt::Display for ProxyProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Who ends the TLS of a `tls` socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// The edge does, with a certificate for the socket's name; the origin gets plain TCP.
+    #[default]
+    Terminate,
+    /// The origin does: the edge reads the name in the ClientHello and nothing else.
+    Passthrough,
+}
+
+/// Whether a client comes back to the same origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Affinity {
+    /// It does not: every flow goes to the origin with the least to do.
+    #[default]
+    None,
+    /// By a cookie that the edge sets (HTTP alone).
+    Cookie,
+    /// By a hash of its address, with a Maglev table.
+    Address,
+}
+
+/// The text names no affinity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an affinity: use none, cookie or address")]
+pub struct UnknownAffinity(pub String);
+
+impl Affinity {
+    /// The affinity as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Cookie => "cookie",
+            Self::Address => "address",
+        }
+    }
+}
+
+impl FromStr for Affinity {
+    type Err = UnknownAffinity;
+    fn from_str(text: &str) -> Result<Self, UnknownAffinity> {
+        match text {
+            "none" => Ok(Self::None),
+            "cookie" => Ok(Self::Cookie),
+            "address" => Ok(Self::Address),
+            other => Err(UnknownAffinity(other.chars().take(64).collect())),
+        }
+    }
+}
+
+/// How origins are asked whether they are well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthCheck {
+    /// With which question.
+    #[serde(flatten)]
+    pub probe: Probe,
+    /// From one question to the next, in seconds; 1 to 3,600.
+    #[serde(default = "default_interval")]
+    pub interval_seconds: u32,
+    /// How long an answer may take, in seconds; 1 to the interval.
+    #[serde(default = "default_timeout")]
+    pub timeout_seconds: u32,
+    /// How many good answers in a row bring an origin back; 1 to 10.
+    #[serde(default = "default_healthy")]
+    pub healthy_threshold: u32,
+    /// How many bad answers in a row take an origin out; 1 to 10.
+    #[serde(default = "default_unhealthy")]
+    pub unhealthy_threshold: u32,
+}
+
+/// A question that shows whether an origin is well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Probe {
+    /// Does it take a connection?
+    Tcp,
+    /// Does it answer a GET of this path with an expected status?
+    Http {
+        /// The path, beginning with a slash.
+        path: String,
+        /// The lowest status that is good; 200 when absent.
+        #[serde(default = "lowest_status")]
+        status_from: u16,
+        /// The highest status that is good; 399 when absent.
+        #[serde(default = "highest_status")]
+        status_to: u16,
+    },
+}
+
+fn default_interval() -> u32 {
+    5
+}
+fn default_timeout() -> u32 {
+    2
+}
+fn default_healthy() -> u32 {
+    2
+}
+fn default_unhealthy() -> u32 {
+    3
+}
+fn lowest_status() -> u16 {
+    200
+}
+fn highest_status() -> u16 {
+    399
+}
+
+/// Why a setting is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// A number that is out of its range.
+    #[error("{what} must be {from} to {to}")]
+    OutOfRange {
+        /// Which number.
+        what: &'static str,
+        /// The lowest good value.
+        from: u32,
+        /// The highest good value.
+        to: u32,
+    },
+    /// A path that is none.
+    #[error("a health check's path begins with / and has at most 1,024 printable characters")]
+    Path,
+    /// The protocols are too many or too long.
+    #[error("at most {MAX_ALPN_PROTOCOLS} protocols (ALPN) of 1 to {MAX_ALPN_BYTES} bytes can be offered")]
+    Alpn,
+    /// Something that this type of socket does not have.
+    #[error("{setting} is for {types} sockets")]
+    NotForType {
+        /// The setting.
+        setting: &'static str,
+        /// The types that have it.
+        types: &'static str,
+    },
+    /// More rules than an access list may have.
+    #[error("an access list has at most {MAX_ACCESS_RULES} rules")]
+    TooManyRules,
+}
+
+/// What one socket may use; an absent bound is no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Client connections at a time (for HTTP: requests at a time; for UDP: flows).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_connections: Option<u32>,
+    /// New requests (for TCP, TLS and UDP: new connections or flows) in a second; as many at once as in one second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<u32>,
+    /// Bytes in a second, both directions together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
+    /// How many requests or connections beyond a bound wait for their turn, instead of being refused at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u32>,
+}
+
+/// From where clients may come. Rules are networks (`192.0.2.0/24`), countries (`country:CH`) and autonomous systems
+/// (`asn:64500`). A deny rule wins over an allow rule; with any allow rule, what matches none is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessRules {
+    /// Who may come in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    /// Who may not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
+}
+
+impl AccessRules {
+    /// Whether everybody may come in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.allow.is_empty() && self.deny.is_empty()
+    }
+}
+
+/// Everything that an owner can set on a socket beyond its type and protection.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SocketSettings {
+    /// Whether the origin is told the client's address (`tcp` and `tls` sockets).
+    pub proxy_protocol: ProxyProtocol,
+    /// Who ends TLS (`tls` sockets).
+    pub tls_mode: TlsMode,
+    /// The application protocols that the edge offers when it ends the TLS of a `tls` socket, best first.
+    pub alpn: Vec<String>,
+    /// How origins are asked whether they are well; `None`: they are judged by what happens to their flows alone.
+    pub health_check: Option<HealthCheck>,
+    /// Whether a client comes back to the same origin.
+    pub affinity: Affinity,
+    /// What the socket may use.
+    pub limits: Limits,
+    /// From where clients may come.
+    pub access: AccessRules,
+}
+
+impl SocketSettings {
+    /// Whether a socket of this type can have these settings. The text of access rules is not looked at here.
+    ///
+    /// # Errors
+    /// The first setting that is out of its bounds or of no use to the type.
+    pub fn check(&self, socket_type: crate::SocketType) -> Result<(), SettingError> {
+        use crate::SocketType as T;
+        let only = |is_set: bool, types: &[T], setting, names| {
+            let fits = !is_set || types.contains(&socket_type);
+            fits.then_some(()).ok_or(SettingError::NotForType { setting, types: names })
+        };
+        only(self.proxy_protocol != ProxyProtocol::Off, &[T::Tcp, T::Tls], "the PROXY protocol", "tcp and tls")?;
+        only(self.tls_mode != TlsMode::Terminate, &[T::Tls], "passthrough", "tls")?;
+        only(!self.alpn.is_empty(), &[T::Tls], "ALPN", "tls")?;
+        only(self.affinity == Affinity::Cookie, &[T::Http, T::Https], "affinity by cookie", "http and https")?;
+        if let Some(check) = &self.health_check {
+            only(true, &[T::Http, T::Https, T::Tcp, T::Tls], "a health check", "http, https, tcp and tls")?;
+            check.check()?;
+        }
+        let alpn_ok =
+            |name: &String| (1..=MAX_ALPN_BYTES).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
+        if self.alpn.len() > MAX_ALPN_PROTOCOLS || !self.alpn.iter().all(alpn_ok) {
+            return Err(SettingError::Alpn);
+        }
+        if self.access.allow.len().max(self.access.deny.len()) > MAX_ACCESS_RULES {
+            return Err(SettingError::TooManyRules);
+        }
+        let limits = &self.limits;
+        let small = [
+            ("the most connections", limits.max_connections, 1, 1_000_000),
+            ("requests per second", limits.requests_per_second, 1, 1_000_000),
+            ("the queue", limits.queue, 1, 10_000),
+        ];
+        for (what, value, from, to) in small {
+            value.map_or(Ok(()), |value| in_range(what, value, from, to))?;
+        }
+        let bytes = limits.bytes_per_second.map(|bytes| u32::try_from(bytes / 1_024).unwrap_or(u32::MAX));
+        bytes.map_or(Ok(()), |kib| in_range("bytes per second, in KiB,", kib, 1, u32::MAX - 1))
+    }
+}
+
+impl HealthCheck {
+    fn check(&self) -> Result<(), SettingError> {
+        in_range("the seconds between health checks", self.interval_seconds, 1, 3_600)?;
+        in_range("the seconds a health check may take", self.timeout_seconds, 1, self.interval_seconds)?;
+        in_range("the healthy threshold", self.healthy_threshold, 1, 10)?;
+        in_range("the unhealthy threshold", self.unhealthy_threshold, 1, 10)?;
+        if let Probe::Http { path, status_from, status_to } = &self.probe {
+            if !path.starts_with('/') || path.len() > 1_024 || !path.bytes().all(|b| b.is_ascii_graphic()) {
+                return Err(SettingError::Path);
+            }
+            in_range("the lowest good status", u32::from(*status_from), 200, 599)?;
+            in_range("the highest good status", u32::from(*status_to), u32::from(*status_from), 599)?;
+        }
+        Ok(())
+    }
+}
+
+fn in_range(what: &'static str, value: u32, from: u32, to: u32) -> Result<(), SettingError> {
+    (from..=to).contains(&value).then_some(()).ok_or(SettingError::OutOfRange { what, from, to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SocketType;
+
+    #[test]
+    fn settings_without_fields_are_the_defaults_and_survive_json() {
+        let plain: SocketSettings = serde_json::from_str("{}").unwrap();
+        assert_eq!(plain, SocketSettings::default());
+        let full: SocketSettings = serde_json::from_str(
+            r#"{"proxy_protocol":"v2","tls_mode":"passthrough","affinity":"address","limits":{"max_connections":5},
+                "health_check":{"type":"http","path":"/up"},"access":{"deny":["country:CH"]}}"#,
+        )
+        .unwrap();
+        let check = full.health_check.as_ref().unwrap();
+        assert_eq!((check.interval_seconds, check.unhealthy_threshold), (5, 3));
+        let again: SocketSettings = serde_json::from_str(&serde_json::to_string(&full).unwrap()).unwrap();
+        assert_eq!(again, full);
+        assert_eq!(full.check(SocketType::Tls), Ok(()));
+        assert!(full.check(SocketType::Tcp).unwrap_err().to_string().starts_with("passthrough is for tls"));
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused_in_a_sentence() {
+        let refused = |json: &str, kind| {
+            let settings: SocketSettings = serde_json::from_str(json).unwrap();
+            settings.check(kind).unwrap_err().to_string()
+        };
+        for (json, kind, says) in [
+            (r#"{"limits":{"max_connections":0}}"#, SocketType::Tcp, "the most connections must be 1 to"),
+            (r#"{"limits":{"bytes_per_second":5}}"#, SocketType::Tcp, "bytes per second"),
+            (r#"{"affinity":"cookie"}"#, SocketType::Tcp, "affinity by cookie is for http"),
+            (r#"{"alpn":["a b"]}"#, SocketType::Tls, "protocols (ALPN)"),
+            (r#"{"health_check":{"type":"tcp","timeout_seconds":9}}"#, SocketType::Http, "may take must be 1 to 5"),
+            (r#"{"health_check":{"type":"http","path":"up"}}"#, SocketType::Http, "begins with /"),
+            (r#"{"health_check":{"type":"tcp"}}"#, SocketType::Udp, "a health check is for"),
+        ] {
+            assert!(refused(json, kind).contains(says), "{json}: {}", refused(json, kind));
+        }
+    }
+}
