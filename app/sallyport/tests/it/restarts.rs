@@ -1,6 +1,7 @@
 //! What happens to requests while connectors and the edge stop, die and come back.
 
 use std::{
+    io::{BufRead as _, BufReader, Write as _},
     process::{Command, Stdio},
     thread,
     time::Duration,
@@ -134,6 +135,56 @@ fn up_is_replaced_under_load_without_a_failed_request() {
     load.all_good();
     assert_eq!(second.curl(&host, "/", &[]).status, 200);
     assert!(second.program.stop().success());
+}
+
+#[test]
+fn what_the_former_process_still_changes_after_a_takeover_is_served_by_its_successor() {
+    let home = Home::new();
+    let first = home.up(&[]);
+    home.account();
+    let token = home.json(&["token", "create", "--name", "t", "--scope", "sockets:write"]);
+    let body = "{\"name\":\"late\"}";
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-quiet", "-no_ign_eof", "-alpn", "http/1.1", "-servername", "api.localhost", "-CAfile"])
+        .arg(&first.ca)
+        .args(["-connect", &format!("127.0.0.1:{}", first.port)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = client.stdin.take().unwrap();
+    let mut answers = BufReader::new(client.stdout.take().unwrap()).lines();
+    let mut until = |wanted: &str| {
+        let mut lines = answers.by_ref().map(Result::unwrap);
+        lines.find(|line| line.contains(wanted)).unwrap_or_else(|| panic!("the end came before {wanted:?}"))
+    };
+    let token = token["token"].as_str().unwrap();
+    write!(
+        input,
+        "POST /v1/sockets HTTP/1.1\r\nHost: api.localhost:{}\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n",
+        first.port,
+        body.len()
+    )
+    .unwrap();
+    // From here on the request is the former process's to answer.
+    until("100 Continue");
+    let second = home.up(&["--takeover"]);
+    input.write_all(body.as_bytes()).unwrap();
+    until("201 Created");
+    let socket = until("dns_name");
+    let socket: serde_json::Value = serde_json::from_str(&socket).unwrap();
+    let host = socket["dns_name"].as_str().unwrap().to_owned();
+    wait_until("the successor to know the socket", || {
+        // No connector is there: 404 means that there is no such name, 503 that there is.
+        (second.curl(&host, "/", &[]).status == 503).then_some(())
+    });
+    drop(input);
+    drop(client.kill());
+    drop(client.wait());
+    assert_eq!(first.program.ended().code(), Some(0), "{}", first.program.output());
+    second.program.wait_for("the former process had changed sockets");
 }
 
 #[test]
