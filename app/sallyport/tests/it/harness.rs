@@ -23,11 +23,35 @@ pub(crate) const PASSWORD: &str = "a sufficiently odd passphrase";
 /// A directory with everything that one `sallyport up` and its commands keep.
 pub(crate) struct Home {
     pub(crate) dir: tempfile::TempDir,
+    /// The library that turns the wall clock of programs, where there is one.
+    faketime: Option<String>,
 }
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self { dir: tempfile::tempdir().unwrap(), faketime: None }
+    }
+
+    /// A home whose programs have a wall clock that the test turns (libfaketime); `None`, with the reason printed, where
+    /// there is none outside of CI.
+    pub(crate) fn with_clock() -> Option<Self> {
+        let library = Command::new("faketime").args(["+0d", "printenv", "LD_PRELOAD"]).output();
+        let library = library.ok().filter(|output| output.status.success());
+        let Some(library) = library else {
+            assert!(std::env::var_os("CI").is_none(), "faketime must be there in CI");
+            println!("skipped: the clock cannot be turned here (Debian's package `faketime` is missing)");
+            return None;
+        };
+        let home = Self { faketime: Some(text(&library.stdout).trim().to_owned()), ..Self::new() };
+        home.turn_clock("+0d");
+        Some(home)
+    }
+
+    /// Sets the wall clock of this home's programs, those that run included, to so far from now, such as `+40d`.
+    pub(crate) fn turn_clock(&self, offset: &str) {
+        let file = self.dir.path().join("clock");
+        std::fs::write(file.with_extension("new"), offset).unwrap();
+        std::fs::rename(file.with_extension("new"), file).unwrap();
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -49,6 +73,10 @@ impl Home {
         for name in ["SALLYPORT_API", "SALLYPORT_CA", "SALLYPORT_TOKEN", "SALLYPORT_DATA", "SALLYPORT_LOG", "NO_COLOR"]
         {
             command.env_remove(name);
+        }
+        if let Some(library) = &self.faketime {
+            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.dir.path().join("clock"));
+            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("NO_FAKE_STAT", "1");
         }
         command.stdin(Stdio::null());
         command
