@@ -155,6 +155,7 @@ impl Origin {
             tunnel: self.handle.tunnel(),
             protocol,
             client,
+            destination: None,
             opened_at_us: u64::try_from(opened_at.as_micros()).unwrap_or(u64::MAX),
             server_name: server_name.to_owned(),
         };

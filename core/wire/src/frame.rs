@@ -20,6 +20,16 @@ pub const MAX_FAILURE_MESSAGE_BYTES: usize = 512;
 pub const MAX_SERVER_NAME_BYTES: usize = 255;
 /// The part of an OPEN frame before the server name's bytes, in bytes.
 pub(crate) const OPEN_FIXED_BYTES: usize = 16 + 1 + 16 + 2 + 8 + 1;
+/// How many bytes that this version does not know may follow the fields of OPEN or FLOW_OPEN.
+pub const MAX_TRAILING_BYTES: usize = 256;
+/// The longest datagram, in bytes: what UDP over IPv4 carries at most (RFC 768, RFC 791).
+pub const MAX_DATAGRAM_BYTES: usize = 65_507;
+/// The length of a flow's id, with which every payload of a flow starts, in bytes.
+pub const FLOW_ID_BYTES: usize = 4;
+/// The fields of FLOW_OPEN, in bytes.
+pub(crate) const FLOW_OPEN_BYTES: usize = FLOW_ID_BYTES + 16 + (16 + 2) + (16 + 2) + 8;
+/// The longest whole frame on a datagram leg, in bytes.
+pub const MAX_DATAGRAM_FRAME_BYTES: usize = HEADER_BYTES + FLOW_ID_BYTES + MAX_DATAGRAM_BYTES;
 /// The longest whole frame on a control connection, in bytes.
 pub const MAX_CONTROL_FRAME_BYTES: usize = HEADER_BYTES + STREAM_ID_BYTES + MAX_MUX_DATA_BYTES;
 
@@ -59,6 +69,8 @@ pub enum Carrier {
     Control,
     /// A leg: one stream at a time.
     Leg,
+    /// A datagram leg: the flows of a session.
+    Datagrams,
 }
 
 macro_rules! frame_types {
@@ -135,6 +147,14 @@ frame_types! {
     Reset = 0x16 "RESET",
     /// The connector's first frame on a leg.
     Join = 0x20 "JOIN",
+    /// The connector's first frame on a datagram leg.
+    JoinDatagrams = 0x21 "JOIN_DATAGRAMS",
+    /// A flow begins.
+    FlowOpen = 0x30 "FLOW_OPEN",
+    /// One datagram of a flow.
+    Datagram = 0x31 "DATAGRAM",
+    /// A flow is over.
+    FlowClose = 0x32 "FLOW_CLOSE",
 }
 
 impl fmt::Display for FrameType {
@@ -148,7 +168,25 @@ impl FrameType {
     #[must_use]
     pub fn payload_bounds(self, carrier: Carrier) -> Option<(u32, u32)> {
         let json = (2, MAX_CONTROL_MESSAGE_BYTES);
-        let (control, leg) = match self {
+        let (min, max) = match carrier {
+            Carrier::Control => self.bounds_of_streams(json).0?,
+            Carrier::Leg => self.bounds_of_streams(json).1?,
+            Carrier::Datagrams => match self {
+                Self::Refused => json,
+                Self::JoinDatagrams => (48, 48),
+                Self::FlowOpen => (FLOW_OPEN_BYTES, FLOW_OPEN_BYTES + MAX_TRAILING_BYTES),
+                Self::Datagram => (FLOW_ID_BYTES, FLOW_ID_BYTES + MAX_DATAGRAM_BYTES),
+                Self::FlowClose => (FLOW_ID_BYTES + 1, FLOW_ID_BYTES + 1),
+                _ => return None,
+            },
+        };
+        // Every bound is far below 2^24.
+        Some((min as u32, max as u32))
+    }
+
+    /// The bounds on a control connection and on a leg.
+    fn bounds_of_streams(self, json: (usize, usize)) -> (Bounds, Bounds) {
+        match self {
             Self::Refused => (Some(json), Some(json)),
             Self::Hello
             | Self::Welcome
@@ -162,20 +200,15 @@ impl FrameType {
             Self::Ping | Self::Pong => (Some((8, 8)), None),
             Self::Window => (Some((STREAM_ID_BYTES + 4, STREAM_ID_BYTES + 4)), None),
             Self::Join => (None, Some((48, 48))),
-            Self::Open => on_both(OPEN_FIXED_BYTES, OPEN_FIXED_BYTES + MAX_SERVER_NAME_BYTES),
+            Self::Open => on_both(OPEN_FIXED_BYTES, OPEN_FIXED_BYTES + MAX_SERVER_NAME_BYTES + MAX_TRAILING_BYTES),
             Self::Failed => on_both(1, 1 + MAX_FAILURE_MESSAGE_BYTES),
             Self::Opened | Self::Fin => on_both(0, 0),
             Self::Reset => on_both(5, 5),
             Self::Data => {
                 (Some((STREAM_ID_BYTES + 1, STREAM_ID_BYTES + MAX_MUX_DATA_BYTES)), Some((1, MAX_LEG_DATA_BYTES)))
             }
-        };
-        let (min, max) = match carrier {
-            Carrier::Control => control?,
-            Carrier::Leg => leg?,
-        };
-        // Every bound is far below 2^24.
-        Some((min as u32, max as u32))
+            Self::JoinDatagrams | Self::FlowOpen | Self::Datagram | Self::FlowClose => (None, None),
+        }
     }
 
     /// Whether the side may send this type at all.
@@ -189,15 +222,20 @@ impl FrameType {
             | Self::Data
             | Self::Window
             | Self::Fin
-            | Self::Reset => true,
-            Self::Hello | Self::Attach | Self::Opened | Self::Failed | Self::Join => side == Side::Connector,
+            | Self::Reset
+            | Self::Datagram
+            | Self::FlowClose => true,
+            Self::Hello | Self::Attach | Self::Opened | Self::Failed | Self::Join | Self::JoinDatagrams => {
+                side == Side::Connector
+            }
             Self::Welcome
             | Self::Refused
             | Self::Attached
             | Self::NotAttached
             | Self::Legs
             | Self::RequestLog
-            | Self::Open => side == Side::Edge,
+            | Self::Open
+            | Self::FlowOpen => side == Side::Edge,
         }
     }
 
@@ -246,11 +284,13 @@ impl FrameHeader {
         Ok(Self { kind, len })
     }
 
-    /// Reads the first header of a new carrier at the edge: HELLO makes it a control connection, JOIN a leg.
+    /// Reads the first header of a new carrier at the edge: HELLO makes it a control connection, JOIN a leg,
+    /// JOIN_DATAGRAMS a datagram leg.
     pub fn decode_first(bytes: [u8; HEADER_BYTES]) -> Result<(Self, Carrier), Violation> {
         match FrameType::from_byte(bytes[0]) {
             Some(FrameType::Hello) => Ok((Self::decode(bytes, Carrier::Control)?, Carrier::Control)),
             Some(FrameType::Join) => Ok((Self::decode(bytes, Carrier::Leg)?, Carrier::Leg)),
+            Some(FrameType::JoinDatagrams) => Ok((Self::decode(bytes, Carrier::Datagrams)?, Carrier::Datagrams)),
             Some(kind) => Err(Violation::OutOfPlace { kind, place: "as the first frame of a connection" }),
             None => Err(Violation::UnknownFrame { kind: bytes[0] }),
         }
@@ -273,7 +313,7 @@ mod tests {
 
     #[test]
     fn headers_round_trip_within_the_bounds_of_their_type_and_nowhere_else() {
-        for carrier in [Carrier::Control, Carrier::Leg] {
+        for carrier in [Carrier::Control, Carrier::Leg, Carrier::Datagrams] {
             for &kind in FrameType::ALL {
                 let Some((min, max)) = kind.payload_bounds(carrier) else {
                     let header = FrameHeader { kind, len: 8 }.encode();
@@ -311,6 +351,8 @@ mod tests {
         assert_eq!(FrameHeader::decode_first(hello.encode()), Ok((hello, Carrier::Control)));
         let join = FrameHeader { kind: FrameType::Join, len: 48 };
         assert_eq!(FrameHeader::decode_first(join.encode()), Ok((join, Carrier::Leg)));
+        let join = FrameHeader { kind: FrameType::JoinDatagrams, len: 48 };
+        assert_eq!(FrameHeader::decode_first(join.encode()), Ok((join, Carrier::Datagrams)));
         let early = FrameHeader { kind: FrameType::Data, len: 4 };
         assert_eq!(
             FrameHeader::decode_first(early.encode()).unwrap_err().to_string(),

@@ -1,11 +1,13 @@
 //! The tunnel protocol as pure state machines: bytes and time come in, bytes and decisions go out.
 //!
 //! What travels is described in `docs/tunnel-protocol.md`. [`session::Session`] is one end of a control connection
-//! with the streams multiplexed on it; [`leg::LegState`] is one end of a leg, which carries one stream at a time.
+//! with the streams multiplexed on it; [`leg::LegState`] is one end of a leg, which carries one stream at a time;
+//! [`datagram::DatagramLeg`] is one end of a datagram leg, which carries the flows of a session.
 //! [`demand::LegDemand`] says how many legs an edge should have, [`backoff::Backoff`] when a connector dials again.
 //! Nothing here reads a clock, a socket or a random source: time and randomness are arguments.
 
 pub mod backoff;
+pub mod datagram;
 pub mod demand;
 pub mod frame;
 pub mod leg;
@@ -16,6 +18,7 @@ pub mod session;
 mod violation;
 
 pub use backoff::Backoff;
+pub use datagram::{DatagramInput, DatagramLeg, DatagramStats, FlowEnd, FlowId, FlowOpen, FlowOpenError};
 pub use demand::LegDemand;
 pub use frame::{Carrier, FrameHeader, FrameType, Side};
 pub use leg::{LegInput, LegMisuse, LegState};

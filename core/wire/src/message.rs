@@ -28,6 +28,19 @@ pub const MAX_CREDENTIAL_BYTES: usize = 512;
 /// The longest name of a connector's program, in bytes.
 pub const MAX_AGENT_BYTES: usize = 128;
 
+/// How many features HELLO may name; what follows is left out.
+pub const MAX_FEATURES: usize = 32;
+/// The fields that may follow the server name in OPEN, in bytes: flags, the destination, the first window.
+const OPEN_MORE_BYTES: usize = 2 + (16 + 2) + 4;
+
+/// What a connector can do beyond version 1 of the protocol, as named in HELLO.
+pub mod feature {
+    /// It serves flows of datagrams.
+    pub const DATAGRAMS: &str = "datagrams";
+    /// It reads the fields that follow the server name in OPEN, and ignores those that it does not know.
+    pub const OPEN_FIELDS: &str = "open-fields";
+}
+
 macro_rules! json_message {
     ($name:ident, $kind:ident) => {
         impl $name {
@@ -57,12 +70,22 @@ pub struct Hello {
     pub connector: [u8; 16],
     /// How many legs it would open at most.
     pub max_legs: u16,
+    /// What it can do beyond what every connector can; see [`feature`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
 }
 json_message!(Hello, Hello);
 
 impl Hello {
     fn bounded(&self) -> Self {
-        Self { agent: clean(&self.agent, MAX_AGENT_BYTES), ..self.clone() }
+        let features = self.features.iter().take(MAX_FEATURES).map(|name| clean(name, MAX_CODE_BYTES)).collect();
+        Self { agent: clean(&self.agent, MAX_AGENT_BYTES), features, ..self.clone() }
+    }
+
+    /// Whether the connector can do this; see [`feature`].
+    #[must_use]
+    pub fn has(&self, feature: &str) -> bool {
+        self.features.iter().any(|name| name == feature)
     }
 }
 
@@ -180,12 +203,15 @@ pub struct Attached {
     pub tunnel: TunnelId,
     /// Where clients reach it.
     pub url: String,
+    /// Its clients send datagrams: the connector opens a datagram leg, if the session has none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub datagrams: bool,
 }
 json_message!(Attached, Attached);
 
 impl Attached {
     fn bounded(&self) -> Self {
-        Self { tunnel: self.tunnel, url: clean(&self.url, MAX_TEXT_BYTES) }
+        Self { tunnel: self.tunnel, url: clean(&self.url, MAX_TEXT_BYTES), datagrams: self.datagrams }
     }
 }
 
@@ -244,7 +270,7 @@ impl GoAway {
     }
 }
 
-/// The connector's first frame on a leg.
+/// The connector's first frame on a leg, and on a datagram leg.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Join {
     /// The session that the leg belongs to.
@@ -256,13 +282,22 @@ pub struct Join {
 impl Join {
     /// Appends the message as a whole JOIN frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_frame(out, FrameType::Join, |out| {
+        self.encode_as(FrameType::Join, out);
+    }
+
+    /// Appends the message as a whole JOIN_DATAGRAMS frame.
+    pub fn encode_datagrams(&self, out: &mut Vec<u8>) {
+        self.encode_as(FrameType::JoinDatagrams, out);
+    }
+
+    fn encode_as(&self, kind: FrameType, out: &mut Vec<u8>) {
+        put_frame(out, kind, |out| {
             out.extend_from_slice(&self.session);
             out.extend_from_slice(&self.leg_secret);
         });
     }
 
-    /// Reads the payload of such a frame.
+    /// Reads the payload of either frame.
     pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
         let mut rest = Fields { kind: FrameType::Join, rest: payload };
         let join = Self { session: rest.take()?, leg_secret: rest.take()? };
@@ -298,6 +333,8 @@ pub struct Open {
     pub protocol: StreamProtocol,
     /// The client's address.
     pub client: SocketAddr,
+    /// The address that the client connected to; none if the edge does not say.
+    pub destination: Option<SocketAddr>,
     /// When the edge opened it, in microseconds since 1970 (UTC).
     pub opened_at_us: u64,
     /// The name that the client asked for, at most [`MAX_SERVER_NAME_BYTES`] bytes; longer ones are cut.
@@ -307,26 +344,34 @@ pub struct Open {
 impl Open {
     /// Appends the message as a whole OPEN frame of a leg.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_frame(out, FrameType::Open, |out| self.encode_payload(out));
+        put_frame(out, FrameType::Open, |out| self.encode_payload(None, out));
     }
 
-    pub(crate) fn encode_payload(&self, out: &mut Vec<u8>) {
+    /// What follows the server name is only written when there is something to say: peers that do not know it are not
+    /// told of any destination, and need no window of their own.
+    pub(crate) fn encode_payload(&self, first_window: Option<u32>, out: &mut Vec<u8>) {
         out.extend_from_slice(self.tunnel.as_bytes());
         out.push(self.protocol as u8);
-        let address = match self.client.ip() {
-            IpAddr::V4(address) => address.to_ipv6_mapped(),
-            IpAddr::V6(address) => address,
-        };
-        out.extend_from_slice(&address.octets());
-        out.extend_from_slice(&self.client.port().to_be_bytes());
+        put_address(out, self.client);
         out.extend_from_slice(&self.opened_at_us.to_be_bytes());
         let name = cut(&self.server_name, MAX_SERVER_NAME_BYTES);
         out.push(name.len() as u8);
         out.extend_from_slice(name.as_bytes());
+        if self.destination.is_some() || first_window.is_some() {
+            let flags = 0_u16;
+            out.extend_from_slice(&flags.to_be_bytes());
+            put_address(out, self.destination.unwrap_or(UNKNOWN_ADDRESS));
+            out.extend_from_slice(&first_window.unwrap_or(0).to_be_bytes());
+        }
     }
 
     /// Reads the payload of an OPEN frame, on a control connection without the stream's id.
     pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
+        Self::decode_with_window(payload).map(|(open, _)| open)
+    }
+
+    /// As [`Self::decode`], with the stream's first window where it has one of its own.
+    pub(crate) fn decode_with_window(payload: &[u8]) -> Result<(Self, Option<u32>), Violation> {
         const KIND: FrameType = FrameType::Open;
         let mut rest = Fields { kind: KIND, rest: payload };
         let tunnel = TunnelId::from_bytes(rest.take()?);
@@ -337,18 +382,40 @@ impl Open {
             2 => StreamProtocol::Http2,
             other => return Err(bad(KIND, format!("{other} is no protocol of an origin"))),
         };
-        let address = Ipv6Addr::from(rest.take::<16>()?).to_canonical();
-        let port = u16::from_be_bytes(rest.take()?);
+        let client = rest.address()?;
         let opened_at_us = u64::from_be_bytes(rest.take()?);
         let [name_len] = rest.take()?;
-        if usize::from(name_len) != rest.rest.len() {
+        let Some((name, more)) = rest.rest.split_at_checked(usize::from(name_len)) else {
             return Err(bad(KIND, format!("the server name should have {name_len} bytes, not {}", rest.rest.len())));
+        };
+        let server_name =
+            std::str::from_utf8(name).map_err(|_| bad(KIND, "the server name is not UTF-8".to_owned()))?.to_owned();
+        let (mut destination, mut first_window) = (None, None);
+        if !more.is_empty() {
+            if more.len() < OPEN_MORE_BYTES {
+                return Err(bad(KIND, "what follows the server name is too short".to_owned()));
+            }
+            // What a later version appends is not looked at, nor are flags that this one does not know.
+            let mut rest = Fields { kind: KIND, rest: more };
+            let _flags = u16::from_be_bytes(rest.take()?);
+            destination = Some(rest.address()?).filter(|address| *address != UNKNOWN_ADDRESS);
+            first_window = Some(u32::from_be_bytes(rest.take()?)).filter(|window| *window > 0);
         }
-        let server_name = std::str::from_utf8(rest.rest)
-            .map_err(|_| bad(KIND, "the server name is not UTF-8".to_owned()))?
-            .to_owned();
-        Ok(Self { tunnel, protocol, client: SocketAddr::new(address, port), opened_at_us, server_name })
+        Ok((Self { tunnel, protocol, client, destination, opened_at_us, server_name }, first_window))
     }
+}
+
+/// Stands for an address that is not told.
+const UNKNOWN_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+
+/// Appends an address (16 bytes, IPv4 mapped to IPv6) and its port.
+pub(crate) fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    out.extend_from_slice(&ip.octets());
+    out.extend_from_slice(&address.port().to_be_bytes());
 }
 
 /// Why the origin was not reached.
@@ -528,6 +595,12 @@ impl Fields<'_> {
             self.rest.split_first_chunk().ok_or_else(|| bad(self.kind, "it is too short".to_owned()))?;
         self.rest = rest;
         Ok(*field)
+    }
+
+    /// An address and its port, see [`put_address`].
+    pub(crate) fn address(&mut self) -> Result<SocketAddr, Violation> {
+        let address = Ipv6Addr::from(self.take::<16>()?).to_canonical();
+        Ok(SocketAddr::new(address, u16::from_be_bytes(self.take()?)))
     }
 
     fn end(&self) -> Result<(), Violation> {

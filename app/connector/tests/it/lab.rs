@@ -103,6 +103,7 @@ impl Edge {
             tunnel: tunnel(),
             protocol,
             client: "198.51.100.1:1234".parse().unwrap(),
+            destination: None,
             opened_at_us: 1_700_000_000_000_000,
             server_name: "calm.localhost".into(),
         };

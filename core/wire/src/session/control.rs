@@ -6,12 +6,13 @@ use sallyport_model::{RequestRecord, TunnelId};
 
 use super::{
     DownReason, Event, KEEPALIVE_BOUNDS, MAX_MISSED_LIMIT, MAX_QUEUED_LOG_EVENTS, MAX_REFUSED_ATTACHMENTS, MAX_STREAMS,
-    MAX_TUNNELS_PER_SESSION, MAX_WINDOW_BYTES, MIN_WINDOW_BYTES, Phase, Session, keepalive::Keepalive,
+    MAX_STREAMS_OF_ONE_WINDOW, MAX_TUNNELS_PER_SESSION, MAX_WINDOW_BYTES, MIN_WINDOW_BYTES, Phase, Session,
+    keepalive::Keepalive,
 };
 use crate::{
     Attach, Attached, Detach, FrameType, GoAway, Hello, NotAttached, Refusal, Side, VERSION, Violation, Welcome,
     frame::put_frame,
-    message::{bad, decode_request_log},
+    message::{bad, decode_request_log, feature},
 };
 
 /// What the driver decides.
@@ -47,12 +48,22 @@ impl Session {
     /// Grants [`Event::AttachRequested`]: the tunnel is attached from now on (edge). Nothing happens if the connector
     /// has taken its request back since; [`Event::Detached`] says so.
     pub fn accept_attach(&mut self, tunnel: TunnelId, url: String) {
+        self.accept(Attached { tunnel, url, datagrams: false });
+    }
+
+    /// As [`Self::accept_attach`], for a tunnel whose clients send datagrams: the connector opens a datagram leg.
+    pub fn accept_datagrams(&mut self, tunnel: TunnelId, url: String) {
+        self.accept(Attached { tunnel, url, datagrams: true });
+    }
+
+    fn accept(&mut self, attached: Attached) {
+        let tunnel = attached.tunnel;
         let Some(request_log) = self.unanswered.remove(&tunnel).filter(|_| self.side == Side::Edge) else {
             return;
         };
         self.tunnels.insert(tunnel, request_log);
         self.deadline = None;
-        Attached { tunnel, url }.encode(self.out.control());
+        attached.encode(self.out.control());
     }
 
     /// Denies [`Event::AttachRequested`] (edge). Too many denials end a session that has nothing attached.
@@ -121,7 +132,12 @@ impl Session {
             self.events.push_back(Event::Down(DownReason::Version));
             return Ok(());
         }
-        if let Some(welcome) = self.welcome.take() {
+        self.has_open_fields = hello.has(feature::OPEN_FIELDS);
+        if let Some(mut welcome) = self.welcome.take() {
+            if !self.has_open_fields {
+                self.max_streams = self.max_streams.min(MAX_STREAMS_OF_ONE_WINDOW);
+                welcome.max_streams = self.max_streams;
+            }
             welcome.encode(self.out.control());
         }
         if self.going_away {
@@ -183,11 +199,11 @@ impl Session {
     }
 
     pub(super) fn on_attached(&mut self, payload: &[u8]) -> Result<(), Violation> {
-        let Attached { tunnel, url } = Attached::decode(payload)?;
+        let Attached { tunnel, url, datagrams } = Attached::decode(payload)?;
         // Without a request it crossed our DETACH.
         if let Some(request_log) = self.unanswered.remove(&tunnel) {
             self.tunnels.insert(tunnel, request_log);
-            return self.control_event(FrameType::Attached, Event::Attached { tunnel, url });
+            return self.control_event(FrameType::Attached, Event::Attached { tunnel, url, datagrams });
         }
         Ok(())
     }

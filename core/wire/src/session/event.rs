@@ -28,7 +28,7 @@ impl Default for SessionConfig {
             keepalive: Duration::from_secs(10),
             missed_limit: 3,
             stream_window_bytes: 256 * 1024,
-            max_streams: 1_024,
+            max_streams: 16_384,
             attach_deadline: Duration::from_secs(10),
         }
     }
@@ -59,6 +59,8 @@ pub enum Event {
         tunnel: TunnelId,
         /// Where clients reach it.
         url: String,
+        /// Its clients send datagrams: a datagram leg is wanted.
+        datagrams: bool,
     },
     /// The tunnel is not attached (connector).
     NotAttached {

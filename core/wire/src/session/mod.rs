@@ -28,6 +28,15 @@ pub const MAX_TUNNELS_PER_SESSION: usize = 1_024;
 pub const MAX_REFUSED_ATTACHMENTS: u32 = 16;
 /// The windows of all streams of a session together grow to this, in bytes.
 pub const MAX_SESSION_WINDOWS_BYTES: u64 = 64 * 1024 * 1024;
+/// How much of that growth may take, in bytes.
+const MAX_GROWN_BYTES: u64 = MAX_SESSION_WINDOWS_BYTES / 2;
+/// How much of it the first windows may take as long as there is a choice, in bytes. Each stream gets a share of what is
+/// left, so that the first ones have room at once and thousands of idle ones cost next to nothing.
+const MAX_FIRST_WINDOWS_BYTES: u64 = MAX_SESSION_WINDOWS_BYTES / 4;
+/// Which part of what is left is a stream's share.
+const FIRST_WINDOW_SHARE: u64 = 64;
+/// How many streams run at most with a connector that knows no first windows of their own.
+const MAX_STREAMS_OF_ONE_WINDOW: u32 = 1_024;
 /// How many events about the session as a whole may wait for [`Session::poll_event`].
 const MAX_QUEUED_EVENTS: usize = 4_096;
 /// How many lines of the request log may wait for [`Session::poll_event`]; more are dropped.
@@ -86,8 +95,12 @@ pub struct Session {
     /// How many of the streams lack a terminal.
     running: u32,
     last_stream: u32,
-    /// The windows of all streams together, in bytes.
-    windows_bytes: u64,
+    /// The first windows of all streams together, in bytes.
+    first_windows_bytes: u64,
+    /// By how much the windows of all streams have grown, in bytes.
+    grown_bytes: u64,
+    /// The connector reads the fields that follow the server name in OPEN (edge).
+    has_open_fields: bool,
     out: Outbox,
     events: VecDeque<Event>,
     log_events: usize,
@@ -150,7 +163,9 @@ impl Session {
             streams: HashMap::new(),
             running: 0,
             last_stream: 0,
-            windows_bytes: 0,
+            first_windows_bytes: 0,
+            grown_bytes: 0,
+            has_open_fields: false,
             out: Outbox::default(),
             events: VecDeque::new(),
             log_events: 0,

@@ -58,6 +58,8 @@ pub(crate) struct RecvHalf {
     pub(crate) credit: u32,
     /// How much may be on its way or in the buffer at a time, in bytes.
     pub(crate) window: u32,
+    /// What the window was at first, in bytes.
+    pub(crate) first_window: u32,
     /// Read but not yet granted again, in bytes.
     consumed: u32,
     /// Since when, and how much, the present window's worth has been read.
@@ -85,6 +87,7 @@ impl Stream {
                 buffer: VecDeque::new(),
                 credit: window,
                 window,
+                first_window: window,
                 consumed: 0,
                 round_start: None,
                 round_bytes: 0,

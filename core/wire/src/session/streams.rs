@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::{
-    Event, MAX_SESSION_WINDOWS_BYTES, OpenError, Phase, Read, Session, StreamError, StreamId,
+    Event, FIRST_WINDOW_SHARE, MAX_FIRST_WINDOWS_BYTES, MAX_GROWN_BYTES, MIN_WINDOW_BYTES, OpenError, Phase, Read,
+    Session, StreamError, StreamId,
     outbox::put_stream_frame,
     stream::{MAX_CREDIT_BYTES, QUANTUM_BYTES, Stream},
 };
@@ -31,8 +32,10 @@ impl Session {
             return Err(OpenError::TooManyStreams);
         }
         let id = self.last_stream.checked_add(1).ok_or(OpenError::Exhausted)?;
-        self.out.stream_frame(FrameType::Open, id, |out| open.encode_payload(out));
-        self.begin(id);
+        let window = self.first_window();
+        let told = (window != self.window).then_some(window);
+        self.out.stream_frame(FrameType::Open, id, |out| open.encode_payload(told, out));
+        self.begin(id, window);
         Ok(StreamId(id))
     }
 
@@ -108,9 +111,9 @@ impl Session {
         }
         let bytes = stream.recv.pop(buf);
         if self.phase == Phase::Up && stream.life.may_read() {
-            let budget = MAX_SESSION_WINDOWS_BYTES.saturating_sub(self.windows_bytes);
+            let budget = MAX_GROWN_BYTES.saturating_sub(self.grown_bytes);
             if let Some((grant, grown)) = stream.recv.on_consumed(bytes, now, self.keepalive.path_rtt(), budget) {
-                self.windows_bytes += u64::from(grown);
+                self.grown_bytes += u64::from(grown);
                 self.out.stream_frame(FrameType::Window, id.0, |out| out.extend_from_slice(&grant.to_be_bytes()));
             }
         }
@@ -169,11 +172,20 @@ impl Session {
 /// What happens to streams.
 impl Session {
     /// A stream with this id, the highest so far, begins.
-    fn begin(&mut self, id: u32) {
+    fn begin(&mut self, id: u32, window: u32) {
         self.last_stream = id;
         self.running += 1;
-        self.windows_bytes += u64::from(self.window);
-        self.streams.insert(id, Stream::new(self.side, self.window));
+        self.first_windows_bytes += u64::from(window);
+        self.streams.insert(id, Stream::new(self.side, window));
+    }
+
+    /// The window that the next stream begins with, in either direction.
+    fn first_window(&self) -> u32 {
+        if !self.has_open_fields {
+            return self.window;
+        }
+        let left = MAX_FIRST_WINDOWS_BYTES.saturating_sub(self.first_windows_bytes);
+        u32::try_from(left / FIRST_WINDOW_SHARE).unwrap_or(u32::MAX).clamp(MIN_WINDOW_BYTES, self.window)
     }
 
     /// Looks whether the stream is over by now, and whether it can be forgotten.
@@ -193,7 +205,9 @@ impl Session {
     /// Forgets a stream that nobody uses any more.
     pub(super) fn forget(&mut self, id: u32) {
         if let Some(stream) = self.streams.remove(&id) {
-            self.windows_bytes -= u64::from(stream.recv.window);
+            let recv = &stream.recv;
+            self.first_windows_bytes -= u64::from(recv.first_window);
+            self.grown_bytes -= u64::from(recv.window - recv.first_window);
             self.events.push_back(Event::StreamClosed(StreamId(id)));
         }
     }
@@ -277,7 +291,11 @@ impl Session {
         if id <= self.last_stream {
             return Err(Violation::StreamIdReused { stream: id, last: self.last_stream });
         }
-        let open = Open::decode(payload)?;
+        let (open, window) = Open::decode_with_window(payload)?;
+        let window = window.unwrap_or(self.window);
+        if !(MIN_WINDOW_BYTES..=self.window).contains(&window) {
+            return Err(bad(FrameType::Open, format!("its first window of {window} bytes is beyond all bounds")));
+        }
         if self.running >= self.max_streams {
             return Err(Violation::TooManyStreams { stream: id, max: self.max_streams });
         }
@@ -294,7 +312,7 @@ impl Session {
             self.out.stream_frame(FrameType::Failed, id, |out| failure.encode_payload(out));
             return Ok(());
         }
-        self.begin(id);
+        self.begin(id, window);
         self.events.push_back(Event::StreamOpen(StreamId(id), open));
         Ok(())
     }

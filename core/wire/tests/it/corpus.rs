@@ -1,11 +1,17 @@
 //! The fuzzers' corpus, replayed; and the tool that writes its first files from real exchanges.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
-use sallyport_wire::{FrameType, OpenFailure, ResetCode, SessionConfig, message::reset_frame};
+use sallyport_wire::{
+    DatagramLeg, FlowOpen, FrameType, OpenFailure, ResetCode, SessionConfig, Side, message::reset_frame,
+};
 
 use crate::{
-    fuzz_bodies::{MAX_FEED, leg_input, session_input},
+    fuzz_bodies::{MAX_FEED, datagram_input, leg_input, session_input},
     link::{LinkConfig, Pair, Plan, open},
 };
 
@@ -15,7 +21,9 @@ fn folder(target: &str) -> PathBuf {
 
 #[test]
 fn every_file_of_the_corpus_passes() {
-    for (target, body) in [("session_input", session_input as fn(&[u8])), ("leg_input", leg_input)] {
+    for (target, body) in
+        [("session_input", session_input as fn(&[u8])), ("leg_input", leg_input), ("datagram_input", datagram_input)]
+    {
         let files: Vec<PathBuf> = fs::read_dir(folder(target)).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert!(files.len() >= 10, "{} files for {target}", files.len());
         for file in files {
@@ -35,6 +43,10 @@ fn write_the_corpus() {
     for (name, data) in leg_files() {
         fs::create_dir_all(folder("leg_input")).unwrap();
         fs::write(folder("leg_input").join(name), data).unwrap();
+    }
+    for (name, data) in datagram_files() {
+        fs::create_dir_all(folder("datagram_input")).unwrap();
+        fs::write(folder("datagram_input").join(name), data).unwrap();
     }
 }
 
@@ -157,6 +169,61 @@ fn leg_files() -> Vec<(String, Vec<u8>)> {
         ("connector-reset", 1, vec![opening(), took.clone(), r.clone(), data(), reset(1)]),
         ("connector-fin-then-reset", 1, vec![opening(), took, f, r, data(), empty(FrameType::Fin)]),
         ("connector-twice", 1, vec![opening(), opening()]),
+    ];
+    files.into_iter().map(|(name, side, parts)| (name.to_owned(), [vec![side], parts.concat()].concat())).collect()
+}
+
+/// Flows as each end sees them; operations as in `fuzz_bodies::decide_datagram`.
+fn datagram_files() -> Vec<(String, Vec<u8>)> {
+    const SEND: u8 = 0xc5;
+    const TRANSMIT_ALL: [u8; 2] = [0xc0, 0];
+    const OPEN_ONE: [u8; 2] = [0xc2, 0];
+    const CLOSE: [u8; 2] = [0xc3, 1];
+    let come = |frames: &[u8]| {
+        let mut file = Vec::new();
+        feed(&mut file, frames);
+        file
+    };
+    // What an edge sends that opens a flow and sends two datagrams on it, the second one empty.
+    let mut edge = DatagramLeg::new(Side::Edge, 8);
+    let now = Instant::now();
+    let destination = ([192, 0, 2, 1], 53).into();
+    let client = ([203, 0, 113, 9], 5353).into();
+    let id = edge.open(&FlowOpen { tunnel: crate::link::tunnel(), client, destination, opened_at_us: 7 }).unwrap();
+    assert!(edge.send(id, b"a question", now) && edge.send(id, b"", now));
+    let mut opening = Vec::new();
+    edge.poll_transmit(&mut opening, usize::MAX, now);
+    let datagram = |id: u8| come(&[FrameType::Datagram as u8, 0, 0, 7, 0, 0, 0, id, b'a', b'b', b'c']);
+    let close = |id: u8, end: u8| come(&[FrameType::FlowClose as u8, 0, 0, 5, 0, 0, 0, id, end]);
+    let (open, transmit) = (OPEN_ONE.to_vec(), TRANSMIT_ALL.to_vec());
+    let send = vec![SEND, 1, 200];
+    let flood = vec![0xc4, 1, 255];
+    let wait = vec![0xc1, 0, 101];
+    let (ours, opened) = (CLOSE.to_vec(), come(&opening));
+    let files: Vec<(&str, u8, Vec<Vec<u8>>)> = vec![
+        (
+            "edge-exchange",
+            0,
+            vec![open.clone(), send.clone(), transmit.clone(), datagram(1), close(1, 1), send.clone()],
+        ),
+        (
+            "edge-crossing",
+            0,
+            vec![open.clone(), transmit.clone(), ours.clone(), datagram(1), close(1, 0), transmit.clone()],
+        ),
+        ("edge-never-opened", 0, vec![open.clone(), datagram(2)]),
+        ("edge-flood", 0, vec![open.clone(), open.clone(), flood.clone(), send.clone(), transmit.clone()]),
+        ("edge-stalled", 0, vec![open.clone(), send.clone(), wait.clone(), send.clone(), transmit.clone()]),
+        (
+            "edge-many",
+            0,
+            vec![open.repeat(12), transmit.clone(), send.clone(), close(3, 9), open.clone(), transmit.clone()],
+        ),
+        ("connector-exchange", 1, vec![opened.clone(), send.clone(), transmit.clone(), close(1, 0), send.clone()]),
+        ("connector-closes", 1, vec![opened.clone(), ours.clone(), datagram(1), close(1, 0), transmit.clone()]),
+        ("connector-reused", 1, vec![opened.clone(), close(1, 0), opened.clone()]),
+        ("connector-flood", 1, vec![opened.clone(), flood, wait, send, transmit]),
+        ("connector-wrong-side", 1, vec![close(1, 0)]),
     ];
     files.into_iter().map(|(name, side, parts)| (name.to_owned(), [vec![side], parts.concat()].concat())).collect()
 }

@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use sallyport_model::TunnelId;
 use sallyport_wire::{
-    Attach, Carrier, Event, FailureReason, FrameHeader, FrameType, Hello, LegInput, LegState, Open, OpenFailure, Read,
-    ResetCode, Session, SessionConfig, Side, StreamId, StreamProtocol,
+    Attach, Carrier, DatagramInput, DatagramLeg, Event, FailureReason, FlowEnd, FlowId, FlowOpen, FrameHeader,
+    FrameType, Hello, LegInput, LegState, Open, OpenFailure, Read, ResetCode, Session, SessionConfig, Side, StreamId,
+    StreamProtocol,
+    datagram::MAX_QUEUED_BYTES,
+    frame::{MAX_DATAGRAM_BYTES, MAX_DATAGRAM_FRAME_BYTES},
 };
 
 /// Operations up to this byte feed so many bytes, plus one, to the session.
@@ -29,6 +32,7 @@ fn open() -> Open {
         tunnel: tunnel(),
         protocol: StreamProtocol::Http1,
         client: ([203, 0, 113, 9], 5).into(),
+        destination: None,
         opened_at_us: 1,
         server_name: "wandering-shape-7752.localhost".to_owned(),
     }
@@ -56,7 +60,13 @@ pub(crate) fn session_input(data: &[u8]) {
     let mut session = if bytes.byte() % 2 == 0 {
         Session::edge(config(), [1; 16], [2; 32], now)
     } else {
-        let hello = Hello { versions: vec![1], agent: "fuzz".to_owned(), connector: [3; 16], max_legs: 4 };
+        let hello = Hello {
+            versions: vec![1],
+            agent: "fuzz".to_owned(),
+            connector: [3; 16],
+            max_legs: 4,
+            features: Vec::new(),
+        };
         let mut session = Session::connector(hello, config(), now);
         session.attach(Attach { tunnel: tunnel(), credential: "c".to_owned(), request_log: true });
         session
@@ -186,4 +196,80 @@ pub(crate) fn leg_input(data: &[u8]) {
         }
         assert!(!leg.is_idle() || leg.serial() == 0 || (leg.sent_terminal() && leg.received_terminal()));
     }
+}
+
+/// One end of a datagram leg. The first byte chooses the end; then each byte is an operation, with arguments.
+pub(crate) fn datagram_input(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let side = if bytes.byte() % 2 == 0 { Side::Edge } else { Side::Connector };
+    let mut leg = DatagramLeg::new(side, 8);
+    let mut now = Instant::now();
+    let mut input: Vec<u8> = Vec::new();
+    while !bytes.0.is_empty() {
+        let operation = bytes.byte();
+        if operation <= MAX_FEED {
+            input.extend_from_slice(bytes.take(usize::from(operation) + 1));
+            let mut taken = 0;
+            while let Some((len, came)) = match leg.take_input(&input[taken..]) {
+                Ok(came) => came,
+                Err(_) => return,
+            } {
+                taken += len;
+                match came {
+                    DatagramInput::Opened(id, _) | DatagramInput::Datagram(id, _) => assert!(leg.is_open(id)),
+                    DatagramInput::Closed(id, _) => assert!(!leg.is_open(id)),
+                    DatagramInput::Ignored | DatagramInput::Refused(_) => {}
+                }
+            }
+            input.drain(..taken);
+            assert!(input.len() < MAX_DATAGRAM_FRAME_BYTES, "a whole frame is taken");
+        } else {
+            decide_datagram(&mut leg, operation, &mut bytes, &mut now);
+        }
+        assert!(leg.stats().flows <= 8);
+        assert!(leg.buffered_bytes() <= MAX_QUEUED_BYTES + 2 * 1024 * 1024);
+    }
+    while leg.wants_transmit() {
+        transmit_datagrams(&mut leg, 50_000, now);
+    }
+    assert_eq!(leg.buffered_bytes(), 0);
+}
+
+fn decide_datagram(leg: &mut DatagramLeg, operation: u8, bytes: &mut Bytes<'_>, now: &mut Instant) {
+    let id = FlowId(u32::from(bytes.byte() % 16));
+    match operation % 8 {
+        0 => transmit_datagrams(leg, 20_000, *now),
+        1 => *now += Duration::from_millis(u64::from(bytes.byte())),
+        2 => {
+            let (client, destination) = (([203, 0, 113, 9], 5).into(), ([192, 0, 2, 1], 53).into());
+            let opened = leg.open(&FlowOpen { tunnel: tunnel(), client, destination, opened_at_us: 1 });
+            assert!(opened.is_err() || leg.is_open(opened.unwrap()));
+        }
+        3 => leg.close(id, FlowEnd::Idle),
+        // Few bytes make many: what is sent is long, and sent often.
+        4 => {
+            let long = vec![0x55; MAX_DATAGRAM_BYTES];
+            for _ in 0..=bytes.byte() {
+                leg.send(id, &long, *now);
+            }
+        }
+        _ => {
+            let data = [0x55; 256];
+            let open = leg.is_open(id);
+            assert_eq!(leg.send(id, &data[..usize::from(bytes.byte())], *now), open);
+        }
+    }
+}
+
+/// What is sent is whole frames that the other end would take for well formed.
+fn transmit_datagrams(leg: &mut DatagramLeg, max_bytes: usize, now: Instant) {
+    let mut out = Vec::new();
+    leg.poll_transmit(&mut out, max_bytes, now);
+    assert!(out.len() < max_bytes + MAX_DATAGRAM_FRAME_BYTES);
+    let mut rest = &out[..];
+    while let Some((header, after)) = rest.split_first_chunk() {
+        let header = FrameHeader::decode(*header, Carrier::Datagrams).expect("we send well formed frames");
+        rest = after.get(header.len as usize..).expect("we send whole frames");
+    }
+    assert!(rest.is_empty());
 }

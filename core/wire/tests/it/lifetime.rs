@@ -181,7 +181,11 @@ fn a_tunnel_is_refused_attached_and_detached_from_either_end() {
     exchange(&mut edge, &mut connector, now);
     let told = events(&mut connector);
     assert!(told.contains(&Event::NotAttached { tunnel: other, refusal }), "{told:?}");
-    assert!(told.contains(&Event::Attached { tunnel: tunnel(), url: "https://x.localhost".to_owned() }));
+    assert!(told.contains(&Event::Attached {
+        tunnel: tunnel(),
+        url: "https://x.localhost".to_owned(),
+        datagrams: false
+    }));
     assert_eq!(edge.poll_timeout().unwrap().1, TimeoutReason::Keepalive);
 
     edge.detach(tunnel(), "replaced", "the tunnel was attached elsewhere");

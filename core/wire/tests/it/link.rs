@@ -9,7 +9,7 @@ use std::{
 use sallyport_model::TunnelId;
 use sallyport_wire::{
     Attach, Event, FailureReason, Hello, Open, OpenFailure, Read, ResetCode, Session, SessionConfig, StreamError,
-    StreamId, StreamProtocol, VERSION,
+    StreamId, StreamProtocol, VERSION, message::feature,
 };
 
 pub(crate) const TUNNEL: [u8; 16] = [7; 16];
@@ -19,7 +19,17 @@ pub(crate) fn tunnel() -> TunnelId {
 }
 
 pub(crate) fn hello() -> Hello {
-    Hello { versions: vec![VERSION], agent: "sallyport/0.1.0".to_owned(), connector: [3; 16], max_legs: 64 }
+    Hello {
+        versions: vec![VERSION],
+        agent: "sallyport/0.1.0".to_owned(),
+        connector: [3; 16],
+        max_legs: 64,
+        features: features(),
+    }
+}
+
+fn features() -> Vec<String> {
+    [feature::OPEN_FIELDS, feature::DATAGRAMS].map(str::to_owned).into()
 }
 
 pub(crate) fn attach() -> Attach {
@@ -32,6 +42,7 @@ pub(crate) fn open(server: &str) -> Open {
         tunnel: tunnel(),
         protocol: StreamProtocol::Http1,
         client: "203.0.113.9:50000".parse().unwrap(),
+        destination: None,
         opened_at_us: 1_700_000_000_000_000,
         server_name: server.to_owned(),
     }

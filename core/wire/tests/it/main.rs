@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod corpus;
+mod datagrams;
 mod fuzz_bodies;
 mod legs;
 mod lifetime;

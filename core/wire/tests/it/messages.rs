@@ -49,7 +49,7 @@ proptest! {
     ) {
         let tunnel = TunnelId::from_bytes(id);
         let small = number as u32;
-        let hello = Hello { versions, agent: code.clone(), connector: id, max_legs: number as u16 };
+        let hello = Hello { versions, agent: code.clone(), connector: id, max_legs: number as u16, features: vec![code.clone()] };
         round_trip!(hello, Hello, Hello, Control);
         let welcome = Welcome {
             version: 1,
@@ -71,7 +71,7 @@ proptest! {
         let shown = format!("{attach:?}");
         prop_assert!(text.len() < 8 || !shown.contains(&text));
         round_trip!(attach, Attach, Attach, Control);
-        round_trip!(Attached { tunnel, url: text.clone() }, Attached, Attached, Control);
+        round_trip!(Attached { tunnel, url: text.clone(), datagrams: flag }, Attached, Attached, Control);
         round_trip!(Detach { tunnel, code: code.clone(), message: text.clone() }, Detach, Detach, Control);
         round_trip!(GoAway { code, message: text }, GoAway, GoAway, Control);
         round_trip!(Join { session: id, leg_secret: secret }, Join, Join, Leg);
@@ -82,6 +82,7 @@ proptest! {
         id in any::<[u8; 16]>(),
         protocol in prop::sample::select(vec![StreamProtocol::Raw, StreamProtocol::Http1, StreamProtocol::Http2]),
         client in address(),
+        destination in prop::option::of(address()),
         opened_at_us in any::<u64>(),
         server_name in "[a-z0-9.-]{0,255}",
         reason in prop::sample::select(vec![
@@ -90,7 +91,7 @@ proptest! {
         ]),
         text in "[^\\p{C}]{0,120}",
     ) {
-        let open = Open { tunnel: TunnelId::from_bytes(id), protocol, client, opened_at_us, server_name };
+        let open = Open { tunnel: TunnelId::from_bytes(id), protocol, client, destination, opened_at_us, server_name };
         round_trip!(open, Open, Open, Leg);
         round_trip!(OpenFailure { reason, message: text.clone() }, OpenFailure, Failed, Leg);
     }
@@ -147,5 +148,8 @@ fn unreadable_messages_are_refused_with_a_sentence() {
     let mut open = vec![0; 44];
     open[16] = 9;
     assert!(Open::decode(&open).unwrap_err().to_string().contains("9 is no protocol of an origin"));
-    assert!(Open::decode(&[0; 45]).unwrap_err().to_string().contains("should have 0 bytes, not 1"));
+    let mut open = vec![0; 44];
+    open[43] = 1;
+    assert!(Open::decode(&open).unwrap_err().to_string().contains("should have 1 bytes, not 0"));
+    assert!(Open::decode(&[0; 45]).unwrap_err().to_string().contains("what follows the server name is too short"));
 }

@@ -66,7 +66,7 @@ fn connector() -> (Session, Instant) {
     let mut connector = Session::connector(hello(), SessionConfig::default(), now);
     connector.attach(attach());
     connector.handle_input(&encoded(|out| welcome().encode(out)), now).unwrap();
-    let attached = sallyport_wire::Attached { tunnel: tunnel(), url: String::new() };
+    let attached = sallyport_wire::Attached { tunnel: tunnel(), url: String::new(), datagrams: false };
     connector.handle_input(&encoded(|out| attached.encode(out)), now).unwrap();
     drain(&mut connector, now);
     (connector, now)

@@ -24,6 +24,11 @@ proptest! {
     }
 
     #[test]
+    fn arbitrary_input_and_use_keep_a_datagram_leg_within_its_bounds(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        fuzz_bodies::datagram_input(&data);
+    }
+
+    #[test]
     fn arbitrary_use_keeps_streams_intact_and_in_order(
         seed in any::<u64>(),
         window in prop::sample::select(vec![1_024_u32, 5_000, 65_536]),

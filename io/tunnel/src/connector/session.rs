@@ -9,7 +9,7 @@ use std::{
 };
 
 use sallyport_model::TunnelId;
-use sallyport_wire::{Attach, Event, Hello, Join, Open, Refusal, Session, Side};
+use sallyport_wire::{Attach, Event, Hello, Join, Open, Refusal, Session, Side, message::feature};
 use tokio::{
     sync::{Semaphore, mpsc},
     time::Instant,
@@ -71,6 +71,7 @@ impl ConnectorSession {
             agent: config.agent.clone(),
             connector: config.connector_id,
             max_legs: u16::try_from(config.max_legs).unwrap_or(u16::MAX),
+            features: vec![feature::OPEN_FIELDS.to_owned()],
         };
         let session = Session::connector(hello, config.session.clone(), now());
         Arc::new(Self {
@@ -114,7 +115,7 @@ impl ConnectorSession {
                 }
                 self.tell(News::Welcomed { rtt: self.started.elapsed() });
             }
-            Event::Attached { tunnel, url } => {
+            Event::Attached { tunnel, url, .. } => {
                 if !self.has_first_legs.swap(true, Ordering::AcqRel) {
                     self.open_legs(self.shared.config.ready_legs);
                 }

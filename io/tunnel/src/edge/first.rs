@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 pub(super) enum First {
     Control { hello: Hello, frame: Vec<u8> },
     Leg(Join),
+    Datagrams(Join),
 }
 
 /// Why a new carrier is closed.
@@ -29,6 +30,7 @@ pub(super) async fn read_first_frame(io: &mut (impl AsyncRead + Unpin)) -> Resul
     Ok(match kind {
         CarrierKind::Control => First::Control { hello: Hello::decode(payload)?, frame },
         CarrierKind::Leg => First::Leg(Join::decode(payload)?),
+        CarrierKind::Datagrams => First::Datagrams(Join::decode(payload)?),
     })
 }
 

@@ -106,11 +106,14 @@ impl TunnelHandle {
     ///
     /// # Errors
     /// The tunnel takes no (more) streams.
-    pub fn open(&self, open: Open) -> Result<TunnelStream, OpenError> {
+    pub fn open(&self, mut open: Open) -> Result<TunnelStream, OpenError> {
         if !self.is_usable() {
             return Err(OpenError::NotUsable);
         }
         let session = &self.inner.session;
+        if !session.has_open_fields {
+            open.destination = None;
+        }
         let held = Held::new(&self.inner.streams, Some(&self.inner.all_streams));
         let (leg, ask) = session.pool.take();
         if ask > 0 {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use sallyport_model::{SocketId, TunnelId};
-use sallyport_wire::{Carrier as CarrierKind, Hello, Join, Refusal, Session, SessionConfig, Side};
+use sallyport_wire::{Carrier as CarrierKind, Hello, Join, Refusal, Session, SessionConfig, Side, message::feature};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, info};
 
@@ -118,6 +118,8 @@ struct EdgeSession {
     leg_secret: [u8; 32],
     peer: SocketAddr,
     agent: String,
+    /// The connector reads what follows the server name in OPEN.
+    has_open_fields: bool,
     mux: Arc<Mux>,
     pool: Arc<LegPool>,
     /// Something is attached, so legs may join.
@@ -156,6 +158,10 @@ impl EdgeTunnels {
             First::Control { hello, frame } => {
                 tune(&io, CarrierKind::Control);
                 self.serve_session(io, peer, &hello, &frame).await;
+            }
+            First::Datagrams(_) => {
+                let refusal = Refusal::new("protocol", "this edge carries no datagrams", false);
+                let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, &refusal)).await;
             }
             First::Leg(join) => {
                 tune(&io, CarrierKind::Leg);
@@ -252,6 +258,7 @@ impl EdgeTunnels {
             leg_secret,
             peer,
             agent: hello.agent.clone(),
+            has_open_fields: hello.has(feature::OPEN_FIELDS),
             mux: Mux::new(session),
             pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),
             takes_legs: AtomicBool::new(false),

@@ -28,7 +28,8 @@ async fn frame(io: &mut DuplexStream) -> (FrameType, Vec<u8>) {
 }
 
 fn hello() -> Vec<u8> {
-    let hello = Hello { versions: vec![1], agent: "raw/1".into(), connector: [3; 16], max_legs: 4 };
+    let hello =
+        Hello { versions: vec![1], agent: "raw/1".into(), connector: [3; 16], max_legs: 4, features: Vec::new() };
     let mut frame = Vec::new();
     hello.encode(&mut frame);
     frame

@@ -45,6 +45,7 @@ pub(crate) fn open_for(tunnel: TunnelId) -> Open {
         tunnel,
         protocol: StreamProtocol::Raw,
         client: "198.51.100.1:1234".parse().unwrap(),
+        destination: Some("192.0.2.1:8443".parse().unwrap()),
         opened_at_us: 1_700_000_000_000_000,
         server_name: "calm-bay-1000.localhost".into(),
     }
