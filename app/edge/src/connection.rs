@@ -19,7 +19,8 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sallyport_http::forward::ClientFields;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    sync::watch,
     time::Instant,
 };
 
@@ -52,6 +53,9 @@ const MAX_H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 const _: () = assert!(MAX_H2_SEND_BUFFER_BYTES * MAX_CONCURRENT_STREAMS as usize <= 16 * 1024 * 1024);
 /// How often a quiet HTTP/2 client is asked whether it is there, and how long it may take to say so.
 const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
+/// How long an HTTP/1 connection rests before it gives up what only requests need; how often a busy one is looked at.
+const REST_AFTER: Duration = Duration::from_millis(100);
+const BUSY_PERIOD: Duration = Duration::from_secs(1);
 /// How long, and how much, is read from a client after our last answer, so that the answer is not lost to a reset.
 const MAX_LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 1024 * 1024;
@@ -86,14 +90,50 @@ impl Client {
     }
 }
 
-/// Serves HTTP/1 on this connection until it ends.
+/// Serves HTTP/1 on this connection until it ends. An idle connection has its [`GuardedIo`] and nothing else: the server
+/// with its buffers, several times as large, comes with the first byte of a request and goes when the connection rests.
 pub(crate) async fn serve_http1<S>(edge: Arc<Edge>, io: S, addr: SocketAddr)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let client = Client::new(&edge, addr, false);
     let silence = Silence { idle: edge.config.idle_timeout, head: edge.config.header_timeout };
-    let io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
+    let mut io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
+    let mut phase = edge.phase.subscribe();
+    loop {
+        let waited = tokio::select! {
+            biased;
+            waited = io.wait() => waited,
+            () = drain::reached(&mut phase, Phase::Draining) => Ok(false),
+        };
+        match waited {
+            Ok(true) => {}
+            Ok(false) => {
+                let _ = tokio::time::timeout(MAX_LINGER, io.shutdown()).await;
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "an HTTP/1 connection broke off");
+                return;
+            }
+        }
+        match Box::pin(serve_until_rest(&edge, &client, io, &mut phase)).await {
+            Some(rested) => io = rested,
+            None => return,
+        }
+    }
+}
+
+/// Serves HTTP/1 until the connection ends, or has been at rest for [`REST_AFTER`]: then it is given back.
+async fn serve_until_rest<S>(
+    edge: &Arc<Edge>,
+    client: &Arc<Client>,
+    io: GuardedIo<S>,
+    phase: &mut watch::Receiver<Phase>,
+) -> Option<GuardedIo<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let service = service_fn({
         let (edge, client) = (edge.clone(), client.clone());
         move |request: Request<Incoming>| {
@@ -110,8 +150,8 @@ where
         .max_buf_size(MAX_READ_AHEAD_BYTES)
         .serve_connection(TokioIo::new(io), service)
         .with_upgrades();
-    let mut phase = edge.phase.subscribe();
     let mut next_phase = Phase::Draining;
+    let mut check_at = Instant::now() + REST_AFTER;
     loop {
         tokio::select! {
             biased;
@@ -121,12 +161,23 @@ where
                 }
                 break;
             }
-            () = drain::reached(&mut phase, next_phase) => {
+            () = drain::reached(phase, next_phase) => {
                 if next_phase == Phase::Cut {
-                    return;
+                    return None;
                 }
                 next_phase = Phase::Cut;
                 std::pin::Pin::new(&mut connection).graceful_shutdown();
+            }
+            () = tokio::time::sleep_until(check_at), if next_phase != Phase::Cut => {
+                let now = Instant::now();
+                let quiet_until = client.wire.quiet_until(REST_AFTER);
+                if client.wire.is_at_rest() && quiet_until.is_some_and(|due| due <= now) {
+                    let parts = connection.into_parts()?;
+                    let mut io = parts.io.into_inner();
+                    io.put_back(&parts.read_buf);
+                    return Some(io);
+                }
+                check_at = quiet_until.filter(|due| *due > now).unwrap_or(now + BUSY_PERIOD);
             }
         }
     }
@@ -135,11 +186,12 @@ where
     {
         linger(parts.io.into_inner().into_unguarded()).await;
     }
+    None
 }
 
 /// Reads, within bounds, what the client still sends, and drops it.
 async fn linger(mut io: impl AsyncRead + AsyncWrite + Unpin) {
-    let mut scrap = [0; 4_096];
+    let mut scrap = vec![0; 4_096];
     let mut rest = MAX_LINGER_BYTES;
     let drain = async {
         while rest > 0 {

@@ -5,7 +5,7 @@
 //! request has an id, an error page, a line in the access log and a place in the metrics like any other.
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     io,
     pin::Pin,
     sync::{
@@ -54,6 +54,7 @@ pub(crate) struct WireState {
     busy: AtomicU32,
     quiet_since_ms: AtomicU64,
     unread: AtomicBool,
+    at_rest: AtomicBool,
 }
 
 impl Default for WireState {
@@ -66,6 +67,7 @@ impl Default for WireState {
             busy: AtomicU32::new(0),
             quiet_since_ms: AtomicU64::new(0),
             unread: AtomicBool::new(false),
+            at_rest: AtomicBool::new(false),
         }
     }
 }
@@ -92,6 +94,12 @@ impl WireState {
     pub(crate) fn quiet_until(&self, bound: Duration) -> Option<Instant> {
         let quiet_since = self.opened + Duration::from_millis(self.quiet_since_ms.load(Ordering::Acquire));
         (self.busy.load(Ordering::Acquire) == 0).then(|| quiet_since + bound)
+    }
+
+    /// Whether all that came has been passed on, what was written is out, and a new request is waited for. With no
+    /// request under way, nothing would then be lost with the server that reads from the connection.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.at_rest.load(Ordering::Acquire) && !self.is_unread()
     }
 
     /// Some of what the client sent, or is about to send, will not be read.
@@ -161,6 +169,8 @@ pub(crate) struct GuardedIo<S> {
     /// Bytes that have passed and did not fit the reader's buffer: a prefix of `ready`, from `ready_from` on.
     ready: Vec<u8>,
     ready_from: usize,
+    /// Bytes were written and not yet flushed, or the connection is being closed.
+    writing: bool,
     ended: bool,
     broken_off: bool,
     head_due: Option<Instant>,
@@ -179,6 +189,7 @@ impl<S> GuardedIo<S> {
             held: Vec::new(),
             ready: Vec::new(),
             ready_from: 0,
+            writing: false,
             ended: false,
             broken_off: false,
             head_due: None,
@@ -189,6 +200,20 @@ impl<S> GuardedIo<S> {
     /// The connection below, for when nothing that comes matters any more.
     pub(crate) fn into_unguarded(self) -> S {
         self.inner
+    }
+
+    /// Whether there is something to give out that has passed already.
+    fn has_ready(&self) -> bool {
+        self.ready_from < self.ready.len()
+    }
+
+    /// Takes back what the server has read and not used.
+    pub(crate) fn put_back(&mut self, unused: &[u8]) {
+        if !unused.is_empty() {
+            let rest = self.ready.split_off(self.ready_from);
+            self.ready = [unused, &rest].concat();
+            self.ready_from = 0;
+        }
     }
 
     /// Gives out what has passed already. Returns whether there was any.
@@ -223,7 +248,14 @@ impl<S> GuardedIo<S> {
     fn judge_held(&mut self) {
         match self.guard.inspect(&self.held) {
             Verdict::Pass { n: 0 } => {}
-            Verdict::Pass { n } if n == self.held.len() => self.ready.append(&mut self.held),
+            Verdict::Pass { n } if n == self.held.len() => {
+                let passed = std::mem::take(&mut self.held);
+                if self.has_ready() {
+                    self.ready.extend(passed);
+                } else {
+                    (self.ready, self.ready_from) = (passed, 0);
+                }
+            }
             Verdict::Pass { n } => self.ready.extend(self.held.drain(..n)),
             Verdict::Refuse { pass, refusal } => {
                 self.ready.extend_from_slice(&self.held[..pass]);
@@ -296,6 +328,17 @@ impl<S> GuardedIo<S> {
 }
 
 impl<S: AsyncRead + Unpin> GuardedIo<S> {
+    /// Waits until there is something for a server to read, and keeps it: so a connection needs no server while it is
+    /// idle. Returns false when the client has left, or was silent for too long.
+    ///
+    /// # Errors
+    /// The connection broke off.
+    pub(crate) async fn wait(&mut self) -> io::Result<bool> {
+        // A read without room takes nothing.
+        poll_fn(|cx| Pin::new(&mut *self).poll_read(cx, &mut ReadBuf::new(&mut []))).await?;
+        Ok(self.has_ready())
+    }
+
     /// One read while nothing is held: straight into the server's buffer. Returns whether the server has something.
     fn poll_read_in_place(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let from = buf.filled().len();
@@ -324,6 +367,7 @@ impl<S: AsyncRead + Unpin> GuardedIo<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        this.state.at_rest.store(false, Ordering::Release);
         loop {
             if this.give_ready(buf) {
                 return Poll::Ready(Ok(()));
@@ -343,32 +387,49 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
             if this.give_ready(buf) {
                 return Poll::Ready(Ok(()));
             }
-            let read = if this.held.is_empty() { this.poll_read_in_place(cx, buf) } else { this.poll_read_behind(cx) };
+            let in_place = this.held.is_empty() && buf.remaining() > 0;
+            let read = if in_place { this.poll_read_in_place(cx, buf) } else { this.poll_read_behind(cx) };
             match read {
                 Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(false)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => match ready!(this.poll_silence(cx)) {
-                    Phase::Head => this.refuse(Refused::HeadTimeout),
+                Poll::Pending => match this.poll_silence(cx) {
+                    Poll::Ready(Phase::Head) => this.refuse(Refused::HeadTimeout),
                     // An idle connection is closed without a word, as if the client had done it.
-                    _ => return Poll::Ready(Ok(())),
+                    Poll::Ready(_) => return Poll::Ready(Ok(())),
+                    Poll::Pending => {
+                        let is_idle = this.guard.phase() == Phase::Idle && this.held.is_empty();
+                        this.state.at_rest.store(is_idle && !this.writing, Ordering::Release);
+                        return Poll::Pending;
+                    }
                 },
             }
         }
     }
 }
 
+impl<S: AsyncWrite + Unpin> GuardedIo<S> {
+    /// The connection below, which is about to be written to.
+    fn for_write(&mut self) -> Pin<&mut S> {
+        self.writing = true;
+        self.state.at_rest.store(false, Ordering::Release);
+        Pin::new(&mut self.inner)
+    }
+}
+
 impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        self.for_write().poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+        self.writing = false;
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        self.for_write().poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -376,10 +437,94 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedIo<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        self.for_write().poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.inner.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::*;
+
+    const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    fn guarded() -> (DuplexStream, GuardedIo<DuplexStream>) {
+        let (client, server) = tokio::io::duplex(1 << 16);
+        let minute = Duration::from_secs(60);
+        let path = RefusalPath::from_random([7; 32]);
+        (client, GuardedIo::new(server, Arc::default(), path, Silence { idle: minute, head: minute }))
+    }
+
+    /// Polls a read that finds nothing.
+    async fn read_nothing(io: &mut GuardedIo<DuplexStream>) {
+        let mut room = [0; 64];
+        poll_fn(|cx| {
+            assert!(Pin::new(&mut *io).poll_read(cx, &mut ReadBuf::new(&mut room)).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_is_waited_for_is_kept_whole_and_read_later() {
+        let (mut client, mut io) = guarded();
+        let bytes = [HEAD, HEAD].concat();
+        let sender = tokio::spawn(async move {
+            for byte in bytes {
+                client.write_all(&[byte]).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            client
+        });
+        for _ in 0..2 {
+            assert!(io.wait().await.unwrap());
+            let mut got = [0; HEAD.len()];
+            io.read_exact(&mut got).await.unwrap();
+            assert_eq!(got, HEAD);
+        }
+        drop(sender.await.unwrap());
+        assert!(!io.wait().await.unwrap(), "the client has left");
+    }
+
+    #[tokio::test]
+    async fn what_a_server_did_not_use_comes_before_what_follows() {
+        let (mut client, mut io) = guarded();
+        client.write_all(&[HEAD, HEAD].concat()).await.unwrap();
+        assert!(io.wait().await.unwrap());
+        let mut got = [0; 10];
+        io.read_exact(&mut got).await.unwrap();
+        io.put_back(&got[4..]);
+        let mut rest = vec![0; 2 * HEAD.len() - 4];
+        io.read_exact(&mut rest).await.unwrap();
+        assert_eq!(rest, [&HEAD[4..], HEAD].concat());
+    }
+
+    #[tokio::test]
+    async fn a_connection_rests_when_nothing_of_a_request_or_an_answer_is_on_its_way() {
+        let (mut client, mut io) = guarded();
+        let state = io.state.clone();
+        assert!(!state.is_at_rest(), "nobody has looked yet");
+        read_nothing(&mut io).await;
+        assert!(state.is_at_rest());
+        client.write_all(&HEAD[..10]).await.unwrap();
+        read_nothing(&mut io).await;
+        assert!(!state.is_at_rest(), "a head has begun");
+        client.write_all(&HEAD[10..]).await.unwrap();
+        let mut got = [0; HEAD.len()];
+        io.read_exact(&mut got).await.unwrap();
+        assert!(!state.is_at_rest());
+        io.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+        read_nothing(&mut io).await;
+        assert!(!state.is_at_rest(), "the answer is not flushed");
+        io.flush().await.unwrap();
+        read_nothing(&mut io).await;
+        assert!(state.is_at_rest());
+        state.left_unread();
+        assert!(!state.is_at_rest(), "the connection is about to end");
     }
 }

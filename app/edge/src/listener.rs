@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,11 +13,7 @@ use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, CarrierKind};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-use crate::{
-    Edge, connection,
-    limits::{ConnectionPlace, HandshakePlace},
-    send_bound::SendBound,
-};
+use crate::{Edge, connection, limits::HandshakePlace, send_bound::SendBound};
 
 /// How long a TLS handshake may take.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
@@ -81,9 +78,11 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, acceptor: &TlsAcceptor, stream: TcpStre
     let handshake = edge.handshakes.enter(peer.ip());
     let (edge, acceptor) = (edge.clone(), acceptor.clone());
     tokio::spawn(async move {
-        if let Some(stream) = end_tls(&edge, &acceptor, stream, handshake).await {
-            dispatch(edge, stream, peer, place).await;
+        let stream = Box::pin(end_tls(&edge, &acceptor, stream, handshake)).await;
+        if let Some(served) = stream.map(|stream| dispatch(edge, stream, peer)) {
+            served.await;
         }
+        drop(place);
     });
 }
 
@@ -115,28 +114,42 @@ async fn end_tls(
     None
 }
 
-/// Goes where the client's ALPN says.
-async fn dispatch(edge: Arc<Edge>, stream: TlsStream<ReadAhead<TcpStream>>, peer: SocketAddr, _place: ConnectionPlace) {
+/// Goes where the client's ALPN says. Each way has a future of its own size: what a connection of one kind needs, those
+/// of the others do not hold.
+fn dispatch(
+    edge: Arc<Edge>,
+    stream: TlsStream<ReadAhead<TcpStream>>,
+    peer: SocketAddr,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let bound = edge.config.send_timeout;
     let bounded =
         |stream| SendBound::new(stream, bound, |stream: &TlsStream<ReadAhead<TcpStream>>| stream.get_ref().0.get_ref());
     match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
-        Negotiated::Tunnel => {
+        Negotiated::Tunnel => Box::pin(async move {
             let tune = |stream: &TlsStream<ReadAhead<TcpStream>>, kind| {
                 if kind == CarrierKind::Control {
                     let _ = set_notsent_lowat(stream.get_ref().0.get_ref(), CONTROL_NOTSENT_BYTES);
                 }
             };
             edge.tunnels.serve_carrier_with(stream, peer, tune).await;
+        }),
+        Negotiated::TunnelTooOld => {
+            edge.metrics.handshake_failed("tunnel-too-old");
+            Box::pin(std::future::ready(()))
         }
-        Negotiated::TunnelTooOld => edge.metrics.handshake_failed("tunnel-too-old"),
         Negotiated::Http2 => {
-            let _running = edge.running.enter();
-            connection::serve_http2(edge.clone(), bounded(stream), peer).await;
+            let (running, stream) = (edge.running.enter(), bounded(stream));
+            Box::pin(async move {
+                let _running = running;
+                connection::serve_http2(edge, stream, peer).await;
+            })
         }
         Negotiated::Http1 => {
-            let _running = edge.running.enter();
-            connection::serve_http1(edge.clone(), bounded(stream), peer).await;
+            let (running, stream) = (edge.running.enter(), Box::new(bounded(stream)));
+            Box::pin(async move {
+                let _running = running;
+                connection::serve_http1(edge, stream, peer).await;
+            })
         }
     }
 }

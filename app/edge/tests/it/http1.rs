@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use http::{Response, StatusCode, header};
+use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -31,6 +32,49 @@ async fn requests_on_one_connection_reuse_one_connection_to_the_origin() {
         assert_eq!(answer.header("x-request-id").unwrap().len(), 32);
     }
     assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_rests_between_requests_is_served_like_a_new_one() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|request| async move {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        Response::new(text(body))
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    for round in 0..4 {
+        // More than a connection waits for before it gives up its server.
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        let body = format!("round {round}");
+        let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n", socket.host(), body.len());
+        for piece in [&head.as_bytes()[..20], &head.as_bytes()[20..], body.as_bytes()] {
+            client.write_all(piece).await.unwrap();
+            client.flush().await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(50 * round)).await;
+        }
+        let answer = read_answer(&mut client).await;
+        assert_eq!((answer.status, answer.text()), (200, &*body));
+    }
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").await.unwrap();
+    assert_eq!(read_answer(&mut client).await.status, 400);
+    assert_eq!(read_rest(&mut client).await, b"");
+}
+
+#[tokio::test]
+async fn an_edge_that_drains_closes_connections_that_rest() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut client).await.text(), "ok");
+    tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    let report = world.stop().await;
+    assert_eq!(report.cut, 0);
+    assert_eq!(read_rest(&mut client).await, b"", "an orderly end");
 }
 
 #[tokio::test]
