@@ -5,6 +5,7 @@
 //! - [`Listening`] opens the public ports, or takes them over from systemd;
 //! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines;
 //! - [`TakeoverOffer`] and [`take_over`] pass the open ports from a process to the one that replaces it;
+//! - [`relay`] carries bytes between two connections; [`read_header`] and its kin speak the PROXY protocol;
 //! - [`Shutdown`] tells every task of a process that it is over.
 
 mod budget;
@@ -16,7 +17,10 @@ mod failure;
 mod listening;
 mod pin;
 mod provider;
+mod proxy_protocol;
 mod read_ahead;
+mod recorded;
+mod relay;
 mod server;
 mod shutdown;
 mod socket;
@@ -30,7 +34,12 @@ pub use connect::{MAX_ADDRESSES, connect_tcp, connect_tls, resolve};
 pub use failure::TlsFailure;
 pub use listening::{BACKLOG, ListenError, Listening, listen};
 pub use pin::{PinMismatch, PresentedRoot, fetch_root};
+pub use proxy_protocol::{
+    MAX_HEADER_BYTES as MAX_PROXY_HEADER_BYTES, ProxiedAddresses, ProxyHeaderError, header_v1, header_v2, read_header,
+};
 pub use read_ahead::ReadAhead;
+pub use recorded::{MAX_RECORDED_BYTES, Recorded};
+pub use relay::{Broke, Carried, Pace, Side, Unpaced, relay};
 pub use sallyport_pki::{Fingerprint, FingerprintError, RootInfo};
 pub use server::{Negotiated, negotiated, server_config};
 pub use shutdown::Shutdown;

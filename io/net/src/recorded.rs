@@ -1,0 +1,132 @@
+//! Keeping a copy of a connection's first bytes, so that they can be passed on as they came.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How much is kept at most: more than the longest ClientHello that is looked at.
+pub const MAX_RECORDED_BYTES: usize = 66_000;
+
+/// A connection whose first bytes are copied while they are read, until [`Recorded::stop`] or [`Recorded::replay`].
+#[derive(Debug)]
+pub struct Recorded<S> {
+    inner: S,
+    record: Option<Vec<u8>>,
+    replay: usize,
+}
+
+impl<S> Recorded<S> {
+    /// Begins to record.
+    pub fn new(inner: S) -> Self {
+        Self { inner, record: Some(Vec::new()), replay: usize::MAX }
+    }
+
+    /// The connection itself; not to be read from.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// Lets go of the copy.
+    pub fn stop(&mut self) {
+        if self.replay == usize::MAX {
+            self.record = None;
+        }
+    }
+
+    /// Reads from the first byte again.
+    pub fn replay(&mut self) {
+        self.replay = 0;
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Recorded<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let Some(record) = &mut this.record else { return Pin::new(&mut this.inner).poll_read(cx, buf) };
+        if this.replay != usize::MAX {
+            let rest = &record[this.replay..];
+            let n = rest.len().min(buf.remaining());
+            buf.put_slice(&rest[..n]);
+            this.replay += n;
+            if this.replay == record.len() {
+                this.record = None;
+                if n == 0 {
+                    return Pin::new(&mut this.inner).poll_read(cx, buf);
+                }
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let room = MAX_RECORDED_BYTES - record.len();
+        if room == 0 {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the ClientHello is too long")));
+        }
+        let room = room.min(buf.remaining());
+        let mut into = ReadBuf::new(buf.initialize_unfilled_to(room));
+        ready!(Pin::new(&mut this.inner).poll_read(cx, &mut into))?;
+        record.extend_from_slice(into.filled());
+        let n = into.filled().len();
+        buf.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Recorded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_bytes_can_be_read_twice_and_the_rest_once() {
+        let (mut sender, receiver) = tokio::io::duplex(1_024);
+        sender.write_all(b"hello, world").await.unwrap();
+        let mut recorded = Recorded::new(receiver);
+        let mut first = [0; 5];
+        recorded.read_exact(&mut first).await.unwrap();
+        recorded.replay();
+        drop(sender);
+        let mut all = String::new();
+        recorded.read_to_string(&mut all).await.unwrap();
+        assert_eq!(all, "hello, world");
+        assert!(recorded.record.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_beginning_without_end_is_refused() {
+        let (mut sender, receiver) = tokio::io::duplex(2 * MAX_RECORDED_BYTES);
+        sender.write_all(&vec![1; MAX_RECORDED_BYTES + 1]).await.unwrap();
+        drop(sender);
+        let error = Recorded::new(receiver).read_to_end(&mut Vec::new()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}
