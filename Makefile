@@ -19,8 +19,7 @@ test: ## run every test
 	@for tool in h2spec python; do \
 	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \
 	done
-	@# Whoever starts this may ignore SIGHUP (nohup does), and programs inherit that; tests are about SIGHUP.
-	env --default-signal=HUP cargo test --workspace --locked
+	@scripts/test
 
 lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API's description, the pages
 	@scripts/need rust cc
