@@ -6,7 +6,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
@@ -34,6 +34,9 @@ pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
 /// How much of an answer an HTTP/2 stream is given at once, in bytes: that a client takes is seen from piece to piece, so
 /// a slow one must get through a piece within the bound.
 const MAX_H2_PIECE_BYTES: usize = 32 * 1024;
+/// How long, and how much in bytes, is read of a body that nobody wants before its HTTP/2 stream is reset.
+const MAX_UNWANTED_TIME: Duration = Duration::from_secs(5);
+const MAX_UNWANTED_BYTES: u64 = 16 * 1024 * 1024;
 /// How long a client that expects `100 Continue` waits for the origin's word before its body is taken regardless
 /// (RFC 9110 section 10.1.1: a client may not wait indefinitely, and neither do we for it).
 const MAX_EXPECTATION_WAIT: Duration = Duration::from_secs(1);
@@ -45,33 +48,34 @@ const MAX_EXPECTATION_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct UploadSlot {
     waiting: Mutex<Option<Incoming>>,
+    unread: Mutex<Option<Incoming>>,
     bytes: AtomicU64,
     finished: AtomicBool,
     broken: AtomicBool,
     continued: AtomicBool,
     answered: AtomicBool,
     size: SizeHint,
-    expects: bool,
-    silence: Option<Duration>,
+    expects: AtomicBool,
+    silence: OnceLock<Duration>,
 }
 
 impl UploadSlot {
-    /// The slot of this body; none when the request has no body. `silence`: how long the client may send nothing of it
-    /// once its answer has ended; `None` where the body ends with the answer anyway, which it does over HTTP/1.
-    pub(crate) fn of(body: Incoming, expects_continue: bool, silence: Option<Duration>) -> Option<Arc<Self>> {
+    /// The slot of this body; none when the request has no body.
+    pub(crate) fn of(body: Incoming) -> Option<Arc<Self>> {
         if body.is_end_stream() {
             return None;
         }
         Some(Arc::new(Self {
             size: body.size_hint(),
             waiting: Mutex::new(Some(body)),
+            unread: Mutex::default(),
             bytes: AtomicU64::new(0),
             finished: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             continued: AtomicBool::new(false),
             answered: AtomicBool::new(false),
-            expects: expects_continue,
-            silence,
+            expects: AtomicBool::new(false),
+            silence: OnceLock::new(),
         }))
     }
 
@@ -95,9 +99,49 @@ impl UploadSlot {
         self.broken.load(Ordering::Relaxed)
     }
 
+    /// How long the client may send nothing of it once its answer has ended; for an origin that may go on reading.
+    pub(crate) fn bound_silence(&self, silence: Duration) {
+        let _ = self.silence.set(silence);
+    }
+
+    /// The client waits for `100 Continue`, which the origin may say.
+    pub(crate) fn expect_continue(&self) {
+        self.expects.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the client waits for `100 Continue`.
     pub(crate) fn expects_continue(&self) -> bool {
-        self.expects
+        self.expects.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Option<Incoming> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Nobody wants the rest of the body.
+    fn put_unread(&self, body: Incoming) {
+        if !body.is_end_stream() {
+            *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        }
+    }
+
+    /// Whether there is a body, or a rest of one, that nobody wants.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.is_untouched() || self.unread.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// The body, or the rest of it, that nobody wants.
+    pub(crate) fn take_unread(&self) -> Option<Incoming> {
+        self.take().or_else(|| self.unread.lock().unwrap_or_else(PoisonError::into_inner).take())
+    }
+
+    /// Looks at a frame of the body that is passed on.
+    fn passed(&self, frame: Option<&Frame<Bytes>>, is_last: bool) {
+        let data = frame.and_then(Frame::data_ref).map_or(0, Bytes::len);
+        self.bytes.fetch_add(data as u64, Ordering::Relaxed);
+        if is_last {
+            self.finished.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The origin said `100 Continue`.
@@ -149,7 +193,11 @@ impl Upload {
     }
 
     fn after_origin(slot: &UploadSlot) -> Gate {
-        if slot.expects { Gate::Expectation(Box::pin(tokio::time::sleep(MAX_EXPECTATION_WAIT))) } else { Gate::Clear }
+        if slot.expects_continue() {
+            Gate::Expectation(Box::pin(tokio::time::sleep(MAX_EXPECTATION_WAIT)))
+        } else {
+            Gate::Clear
+        }
     }
 }
 
@@ -180,8 +228,8 @@ impl Body for Upload {
                     }
                     this.gate = Gate::Clear;
                 }
-                Gate::Clear => match slot.waiting.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    Some(body) => this.gate = Gate::Open(body, slot.silence.map(Patience::new)),
+                Gate::Clear => match slot.take() {
+                    Some(body) => this.gate = Gate::Open(body, slot.silence.get().copied().map(Patience::new)),
                     None => return Poll::Ready(Some(Err("the request body went to another origin".into()))),
                 },
                 Gate::Open(body, patience) => {
@@ -201,14 +249,10 @@ impl Body for Upload {
                             if let Some(trailers) = frame.trailers_mut() {
                                 sallyport_http::forward::trailers(trailers);
                             }
-                            let data = frame.data_ref().map_or(0, Bytes::len);
-                            slot.bytes.fetch_add(data as u64, Ordering::Relaxed);
-                            if body.is_end_stream() {
-                                slot.finished.store(true, Ordering::Relaxed);
-                            }
+                            slot.passed(Some(frame), body.is_end_stream());
                         }
                         Some(Err(_)) => slot.broken.store(true, Ordering::Relaxed),
-                        None => slot.finished.store(true, Ordering::Relaxed),
+                        None => slot.passed(None, true),
                     }
                     return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
                 }
@@ -232,6 +276,97 @@ impl Body for Upload {
     }
 }
 
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let (Some(slot), Gate::Open(body, _)) = (&self.shared, std::mem::replace(&mut self.gate, Gate::Clear)) {
+            slot.put_unread(body);
+        }
+    }
+}
+
+/// The body of a request to the API.
+#[derive(Debug)]
+pub struct ApiRequestBody {
+    slot: Option<Arc<UploadSlot>>,
+    body: Option<Incoming>,
+}
+
+impl ApiRequestBody {
+    /// The body in this slot.
+    pub(crate) fn new(slot: Option<Arc<UploadSlot>>) -> Self {
+        let body = slot.as_ref().and_then(|slot| slot.take());
+        Self { slot, body }
+    }
+}
+
+impl Body for ApiRequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let (Some(slot), Some(body)) = (&this.slot, &mut this.body) else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => slot.passed(Some(frame), body.is_end_stream()),
+            Some(Err(_)) => slot.broken.store(true, Ordering::Relaxed),
+            None => slot.passed(None, true),
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl Drop for ApiRequestBody {
+    fn drop(&mut self) {
+        if let (Some(slot), Some(body)) = (&self.slot, self.body.take()) {
+            slot.put_unread(body);
+        }
+    }
+}
+
+/// A request's body that nobody wants, read before the end of its answer over HTTP/2.
+///
+/// A client that is still sending when its stream is reset may take that for a failure, although the reset comes after
+/// a whole answer and says NO_ERROR (RFC 9113 section 8.1). So it gets the answer first, and some time to notice.
+struct Unwanted {
+    body: Incoming,
+    rest: u64,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Unwanted {
+    fn new(body: Incoming) -> Self {
+        Self { body, rest: MAX_UNWANTED_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNWANTED_TIME)) }
+    }
+
+    /// Ready when the body has ended, or enough of it was read.
+    fn poll_end(&mut self, slot: &UploadSlot, cx: &mut Context<'_>) -> Poll<()> {
+        while self.rest > 0 {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    slot.passed(Some(&frame), self.body.is_end_stream());
+                    self.rest = self.rest.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
+                }
+                Poll::Ready(None) => {
+                    slot.passed(None, true);
+                    break;
+                }
+                Poll::Ready(Some(Err(_))) => break,
+                Poll::Pending => return self.timer.as_mut().poll(cx),
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
 /// Where the bytes of an answer come from.
 pub(crate) enum Source {
     /// There are none.
@@ -249,13 +384,14 @@ pub(crate) struct AnswerBody {
     source: Source,
     /// What is left of a frame that is given out in pieces.
     rest: Bytes,
+    unwanted: Option<Box<Unwanted>>,
     ticket: Option<Box<Ticket>>,
 }
 
 impl AnswerBody {
     /// A body from this source, which ends this request.
     pub(crate) fn new(source: Source, ticket: Option<Box<Ticket>>) -> Self {
-        Self { source, rest: Bytes::new(), ticket }
+        Self { source, rest: Bytes::new(), unwanted: None, ticket }
     }
 
     /// The same body; its end is the end of the request that this ticket stands for.
@@ -275,6 +411,19 @@ impl AnswerBody {
             Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
             Source::Origin(download) => ready!(download.poll_frame(cx)),
         })
+    }
+
+    /// Ready when nothing is left of the request's body that the client must get rid of before its answer ends.
+    fn poll_unwanted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(slot) = self.ticket.as_ref().and_then(|ticket| ticket.http2_upload()) else { return Poll::Ready(()) };
+        if self.unwanted.is_none() {
+            self.unwanted = slot.take_unread().map(|body| Box::new(Unwanted::new(body)));
+        }
+        if let Some(unwanted) = &mut self.unwanted {
+            ready!(unwanted.poll_end(slot, cx));
+            self.unwanted = None;
+        }
+        Poll::Ready(())
     }
 
     /// What is given out of a frame on this connection: all of it, or in HTTP/2 its first piece.
@@ -300,7 +449,11 @@ impl Body for AnswerBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let frame = if this.rest.is_empty() {
-            match this.poll_source(cx) {
+            let frame = match this.poll_source(cx) {
+                Poll::Ready(None) => this.poll_unwanted(cx).map(|()| None),
+                polled => polled,
+            };
+            match frame {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => {
                     send_bound::waits_for_origin();
@@ -322,7 +475,9 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        if !self.rest.is_empty() {
+        let has_unread =
+            || self.ticket.as_ref().and_then(|ticket| ticket.http2_upload()).is_some_and(|u| u.has_unread());
+        if !self.rest.is_empty() || self.unwanted.is_some() || has_unread() {
             return false;
         }
         match &self.source {

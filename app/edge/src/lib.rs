@@ -39,7 +39,6 @@ use std::{
 };
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes};
 use sallyport_model::ClientAddr;
@@ -48,7 +47,7 @@ use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-pub use body::{ApiBody, BoxError};
+pub use body::{ApiBody, ApiRequestBody, BoxError};
 pub use config::EdgeConfig;
 pub use drain::DrainReport;
 pub use readiness::Readiness;
@@ -56,8 +55,11 @@ pub use readiness::Readiness;
 use drain::Phase;
 
 /// Answers requests to `api.<domain>`. Made by whoever puts edge and control into one process.
-pub type ApiService =
-    Arc<dyn Fn(Request<Incoming>, ClientAddr) -> Pin<Box<dyn Future<Output = Response<ApiBody>> + Send>> + Send + Sync>;
+pub type ApiService = Arc<
+    dyn Fn(Request<ApiRequestBody>, ClientAddr) -> Pin<Box<dyn Future<Output = Response<ApiBody>> + Send>>
+        + Send
+        + Sync,
+>;
 
 /// How often connections to origins are looked through for those that ended.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,16 +1,15 @@
 //! What the edge answers under its own name, `api.<domain>`: its health, its metrics, and through the API's handler
 //! everything else.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use http::{Method, Request, Response, StatusCode, request::Parts};
-use hyper::body::Incoming;
 use sallyport_model::ClientAddr;
 
 use crate::{
     Edge,
     answer::{self, Trouble},
-    body::{AnswerBody, Source},
+    body::{AnswerBody, ApiRequestBody, Source, UploadSlot},
     connection::Client,
 };
 
@@ -23,7 +22,7 @@ pub(crate) async fn answer(
     edge: &Edge,
     client: &Client,
     head: Parts,
-    body: Incoming,
+    upload: Option<Arc<UploadSlot>>,
 ) -> Result<Response<AnswerBody>, Trouble> {
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     match head.uri.path() {
@@ -37,7 +36,8 @@ pub(crate) async fn answer(
         }),
         "/metrics" if is_read => metrics(edge, client),
         _ => {
-            let response = (edge.api)(Request::from_parts(head, body), ClientAddr(client.addr)).await;
+            let response =
+                (edge.api)(Request::from_parts(head, ApiRequestBody::new(upload)), ClientAddr(client.addr)).await;
             Ok(response.map(|body| AnswerBody::new(Source::Api(body), None)))
         }
     }

@@ -115,6 +115,11 @@ impl Ticket {
         self.upload = upload;
     }
 
+    /// The body of a request over HTTP/2.
+    pub(crate) fn http2_upload(&self) -> Option<&Arc<UploadSlot>> {
+        self.upload.as_ref().filter(|_| self.version == Version::HTTP_2)
+    }
+
     /// The tunnel that answered, or was asked last and failed: its owner wants to know of either.
     pub(crate) fn went_to(&mut self, tunnel: TunnelHandle) {
         self.tunnel = Some(tunnel);

@@ -7,11 +7,10 @@ use http::{
     header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE, TRANSFER_ENCODING},
     request::Parts,
 };
-use http_body::Body;
 use hyper::body::Incoming;
 use sallyport_balance::Attempts;
 use sallyport_http::{
-    RequestHost,
+    RequestHost, RequestId,
     basic::Credentials,
     forward::{self, ForwardContext, NextHop},
     refuse,
@@ -44,11 +43,13 @@ pub(crate) async fn serve(
     let on_upgrade = upgrade::wanted(&mut request);
     let websocket = on_upgrade.is_some();
     let (mut head, body) = request.into_parts();
-    let (asked, has_body) = (Asked::of(&head.headers), !body.is_end_stream());
+    let (asked, upload) = (Asked::of(&head.headers), UploadSlot::of(body));
+    let has_body = upload.is_some();
     let mut relay = None;
 
     // 1. Name the request: its id, its client, its moment.
     let mut ticket = name(&edge, &client, &head);
+    ticket.has_body(upload.clone());
     let span = span_of(&ticket, &head);
     let steps = async {
         // 2. Refuse what is malformed.
@@ -56,14 +57,14 @@ pub(crate) async fn serve(
         ticket.is_for(&host);
         if host.is(&edge.api_host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
-            return local::answer(&edge, &client, head, body).await;
+            return local::answer(&edge, &client, head, upload).await;
         }
         // 3. Find the socket.
         let (route, pool) = find_socket(&edge, &host)?;
         ticket.is_of(route.id, pool.metrics(|| edge.metrics.of_socket(route.name.as_str())));
         // 4. May they?
         check_access(&edge, &client, &route, &mut head).await?;
-        let mut outgoing = Outgoing::prepare(&client, &route, host, head, body, websocket, &mut ticket);
+        let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, ticket.id());
         let mut attempts = Tries::default();
         let (response, carrier, origin) = loop {
             // 5. Choose an origin.
@@ -209,9 +210,9 @@ impl Outgoing {
         route: &SocketRoute,
         host: RequestHost,
         mut head: Parts,
-        body: Incoming,
+        upload: Option<Arc<UploadSlot>>,
         websocket: bool,
-        ticket: &mut Ticket,
+        id: RequestId,
     ) -> Self {
         let hop = match route.origin_protocol {
             _ if websocket => NextHop::Http1,
@@ -221,13 +222,16 @@ impl Outgoing {
         };
         let expects =
             head.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-        let silence = (hop == NextHop::Http2).then_some(client.send_timeout);
-        let upload = UploadSlot::of(body, expects && hop == NextHop::Http1, silence);
+        match &upload {
+            // The origin's connection would go on after the answer; over HTTP/1 it ends.
+            Some(upload) if hop == NextHop::Http2 => upload.bound_silence(client.send_timeout),
+            Some(upload) if expects => upload.expect_continue(),
+            _ => {}
+        }
         if !upload.as_ref().is_some_and(|upload| upload.expects_continue()) {
             head.headers.remove(EXPECT);
         }
-        ticket.has_body(upload.clone());
-        let request_id = ticket.id().header_value();
+        let request_id = id.header_value();
         let context =
             ForwardContext { client: &client.fields, host: &host, request_id: &request_id, websocket, origin: hop };
         let wants_trailers = hop == NextHop::Http1 && !websocket && wants_trailers(&head.headers);

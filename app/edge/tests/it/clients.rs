@@ -1,10 +1,12 @@
 //! Clients that take nothing, or give nothing, and what they must not hold up.
 
 use std::{
+    pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -138,4 +140,75 @@ async fn a_body_that_stops_coming_after_its_answer_is_ended() {
         assert!(!ended.load(Ordering::SeqCst), "one that still comes was ended");
     }
     until("the request at the origin has ended", || ended.load(Ordering::SeqCst)).await;
+}
+
+/// A body that counts how much of it was taken.
+struct Counted {
+    pieces: usize,
+    taken: Arc<AtomicUsize>,
+}
+
+const PIECE: &[u8] = &[b'x'; 16_384];
+
+impl http_body::Body for Counted {
+    type Data = bytes::Bytes;
+    type Error = sallyport_edge::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
+        Poll::Ready(self.pieces.checked_sub(1).map(|rest| {
+            self.pieces = rest;
+            self.taken.fetch_add(PIECE.len(), Ordering::SeqCst);
+            Ok(http_body::Frame::data(bytes::Bytes::from_static(PIECE)))
+        }))
+    }
+}
+
+#[tokio::test]
+async fn an_http2_upload_that_nobody_wants_gets_its_answer_and_is_not_cut_off() {
+    const PIECES: usize = 200;
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno").await.unwrap();
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    for (host, status) in [("api.localhost", 200), ("no-such-name.localhost", 404), (socket.host().as_str(), 413)] {
+        let mut sender = world.http2(&socket).await;
+        let taken = Arc::new(AtomicUsize::new(0));
+        let body = Counted { pieces: PIECES, taken: taken.clone() }.boxed_unsync();
+        let request = Request::post(format!("https://{host}/v1/things")).body(body).unwrap();
+        let answer = soon(sender.send_request(request)).await.unwrap();
+        assert_eq!(answer.status(), status, "{host}");
+        assert!(soon(answer.into_body().collect()).await.is_ok(), "{host}");
+        assert_eq!(taken.load(Ordering::SeqCst), PIECES * PIECE.len(), "{host}: the upload was cut off");
+    }
+}
+
+#[tokio::test]
+async fn an_http2_upload_without_end_that_nobody_wants_is_cut_off_after_its_answer() {
+    let world = World::start().await;
+    let socket = world.socket();
+    let mut sender = world.http2(&socket).await;
+    let taken = Arc::new(AtomicUsize::new(0));
+    let body = Counted { pieces: usize::MAX, taken: taken.clone() }.boxed_unsync();
+    let request = Request::post("https://api.localhost/v1/things").body(body).unwrap();
+    let answer = soon(sender.send_request(request)).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(soon(answer.into_body().collect()).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_the_api_reads_is_counted() {
+    let world = World::start().await;
+    let socket = world.socket();
+    let body = "x".repeat(12_345);
+    let head = "POST /v1/read HTTP/1.1\r\nHost: api.localhost\r\nContent-Length: 12345\r\n\r\n";
+    assert_eq!(world.raw(&socket, format!("{head}{body}").as_bytes()).await.status, 200);
+    until("the bytes are counted", || world.edge.metrics_text().unwrap().contains(" 12345\n")).await;
 }

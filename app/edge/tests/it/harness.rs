@@ -20,7 +20,7 @@ use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use sallyport_bus::{Directory, Routes};
-use sallyport_edge::{BoxError, DrainReport, Edge, EdgeConfig};
+use sallyport_edge::{ApiRequestBody, BoxError, DrainReport, Edge, EdgeConfig};
 use sallyport_model::{
     AccountId, BasicAuth, CredentialHash, OriginProtocol, SocketId, SocketRoute, SocketType, TunnelId, TunnelRoute,
 };
@@ -79,9 +79,15 @@ impl World {
         let mut config = EdgeConfig::new("localhost", addr.port());
         change(&mut config);
         let (routes, directory) = (Routes::default(), Directory::default());
-        let api = Arc::new(|request: Request<Incoming>, client: sallyport_model::ClientAddr| {
+        let api = Arc::new(|request: Request<ApiRequestBody>, client: sallyport_model::ClientAddr| {
             let said = format!("api {} for {}", request.uri().path(), client.0.ip());
-            Box::pin(async move { Response::new(text(said)) }) as BoxFuture<'static, Response<TestBody>>
+            let reads = request.uri().path() == "/v1/read";
+            Box::pin(async move {
+                if reads {
+                    let _ = request.into_body().collect().await;
+                }
+                Response::new(text(said))
+            }) as BoxFuture<'static, Response<TestBody>>
         });
         let edge = Edge::new(config, routes.clone(), directory.clone(), api);
         let mut registry = prometheus_client::registry::Registry::default();
