@@ -14,7 +14,7 @@ demo: ## give a small web service a public name on this machine, and call it (CI
 	@CI=$(CI) scripts/demo
 
 test: ## run every test
-	@scripts/need rust cc curl openssl python3 venv wrk
+	@scripts/need rust cc curl openssl python3 ssh venv wrk
 	@scripts/need faketime || echo "test: faketime is not there; the tests that turn the clock say that they are skipped"
 	@for tool in h2spec python; do \
 	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \

@@ -1,0 +1,163 @@
+//! The server's own keys: made once, kept in the data directory, published as `known_hosts` lines.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use getrandom::{SysRng, rand_core::UnwrapErr};
+use russh::keys::{
+    Algorithm, EcdsaCurve, HashAlg, PrivateKey,
+    ssh_key::{self, LineEnding},
+};
+
+/// The Ed25519 key's file in the data directory.
+pub const ED25519_KEY_FILE: &str = "ssh_host_ed25519_key";
+/// The P-256 key's file in the data directory.
+pub const ECDSA_KEY_FILE: &str = "ssh_host_ecdsa_key";
+/// The longest key file that is read, in bytes.
+const MAX_KEY_FILE_BYTES: u64 = 16 * 1_024;
+
+/// The keys that prove to clients that this is the server they know.
+#[derive(Clone)]
+pub struct HostKeys {
+    keys: Vec<PrivateKey>,
+}
+
+/// Why the host keys were not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum HostKeyError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others may read or change the key.
+    #[error("{} is open to other users (mode {mode:04o}): run chmod 600 on it, or replace it if someone read it", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The file is no key of the right kind, in OpenSSH's format, without a passphrase.
+    #[error(
+        "{} is no usable {wanted} key: {reason}; restore it from a backup, or remove it to make a new one (clients must \
+         then trust it anew)",
+        path.display()
+    )]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// The kind of key that belongs there.
+        wanted: Algorithm,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No key could be made.
+    #[error("cannot make a {wanted} key: {source}")]
+    Make {
+        /// The kind of key.
+        wanted: Algorithm,
+        /// Why.
+        source: ssh_key::Error,
+    },
+}
+
+impl HostKeys {
+    /// Reads the Ed25519 and the P-256 key from this directory, and makes those that are not there yet, readable by
+    /// their owner only. The directory must exist, and two processes must not call this at once for one directory.
+    pub fn open_or_create(dir: &Path) -> Result<Self, HostKeyError> {
+        let kinds = [
+            (ED25519_KEY_FILE, Algorithm::Ed25519),
+            (ECDSA_KEY_FILE, Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 }),
+        ];
+        let keys = kinds.into_iter().map(|(file, kind)| open_or_create(&dir.join(file), kind));
+        Ok(Self { keys: keys.collect::<Result<_, _>>()? })
+    }
+
+    /// The keys, the preferred one first.
+    pub fn private_keys(&self) -> &[PrivateKey] {
+        &self.keys
+    }
+
+    /// The lines of a client's `known_hosts` for this server: `[host]:port ssh-ed25519 AAAA...`, without the port if it
+    /// is 22 (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT"). One line a key, the preferred one first, without line ends.
+    pub fn known_hosts_lines(&self, host: &str, port: u16) -> Vec<String> {
+        let name = if port == 22 { host.to_owned() } else { format!("[{host}]:{port}") };
+        self.keys
+            .iter()
+            .filter_map(|key| {
+                let mut public = key.public_key().clone();
+                public.set_comment("");
+                public.to_openssh().ok()
+            })
+            .map(|key| format!("{name} {}", key.trim_end()))
+            .collect()
+    }
+
+    /// What `ssh` shows for the preferred key when it asks whether to trust it: `SHA256:...`.
+    pub fn fingerprint(&self) -> String {
+        self.keys.first().map(|key| key.fingerprint(HashAlg::Sha256).to_string()).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for HostKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostKeys").field("fingerprint", &self.fingerprint()).finish_non_exhaustive()
+    }
+}
+
+fn open_or_create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
+    match File::open(path) {
+        Ok(file) => read(path, file, wanted),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, wanted),
+        Err(source) => Err(HostKeyError::Read { path: path.to_owned(), source }),
+    }
+}
+
+fn read(path: &Path, file: File, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
+    let failed = |source| HostKeyError::Read { path: path.to_owned(), source };
+    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(HostKeyError::Open { path: path.to_owned(), mode });
+    }
+    let mut text = String::new();
+    file.take(MAX_KEY_FILE_BYTES).read_to_string(&mut text).map_err(failed)?;
+    let unusable = |reason: String| HostKeyError::Key { path: path.to_owned(), wanted: wanted.clone(), reason };
+    let key = PrivateKey::from_openssh(&text).map_err(|error| unusable(error.to_string()))?;
+    if key.is_encrypted() {
+        return Err(unusable("it has a passphrase".to_owned()));
+    }
+    if key.algorithm() != wanted {
+        return Err(unusable(format!("it is a {} key", key.algorithm())));
+    }
+    Ok(key)
+}
+
+fn create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
+    let make = |source| HostKeyError::Make { wanted: wanted.clone(), source };
+    let key = PrivateKey::random(&mut UnwrapErr(SysRng), wanted.clone()).map_err(make)?;
+    let text = key.to_openssh(LineEnding::LF).map_err(make)?;
+    let failed = |source| HostKeyError::Write { path: path.to_owned(), source };
+    // Under another name first: a key that is half written must never be there.
+    let half = path.with_extension("new");
+    let _ = fs::remove_file(&half);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half).map_err(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    fs::rename(&half, path).map_err(failed)?;
+    Ok(key)
+}

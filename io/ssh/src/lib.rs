@@ -1,0 +1,45 @@
+//! Stock `ssh -R` as a tunnel: the server's side of SSH, without business rules.
+//!
+//! A client logs in with a key, asks for `tcpip-forward`s (RFC 4254 section 7.1), and whoever holds a [`Forward`] opens
+//! streams through it to the client's origin (section 7.2). Who may log in, what a forward means and where its traffic
+//! comes from is for the [`SshGate`] to say. A shell shows the connection's [`Console`]: address lines and a live log.
+//!
+//! ```text
+//! ssh -R ──tcp──► SshServer::serve_connection ── authenticate, forward ──► SshGate
+//!                        │                                                   │ keeps the Forward
+//!                        ◄── forwarded-tcpip channel ── Forward::open ◄──────┘
+//! ```
+//!
+//! Nothing but forwards is offered: no commands, no subsystems, no agent or X11 forwarding, no connections from the
+//! client into the server's network.
+//!
+//! Flow control is per channel: a visitor who reads slowly fills the window of that one channel (2 MiB), and nothing
+//! else on the connection waits for it. [`serve_connection`](SshServer::serve_connection) ends when the connection does.
+
+mod config;
+mod connection;
+mod console;
+mod cut;
+mod forward;
+mod gate;
+mod handler;
+mod host_keys;
+mod server;
+mod stats;
+mod stream;
+
+use std::{future::Future, pin::Pin};
+
+pub use config::SshConfig;
+pub use connection::Connection;
+pub use console::{Console, MAX_CONSOLE_LINE_BYTES, MAX_CONSOLE_LINES};
+pub use forward::{Forward, OpenError};
+pub use gate::{Attempt, Credential, ForwardRefusal, Granted, SshGate, Verdict};
+pub use host_keys::{ECDSA_KEY_FILE, ED25519_KEY_FILE, HostKeyError, HostKeys};
+pub use russh::keys::{Certificate, PrivateKey, PublicKey, ssh_key};
+pub use server::{ConnectionEnd, SshServer};
+pub use stats::SshStats;
+pub use stream::SshStream;
+
+/// A future on the heap, for traits that are used as objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

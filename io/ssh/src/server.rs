@@ -1,0 +1,337 @@
+//! Connections: how many, how long, and how they end.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use russh::{Disconnect, server::RunningSession};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tracing::debug;
+
+use crate::{
+    Connection, SshConfig, SshGate, SshStats,
+    connection::{Ending, Inner},
+    cut::{Cut, CutStream},
+    handler::Handler,
+    stats::{count, uncount},
+};
+
+/// How long a client may take to leave by itself when its shell has ended.
+const LEAVE_TIME: Duration = Duration::from_secs(1);
+/// How long a client may take to close its connection when it was told to.
+const DISCONNECT_TIME: Duration = Duration::from_secs(2);
+/// How often connections without a forward are looked at.
+const IDLE_CHECK: Duration = Duration::from_secs(5);
+
+/// The SSH server. Clones are the same server.
+#[derive(Clone)]
+pub struct SshServer {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) config: SshConfig,
+    pub(crate) gate: Arc<dyn SshGate>,
+    russh: Arc<russh::server::Config>,
+    stats: Arc<SshStats>,
+    next_id: AtomicU64,
+    places: Mutex<Places>,
+    shutdown: watch::Sender<Option<Shutdown>>,
+    open: watch::Sender<usize>,
+}
+
+#[derive(Debug, Clone)]
+struct Shutdown {
+    message: String,
+    until: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    all: usize,
+    unauthenticated: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// There was no room for it, or the gate did not want it.
+    Refused,
+    /// It did not log in: in time, with a good key, or in SSH.
+    NotLoggedIn,
+    /// The client left.
+    Left,
+    /// The client was lost: it answered no more, took no data, or broke the protocol.
+    Lost,
+    /// The server ended it.
+    Ended,
+}
+
+impl SshServer {
+    /// A server with these bounds. It listens nowhere: give it connections.
+    pub fn new(config: SshConfig, gate: Arc<dyn SshGate>) -> Self {
+        let shared = Shared {
+            russh: Arc::new(config.to_russh()),
+            config,
+            gate,
+            stats: Arc::default(),
+            next_id: AtomicU64::new(1),
+            places: Mutex::default(),
+            shutdown: watch::Sender::new(None),
+            open: watch::Sender::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> &Arc<SshStats> {
+        &self.shared.stats
+    }
+
+    /// Serves one connection until it is over. `stream` should have `TCP_NODELAY`.
+    pub async fn serve_connection<S>(&self, mut stream: S, peer: SocketAddr) -> ConnectionEnd
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let shared = &self.shared;
+        let Some(place) = shared.place(peer.ip()).filter(|_| shared.gate.admits(peer)) else {
+            count(&shared.stats.connections_refused);
+            // RFC 4253 section 4.2 allows lines before the version; OpenSSH shows this one.
+            let _ =
+                timeout(LEAVE_TIME, stream.write_all(b"no more connections are taken now: try again later\r\n")).await;
+            return ConnectionEnd::Refused;
+        };
+        count(&shared.stats.connections);
+        let (stream, cut) = CutStream::new(stream, shared.config.write_stall());
+        let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let limit = shared.config.max_streams_per_connection;
+        let connection = Arc::new(Inner::new(id, peer, limit, shared.stats.clone()));
+        // Also when the caller drops this future.
+        let mut over = Over { shared: shared.clone(), connection: connection.clone(), cut, place };
+        let end = shared.run(stream, &mut over).await;
+        debug!(connection = id, ?end, "ssh connection over");
+        end
+    }
+
+    /// Takes no more connections, forwards and streams, says `message` in every shell, and ends each connection when its
+    /// streams have ended, or after `grace`. Returns when all are over.
+    pub async fn shutdown(&self, message: &str, grace: Duration) {
+        let until = Instant::now() + grace;
+        self.shared.shutdown.send_replace(Some(Shutdown { message: message.to_owned(), until }));
+        let mut open = self.shared.open.subscribe();
+        // Never fails: the sender is ours.
+        let _ = open.wait_for(|open| *open == 0).await;
+    }
+}
+
+impl std::fmt::Debug for SshServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SshServer").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    async fn run<S>(self: &Arc<Self>, stream: CutStream<S>, over: &mut Over) -> ConnectionEnd
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connection = &over.connection;
+        let login_until = Instant::now() + self.config.auth_time;
+        let handler = Handler::new(self.clone(), connection.clone());
+        let mut session = match timeout(
+            self.config.auth_time,
+            russh::server::run_stream(self.russh.clone(), stream, handler),
+        )
+        .await
+        {
+            Ok(Ok(session)) => session,
+            Ok(Err(error)) => {
+                debug!(%error, "no ssh client");
+                return ConnectionEnd::NotLoggedIn;
+            }
+            Err(_) => {
+                count(&self.stats.logins_timed_out);
+                return ConnectionEnd::NotLoggedIn;
+            }
+        };
+        let mut shutdown = self.shutdown.subscribe();
+        let mut idle_since = Instant::now();
+        loop {
+            if connection.is_logged_in() {
+                over.place.logged_in();
+            }
+            if let Some(ending) = connection.ending() {
+                return end(&mut session, connection, ending).await;
+            }
+            let asked = shutdown.borrow_and_update().clone();
+            if let Some(asked) = asked {
+                return self.drain(&mut session, connection, asked).await;
+            }
+            tokio::select! {
+                result = &mut session => return self.over(connection, result),
+                () = connection.changed.notified() => {}
+                _ = shutdown.changed() => {}
+                () = sleep_until(login_until), if !over.place.is_logged_in => {
+                    if !connection.is_logged_in() {
+                        count(&self.stats.logins_timed_out);
+                        return ConnectionEnd::NotLoggedIn;
+                    }
+                }
+                () = sleep(IDLE_CHECK.min(self.config.idle)), if over.place.is_logged_in => {
+                    if connection.forward_count() > 0 || *connection.streams.borrow() > 0 {
+                        idle_since = Instant::now();
+                    } else if idle_since.elapsed() >= self.config.idle {
+                        connection.ask_to_end("ended: there was no forward; use ssh -R 80:localhost:8000, for example", 1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets streams end first.
+    async fn drain(
+        &self,
+        session: &mut RunningSession<Handler>,
+        connection: &Arc<Inner>,
+        asked: Shutdown,
+    ) -> ConnectionEnd {
+        connection.close();
+        connection.console().line(&asked.message);
+        let mut streams = connection.streams.subscribe();
+        tokio::select! {
+            result = &mut *session => return self.over(connection, result),
+            _ = streams.wait_for(|streams| *streams == 0) => {}
+            () = sleep_until(asked.until) => {}
+        }
+        connection.ask_to_end(&asked.message, 1);
+        let ending = connection.ending().unwrap_or(Ending { message: asked.message, status: 1 });
+        end(session, connection, ending).await
+    }
+
+    fn over(&self, connection: &Inner, result: Result<(), russh::Error>) -> ConnectionEnd {
+        match result {
+            _ if !connection.is_logged_in() => ConnectionEnd::NotLoggedIn,
+            Ok(()) => ConnectionEnd::Left,
+            Err(error) => {
+                debug!(%error, "ssh connection lost");
+                count(&self.stats.clients_lost);
+                ConnectionEnd::Lost
+            }
+        }
+    }
+
+    fn place(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let address = network(address);
+        if self.shutdown.borrow().is_some() {
+            return None;
+        }
+        let mut places = self.lock_places();
+        let from_address = places.by_address.get(&address).copied().unwrap_or(0);
+        if places.all >= self.config.max_connections
+            || places.unauthenticated >= self.config.max_unauthenticated
+            || from_address >= self.config.max_connections_per_address
+        {
+            return None;
+        }
+        places.all += 1;
+        places.unauthenticated += 1;
+        places.by_address.insert(address, from_address + 1);
+        drop(places);
+        count(&self.stats.connections_open);
+        self.open.send_modify(|open| *open += 1);
+        Some(Place { shared: self.clone(), address, is_logged_in: false })
+    }
+
+    fn lock_places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What has to happen when a connection is over.
+struct Over {
+    shared: Arc<Shared>,
+    connection: Arc<Inner>,
+    cut: Arc<Cut>,
+    /// Given back after the gate has heard of the end.
+    place: Place,
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.cut.cut();
+        self.connection.over();
+        if self.connection.is_logged_in() {
+            self.shared.gate.closed(&Connection::new(self.connection.clone()));
+        }
+    }
+}
+
+/// Says why, lets the client leave by itself if it has a shell, then disconnects it.
+async fn end(session: &mut RunningSession<Handler>, connection: &Inner, ending: Ending) -> ConnectionEnd {
+    let console = connection.console();
+    let has_shell = console.is_shown();
+    console.line(&ending.message);
+    console.end();
+    if has_shell && timeout(LEAVE_TIME, &mut *session).await.is_ok() {
+        return ConnectionEnd::Ended;
+    }
+    let handle = session.handle();
+    let leave = async {
+        let _ = handle.disconnect(Disconnect::ByApplication, ending.message, "en".to_owned()).await;
+        let _ = session.await;
+    };
+    // What has not left by then is cut by the caller.
+    let _ = timeout(DISCONNECT_TIME, leave).await;
+    ConnectionEnd::Ended
+}
+
+/// An address as limits count it: all of a /64 is one client.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),
+        v4 => v4,
+    }
+}
+
+/// The room that one connection takes.
+struct Place {
+    shared: Arc<Shared>,
+    address: IpAddr,
+    is_logged_in: bool,
+}
+
+impl Place {
+    fn logged_in(&mut self) {
+        if !std::mem::replace(&mut self.is_logged_in, true) {
+            self.shared.lock_places().unauthenticated -= 1;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut places = self.shared.lock_places();
+        places.all -= 1;
+        places.unauthenticated -= usize::from(!self.is_logged_in);
+        if let Some(from_address) = places.by_address.get_mut(&self.address) {
+            *from_address -= 1;
+            if *from_address == 0 {
+                places.by_address.remove(&self.address);
+            }
+        }
+        drop(places);
+        uncount(&self.shared.stats.connections_open);
+        self.shared.open.send_modify(|open| *open -= 1);
+    }
+}
