@@ -1,7 +1,7 @@
 //! The events and the directory, in memory: how control and the edges of one machine meet.
 //!
-//! [`Routes`] carries what control decides (which sockets there are) to the edges; [`Directory`] carries what edges see
-//! (which tunnels are up) to control. Both are maps that readers look into directly, so that a change is visible to
+//! [`Routes`] and [`SshLogins`] carry what control decides (which sockets there are, which keys let ssh clients in) to
+//! the edges; [`Directory`] carries what edges see (which tunnels are up) to control. All are maps that readers look into directly, so that a change is visible to
 //! the next request after the call that made it returned; a broadcast beside the map tells those who must act on it.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use sallyport_model::{SocketId, SocketName, SocketRoute, TunnelId, TunnelPresence};
+use sallyport_model::{AccountId, SocketId, SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence};
 use tokio::sync::broadcast;
 
 /// How many changes a slow subscriber may lag behind before it is told to look at the whole map again.
@@ -156,9 +156,47 @@ impl Directory {
     }
 }
 
+/// The keys with which stock ssh clients log in, account by account. Accounts without keys are not in it.
+#[derive(Clone, Debug, Default)]
+pub struct SshLogins {
+    by_account: Arc<RwLock<HashMap<AccountId, Arc<SshLogin>>>>,
+}
+
+/// The name that ssh clients log in with: the account's id without hyphens.
+#[must_use]
+pub fn ssh_login_name(account: AccountId) -> String {
+    account.uuid().simple().to_string()
+}
+
+impl SshLogins {
+    /// These are the account's keys from now on.
+    pub fn put(&self, login: SshLogin) {
+        let login = Arc::new(login);
+        self.by_account.write().unwrap_or_else(PoisonError::into_inner).insert(login.account, login);
+    }
+
+    /// The account has no keys any more.
+    pub fn remove(&self, account: AccountId) {
+        self.by_account.write().unwrap_or_else(PoisonError::into_inner).remove(&account);
+    }
+
+    /// The keys of the account with this login name; the id with its hyphens is good too.
+    #[must_use]
+    pub fn get(&self, login: &str) -> Option<Arc<SshLogin>> {
+        let account: AccountId = login.parse().ok()?;
+        self.by_account.read().unwrap_or_else(PoisonError::into_inner).get(&account).cloned()
+    }
+
+    /// Every account that has keys, in no order.
+    #[must_use]
+    pub fn accounts(&self) -> Vec<AccountId> {
+        self.by_account.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use sallyport_model::{AccountId, OriginProtocol, SocketSettings, SocketType};
+    use sallyport_model::{OriginProtocol, SocketSettings, SocketType};
 
     use super::*;
 
@@ -199,5 +237,21 @@ mod tests {
             routes.put(route(1, "calm-bay-1000"));
         }
         assert!(matches!(changes.next().await, Some(RouteChange::Missed)));
+    }
+
+    #[test]
+    fn a_login_is_found_by_its_name_until_it_is_gone() {
+        let logins = SshLogins::default();
+        let account = AccountId::from_random([7; 16]);
+        logins.put(SshLogin { account, keys: vec!["ssh-ed25519 AAAA".into()] });
+        let name = ssh_login_name(account);
+        assert_eq!((name.len(), name.contains('-')), (32, false));
+        assert_eq!(logins.get(&name).map(|login| login.keys.len()), Some(1));
+        assert!(logins.get(&account.to_string()).is_some());
+        for unknown in ["", "root", &name[1..], &ssh_login_name(AccountId::from_random([8; 16]))] {
+            assert!(logins.get(unknown).is_none(), "{unknown}");
+        }
+        logins.remove(account);
+        assert!(logins.get(&name).is_none() && logins.accounts().is_empty());
     }
 }
