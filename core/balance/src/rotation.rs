@@ -1,20 +1,85 @@
-//! Least loaded, ties in turn.
+//! Least loaded for its weight, ties in turn.
+
+use std::{cmp::Ordering, fmt, str::FromStr};
+
+/// The greatest weight, as HAProxy has it.
+pub const MAX_WEIGHT: u16 = 256;
+
+/// How much an origin takes beside the others: with weights 3 and 1, three requests of four. Weight 0 takes nothing
+/// new, which lets an origin finish what it has (drain).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Weight(u16);
+
+/// The number is no weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a weight is a whole number from 0 to {MAX_WEIGHT}: 0 takes no new requests, 1 is usual")]
+pub struct WeightError;
+
+impl Weight {
+    /// Nothing new.
+    pub const ZERO: Self = Self(0);
+    /// As much as any other origin: what an origin has unless said otherwise.
+    pub const ONE: Self = Self(1);
+
+    /// The weight of this number.
+    ///
+    /// # Errors
+    /// When it is greater than [`MAX_WEIGHT`].
+    pub fn new(weight: u16) -> Result<Self, WeightError> {
+        if weight > MAX_WEIGHT { Err(WeightError) } else { Ok(Self(weight)) }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+impl FromStr for Weight {
+    type Err = WeightError;
+
+    fn from_str(text: &str) -> Result<Self, WeightError> {
+        text.parse().map_err(|_| WeightError).and_then(Self::new)
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Chooses the least loaded candidate; among equally loaded ones the next in turn.
 ///
 /// The candidates stand in a ring, in the order of their keys, and the turn goes from the key chosen last to the next
 /// one up, whatever came, left or was unusable in between. So while loads are equal, two candidates that are there and
 /// usable all the time are never chosen more than once apart, and a choice costs one pass over the candidates, no memory.
+///
+/// With [weights](Self::choose_weighted) that differ, the least loaded is the one with the fewest requests for its
+/// weight, as in nginx's `least_conn`, and ties go by smooth weighted round robin: each tied candidate gains its
+/// weight, the one that has gained most is chosen and pays what all have gained. That takes one number for each
+/// candidate.
 #[derive(Debug, Clone, Default)]
 pub struct Rotation<K> {
     last: Option<K>,
+    /// What each key has gained, sorted by key.
+    gains: Vec<(K, i64)>,
+    /// Kept for its memory.
+    tied: Vec<Weighted>,
 }
 
 impl<K: Ord + Clone> Rotation<K> {
     /// A rotation in which nothing was chosen yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { last: None }
+        Self { last: None, gains: Vec::new(), tied: Vec::new() }
     }
 
     /// The index of the candidate whose turn it is; None when no candidate is usable. Keys are different from each
@@ -44,6 +109,72 @@ impl<K: Ord + Clone> Rotation<K> {
         self.last = Some(best.key);
         Some(best.index)
     }
+
+    /// Like [`choose`](Self::choose), by weight: candidates of weight 0 are not usable, and while all others have the
+    /// same weight, the choice is the very same.
+    pub fn choose_weighted<T>(
+        &mut self,
+        candidates: &[T],
+        key: impl Fn(&T) -> K,
+        load: impl Fn(&T) -> u32,
+        weight: impl Fn(&T) -> Weight,
+        usable: impl Fn(&T) -> bool,
+    ) -> Option<usize> {
+        let takes = |candidate: &T| weight(candidate) != Weight::ZERO && usable(candidate);
+        let mut weights = candidates.iter().filter(|candidate| takes(candidate)).map(&weight);
+        let first = weights.next()?;
+        if weights.all(|weight| weight == first) {
+            return self.choose(candidates, key, load, takes);
+        }
+        let mut tied = std::mem::take(&mut self.tied);
+        tied.clear();
+        for (index, candidate) in candidates.iter().enumerate().filter(|(_, candidate)| takes(candidate)) {
+            let weighted = Weighted { index, load: load(candidate), weight: weight(candidate).0 };
+            // All that are tied compare alike, so one of them speaks for them.
+            match tied.first().map_or(Ordering::Less, |best: &Weighted| weighted.compare(best)) {
+                Ordering::Greater => continue,
+                Ordering::Equal => {}
+                Ordering::Less => tied.clear(),
+            }
+            tied.push(weighted);
+        }
+        let index = self.take_turn(candidates, &key, &tied);
+        self.tied = tied;
+        self.last = index.map(|index| key(&candidates[index])).or(self.last.take());
+        index
+    }
+
+    /// Smooth weighted round robin among the tied.
+    fn take_turn<T>(&mut self, candidates: &[T], key: &impl Fn(&T) -> K, tied: &[Weighted]) -> Option<usize> {
+        let mut total = 0;
+        let mut best: Option<(usize, usize, i64)> = None;
+        for Weighted { index, weight, .. } in tied {
+            let key = key(&candidates[*index]);
+            let place = match self.gains.binary_search_by(|(known, _)| known.cmp(&key)) {
+                Ok(place) => place,
+                Err(place) => {
+                    self.gains.insert(place, (key, 0));
+                    // What was found before moved up with it.
+                    best = best.map(|(index, at, gain)| (index, at + usize::from(at >= place), gain));
+                    place
+                }
+            };
+            let weight = i64::from(*weight);
+            total += weight;
+            let gain = &mut self.gains[place].1;
+            *gain += weight;
+            let is_better = best.is_none_or(|(_, at, most)| (*gain, at) > (most, place));
+            if is_better {
+                best = Some((*index, place, *gain));
+            }
+        }
+        let (index, place, _) = best?;
+        self.gains[place].1 -= total;
+        if self.gains.len() > candidates.len() {
+            self.gains.retain(|(known, _)| candidates.iter().any(|candidate| key(candidate) == *known));
+        }
+        Some(index)
+    }
 }
 
 struct Choice<K> {
@@ -56,5 +187,20 @@ struct Choice<K> {
 impl<K: Ord> Choice<K> {
     fn is_before(&self, other: &Self) -> bool {
         (self.load, self.waits, &self.key) < (other.load, other.waits, &other.key)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Weighted {
+    index: usize,
+    load: u32,
+    weight: u16,
+}
+
+impl Weighted {
+    /// By load for weight, without dividing.
+    fn compare(&self, other: &Self) -> Ordering {
+        let cross = |load: u32, weight: u16| u64::from(load) * u64::from(weight);
+        cross(self.load, other.weight).cmp(&cross(other.load, self.weight))
     }
 }

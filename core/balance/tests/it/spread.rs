@@ -1,7 +1,5 @@
 //! How evenly requests are spread.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
-
 use std::collections::HashMap;
 
 use proptest::{collection::vec, prelude::*};

@@ -1,0 +1,90 @@
+//! Hashes that clients cannot foresee.
+
+use std::{fmt, hash::Hasher, net::IpAddr};
+
+use siphasher::{
+    sip::SipHasher24,
+    sip128::{Hasher128, SipHasher24 as SipHasher24Wide},
+};
+
+/// What names an origin as long as it exists, across restarts on either side: the 16 bytes of its tunnel's id.
+pub type OriginId = [u8; 16];
+
+/// The secret of all hashes here: SipHash-2-4 (Aumasson and Bernstein, 2012), a pseudorandom function, so that whoever
+/// does not know the key can neither aim at an origin nor make up a cookie. Kept for as long as clients shall meet the
+/// same origins, and the same on every edge that serves the socket.
+#[derive(Clone)]
+pub struct HashKey([u8; 16]);
+
+/// What a hash is for, so that no hash is of use where another is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Client = 1,
+    Value = 2,
+    Offset = 3,
+    Skip = 4,
+    Affinity = 5,
+}
+
+impl HashKey {
+    /// The key made of these secret random bytes.
+    #[must_use]
+    pub fn new(secret: [u8; 16]) -> Self {
+        Self(secret)
+    }
+
+    /// The hash of a client's address. An IPv4 address has one hash, also when written within IPv6.
+    #[must_use]
+    pub fn client(&self, address: IpAddr) -> u64 {
+        match address.to_canonical() {
+            IpAddr::V4(address) => self.hash(Purpose::Client, &address.octets()),
+            IpAddr::V6(address) => self.hash(Purpose::Client, &address.octets()),
+        }
+    }
+
+    /// The hash of any other value that shall decide the origin, such as a header's.
+    #[must_use]
+    pub fn value(&self, value: &[u8]) -> u64 {
+        self.hash(Purpose::Value, value)
+    }
+
+    pub(crate) fn hash(&self, purpose: Purpose, bytes: &[u8]) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write(&[purpose as u8]);
+        hasher.write(bytes);
+        hasher.finish()
+    }
+
+    /// 128 bits, as a code that authenticates the parts. Each part has its length by its type.
+    pub(crate) fn mac(&self, purpose: Purpose, parts: [&[u8; 16]; 2]) -> [u8; 16] {
+        let mut hasher = SipHasher24Wide::new_with_key(&self.0);
+        hasher.write(&[purpose as u8]);
+        for part in parts {
+            hasher.write(part);
+        }
+        hasher.finish128().as_bytes()
+    }
+}
+
+impl fmt::Debug for HashKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_depend_on_key_purpose_and_value_alone() {
+        let key = HashKey::new([7; 16]);
+        let address: IpAddr = [192, 0, 2, 1].into();
+        assert_eq!(key.client(address), key.client("::ffff:192.0.2.1".parse().unwrap()));
+        assert_eq!(key.client(address), HashKey::new([7; 16]).client(address));
+        assert_ne!(key.client(address), HashKey::new([8; 16]).client(address));
+        assert_ne!(key.client(address), key.value(&[192, 0, 2, 1]));
+        assert_ne!(key.client(address), key.client([192, 0, 2, 2].into()));
+        assert_eq!(format!("{key:?}"), "HashKey(..)", "the secret is not printed");
+    }
+}

@@ -1,0 +1,34 @@
+//! How origins are chosen, followed and protected, on simulated clocks.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
+
+mod ejection;
+mod health;
+mod limits;
+mod maglev;
+mod spread;
+mod weights;
+
+use std::time::{Duration, Instant};
+
+/// A clock that stands until it is moved.
+struct Clock(Instant);
+
+impl Clock {
+    fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    fn advance(&mut self, by: Duration) -> Instant {
+        self.0 += by;
+        self.0
+    }
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
