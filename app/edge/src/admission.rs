@@ -117,7 +117,11 @@ impl Admission for Gate {
         let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         admitted.insert(tunnel, (route.id, expected));
         let port = if self.public_port == 443 { String::new() } else { format!(":{}", self.public_port) };
-        Ok(Admitted { socket: route.id, url: format!("https://{}.{}{port}", route.name, self.domain) })
+        Ok(Admitted {
+            socket: route.id,
+            url: format!("https://{}.{}{port}", route.name, self.domain),
+            datagrams: false,
+        })
     }
 
     fn attached(&self, tunnel: TunnelHandle) {

@@ -6,13 +6,16 @@
 //!
 //! A stream on a leg has no task and no channel: reading and writing it is reading and writing the carrier, with a
 //! header of four bytes. A stream that found no idle leg goes over the control connection, where one task moves the
-//! bytes of all. `docs/tunnel-protocol.md` describes what travels.
+//! bytes of all.
+//!
+//! Datagrams travel in flows ([`FlowHandle`], [`FlowSink`]), which share a connection of their own. `docs/tunnel-protocol.md` describes what travels.
 
 mod connector;
 mod count;
 mod driver;
 mod edge;
 mod establishment;
+mod flows;
 mod leg;
 mod leg_stream;
 mod life;
@@ -27,10 +30,14 @@ pub use connector::{
     ConnectorConfig, ConnectorError, ConnectorEvent, Dial, OriginHandler, TunnelCredential, run_connector,
 };
 pub use edge::{
-    Admission, Admitted, CONTROL_NOTSENT_BYTES, EdgeTunnels, EdgeTunnelsConfig, OpenError, TunnelHandle, TunnelStats,
+    Admission, Admitted, CONTROL_NOTSENT_BYTES, EdgeTunnels, EdgeTunnelsConfig, OpenError, OpenFlowError, TunnelHandle,
+    TunnelStats,
 };
 pub use establishment::Establishment;
-pub use sallyport_wire::{Carrier as CarrierKind, SessionConfig};
+pub use flows::{FlowHandle, FlowHandler, FlowSink};
+pub use sallyport_wire::{
+    Carrier as CarrierKind, DatagramStats, FlowEnd, FlowOpen, SessionConfig, frame::MAX_DATAGRAM_BYTES,
+};
 pub use stream::{BEST_WRITE_BYTES, IncomingStream, TunnelStream};
 use tokio::io::{AsyncRead, AsyncWrite};
 

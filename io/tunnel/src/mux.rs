@@ -94,8 +94,12 @@ impl Mux {
         self.act(|session| session.detach(tunnel, code, message));
     }
 
-    pub(crate) fn accept_attach(&self, tunnel: TunnelId, url: String) {
-        self.act(|session| session.accept_attach(tunnel, url));
+    pub(crate) fn accept_attach(&self, tunnel: TunnelId, url: String, datagrams: bool) {
+        self.act(
+            |session| {
+                if datagrams { session.accept_datagrams(tunnel, url) } else { session.accept_attach(tunnel, url) }
+            },
+        );
     }
 
     pub(crate) fn refuse_attach(&self, tunnel: TunnelId, refusal: Refusal) {

@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tracing::debug;
 
 use self::session::{ConnectorSession, News};
-use crate::{BoxFuture, BoxedCarrier, IncomingStream};
+use crate::{BoxFuture, BoxedCarrier, FlowHandler, IncomingStream};
 
 /// How much a session may have to tell that was not taken in yet.
 const MAX_QUEUED_NEWS: usize = 1_024;
@@ -95,6 +95,11 @@ pub trait Dial: Send + Sync + 'static {
 pub trait OriginHandler: Send + Sync + 'static {
     /// Serves one stream; it runs in a task of its own.
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()>;
+
+    /// Who serves flows of datagrams; none: the edge is told that there are none, and refuses tunnels that need them.
+    fn flows(&self) -> Option<Arc<dyn FlowHandler>> {
+        None
+    }
 }
 
 /// What a connector has to tell.

@@ -1,26 +1,31 @@
 //! One session of the connector: its control connection, its legs, and the streams on both.
 
 use std::{
+    io,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use sallyport_model::TunnelId;
-use sallyport_wire::{Attach, Event, Hello, Join, Open, Refusal, Session, Side, message::feature};
+use sallyport_wire::{
+    Attach, Backoff, Event, Hello, Join, Open, Refusal, Session, Side, datagram::DEFAULT_MAX_FLOWS, message::feature,
+};
 use tokio::{
+    io::AsyncWriteExt,
     sync::{Semaphore, mpsc},
     time::Instant,
 };
 use tracing::debug;
 
-use super::{Shared, TunnelCredential};
+use super::{Shared, TunnelCredential, random};
 use crate::{
-    BoxFuture, BoxedCarrier, IncomingStream, TunnelStream,
+    BoxFuture, BoxedCarrier, FlowHandler, IncomingStream, TunnelStream,
     count::{Counter, Held},
     driver::drive,
+    flows::{FlowLeg, driver::drive_flows},
     leg::Leg,
     leg_stream::{LegHome, LegStream},
     life::{LegRegistry, LegTicket},
@@ -31,6 +36,9 @@ use crate::{
 const MAX_HANDSHAKES: usize = 32;
 /// How long dialing a leg may take.
 const LEG_DIAL_TIME: Duration = Duration::from_secs(15);
+
+/// A datagram leg that worked for so long is replaced soon when it is lost; the waits grow when they keep failing.
+const LASTING: Duration = Duration::from_secs(10);
 
 /// What a session tells the connector.
 pub(super) enum News {
@@ -55,6 +63,9 @@ pub(super) struct ConnectorSession {
     started: Instant,
     join: OnceLock<Join>,
     has_first_legs: AtomicBool,
+    /// A datagram leg is wanted, and a task keeps one.
+    keeps_datagrams: AtomicBool,
+    flows: Mutex<Option<Arc<FlowLeg>>>,
     news: mpsc::Sender<(u64, News)>,
 }
 
@@ -71,7 +82,11 @@ impl ConnectorSession {
             agent: config.agent.clone(),
             connector: config.connector_id,
             max_legs: u16::try_from(config.max_legs).unwrap_or(u16::MAX),
-            features: vec![feature::OPEN_FIELDS.to_owned()],
+            features: [Some(feature::OPEN_FIELDS), shared.origin.flows().map(|_| feature::DATAGRAMS)]
+                .into_iter()
+                .flatten()
+                .map(str::to_owned)
+                .collect(),
         };
         let session = Session::connector(hello, config.session.clone(), now());
         Arc::new(Self {
@@ -85,6 +100,8 @@ impl ConnectorSession {
             started: Instant::now(),
             join: OnceLock::new(),
             has_first_legs: AtomicBool::new(false),
+            keeps_datagrams: AtomicBool::new(false),
+            flows: Mutex::default(),
             news,
         })
     }
@@ -115,7 +132,10 @@ impl ConnectorSession {
                 }
                 self.tell(News::Welcomed { rtt: self.started.elapsed() });
             }
-            Event::Attached { tunnel, url, .. } => {
+            Event::Attached { tunnel, url, datagrams } => {
+                if datagrams && let Some(handler) = self.shared.origin.flows() {
+                    self.keep_datagrams(handler);
+                }
                 if !self.has_first_legs.swap(true, Ordering::AcqRel) {
                     self.open_legs(self.shared.config.ready_legs);
                 }
@@ -171,6 +191,53 @@ impl ConnectorSession {
         self.clone().serve_leg(leg).await;
     }
 
+    /// Has a datagram leg opened, and another one whenever it is lost, until the session is over.
+    fn keep_datagrams(self: &Arc<Self>, handler: Arc<dyn FlowHandler>) {
+        if self.keeps_datagrams.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let session = self.clone();
+        tokio::spawn(async move {
+            let mut backoff = Backoff::default();
+            while !session.mux.is_over() {
+                let started = Instant::now();
+                let why = session.serve_datagrams(&handler).await;
+                debug!(why, "the datagram connection is gone");
+                if started.elapsed() > LASTING {
+                    backoff.reset();
+                }
+                if !session.mux.is_over() {
+                    tokio::time::sleep(backoff.next(random())).await;
+                }
+            }
+        });
+    }
+
+    /// Opens a datagram leg and serves it until it ends; says why it did.
+    async fn serve_datagrams(&self, handler: &Arc<dyn FlowHandler>) -> String {
+        let Some(join) = self.join.get() else { return "the session is not up".to_owned() };
+        let mut frame = Vec::new();
+        join.encode_datagrams(&mut frame);
+        let opening = async {
+            let mut io = self.shared.dial.dial_control().await?;
+            io.write_all(&frame).await?;
+            io.flush().await?;
+            io::Result::Ok(io)
+        };
+        let io = match tokio::time::timeout(LEG_DIAL_TIME, opening).await {
+            Ok(Ok(io)) => io,
+            Ok(Err(error)) => return format!("it could not be opened: {error}"),
+            Err(_) => return "it could not be opened in time".to_owned(),
+        };
+        let leg = FlowLeg::new(Side::Connector, DEFAULT_MAX_FLOWS);
+        *self.flows.lock().unwrap_or_else(PoisonError::into_inner) = Some(leg.clone());
+        // The end of the session either finds the leg there, or is found here.
+        if self.mux.is_over() {
+            leg.end();
+        }
+        drive_flows(io, leg, Some(handler.clone())).await
+    }
+
     /// Waits for the next stream on an idle leg, and serves it.
     async fn serve_leg(self: Arc<Self>, mut leg: Leg) {
         match leg.next_open().await {
@@ -207,6 +274,10 @@ struct Presence<'a> {
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
         self.session.mux.end("its session is over");
+        let flows = self.session.flows.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(flows) = flows {
+            flows.end();
+        }
         if self.is_clean {
             self.session.legs.retire();
         } else {

@@ -10,11 +10,11 @@ use std::{
 };
 
 use sallyport_model::{RequestRecord, SocketId, TunnelId};
-use sallyport_wire::{LogBudget, Open};
+use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, Open};
 
 use super::EdgeSession;
 use crate::{
-    SessionId, TunnelStream,
+    FlowHandle, FlowSink, SessionId, TunnelStream,
     count::{Counter, Held},
     leg_stream::LegStream,
 };
@@ -30,6 +30,20 @@ pub enum OpenError {
     NoRoom(sallyport_wire::OpenError),
 }
 
+/// Why a flow cannot be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OpenFlowError {
+    /// The tunnel left its session, the session is over or going away, or its clients send no datagrams.
+    #[error("the tunnel takes no flows")]
+    NotUsable,
+    /// The connector's datagram connection is not there yet, or is being replaced: try again with the next datagram.
+    #[error("the tunnel's connection for datagrams is not up yet")]
+    NotReady,
+    /// The session has as many flows as it may.
+    #[error("the tunnel has as many flows as it may")]
+    TooManyFlows,
+}
+
 /// One attached tunnel: opens streams to its origin. It can outlive its attachment and is of no use then.
 #[derive(Clone)]
 pub struct TunnelHandle {
@@ -39,6 +53,7 @@ pub struct TunnelHandle {
 pub(super) struct HandleInner {
     pub(super) tunnel: TunnelId,
     pub(super) socket: SocketId,
+    pub(super) datagrams: bool,
     pub(super) session: Arc<EdgeSession>,
     pub(super) usable: AtomicBool,
     /// For connectors that want to be told of requests.
@@ -128,6 +143,51 @@ impl TunnelHandle {
                 _ => OpenError::NotUsable,
             }),
         }
+    }
+
+    /// Whether its clients send datagrams.
+    #[must_use]
+    pub fn carries_datagrams(&self) -> bool {
+        self.inner.datagrams
+    }
+
+    /// Whether flows can be opened now: the connector's datagram connection is up.
+    #[must_use]
+    pub fn can_open_flow(&self) -> bool {
+        self.inner.datagrams && self.is_usable() && self.inner.session.flows().is_some()
+    }
+
+    /// Opens a flow to the origin: what comes back goes to `sink`. Nothing is waited for.
+    ///
+    /// # Errors
+    /// The tunnel takes no (more) flows, or not yet.
+    pub fn open_flow(&self, open: FlowOpen, sink: Arc<dyn FlowSink>) -> Result<FlowHandle, OpenFlowError> {
+        if !self.inner.datagrams || !self.is_usable() {
+            return Err(OpenFlowError::NotUsable);
+        }
+        let leg = self.inner.session.flows().ok_or(OpenFlowError::NotReady)?;
+        let open = FlowOpen { tunnel: self.inner.tunnel, ..open };
+        leg.open(&open, sink).map_err(|error| match error {
+            FlowOpenError::TooMany => OpenFlowError::TooManyFlows,
+            FlowOpenError::NotEdge => OpenFlowError::NotUsable,
+            FlowOpenError::Exhausted => {
+                // The connector opens another connection, whose ids begin anew.
+                leg.end();
+                OpenFlowError::NotReady
+            }
+        })
+    }
+
+    /// How many flows its session has, those of other tunnels among them.
+    #[must_use]
+    pub fn flow_count(&self) -> usize {
+        self.datagram_stats().flows
+    }
+
+    /// What this end counted on the present datagram connection of its session; zeros when there is none.
+    #[must_use]
+    pub fn datagram_stats(&self) -> DatagramStats {
+        self.inner.session.flows().map(|leg| leg.stats()).unwrap_or_default()
     }
 
     /// Whether the connector is to be told of one more request that was served, and if so, how many before it were left

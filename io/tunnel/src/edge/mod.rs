@@ -7,18 +7,21 @@ mod registry;
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use sallyport_model::{SocketId, TunnelId};
-use sallyport_wire::{Carrier as CarrierKind, Hello, Join, Refusal, Session, SessionConfig, Side, message::feature};
+use sallyport_wire::{
+    Carrier as CarrierKind, FlowEnd, Hello, Join, Refusal, Session, SessionConfig, Side, datagram::DEFAULT_MAX_FLOWS,
+    message::feature,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, info};
 
-pub use self::handle::{OpenError, TunnelHandle};
+pub use self::handle::{OpenError, OpenFlowError, TunnelHandle};
 use self::{
     first::{First, is_same_secret, read_first_frame, send_refusal},
     registry::{Presence, Shared},
@@ -26,6 +29,7 @@ use self::{
 use crate::{
     SessionId,
     driver::{Ended, drive},
+    flows::{FlowLeg, driver::drive_flows},
     leg::Leg,
     mux::{Mux, now},
     pool::LegPool,
@@ -41,6 +45,9 @@ const TEND_PERIOD: Duration = Duration::from_secs(5);
 /// How much unsent data the kernel should hold of a control connection (TCP_NOTSENT_LOWAT): enough to keep a fast path
 /// busy, little enough that frames which are urgent do not queue for long behind it.
 pub const CONTROL_NOTSENT_BYTES: u32 = 32_768;
+
+/// What a leg is told that shows the id or the secret of no session.
+const NO_SESSION: &str = "the leg belongs to no session of this edge";
 
 /// Bounds and timing of the edge's tunnels.
 #[derive(Debug, Clone)]
@@ -73,6 +80,8 @@ pub struct Admitted {
     pub socket: SocketId,
     /// Where clients reach it.
     pub url: String,
+    /// Its clients send datagrams. Connectors that carry none are refused.
+    pub datagrams: bool,
 }
 
 /// Who may attach, and who wants to know. The calls come one at a time, under a lock: they must be quick, and must
@@ -104,6 +113,8 @@ pub struct TunnelStats {
     pub legs_busy: usize,
     /// Streams multiplexed on control connections.
     pub mux_streams: usize,
+    /// Flows of datagrams.
+    pub flows: usize,
 }
 
 /// All tunnels of this edge.
@@ -124,6 +135,30 @@ struct EdgeSession {
     pool: Arc<LegPool>,
     /// Something is attached, so legs may join.
     takes_legs: AtomicBool,
+    /// The connector carries datagrams.
+    has_datagrams: bool,
+    /// A tunnel whose clients send datagrams is attached, so a datagram leg may join.
+    takes_datagrams: AtomicBool,
+    /// The datagram leg, when there is one.
+    flows: Mutex<Option<Arc<FlowLeg>>>,
+}
+
+impl EdgeSession {
+    fn lock_flows(&self) -> MutexGuard<'_, Option<Arc<FlowLeg>>> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The datagram leg, when there is one that works.
+    fn flows(&self) -> Option<Arc<FlowLeg>> {
+        self.lock_flows().clone().filter(|leg| !leg.is_over())
+    }
+
+    fn end_flows_of(&self, tunnel: TunnelId) {
+        let leg = self.lock_flows().clone();
+        if let Some(leg) = leg {
+            leg.end_tunnel(tunnel, FlowEnd::Detached);
+        }
+    }
 }
 
 impl EdgeTunnels {
@@ -159,9 +194,18 @@ impl EdgeTunnels {
                 tune(&io, CarrierKind::Control);
                 self.serve_session(io, peer, &hello, &frame).await;
             }
-            First::Datagrams(_) => {
-                let refusal = Refusal::new("protocol", "this edge carries no datagrams", false);
-                let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, &refusal)).await;
+            First::Datagrams(join) => {
+                tune(&io, CarrierKind::Datagrams);
+                match self.join_datagrams(&join) {
+                    Ok((session, leg)) => {
+                        let why = drive_flows(io, leg, None).await;
+                        debug!(session = %session.id, why, "a datagram connection is gone");
+                    }
+                    Err(refusal) => {
+                        debug!(%peer, %refusal, "refused a datagram connection");
+                        let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, &refusal)).await;
+                    }
+                }
             }
             First::Leg(join) => {
                 tune(&io, CarrierKind::Leg);
@@ -179,6 +223,8 @@ impl EdgeTunnels {
         if let Some(handle) = registry.tunnels.remove(&tunnel) {
             handle.inner.session.mux.detach(tunnel, code, message);
             self.shared.end_attachment(&handle, code);
+            drop(registry);
+            handle.inner.session.end_flows_of(tunnel);
         }
     }
 
@@ -213,6 +259,7 @@ impl EdgeTunnels {
             stats.legs_idle += idle;
             stats.legs_busy += session.pool.registry.len().saturating_sub(idle);
             stats.mux_streams += session.mux.stream_count();
+            stats.flows += session.flows().map_or(0, |leg| leg.stats().flows);
         }
         stats
     }
@@ -222,10 +269,9 @@ impl EdgeTunnels {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let unknown = || Refusal::new("protocol", "the leg belongs to no session of this edge", false);
         let session = self.shared.lock().sessions.get(&SessionId(join.session)).cloned();
         let Some(session) = session.filter(|session| is_same_secret(&session.leg_secret, &join.leg_secret)) else {
-            return Err((io, unknown()));
+            return Err((io, Refusal::new("protocol", NO_SESSION, false)));
         };
         if !session.takes_legs.load(Ordering::Acquire) {
             return Err((io, Refusal::new("nothing-attached", "attach a tunnel before opening legs", false)));
@@ -237,6 +283,28 @@ impl EdgeTunnels {
             }
             None => Err((io, Refusal::new("busy", "the session has as many legs as it may", true))),
         }
+    }
+
+    /// Gives the session a fresh datagram leg, in place of the one it may have, or says why not.
+    fn join_datagrams(&self, join: &Join) -> Result<(Arc<EdgeSession>, Arc<FlowLeg>), Refusal> {
+        let registry = self.shared.lock();
+        let session = registry.sessions.get(&SessionId(join.session));
+        let Some(session) = session.filter(|session| is_same_secret(&session.leg_secret, &join.leg_secret)) else {
+            return Err(Refusal::new("protocol", NO_SESSION, false));
+        };
+        if !session.takes_datagrams.load(Ordering::Acquire) {
+            let message = "attach a tunnel that carries datagrams before opening a connection for them";
+            return Err(Refusal::new("nothing-attached", message, false));
+        }
+        let leg = FlowLeg::new(Side::Edge, DEFAULT_MAX_FLOWS);
+        // Under the registry's lock, so that the end of the session comes after it and ends this leg too.
+        let former = session.lock_flows().replace(leg.clone());
+        let session = session.clone();
+        drop(registry);
+        if let Some(former) = former {
+            former.end();
+        }
+        Ok((session, leg))
     }
 
     async fn serve_session<S>(&self, io: S, peer: SocketAddr, hello: &Hello, frame: &[u8])
@@ -262,6 +330,9 @@ impl EdgeTunnels {
             mux: Mux::new(session),
             pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),
             takes_legs: AtomicBool::new(false),
+            has_datagrams: hello.has(feature::DATAGRAMS),
+            takes_datagrams: AtomicBool::new(false),
+            flows: Mutex::default(),
         });
         if let Some(refusal) = self.shared.add_session(&session) {
             debug!(%peer, %refusal, "refused a session");

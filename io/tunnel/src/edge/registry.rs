@@ -22,6 +22,9 @@ use crate::{SessionId, count::Counter, driver::Ended, unattached::Unattached};
 /// What connectors are told when there are [`EdgeTunnelsConfig::max_sessions`].
 const FULL: &str = "this edge has as many sessions as it takes";
 
+/// What a connector is told that asks for a tunnel of datagrams and does not carry them.
+const NO_DATAGRAMS: &str = "this tunnel carries datagrams, and the connector does not know how: update it";
+
 /// What all sessions of an edge share.
 pub(super) struct Shared {
     pub(super) config: EdgeTunnelsConfig,
@@ -93,7 +96,11 @@ impl Shared {
         for (_, handle) in gone {
             self.end_attachment(&handle, &end.why);
         }
+        let flows = session.lock_flows().take();
         drop(registry);
+        if let Some(flows) = flows {
+            flows.end();
+        }
         session.pool.close(end.is_clean);
     }
 
@@ -114,6 +121,8 @@ impl Shared {
                     && let Some(handle) = registry.tunnels.remove(&tunnel)
                 {
                     self.end_attachment(&handle, &code);
+                    drop(registry);
+                    session.end_flows_of(tunnel);
                 }
             }
             Event::GoAway { code, .. } => {
@@ -141,6 +150,10 @@ impl Shared {
             }
             None => self.admission.admit(tunnel, &attach.credential, session.peer),
         };
+        let admitted = admitted.and_then(|admitted| match admitted.datagrams && !session.has_datagrams {
+            true => Err(Refusal::new("no-datagrams", NO_DATAGRAMS, false)),
+            false => Ok(admitted),
+        });
         let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
@@ -152,11 +165,15 @@ impl Shared {
         if !session.takes_legs.swap(true, Ordering::AcqRel) {
             session.pool.expect_first_legs();
         }
-        session.mux.accept_attach(tunnel, admitted.url);
+        if admitted.datagrams {
+            session.takes_datagrams.store(true, Ordering::Release);
+        }
+        session.mux.accept_attach(tunnel, admitted.url, admitted.datagrams);
         let handle = TunnelHandle {
             inner: Arc::new(HandleInner {
                 tunnel,
                 socket: admitted.socket,
+                datagrams: admitted.datagrams,
                 session: session.clone(),
                 usable: AtomicBool::new(true),
                 request_log: attach.request_log.then(|| Mutex::new(LogBudget::new(Instant::now()))),
@@ -175,6 +192,8 @@ impl Shared {
                 self.admission.attached(handle);
                 former.inner.session.mux.detach(tunnel, "replaced", "another connector took over this tunnel");
                 self.end_attachment(&former, "replaced");
+                drop(registry);
+                former.inner.session.end_flows_of(tunnel);
             }
             None => self.admission.attached(handle),
         }

@@ -30,6 +30,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// Longer than anything here takes on a slow machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// Tunnels with this number and higher ones carry datagrams.
+pub(crate) const FIRST_UDP: u8 = 100;
 const CREDENTIAL: &str = "open sesame";
 
 pub(crate) fn peer() -> SocketAddr {
@@ -79,7 +81,8 @@ impl Admission for Doorman {
         if credential != CREDENTIAL {
             return Err(Refusal::new("bad-credential", "the credential is wrong", false));
         }
-        Ok(Admitted { socket: SocketId::from_random([1; 16]), url: format!("https://{tunnel}.localhost") })
+        let datagrams = tunnel.as_bytes()[0] >= FIRST_UDP;
+        Ok(Admitted { socket: SocketId::from_random([1; 16]), url: format!("https://{tunnel}.localhost"), datagrams })
     }
 
     fn attached(&self, tunnel: TunnelHandle) {

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod choppy;
+mod flows;
 mod lab;
 mod life;
 mod sessions;
