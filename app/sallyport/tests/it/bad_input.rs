@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{Home, Origin, PASSWORD, Program, Up, curl, text, wait_until};
+use crate::harness::{Home, Origin, PASSWORD, Program, Up, curl, raise_open_files, text, wait_until};
 
 /// The command failed with this code and said this, on one line of the standard error.
 #[track_caller]
@@ -204,6 +204,7 @@ fn an_origin_that_is_too_slow_is_504_and_the_next_request_is_served() {
 
 #[test]
 fn garbage_silence_and_unknown_names_disturb_nobody() {
+    raise_open_files();
     let home = Home::new();
     let up = home.up(&[]);
     home.account();

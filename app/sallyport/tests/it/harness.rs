@@ -35,7 +35,7 @@ impl Home {
     /// A home whose programs have a wall clock that the test turns (libfaketime); `None`, with the reason printed, where
     /// there is none outside of CI.
     pub(crate) fn with_clock() -> Option<Self> {
-        let library = Command::new("faketime").args(["+0d", "printenv", "LD_PRELOAD"]).output();
+        let library = Command::new("faketime").args(["-f", "+0d", "printenv", "LD_PRELOAD"]).output();
         let library = library.ok().filter(|output| output.status.success());
         let Some(library) = library else {
             assert!(std::env::var_os("CI").is_none(), "faketime must be there in CI");
@@ -83,11 +83,14 @@ impl Home {
     }
 
     /// A program for which the name is this machine: those that ask the system, which may not know `*.localhost`, get a
-    /// hosts file of their own, in a mount namespace (which needs root).
+    /// hosts file of their own, in a mount namespace (for other users than root, of a user namespace).
     pub(crate) fn knowing(&self, host: &str, program: &str, args: &[&str]) -> Command {
         let hosts = self.dir.path().join("hosts");
         std::fs::write(&hosts, format!("127.0.0.1 localhost {host}\n")).unwrap();
         let mut command = Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
         command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
         command.arg(hosts).arg(program).args(args).stdin(Stdio::null());
         command
@@ -280,6 +283,13 @@ fn collect(from: impl std::io::Read + Send + 'static, lines: Arc<Mutex<Vec<Strin
             lines.lock().unwrap().push(line);
         }
     });
+}
+
+/// Lets this process have as many open files as it may: the usual 1,024 are too few for a test with many clients.
+pub(crate) fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
 }
 
 /// Asks again and again until there is an answer.
