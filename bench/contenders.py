@@ -270,7 +270,7 @@ class Sallyport(Contender):
         self.data = os.path.join(self.bench.folder, f"sallyport-{time.monotonic_ns()}")
         process = self.spawn("server", [
             self.bench.sallyport, "up", "--data", self.data, "--domain", DOMAIN,
-            "--listen", f"127.0.0.1:{PUBLIC_PORT}", "--listen-http", "none", "--no-access-log",
+            "--listen", f"127.0.0.1:{PUBLIC_PORT}", "--listen-http", "none",
         ], self._environment())
         self.bench.hosts({f"api.{DOMAIN}": "127.0.0.1", f"tunnel.{DOMAIN}": self.leg})
         deadline = time.monotonic() + 20
