@@ -51,6 +51,7 @@ pub(crate) async fn serve(
     let mut ticket = name(&edge, &client, &head);
     ticket.has_body(upload.clone());
     let span = span_of(&ticket, &head);
+    sallyport_otlp::continue_trace(&span, &mut head.headers);
     let steps = async {
         // 2. Refuse what is malformed.
         let host = refuse_malformed(&edge, &client, &head)?;

@@ -9,13 +9,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
-use opentelemetry::trace::TracerProvider;
+use opentelemetry::{
+    propagation::{Extractor, Injector, TextMapPropagator},
+    trace::{TraceContextExt, TracerProvider},
+};
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::{WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::{
     Resource,
+    propagation::TraceContextPropagator,
     trace::{Sampler, SdkTracerProvider},
 };
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, registry::LookupSpan};
 
 /// How long one batch may take to reach the collector.
@@ -65,7 +70,8 @@ impl Traces {
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_resource(resource)
-            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio.clamp(0.0, 1.0)))))
+            // A parent comes from outside, and does not decide how much is exported here.
+            .with_sampler(Sampler::TraceIdRatioBased(ratio.clamp(0.0, 1.0)))
             .build();
         Ok(Self { provider })
     }
@@ -82,6 +88,58 @@ impl Traces {
     pub fn flush(self) {
         if let Err(error) = self.provider.shutdown() {
             tracing::warn!(%error, "the last traces did not reach the collector");
+        }
+    }
+}
+
+/// Makes the span a child of the one that a valid `traceparent` among these fields names (W3C Trace Context, section
+/// 3.2), and puts the span in its place, for whoever gets the fields next. To be called before the span is entered.
+/// Where no traces are exported nothing happens: the fields go on as they came.
+pub fn continue_trace(span: &tracing::Span, fields: &mut http::HeaderMap) {
+    if span.is_disabled() {
+        return;
+    }
+    let propagator = TraceContextPropagator::new();
+    // Two parents are none (section 3.2.1).
+    let is_alone = fields.get_all(TRACEPARENT).iter().count() == 1;
+    let parent = propagator.extract_with_context(&opentelemetry::Context::new(), &Fields(fields));
+    let has_parent = is_alone && parent.span().span_context().is_valid();
+    if has_parent && span.set_parent(parent).is_err() {
+        return;
+    }
+    let context = span.context();
+    if !context.span().span_context().is_valid() {
+        return;
+    }
+    fields.remove(TRACEPARENT);
+    fields.remove(TRACESTATE);
+    propagator.inject_context(&context, &mut FieldsMut(fields));
+}
+
+const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
+
+struct Fields<'a>(&'a http::HeaderMap);
+
+impl Extractor for Fields<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(http::HeaderName::as_str).collect()
+    }
+}
+
+struct FieldsMut<'a>(&'a mut http::HeaderMap);
+
+impl Injector for FieldsMut<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        let name = http::HeaderName::from_bytes(key.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, http::HeaderValue::try_from(value))
+            && !value.is_empty()
+        {
+            self.0.insert(name, value);
         }
     }
 }
@@ -154,6 +212,41 @@ mod tests {
         let head = String::from_utf8_lossy(&request).to_ascii_lowercase();
         assert!(head.starts_with("post /v1/traces http/1.1\r\n"), "{head}");
         assert!(head.contains("content-type: application/x-protobuf"), "{head}");
+    }
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn continued(fields: &[(&'static str, &'static str)]) -> http::HeaderMap {
+        let mut map = http::HeaderMap::new();
+        for (name, value) in fields {
+            map.append(*name, http::HeaderValue::from_static(value));
+        }
+        continue_trace(&tracing::info_span!("a request"), &mut map);
+        map
+    }
+
+    #[tokio::test]
+    async fn a_span_continues_the_trace_of_a_valid_parent_alone() {
+        let untouched = continued(&[(TRACEPARENT, PARENT)]);
+        assert_eq!(untouched[TRACEPARENT], PARENT, "without traces it goes on as it came");
+        let traces = Traces::start("http://127.0.0.1:9", "0.0.0", 1.0).unwrap();
+        let subscriber = tracing_subscriber::registry().with(traces.layer());
+        tracing::subscriber::with_default(subscriber, || {
+            let fields = continued(&[(TRACEPARENT, PARENT), (TRACESTATE, "vendor=1")]);
+            let ours = fields[TRACEPARENT].to_str().unwrap();
+            assert!(ours.starts_with(&PARENT[..36]) && ours.len() == PARENT.len(), "the same trace: {ours}");
+            assert_ne!(ours, PARENT, "another span");
+            assert_eq!(fields[TRACESTATE], "vendor=1");
+            let zero = "00-00000000000000000000000000000000-b7ad6b7169203331-01";
+            for bad in
+                [&[][..], &[(TRACEPARENT, zero), (TRACESTATE, "a=1")], &[(TRACEPARENT, PARENT), (TRACEPARENT, zero)]]
+            {
+                let fields = continued(bad);
+                let ours = fields[TRACEPARENT].to_str().unwrap();
+                assert!(!ours.starts_with(&PARENT[..36]) && !ours.starts_with(&zero[..36]), "{ours}");
+                assert_eq!((fields.get_all(TRACEPARENT).iter().count(), fields.get(TRACESTATE)), (1, None));
+            }
+        });
     }
 
     #[tokio::test]

@@ -149,3 +149,23 @@ async fn a_shutdown_cuts_off_what_does_not_end_in_time() {
     assert!(!read_rest(&mut client).await.ends_with(b"0\r\n\r\n"));
     connector.kill();
 }
+
+#[tokio::test]
+async fn an_origin_gets_our_span_as_parent_where_traces_are_exported_and_the_clients_where_not() {
+    use tracing_subscriber::layer::SubscriberExt as _;
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr =
+        origin(
+            |request| async move { Response::new(text(request.headers()["traceparent"].to_str().unwrap().to_owned())) },
+        )
+        .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let head = format!("GET / HTTP/1.1\r\nHost: {}\r\nTraceparent: {PARENT}\r\n\r\n", socket.host());
+    assert_eq!(world.raw(&socket, head.as_bytes()).await.text(), PARENT);
+    let traces = sallyport_otlp::Traces::start("http://127.0.0.1:9", "0.0.0", 1.0).unwrap();
+    let _here = tracing::subscriber::set_default(tracing_subscriber::registry().with(traces.layer()));
+    let answer = world.raw(&socket, head.as_bytes()).await;
+    assert!(answer.text().starts_with(&PARENT[..36]) && answer.text() != PARENT, "{}", answer.text());
+}
