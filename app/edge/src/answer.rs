@@ -39,8 +39,8 @@ pub(crate) enum Trouble {
     TooManyFailures(u64),
     /// There is too much to do right now.
     Busy,
-    /// The socket has no tunnel.
-    NoTunnel,
+    /// The socket of this name has no tunnel.
+    NoTunnel(String),
     /// No origin gave an answer; this is what the last one did.
     Origin(Failure),
 }
@@ -63,7 +63,7 @@ struct Words {
     reason: &'static str,
     title: &'static str,
     detail: Cow<'static, str>,
-    next_step: &'static str,
+    next_step: Cow<'static, str>,
 }
 
 impl Words {
@@ -72,9 +72,9 @@ impl Words {
         reason: &'static str,
         title: &'static str,
         detail: impl Into<Cow<'static, str>>,
-        next_step: &'static str,
+        next_step: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { status, reason, title, detail: detail.into(), next_step }
+        Self { status, reason, title, detail: detail.into(), next_step: next_step.into() }
     }
 }
 
@@ -143,12 +143,15 @@ impl Trouble {
                 "There is too much to do at the moment.",
                 "Try again in a few seconds.",
             ),
-            Self::NoTunnel => Words::new(
+            Self::NoTunnel(name) => Words::new(
                 S::SERVICE_UNAVAILABLE,
                 "no-tunnel",
                 "Nobody is connected",
                 "This name exists, but no connector is connected to it.",
-                "If it is yours, start the connector next to the service: sallyport tunnel connect",
+                format!(
+                    "If it is yours, start the connector next to the service, with the port that it listens on: sallyport \
+                     tunnel connect {name} --port 8000"
+                ),
             ),
             Self::Origin(failure) => words_of(failure),
         }
@@ -163,7 +166,7 @@ impl Trouble {
                 status: words.status,
                 title: words.title.into(),
                 detail: words.detail,
-                next_step: words.next_step.into(),
+                next_step: words.next_step,
                 request_id: id.as_str(),
             },
         };
@@ -176,7 +179,7 @@ impl Trouble {
             Self::TooManyFailures(seconds) => {
                 fields.insert(RETRY_AFTER, HeaderValue::from(*seconds));
             }
-            Self::Busy | Self::NoTunnel => {
+            Self::Busy | Self::NoTunnel(_) => {
                 fields.insert(RETRY_AFTER, HeaderValue::from_static("5"));
             }
             _ => {}

@@ -348,7 +348,10 @@ async fn choose_origin(
         }
         let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
         if !is_hopeful || !edge.sockets.hold(pool, &attempts.tried, ticket.began()).await {
-            return Err(attempts.last.take().map_or(Trouble::NoTunnel, Trouble::Origin));
+            return Err(attempts
+                .last
+                .take()
+                .map_or_else(|| Trouble::NoTunnel(ticket.socket_name().to_owned()), Trouble::Origin));
         }
     }
 }
