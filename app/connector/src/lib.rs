@@ -5,6 +5,7 @@
 
 mod origin;
 mod origin_tls;
+mod quick_ack;
 mod relay;
 
 use std::{io, sync::Arc, time::Duration};

@@ -12,6 +12,7 @@ use tracing::debug;
 
 use crate::{
     origin_tls::{Configs, OriginTls, OriginTlsError},
+    quick_ack::Stalls,
     relay::{Buffers, relay},
 };
 
@@ -27,6 +28,7 @@ struct Shared {
     tls: Option<Tls>,
     connect_timeout: Duration,
     buffers: Buffers,
+    stalls: Stalls,
 }
 
 #[derive(Debug)]
@@ -48,8 +50,8 @@ impl Origin {
             }),
             None => None,
         };
-        let buffers = Buffers::default();
-        Ok(Self { shared: Arc::new(Shared { address, tls, connect_timeout, buffers }) })
+        let (buffers, stalls) = (Buffers::default(), Stalls::default());
+        Ok(Self { shared: Arc::new(Shared { address, tls, connect_timeout, buffers, stalls }) })
     }
 }
 
@@ -103,7 +105,7 @@ impl Shared {
     async fn serve(&self, stream: IncomingStream, connected: Result<impl OriginStream, OpenFailure>) {
         let outcome = match connected {
             Ok(origin) => match stream.opened().await {
-                Ok(tunnel) => relay(tunnel, origin, &self.buffers).await,
+                Ok(tunnel) => relay(tunnel, origin, &self.buffers, &self.stalls).await,
                 Err(error) => Err(error),
             },
             Err(failure) => {
@@ -156,6 +158,9 @@ fn why_not_connected(error: &io::Error, address: &OriginAddr) -> OpenFailure {
 pub(crate) trait OriginStream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin {
     /// Ends the connection so that the service notices that it was given up (a reset instead of an orderly end).
     fn abort(self);
+
+    /// Acknowledges what has come at once (TCP_QUICKACK), where the system can.
+    fn acknowledge(&self);
 }
 
 impl OriginStream for TcpStream {
@@ -163,11 +168,21 @@ impl OriginStream for TcpStream {
         // Only the wish for a reset can fail; the connection is closed anyway.
         drop(self.set_zero_linger());
     }
+
+    fn acknowledge(&self) {
+        // What the kernel refuses it acknowledges later, as it would have done anyway.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        drop(self.set_quickack(true));
+    }
 }
 
 impl OriginStream for Box<TlsStream<ReadAhead<TcpStream>>> {
     fn abort(self) {
         drop(self.get_ref().0.get_ref().set_zero_linger());
+    }
+
+    fn acknowledge(&self) {
+        self.get_ref().0.get_ref().acknowledge();
     }
 }
 

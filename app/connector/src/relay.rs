@@ -8,13 +8,17 @@ use std::{
     pin::Pin,
     sync::{Mutex, PoisonError},
     task::{Context, Poll, ready},
+    time::Instant,
 };
 
 use sallyport_tunnel::{BEST_WRITE_BYTES, TunnelStream};
 use sallyport_wire::ResetCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::origin::OriginStream;
+use crate::{
+    origin::OriginStream,
+    quick_ack::{QuickAck, Stalls},
+};
 
 /// How many buffers are kept for the next bytes that move.
 const MAX_SPARE_BUFFERS: usize = 64;
@@ -47,9 +51,11 @@ pub(crate) async fn relay(
     mut tunnel: TunnelStream,
     mut origin: impl OriginStream,
     buffers: &Buffers,
+    stalls: &Stalls,
 ) -> io::Result<()> {
     let mut inwards = Direction::new(buffers);
     let mut outwards = Direction::new(buffers);
+    let mut quick_ack = QuickAck::new(stalls);
     let mut refusal = None;
     let outcome = poll_fn(|cx| {
         if refusal.is_none() {
@@ -60,7 +66,11 @@ pub(crate) async fn relay(
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
         }
-        ready!(outwards.poll(cx, &mut origin, &mut tunnel)).map_err(|end| end.side(Side::Origin, Side::Tunnel))?;
+        let outcome = outwards.poll(cx, &mut origin, &mut tunnel);
+        if outcome.is_pending() && quick_ack.wants(inwards.moved, outwards.moved, Instant::now) {
+            origin.acknowledge();
+        }
+        ready!(outcome).map_err(|end| end.side(Side::Origin, Side::Tunnel))?;
         match refusal.take() {
             Some(error) => Poll::Ready(Err((Side::Origin, error))),
             None if inwards.state == State::Over => Poll::Ready(Ok(())),
@@ -110,6 +120,8 @@ struct Direction<'a> {
     end: usize,
     unflushed: bool,
     state: State,
+    /// How many bytes were read so far.
+    moved: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,7 +133,7 @@ enum State {
 
 impl<'a> Direction<'a> {
     fn new(buffers: &'a Buffers) -> Self {
-        Self { buffers, buffer: None, start: 0, end: 0, unflushed: false, state: State::Moving }
+        Self { buffers, buffer: None, start: 0, end: 0, unflushed: false, state: State::Moving, moved: 0 }
     }
 
     fn poll(
@@ -169,6 +181,7 @@ impl<'a> Direction<'a> {
         match read {
             Poll::Ready(Ok(())) if filled > 0 => {
                 (self.buffer, self.start, self.end) = (Some(buffer), 0, filled);
+                self.moved += filled as u64;
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Ok(())) => {

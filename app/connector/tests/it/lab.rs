@@ -48,7 +48,11 @@ struct Doorman(watch::Sender<Option<TunnelHandle>>);
 impl Admission for Doorman {
     fn admit(&self, _: TunnelId, credential: &str, _: SocketAddr) -> Result<Admitted, Refusal> {
         match credential {
-            "good" => Ok(Admitted { socket: SocketId::from_random([1; 16]), url: "https://calm.localhost".into(), datagrams: false }),
+            "good" => Ok(Admitted {
+                socket: SocketId::from_random([1; 16]),
+                url: "https://calm.localhost".into(),
+                datagrams: false,
+            }),
             _ => Err(Refusal::new("bad-credential", "the credential is wrong", false)),
         }
     }

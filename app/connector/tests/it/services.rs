@@ -56,6 +56,36 @@ async fn a_service_may_say_its_last_word_first() {
     assert_eq!(soon(heard.recv()).await.unwrap(), "said last");
 }
 
+/// Nagle's algorithm is on at this service, which writes each answer in three pieces: the second one waits for the
+/// acknowledgement of the first, and that must not wait for anything.
+#[tokio::test]
+async fn answers_in_pieces_stall_no_longer_once_it_was_noticed() {
+    let port = service(|mut stream: TcpStream| async move {
+        stream.set_nodelay(false).unwrap();
+        while stream.read_u8().await.is_ok() {
+            for piece in [b"head", b"more", b"tail"] {
+                stream.write_all(piece).await.unwrap();
+                // Written apart, not in one segment.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    });
+    let (edge, _connector) = before(port.await, None).await;
+    let mut stream = edge.open(Raw).await;
+    let mut times = Vec::new();
+    for _ in 0..80 {
+        let asked = std::time::Instant::now();
+        stream.write_all(b"?").await.unwrap();
+        let mut answer = [0; 12];
+        soon(stream.read_exact(&mut answer)).await.unwrap();
+        assert_eq!(&answer, b"headmoretail");
+        times.push(asked.elapsed());
+    }
+    // A busy machine may be slow at any time, but not nearly always.
+    let slow = times.iter().filter(|time| **time >= Duration::from_millis(35)).count();
+    assert!(slow < 40, "{slow} of 80 answers stalled: {times:?}");
+}
+
 #[tokio::test]
 async fn small_answers_do_not_wait_for_more() {
     let port = service(|mut stream: TcpStream| async move {

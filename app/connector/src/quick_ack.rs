@@ -1,0 +1,90 @@
+//! Services that write an answer in pieces with Nagle's algorithm on (RFC 896) stall: they send the next piece when the
+//! one before is acknowledged, and the kernel here delays that (RFC 1122 section 4.2.3.2) in the hope of data to send
+//! it with. Asking for acknowledgements at once costs a packet for each answer, so it is done for services only that
+//! were seen to stall.
+
+use std::{
+    ops::RangeInclusive,
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+/// How long Linux delays an acknowledgement at least, and some more for a busy machine.
+const DELAY: RangeInclusive<Duration> = Duration::from_millis(35)..=Duration::from_millis(90);
+/// How many such stalls make sure that they are no chance.
+const ENOUGH: u32 = 2;
+
+/// What is known of the service.
+#[derive(Debug, Default)]
+pub(crate) struct Stalls {
+    seen: AtomicU32,
+}
+
+impl Stalls {
+    fn are_known(&self) -> bool {
+        self.seen.load(Ordering::Relaxed) >= ENOUGH
+    }
+}
+
+/// One connection to the service.
+#[derive(Debug)]
+pub(crate) struct QuickAck<'a> {
+    stalls: &'a Stalls,
+    /// When something came from the service last, and how much it had been sent by then.
+    last: Option<(Instant, u64)>,
+    received: u64,
+}
+
+impl<'a> QuickAck<'a> {
+    pub(crate) fn new(stalls: &'a Stalls) -> Self {
+        Self { stalls, last: None, received: 0 }
+    }
+
+    /// How many bytes went to the service so far, and came from it. True: what came is to be acknowledged at once.
+    pub(crate) fn wants(&mut self, sent: u64, received: u64, now: impl FnOnce() -> Instant) -> bool {
+        if received == self.received {
+            return false;
+        }
+        self.received = received;
+        if self.stalls.are_known() {
+            return true;
+        }
+        let now = now();
+        // A pause of that length, in the middle of what the service has to say: nobody had asked for more meanwhile.
+        if let Some((at, sent_then)) = self.last.replace((now, sent))
+            && sent_then == sent
+            && DELAY.contains(&now.saturating_duration_since(at))
+        {
+            self.stalls.seen.fetch_add(1, Ordering::Relaxed);
+        }
+        self.stalls.are_known()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pauses_in_the_middle_of_an_answer_that_are_of_that_length_count() {
+        let (stalls, start) = (Stalls::default(), Instant::now());
+        let at = |ms| move || start + Duration::from_millis(ms);
+        let mut connection = QuickAck::new(&stalls);
+        assert!(!connection.wants(0, 0, at(0)));
+        for answer in 0..20 {
+            let (sent, base) = (100 * (answer + 1), answer * 1_000);
+            assert!(!connection.wants(sent, answer * 30 + 10, at(base)));
+            assert!(!connection.wants(sent, answer * 30 + 20, at(base + 3)), "no stall");
+            assert!(!connection.wants(sent, answer * 30 + 30, at(base + 400)), "it thinks");
+        }
+        // Asked again after 40 ms, it answers: no stall either.
+        assert!(!connection.wants(5_000, 2_000, at(30_000)));
+        assert!(!connection.wants(5_001, 2_001, at(30_040)));
+        assert!(!connection.wants(5_001, 2_002, at(30_081)), "the first stall");
+        let mut other = QuickAck::new(&stalls);
+        assert!(!other.wants(10, 1, at(40_000)));
+        assert!(other.wants(10, 2, at(40_041)), "the second one, of whatever connection");
+        assert!(connection.wants(5_001, 2_003, at(50_000)));
+        assert!(!connection.wants(5_001, 2_003, at(50_001)), "nothing came");
+    }
+}
