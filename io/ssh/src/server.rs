@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    io::ErrorKind,
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -222,7 +223,9 @@ impl Shared {
     fn over(&self, connection: &Inner, result: Result<(), russh::Error>) -> ConnectionEnd {
         match result {
             _ if !connection.is_logged_in() => ConnectionEnd::NotLoggedIn,
-            Ok(()) => ConnectionEnd::Left,
+            // A client that was killed says nothing, but its system ends the connection.
+            Ok(()) | Err(russh::Error::Disconnect | russh::Error::HUP) => ConnectionEnd::Left,
+            Err(russh::Error::IO(error)) if error.kind() == ErrorKind::UnexpectedEof => ConnectionEnd::Left,
             Err(error) => {
                 debug!(%error, "ssh connection lost");
                 count(&self.stats.clients_lost);

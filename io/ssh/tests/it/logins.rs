@@ -1,0 +1,149 @@
+//! Who is let in.
+
+use sallyport_ssh::HostKeys;
+
+use crate::lab::{Gate, Lab, mode, text, until};
+
+const STRICT: [&str; 3] = ["-N", "-o", "ExitOnForwardFailure=yes"];
+/// A forward that is refused: who gets so far is logged in.
+const REFUSED: [&str; 2] = ["-R", "81:localhost:1"];
+
+fn is_logged_in(output: &std::process::Output) -> bool {
+    text(&output.stderr).contains("remote port forwarding failed")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_keys_and_unknown_users_get_the_same_answer() {
+    let lab = Lab::start().await;
+    lab.make_key("foreign", "ed25519");
+    for (user, key) in [("alice", "foreign"), ("nobody", "foreign"), ("nobody", "alice")] {
+        let output = lab.finish(lab.ssh_as(user, key, &[]), &["127.0.0.1"]).await;
+        assert_eq!(output.status.code(), Some(255));
+        let said = text(&output.stderr);
+        assert!(said.contains("Permission denied (publickey)"), "{said}");
+        assert!(said.contains("log in with a key of your account"), "{said}");
+    }
+    assert!(lab.gate.connections.lock().unwrap().is_empty());
+    assert!(lab.gate.closed.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_every_usual_kind_log_in() {
+    let lab = Lab::start().await;
+    for kind in ["ed25519", "ecdsa", "rsa"] {
+        let user = format!("user-{kind}");
+        lab.add_user(&user, kind);
+        let output = lab.finish(lab.ssh_as(&user, &user, &STRICT), &["-R", "81:localhost:1", "127.0.0.1"]).await;
+        assert!(is_logged_in(&output), "{kind}: {}", text(&output.stderr));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_wrong_keys_end_the_connection() {
+    let lab = Lab::start_with(Gate::default(), |config| config.max_auth_attempts = 2).await;
+    for name in ["a", "b", "c"] {
+        lab.make_key(name, "ed25519");
+    }
+    let (b, c) = (lab.path("b"), lab.path("c"));
+    let keys = ["-i", b.to_str().unwrap(), "-i", c.to_str().unwrap()];
+    let output = lab.finish(lab.ssh_as("alice", "a", &keys), &["127.0.0.1"]).await;
+    assert!(text(&output.stderr).contains("Too many authentication attempts"), "{}", text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_of_the_trusted_authority_log_in_and_no_others() {
+    let lab = Lab::start().await;
+    for name in ["authority", "other", "bob"] {
+        lab.make_key(name, "ed25519");
+    }
+    *lab.gate.authority.lock().unwrap() =
+        Some(sallyport_ssh::PublicKey::read_openssh_file(&lab.path("authority.pub")).unwrap());
+    let cases: [(&str, &[&str], bool); 6] = [
+        ("good", &["-s", "authority", "-n", "bob"], true),
+        ("other authority", &["-s", "other", "-n", "bob"], false),
+        ("other principal", &["-s", "authority", "-n", "carol"], false),
+        ("expired", &["-s", "authority", "-n", "bob", "-V", "-2h:-1h"], false),
+        ("host certificate", &["-s", "authority", "-n", "bob", "-h"], false),
+        ("forced command", &["-s", "authority", "-n", "bob", "-O", "force-command=true"], false),
+    ];
+    for (name, options, is_good) in cases {
+        let _ = std::fs::remove_file(lab.path("bob-cert.pub"));
+        let arguments = [&["-q", "-I", "test"], options, &["bob.pub"]].concat();
+        lab.keygen(&arguments);
+        let output = lab.finish(lab.ssh_as("bob", "bob", &STRICT), &["-R", "81:localhost:1", "127.0.0.1"]).await;
+        assert_eq!(is_logged_in(&output), is_good, "{name}: {}", text(&output.stderr));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guests_are_let_in_where_the_gate_allows_it() {
+    let gate = Gate { guests: true, ..Gate::default() };
+    let lab = Lab::start_with(gate, |config| config.guests = true).await;
+    lab.make_key("foreign", "ed25519");
+    // At once under a name for guests, and after their keys were refused under any name.
+    let named = lab.finish(lab.ssh_as("guest", "foreign", &STRICT), &["-R", "81:localhost:1", "127.0.0.1"]).await;
+    assert!(is_logged_in(&named), "{}", text(&named.stderr));
+    let mut asked = lab.ssh_as("anybody", "foreign", &STRICT);
+    asked.args(REFUSED);
+    let output = lab.finish(asked, &["127.0.0.1"]).await;
+    assert!(is_logged_in(&output), "{}", text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_algorithms_are_not_spoken() {
+    let lab = Lab::start().await;
+    for option in [
+        "Ciphers=aes128-cbc",
+        "KexAlgorithms=diffie-hellman-group14-sha1",
+        "Ciphers=aes128-ctr",
+        "KexAlgorithms=diffie-hellman-group16-sha512",
+    ] {
+        let output = lab.ssh(&["-o", option]).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(255));
+        assert!(
+            said.contains("Unable to negotiate") || said.contains("Connection closed") || said.contains("no matching"),
+            "{option}: {said}"
+        );
+    }
+    // What OpenSSH chooses by itself, with the countermeasure to prefix truncation where the client knows it.
+    let output = lab.ssh(&["-vv", "-N", "-o", "ExitOnForwardFailure=yes", REFUSED[0], REFUSED[1]]).await;
+    let said = text(&output.stderr);
+    assert!(said.contains("kex: host key algorithm: ssh-ed25519"), "{said}");
+    assert!(said.contains("kex-strict-s-v00@openssh.com"), "{said}");
+}
+
+#[test]
+fn host_keys_are_made_once_and_kept_from_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = HostKeys::open_or_create(dir.path()).unwrap();
+    let again = HostKeys::open_or_create(dir.path()).unwrap();
+    assert_eq!(made.fingerprint(), again.fingerprint());
+    assert!(made.fingerprint().starts_with("SHA256:"));
+    let path = dir.path().join(sallyport_ssh::ED25519_KEY_FILE);
+    assert_eq!(mode(&path), 0o600);
+    let lines = made.known_hosts_lines("tunnel.example", 2222);
+    assert!(lines[0].starts_with("[tunnel.example]:2222 ssh-ed25519 AAAA"), "{}", lines[0]);
+    assert!(lines[1].starts_with("[tunnel.example]:2222 ecdsa-sha2-nistp256 AAAA"), "{}", lines[1]);
+    assert!(made.known_hosts_lines("tunnel.example", 22)[0].starts_with("tunnel.example ssh-ed25519 "));
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+    let error = HostKeys::open_or_create(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("open to other users (mode 0640)"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::copy(dir.path().join(sallyport_ssh::ECDSA_KEY_FILE), &path).unwrap();
+    let error = HostKeys::open_or_create(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("it is a ecdsa-sha2-nistp256 key"), "{error}");
+    std::fs::write(&path, "not a key").unwrap();
+    assert!(HostKeys::open_or_create(dir.path()).unwrap_err().to_string().contains("no usable ssh-ed25519 key"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gate_hears_of_each_login_and_of_its_end_once() {
+    let lab = Lab::start().await;
+    for _ in 0..3 {
+        lab.finish(lab.ssh_as("alice", "alice", &[]), &["127.0.0.1", "true"]).await;
+    }
+    until(|| (lab.gate.closed.lock().unwrap().len() == 3).then_some(())).await;
+    let opened: Vec<u64> = lab.gate.connections.lock().unwrap().iter().map(|c| c.id()).collect();
+    assert_eq!(*lab.gate.closed.lock().unwrap(), opened);
+}

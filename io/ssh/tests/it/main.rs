@@ -1,0 +1,9 @@
+//! The SSH server with the real OpenSSH client (`ssh`, `ssh-keygen`, `sftp`), and with clients that are none.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bounds;
+mod forwards;
+mod lab;
+mod logins;
+mod shells;
+mod streams;
