@@ -210,7 +210,7 @@ impl Lab {
     /// Makes a key of this type in a file of this name.
     pub(crate) fn make_key(&self, name: &str, kind: &str) -> PublicKey {
         self.keygen(&["-q", "-N", "", "-t", kind, "-f", name]);
-        PublicKey::read_openssh_file(&self.path(&format!("{name}.pub"))).unwrap()
+        PublicKey::read_openssh_file(self.path(&format!("{name}.pub"))).unwrap()
     }
 
     /// A user with a key of this type, which is in the file of the user's name.

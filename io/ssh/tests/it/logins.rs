@@ -57,7 +57,7 @@ async fn certificates_of_the_trusted_authority_log_in_and_no_others() {
         lab.make_key(name, "ed25519");
     }
     *lab.gate.authority.lock().unwrap() =
-        Some(sallyport_ssh::PublicKey::read_openssh_file(&lab.path("authority.pub")).unwrap());
+        Some(sallyport_ssh::PublicKey::read_openssh_file(lab.path("authority.pub")).unwrap());
     let cases: [(&str, &[&str], bool); 6] = [
         ("good", &["-s", "authority", "-n", "bob"], true),
         ("other authority", &["-s", "other", "-n", "bob"], false),
