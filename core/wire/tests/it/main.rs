@@ -8,6 +8,7 @@ mod fuzz_bodies;
 mod legs;
 mod lifetime;
 mod link;
+mod many;
 mod messages;
 mod misbehaviour;
 mod random;

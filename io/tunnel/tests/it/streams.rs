@@ -259,3 +259,155 @@ async fn a_stream_that_nobody_reads_stops_no_other() {
         soon(stuck.read_exact(&mut much)).await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_idle_streams_share_one_connection_and_stay_usable() {
+    const COUNT: usize = 5_000;
+    let (edge, _connector) = pair(false, echo()).await;
+    let mut streams: Vec<TunnelStream> = (0..COUNT).map(|_| open(&edge)).collect();
+    for round in 0..3_u8 {
+        for stream in &mut streams {
+            stream.write_all(&[round; 100]).await.unwrap();
+        }
+        for stream in &mut streams {
+            let mut answer = [0; 100];
+            soon(stream.read_exact(&mut answer)).await.unwrap();
+            assert_eq!(answer, [round; 100]);
+        }
+        assert_eq!(edge.tunnels.stats().mux_streams, COUNT);
+    }
+    // One of them has much to say, and the others are not in its way.
+    let much = vec![5; 3_000_000];
+    assert!(soon(exchange_all(streams.pop().unwrap(), &much)).await == much);
+    drop(streams);
+    until("all streams end", || edge.handle(tunnel(1)).unwrap().active_streams() == 0).await;
+    until("streams are forgotten", || edge.tunnels.stats().mux_streams == 0).await;
+}
+
+/// Writes and reads at the same time, until both directions have ended.
+async fn exchange_all(stream: TunnelStream, bytes: &[u8]) -> Vec<u8> {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let mut answer = Vec::new();
+    let writing = async {
+        writer.write_all(bytes).await.unwrap();
+        writer.shutdown().await.unwrap();
+    };
+    tokio::join!(writing, async { reader.read_to_end(&mut answer).await.unwrap() });
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_is_an_error_at_the_other_end_never_an_end_of_data() {
+    // Tells how its reading ended: with how many bytes, and with which error.
+    let (ends_in, mut ends) = tokio::sync::mpsc::unbounded_channel();
+    let origin = Arc::new(Origin(move |_, stream: IncomingStream| {
+        let ends_in = ends_in.clone();
+        async move {
+            let mut stream = stream.opened().await.unwrap();
+            stream.write_all(b"!").await.unwrap();
+            stream.flush().await.unwrap();
+            let mut came = Vec::new();
+            let end = stream.read_to_end(&mut came).await.map_err(|error| error.kind());
+            // After an orderly end it goes on writing until it hears that nobody reads.
+            let wrote = match end {
+                Ok(_) => loop {
+                    if let Err(error) = stream.write_all(&[3; 10_000]).await {
+                        break Some(error.kind());
+                    }
+                },
+                Err(_) => None,
+            };
+            ends_in.send((end, wrote)).unwrap();
+        }
+    }));
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        for half_closed in [false, true] {
+            let mut stream = open(&edge);
+            stream.write_all(b"some words").await.unwrap();
+            stream.flush().await.unwrap();
+            soon(stream.read_u8()).await.unwrap();
+            if half_closed {
+                stream.shutdown().await.unwrap();
+                soon(stream.read_u8()).await.unwrap();
+            }
+            stream.reset(ResetCode::Cancelled);
+            let reset = io::ErrorKind::ConnectionReset;
+            let expected = if half_closed { (Ok(10), Some(reset)) } else { (Err(reset), None) };
+            assert_eq!(soon(ends.recv()).await.unwrap(), expected, "legs {legs}, half closed {half_closed}");
+        }
+        until("all streams end", || edge.handle(tunnel(1)).unwrap().active_streams() == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_origin_that_ended_and_then_breaks_is_an_error_to_who_still_writes() {
+    let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
+        let mut stream = stream.opened().await.unwrap();
+        stream.write_all(b"all there is").await.unwrap();
+        stream.shutdown().await.unwrap();
+        stream.read_u8().await.unwrap();
+        stream.reset(ResetCode::OriginReset);
+    }));
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        let mut stream = open(&edge);
+        let mut heard = Vec::new();
+        soon(stream.read_to_end(&mut heard)).await.unwrap();
+        assert_eq!(heard, b"all there is");
+        let error = soon(async {
+            loop {
+                if let Err(error) = stream.write_all(&[9; 10_000]).await {
+                    break error;
+                }
+            }
+        })
+        .await;
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "legs {legs}: {error}");
+        drop(stream);
+        until("all streams end", || edge.handle(tunnel(1)).unwrap().active_streams() == 0).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_silent_for_a_day_goes_on_as_if_nothing_was() {
+    for legs in [true, false] {
+        let edge = Edge::new();
+        let _connector = Connector::start_with(Arc::new(Pipes::to(&edge)), echo(), &[tunnel(1)], |config| {
+            if !legs {
+                config.max_legs = 0;
+            }
+        });
+        if legs {
+            edge.ready(tunnel(1)).await
+        } else {
+            edge.attached(tunnel(1)).await
+        };
+        let mut stream = open(&edge);
+        for word in [b"evening", b"morning"] {
+            stream.write_all(word).await.unwrap();
+            let mut answer = [0; 7];
+            soon(stream.read_exact(&mut answer)).await.unwrap();
+            assert_eq!(&answer, word);
+            tokio::time::sleep(std::time::Duration::from_secs(86_400)).await;
+        }
+        stream.shutdown().await.unwrap();
+        assert_eq!(soon(stream.read(&mut [0; 9])).await.unwrap(), 0, "its end comes through too");
+        assert_eq!(stream.is_on_leg(), legs);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_origin_learns_where_the_client_connected_to() {
+    let (opens_in, mut opens) = tokio::sync::mpsc::unbounded_channel();
+    let origin = Arc::new(Origin(move |open: sallyport_wire::Open, stream: IncomingStream| {
+        opens_in.send(open).unwrap();
+        async move { drop(stream.opened().await) }
+    }));
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        let mut stream = open(&edge);
+        stream.flush().await.unwrap();
+        assert_eq!(soon(opens.recv()).await.unwrap(), open_for(tunnel(1)), "legs {legs}");
+    }
+}
