@@ -20,6 +20,10 @@ pub struct CreateAccount {
     /// At least 10 characters, at most 1,024 bytes, and no well-known one.
     #[schema(min_length = 10, max_length = 1024)]
     pub password: Secret,
+    /// A public key with which stock ssh clients log in; more can be added later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 16384)]
+    pub ssh_key: Option<String>,
 }
 
 /// An account.
@@ -33,6 +37,10 @@ pub struct Account {
     /// The address that the owner logs in with.
     #[schema(value_type = String, format = Email)]
     pub email: Email,
+    /// The name that stock ssh clients log in with.
+    #[serde(default)]
+    #[schema(example = "5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f")]
+    pub ssh_user: String,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,

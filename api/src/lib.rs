@@ -9,6 +9,7 @@
 //! - Passwords, credentials and tokens travel in [`Secret`], which never shows itself in logs.
 
 mod account;
+mod health;
 mod info;
 mod login;
 mod page;
@@ -16,18 +17,21 @@ mod problem;
 mod schema;
 mod secret;
 mod socket;
+mod ssh_key;
 mod token;
 mod tunnel;
 
 pub use account::{Account, CreateAccount};
+pub use health::{HealthCheck, ProbeType};
 pub use info::Info;
 pub use login::{Login, Logout, Refresh, Session};
 pub use page::{DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS, Page, PageQuery};
 pub use problem::{FieldError, PROBLEM_JSON, Problem};
 pub use secret::Secret;
-pub use socket::{CreateSocket, Protect, Protected, Socket, UpdateSocket};
+pub use socket::{CreateSocket, Protect, Protected, Socket, SshAccess, UpdateSocket};
+pub use ssh_key::{CreateSshKey, SshKey};
 pub use token::{CreateToken, CreatedToken, Token};
-pub use tunnel::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus};
+pub use tunnel::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus, UpdateTunnel};
 
 /// The header that makes a creation repeatable: the same key with the same body gives the first answer again.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";

@@ -1,20 +1,23 @@
 //! Sockets.
 
-use sallyport_model::{DisplayName, OriginProtocol, SocketId, SocketName, SocketType};
+use sallyport_model::{
+    AccessRules, Affinity, DisplayName, Limits, OriginProtocol, ProxyProtocol, SocketId, SocketName, SocketType,
+    TlsMode,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{Secret, schema};
+use crate::{HealthCheck, Secret, schema};
 
-/// A new socket. `POST /v1/sockets`
+/// A new socket; absent and `null` fields get their defaults. `POST /v1/sockets`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSocket {
     /// What its owner calls it: one line of 1 to 100 characters. Its DNS name is generated.
     #[schema(value_type = String, min_length = 1, max_length = 100, example = "my test service")]
     pub name: DisplayName,
-    /// What the origin speaks; `http` when absent.
+    /// What it is; `http` when absent.
     #[serde(rename = "type", default = "http")]
     #[schema(schema_with = schema::socket_type, required = false)]
     pub socket_type: SocketType,
@@ -25,9 +28,61 @@ pub struct CreateSocket {
     /// A user name and password that every client must give (basic authentication at the edge).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protected: Option<Protect>,
+    /// The port that a `tcp`, `tls` or `udp` socket gets for itself: a free one of the server's range when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 65535)]
+    pub port: Option<u16>,
+    /// Whether the origin of a `tcp` or `tls` socket is told the client's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::proxy_protocol, required = false)]
+    pub proxy_protocol: Option<ProxyProtocol>,
+    /// Who ends the TLS of a `tls` socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::tls_mode, required = false)]
+    pub tls_mode: Option<TlsMode>,
+    /// The application protocols that the edge offers where it ends the TLS of a `tls` socket, best first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 8, example = json!(["h2"]))]
+    pub alpn: Option<Vec<String>>,
+    /// How origins are asked whether they are well; when absent, what happens to their flows tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
+    /// Whether a client comes back to the same origin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::affinity, required = false)]
+    pub affinity: Option<Affinity>,
+    /// What the socket may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::limits, required = false)]
+    pub limits: Option<Limits>,
+    /// From where clients may come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::access, required = false)]
+    pub access: Option<AccessRules>,
 }
 
-/// Changes to a socket; absent fields stay as they are. `PATCH /v1/sockets/{id}`
+impl CreateSocket {
+    /// A socket of this name and type, with the defaults for everything else.
+    #[must_use]
+    pub fn new(name: DisplayName, socket_type: SocketType) -> Self {
+        Self {
+            name,
+            socket_type,
+            origin_protocol: OriginProtocol::default(),
+            protected: None,
+            port: None,
+            proxy_protocol: None,
+            tls_mode: None,
+            alpn: None,
+            health_check: None,
+            affinity: None,
+            limits: None,
+            access: None,
+        }
+    }
+}
+
+/// Changes to a socket; absent fields stay as they are, `null` is the default again. `PATCH /v1/sockets/{id}`
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateSocket {
@@ -35,7 +90,7 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 100)]
     pub name: Option<DisplayName>,
-    /// What the origin speaks.
+    /// What it is. It cannot change between types that have a port of their own (`tcp`, `tls`, `udp`) and others.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::socket_type, required = false)]
     pub socket_type: Option<SocketType>,
@@ -47,6 +102,52 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<Protect>)]
     pub protected: Option<Option<Protect>>,
+    /// Whether the origin of a `tcp` or `tls` socket is told the client's address.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::proxy_protocol, required = false)]
+    pub proxy_protocol: Option<Option<ProxyProtocol>>,
+    /// Who ends the TLS of a `tls` socket.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::tls_mode, required = false)]
+    pub tls_mode: Option<Option<TlsMode>>,
+    /// The application protocols that the edge offers where it ends the TLS of a `tls` socket, best first.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<Vec<String>>, max_items = 8)]
+    pub alpn: Option<Option<Vec<String>>>,
+    /// How origins are asked whether they are well; `null`: they are not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<HealthCheck>)]
+    pub health_check: Option<Option<HealthCheck>>,
+    /// Whether a client comes back to the same origin.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::affinity, required = false)]
+    pub affinity: Option<Option<Affinity>>,
+    /// What the socket may use; all bounds at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::limits, required = false)]
+    pub limits: Option<Option<Limits>>,
+    /// From where clients may come; both lists at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::access, required = false)]
+    pub access: Option<Option<AccessRules>>,
+}
+
+impl UpdateSocket {
+    /// Whether nothing is to change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.name.is_none()
+            && self.socket_type.is_none()
+            && self.origin_protocol.is_none()
+            && self.protected.is_none()
+            && self.proxy_protocol.is_none()
+            && self.tls_mode.is_none()
+            && self.alpn.is_none()
+            && self.health_check.is_none()
+            && self.affinity.is_none()
+            && self.limits.is_none()
+            && self.access.is_none()
+    }
 }
 
 /// A user name and password that clients must give (RFC 7617).
@@ -80,10 +181,10 @@ pub struct Socket {
     /// The host name it answers at; it stays with the socket and is never given to another.
     #[schema(example = "wandering-shape-7752.localhost")]
     pub dns_name: String,
-    /// Where clients reach it.
+    /// Where clients reach it: `https://`, `tcp://`, `tls://` or `udp://`, host and port.
     #[schema(example = "https://wandering-shape-7752.localhost:8443")]
     pub url: String,
-    /// What the origin speaks.
+    /// What it is.
     #[serde(rename = "type")]
     #[schema(schema_with = schema::socket_type)]
     pub socket_type: SocketType,
@@ -93,6 +194,38 @@ pub struct Socket {
     /// The user name that clients must give, or `null` when the socket is open to everybody.
     #[serde(default)]
     pub protected: Option<Protected>,
+    /// Its own port, which stays with it; `null` for `http` and `https` sockets.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// Whether the origin is told the client's address.
+    #[serde(default)]
+    #[schema(schema_with = schema::proxy_protocol)]
+    pub proxy_protocol: ProxyProtocol,
+    /// Who ends TLS.
+    #[serde(default)]
+    #[schema(schema_with = schema::tls_mode)]
+    pub tls_mode: TlsMode,
+    /// The application protocols that the edge offers.
+    #[serde(default)]
+    pub alpn: Vec<String>,
+    /// How origins are asked whether they are well, or `null` when they are not.
+    #[serde(default)]
+    pub health_check: Option<HealthCheck>,
+    /// Whether a client comes back to the same origin.
+    #[serde(default)]
+    #[schema(schema_with = schema::affinity)]
+    pub affinity: Affinity,
+    /// What the socket may use.
+    #[serde(default)]
+    #[schema(schema_with = schema::limits)]
+    pub limits: Limits,
+    /// From where clients may come.
+    #[serde(default)]
+    #[schema(schema_with = schema::access)]
+    pub access: AccessRules,
+    /// How a stock ssh client serves it; absent when the server takes no ssh clients, and for `udp` sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<SshAccess>,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
@@ -100,6 +233,24 @@ pub struct Socket {
     pub tunnels_total: u32,
     /// How many of them are up.
     pub tunnels_up: u32,
+}
+
+/// How a stock ssh client serves a socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SshAccess {
+    /// The ssh server's host name.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The name to log in with.
+    pub user: String,
+    /// The command; PORT stands for the service's port.
+    #[schema(
+        example = "ssh -p 2222 -R wandering-shape-7752:80:localhost:PORT 5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f@tunnel.localhost"
+    )]
+    pub command: String,
+    /// The server's host keys, as lines of a `known_hosts` file.
+    pub known_hosts: Vec<String>,
 }
 
 impl Socket {
@@ -144,5 +295,34 @@ mod tests {
         assert!(error.to_string().contains("unknown field `portocol`"), "{error}");
         let plain: CreateSocket = serde_json::from_str(r#"{"name":"a"}"#).unwrap();
         assert_eq!((plain.socket_type, plain.origin_protocol), (SocketType::Http, OriginProtocol::Auto));
+    }
+
+    #[test]
+    fn every_setting_is_kept_set_or_back_at_its_default() {
+        let full = r#"{"proxy_protocol":"v2","tls_mode":null,"alpn":["h2"],"health_check":{"type":"tcp"},
+                       "affinity":null,"limits":{"queue":5},"access":{"allow":["192.0.2.0/24"]}}"#;
+        let update: UpdateSocket = serde_json::from_str(full).unwrap();
+        assert_eq!(update.proxy_protocol, Some(Some(ProxyProtocol::V2)));
+        assert_eq!((update.tls_mode, update.affinity), (Some(None), Some(None)));
+        assert!(!update.is_empty() && UpdateSocket::default().is_empty());
+        let again: UpdateSocket = serde_json::from_str(&serde_json::to_string(&update).unwrap()).unwrap();
+        assert_eq!(format!("{again:?}"), format!("{update:?}"));
+        for bad in
+            [r#"{"limits":{"max":1}}"#, r#"{"access":{"permit":[]}}"#, r#"{"health_check":{"type":"tcp","x":1}}"#]
+        {
+            assert!(
+                serde_json::from_str::<UpdateSocket>(bad).unwrap_err().to_string().contains("unknown field"),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_socket_of_an_older_server_is_read_too() {
+        let old = r#"{"id":"0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11","name":"a","dns_name":"calm-bay-1000.localhost",
+                      "url":"https://calm-bay-1000.localhost","type":"http","origin_protocol":"auto","protected":null,
+                      "created_at":"2026-01-01T12:00:00Z","tunnels_total":0,"tunnels_up":0}"#;
+        let socket: Socket = serde_json::from_str(old).unwrap();
+        assert_eq!((socket.port, socket.affinity, socket.ssh), (None, Affinity::None, None));
     }
 }

@@ -12,7 +12,21 @@ use crate::Secret;
 /// A new tunnel. `POST /v1/sockets/{id}/tunnels`; the body may be absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CreateTunnel {}
+pub struct CreateTunnel {
+    /// Its share of the socket's flows beside the other tunnels, 100 when absent; 0 takes no new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1000)]
+    pub weight: Option<u16>,
+}
+
+/// A change to a tunnel. `PATCH /v1/sockets/{id}/tunnels/{tunnel_id}`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateTunnel {
+    /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    #[schema(minimum = 0, maximum = 1000)]
+    pub weight: u16,
+}
 
 /// Whether a tunnel's connector is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -33,6 +47,12 @@ pub struct Tunnel {
     /// The socket it belongs to.
     #[schema(value_type = uuid::Uuid)]
     pub socket_id: SocketId,
+    /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    #[serde(default = "default_weight")]
+    pub weight: u16,
+    /// The port that a stock ssh client asks to have forwarded to mean this tunnel: `ssh -R FORWARD_PORT:host:port`.
+    #[serde(default)]
+    pub forward_port: u16,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
@@ -48,6 +68,10 @@ pub struct Tunnel {
     /// Since when it is up.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub since: Option<OffsetDateTime>,
+}
+
+fn default_weight() -> u16 {
+    sallyport_model::DEFAULT_WEIGHT
 }
 
 /// Where a connector dials to.

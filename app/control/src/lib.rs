@@ -1,9 +1,9 @@
 //! Control: the API, over the store; it tells edges which sockets there are.
 //!
 //! A request runs through `finish` (id, problem body, metrics), is taken apart by `extract` and `auth`, and
-//! is answered by the handler of its noun (`accounts`, `logins`, `tokens`, `sockets`, `tunnels`, `info`). A change is
-//! committed to the store first and published to the edges after; when the answer says it is done, the next request at
-//! an edge sees it.
+//! is answered by the handler of its noun (`accounts`, `logins`, `tokens`, `sockets`, `tunnels`, `ssh_keys`, `info`).
+//! What is done is in `work`, which `ssh_forward` asks too, for ssh clients. A change is committed to the store first
+//! and published to the edges after; when the answer says it is done, the next request at an edge sees it.
 
 mod access_token;
 mod accounts;
@@ -23,10 +23,18 @@ mod random;
 mod replay;
 mod secrets;
 mod sockets;
+mod ssh_forward;
+mod ssh_keys;
 mod tokens;
 mod tunnels;
+mod work;
 
-use std::{collections::HashMap, ops::Deref, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::{Deref, RangeInclusive},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context;
 use axum::{
@@ -34,7 +42,7 @@ use axum::{
     routing::{delete, get, post},
 };
 use prometheus_client::registry::Registry;
-use sallyport_bus::{Directory, Routes};
+use sallyport_bus::{Directory, Routes, SshLogins};
 use sallyport_model::{SocketId, SocketRoute};
 use sallyport_store::Store;
 use tokio::sync::Mutex;
@@ -42,13 +50,31 @@ use tokio::sync::Mutex;
 pub use clock::{Clock, Moment};
 pub use openapi::{openapi, openapi_json};
 pub use secrets::{Secrets, SecretsError, TOKEN_KEY_FILE};
+pub use ssh_forward::{ForwardRefusal, SshTarget};
 
-use crate::{access_token::AccessTokens, limits::Limits, metrics::Metrics, password::Passwords, problem::ApiError};
+use crate::{
+    access_token::AccessTokens, limits::Limits, metrics::Metrics, password::Passwords, problem::ApiError,
+    ssh_forward::Temporaries,
+};
 
 /// How often the store forgets what is over.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 /// How often reading a socket back for the edges is tried.
 const MAX_PUBLISH_TRIES: u32 = 3;
+
+/// The ports that `tcp`, `tls` and `udp` sockets get for themselves, unless the operator gives others.
+pub const DEFAULT_PORT_RANGE: RangeInclusive<u16> = 20_000..=20_999;
+
+/// Where stock ssh clients log in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshInfo {
+    /// The host name of the ssh server.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Its host keys, as lines of a `known_hosts` file.
+    pub known_hosts: Vec<String>,
+}
 
 /// Who may make an account. The first account can always be made: an installation without one is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +100,10 @@ pub struct ControlConfig {
     pub ca_fingerprint: Option<String>,
     /// Who may make an account.
     pub sign_up: SignUp,
+    /// The ports that `tcp`, `tls` and `udp` sockets get for themselves.
+    pub port_range: RangeInclusive<u16>,
+    /// Where stock ssh clients log in, when they can.
+    pub ssh: Option<SshInfo>,
 }
 
 /// The control plane. Clones share it.
@@ -90,6 +120,7 @@ pub(crate) struct AppParts {
     config: ControlConfig,
     store: Store,
     routes: Routes,
+    ssh_logins: SshLogins,
     directory: Directory,
     tokens: AccessTokens,
     passwords: Passwords,
@@ -98,6 +129,8 @@ pub(crate) struct AppParts {
     clock: Clock,
     /// Held while a route is read from the store and published, so that the last one published is the newest.
     publishing: Mutex<()>,
+    /// What lives as long as an ssh client's forward.
+    temporaries: Temporaries,
     /// Held, where sign-up is closed, from counting the accounts until the first one is made.
     signing_up: Mutex<()>,
 }
@@ -110,7 +143,7 @@ impl Deref for App {
 }
 
 impl Control {
-    /// Starts control: when this returns, edges know every socket of the store.
+    /// Starts control: when this returns, edges know every socket and every ssh key of the store.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -118,10 +151,11 @@ impl Control {
         config: ControlConfig,
         store: Store,
         routes: Routes,
+        ssh_logins: SshLogins,
         directory: Directory,
         secrets: Secrets,
     ) -> anyhow::Result<Self> {
-        Self::start_with_clock(config, store, routes, directory, secrets, Clock::system()).await
+        Self::start_with_clock(config, store, routes, ssh_logins, directory, secrets, Clock::system()).await
     }
 
     /// [`Control::start`] with a clock that the caller turns.
@@ -132,6 +166,7 @@ impl Control {
         config: ControlConfig,
         store: Store,
         routes: Routes,
+        ssh_logins: SshLogins,
         directory: Directory,
         secrets: Secrets,
         clock: Clock,
@@ -140,6 +175,11 @@ impl Control {
         let passwords = Passwords::start()
             .await
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
+        let temporaries = Temporaries::default();
+        temporaries.sweep(&store).await.context("cannot remove what ssh clients left")?;
+        for login in store.ssh_logins().await.context("cannot read the ssh keys")? {
+            ssh_logins.put(login);
+        }
         let known = store.routes().await.context("cannot read the sockets")?;
         metrics.sockets.set(i64::try_from(known.len()).unwrap_or(i64::MAX));
         let accounts = store.count_accounts().await.context("cannot count the accounts")?;
@@ -153,6 +193,7 @@ impl Control {
             config,
             store,
             routes,
+            ssh_logins,
             directory,
             tokens,
             passwords,
@@ -160,6 +201,7 @@ impl Control {
             metrics,
             clock,
             publishing: Mutex::new(()),
+            temporaries,
             signing_up: Mutex::new(()),
         }));
         tokio::spawn(tidy(Arc::downgrade(&app.0)));
@@ -182,8 +224,13 @@ impl Control {
             .route("/v1/sockets", get(sockets::list).post(sockets::create))
             .route("/v1/sockets/{id}", get(sockets::get).patch(sockets::update).delete(sockets::delete))
             .route("/v1/sockets/{id}/tunnels", get(tunnels::list).post(tunnels::create))
-            .route("/v1/sockets/{id}/tunnels/{tunnel_id}", get(tunnels::get).delete(tunnels::delete))
+            .route(
+                "/v1/sockets/{id}/tunnels/{tunnel_id}",
+                get(tunnels::get).patch(tunnels::update).delete(tunnels::delete),
+            )
             .route("/v1/sockets/{id}/tunnels/{tunnel_id}/credential", post(tunnels::rotate))
+            .route("/v1/ssh-keys", get(ssh_keys::list).post(ssh_keys::create))
+            .route("/v1/ssh-keys/{id}", delete(ssh_keys::delete))
             .fallback(finish::no_such_path)
             .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))
             .with_state(self.app.clone())
@@ -202,7 +249,9 @@ impl Control {
     pub async fn reload(&self) -> anyhow::Result<usize> {
         let app = &self.app;
         let _turn = app.publishing.lock().await;
+        app.temporaries.sweep(&app.store).await.context("cannot remove what ssh clients left")?;
         let stored = app.store.routes().await.context("cannot read the sockets again")?;
+        let logins = app.store.ssh_logins().await.context("cannot read the ssh keys again")?;
         let accounts = app.store.count_accounts().await.context("cannot count the accounts again")?;
         let mut known: HashMap<_, _> = app.routes.all().into_iter().map(|route| (route.id, route)).collect();
         let mut differed = 0;
@@ -214,6 +263,12 @@ impl Control {
         }
         differed += known.len();
         known.into_keys().for_each(|id| app.remove(id));
+        let mut without_keys: HashSet<_> = app.ssh_logins.accounts().into_iter().collect();
+        for login in logins {
+            without_keys.remove(&login.account);
+            app.ssh_logins.put(login);
+        }
+        without_keys.into_iter().for_each(|account| app.ssh_logins.remove(account));
         app.metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
         Ok(differed)
     }

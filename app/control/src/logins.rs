@@ -37,15 +37,8 @@ const REFRESH_SECONDS: i64 = 30 * 86_400;
 )]
 pub(crate) async fn login(State(app): State<App>, client: Client, input: Input<Login>) -> Result<Response, ApiError> {
     let Login { email, password } = input.value;
+    let account = app.check_login(client, &email, password).await?;
     let now = app.clock.now();
-    app.limits.login(client, &email, now.monotonic).inspect_err(|_| app.metrics.login(LoginOutcome::Limited))?;
-    let (account, hash) = app.store.account_for_login(&email).await?.unzip();
-    let right = app.passwords.verify(password, hash).await?;
-    let (Some(account), true) = (account, right) else {
-        app.metrics.login(LoginOutcome::Failed);
-        return Err(ApiError::unauthorized("wrong-login", "the e-mail address or the password is wrong"));
-    };
-    app.limits.login_was_right(client, &email, now.monotonic);
     let session: SessionId = random::bytes()?;
     let (refresh, hash) = random::secret(REFRESH_TOKEN_PREFIX)?;
     let ends = now.unix_seconds + REFRESH_SECONDS;

@@ -8,7 +8,7 @@ use utoipa::{
     },
 };
 
-use crate::{accounts, info, logins, sockets, tokens, tunnels};
+use crate::{accounts, info, logins, sockets, ssh_keys, tokens, tunnels};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,7 +21,8 @@ use crate::{accounts, info, logins, sockets, tokens, tunnels};
     paths(
         info::get, accounts::create, accounts::get, accounts::delete, logins::login, logins::refresh, logins::logout,
         tokens::list, tokens::create, tokens::delete, sockets::list, sockets::create, sockets::get, sockets::update,
-        sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::delete, tunnels::rotate,
+        sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::update, tunnels::delete,
+        tunnels::rotate, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
     ),
     modifiers(&BearerToken, &BodyMayBeAbsent),
     security(("bearer" = [])),
@@ -32,6 +33,7 @@ use crate::{accounts, info, logins, sockets, tokens, tunnels};
         (name = "tokens", description = "API tokens, for programs."),
         (name = "sockets", description = "Public endpoints."),
         (name = "tunnels", description = "Origins' places at a socket."),
+        (name = "ssh keys", description = "With which stock ssh clients log in."),
     ),
 )]
 struct Api;

@@ -82,6 +82,11 @@ impl ApiError {
         self
     }
 
+    /// What the client is told, in a sentence.
+    pub(crate) fn sentence(&self) -> &str {
+        &self.detail
+    }
+
     /// What the log is told.
     pub(crate) fn inner(&self) -> Option<&str> {
         self.inside.as_deref()
@@ -121,9 +126,12 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::EmailTaken => Self::new(StatusCode::CONFLICT, "email-taken", says),
             StoreError::Limit { .. } => Self::new(StatusCode::CONFLICT, "limit-reached", says),
+            StoreError::PortsExhausted { .. } => Self::new(StatusCode::CONFLICT, "ports-exhausted", says),
+            StoreError::PortTaken { .. } => Self::new(StatusCode::CONFLICT, "port-taken", says),
+            StoreError::SshKeyTaken { .. } => Self::new(StatusCode::CONFLICT, "ssh-key-taken", says),
             StoreError::KeyReused => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", says),
             StoreError::Gone => Self::unauthorized("logged-out", "this account is gone"),
-            StoreError::Busy | StoreError::NoFreeName => Self::busy().inside(says),
+            StoreError::Busy | StoreError::NoFreeName | StoreError::NoFreeForwardPort => Self::busy().inside(says),
             StoreError::DiskFull => {
                 let detail = "the server's disk is full: nothing was changed; try again when its operator made room";
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", detail).inside(says)

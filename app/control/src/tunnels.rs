@@ -5,9 +5,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{ConnectTo, CreateTunnel, CreatedTunnel, Page, PageQuery, Problem, Secret, Tunnel, TunnelStatus};
-use sallyport_model::{CredentialHash, Scope, SocketId, TunnelId};
-use sallyport_store::{Creation, StoreError};
+use sallyport_api::{
+    ConnectTo, CreateTunnel, CreatedTunnel, Page, PageQuery, Problem, Secret, Tunnel, TunnelStatus, UpdateTunnel,
+};
+use sallyport_model::{Scope, SocketId, TunnelId};
+use sallyport_store::Creation;
 
 use crate::{
     App,
@@ -15,12 +17,8 @@ use crate::{
     clock::date,
     extract::{Input, PageOf, json},
     problem::ApiError,
-    random,
     replay::{located, secret_already_shown},
 };
-
-/// How tunnel credentials begin.
-const CREDENTIAL_PREFIX: &str = "spc_";
 
 fn location(socket: SocketId, id: TunnelId) -> String {
     format!("/v1/sockets/{socket}/tunnels/{id}")
@@ -31,6 +29,8 @@ fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
     Tunnel {
         id: tunnel.id,
         socket_id: tunnel.socket,
+        weight: tunnel.weight,
+        forward_port: tunnel.forward_port,
         created_at: date(tunnel.created_at),
         status: if presence.is_some() { TunnelStatus::Up } else { TunnelStatus::Down },
         connector_addr: presence.as_ref().map(|presence| presence.connector_addr),
@@ -42,15 +42,6 @@ fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
 fn shown_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret) -> CreatedTunnel {
     let connect = ConnectTo { host: app.config.tunnel_host.clone(), port: app.config.public_port };
     CreatedTunnel { details: shown(app, tunnel), credential, connect }
-}
-
-async fn find(app: &App, caller: &Caller, socket: &str, id: &str) -> Result<sallyport_model::Tunnel, ApiError> {
-    let socket = app.find_socket(caller.account.id, socket).await?;
-    let found = match id.parse::<TunnelId>() {
-        Ok(id) => app.store.tunnel(socket.id, id).await?,
-        Err(_) => None,
-    };
-    found.ok_or_else(|| ApiError::not_found("tunnel"))
 }
 
 /// The socket's tunnels, oldest first
@@ -100,31 +91,16 @@ pub(crate) async fn create(
     input: Input<CreateTunnel>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::TunnelsConnect)?;
-    app.limits.create(caller.account.id, app.clock.now().monotonic)?;
     let socket = app.find_socket(caller.account.id, &socket).await?;
-    let (credential, hash) = random::secret(CREDENTIAL_PREFIX)?;
-    let tunnel = sallyport_model::Tunnel {
-        id: TunnelId::from_random(random::bytes()?),
-        socket: socket.id,
-        credential: CredentialHash(hash),
-        weight: sallyport_model::DEFAULT_WEIGHT,
-        forward_port: 1_024 + u16::from_ne_bytes(random::bytes()?) % 64_000,
-        created_at: app.clock.now().unix_seconds,
-    };
-    let made = app.store.create_tunnel(caller.account.id, &tunnel, input.keyed.as_ref()).await;
-    match made {
-        Ok(Creation::Made(())) => {
-            app.publish(socket.id).await?;
-            tracing::info!(socket = %socket.id, tunnel = %tunnel.id, "tunnel created");
+    match app.create_tunnel(&socket, input.value.weight, false, input.keyed.as_ref()).await? {
+        Creation::Made((tunnel, credential)) => {
             let created = shown_with_credential(&app, &tunnel, credential);
             Ok(located(json(StatusCode::CREATED, &created), &location(socket.id, tunnel.id)))
         }
-        Ok(Creation::Repeated(stored)) => {
+        Creation::Repeated(stored) => {
             let location = location(socket.id, TunnelId::from_bytes(stored.resource));
             Err(secret_already_shown("tunnel", "ask for a new credential", &location))
         }
-        Err(StoreError::Gone) => Err(ApiError::not_found("socket")),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -146,7 +122,32 @@ pub(crate) async fn get(
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
-    let tunnel = find(&app, &caller, &socket, &id).await?;
+    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
+}
+
+/// Change a tunnel
+#[utoipa::path(
+    patch, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "update_tunnel",
+    params(
+        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+    ),
+    request_body = UpdateTunnel,
+    responses(
+        (status = 200, description = "The tunnel as it is now; edges know it already.", body = Tunnel),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+    input: Input<UpdateTunnel>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::SocketsWrite)?;
+    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    let tunnel = app.change_weight(&tunnel, input.value.weight).await?;
     Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
 }
 
@@ -171,12 +172,8 @@ pub(crate) async fn rotate(
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    let tunnel = find(&app, &caller, &socket, &id).await?;
-    let (credential, hash) = random::secret(CREDENTIAL_PREFIX)?;
-    let changed = app.store.change_credential(tunnel.socket, tunnel.id, CredentialHash(hash)).await?;
-    let tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
-    app.publish(tunnel.socket).await?;
-    tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel got a new credential");
+    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    let (tunnel, credential) = app.change_credential(&tunnel).await?;
     Ok(json(StatusCode::OK, &shown_with_credential(&app, &tunnel, credential)))
 }
 
@@ -198,11 +195,7 @@ pub(crate) async fn delete(
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsWrite)?;
-    let tunnel = find(&app, &caller, &socket, &id).await?;
-    if !app.store.delete_tunnel(tunnel.socket, tunnel.id).await? {
-        return Err(ApiError::not_found("tunnel"));
-    }
-    app.publish(tunnel.socket).await?;
-    tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel deleted");
+    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    app.delete_tunnel(tunnel.socket, tunnel.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

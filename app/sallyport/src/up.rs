@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
-use sallyport_bus::{Directory, Routes};
-use sallyport_control::{Control, ControlConfig, Secrets, SignUp};
+use sallyport_bus::{Directory, Routes, SshLogins};
+use sallyport_control::{Control, ControlConfig, DEFAULT_PORT_RANGE, Secrets, SignUp};
 use sallyport_edge::{ApiService, Edge, EdgeConfig, Readiness};
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, Shutdown, TakeoverOffer};
 use sallyport_store::{DataDirLock, LockError, Store};
@@ -229,8 +229,11 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         ca_pem: Some(ca.root_pem().to_owned()),
         ca_fingerprint: Some(fingerprint.clone()),
         sign_up: sign_up(&args, address.ip()),
+        port_range: DEFAULT_PORT_RANGE,
+        ssh: None,
     };
-    let control = Control::start(config, store.clone(), routes.clone(), directory.clone(), secrets).await?;
+    let ssh_logins = SshLogins::default();
+    let control = Control::start(config, store.clone(), routes.clone(), ssh_logins, directory.clone(), secrets).await?;
 
     if was_takeover {
         tokio::spawn(reload_after_takeover(control.clone()));

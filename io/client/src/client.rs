@@ -7,13 +7,15 @@ use http::{HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_api::{
-    Account, CreateAccount, CreateSocket, CreateToken, CreateTunnel, CreatedToken, CreatedTunnel, IDEMPOTENCY_KEY,
-    Info, Login, Logout, MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session, Socket, Token, Tunnel, UpdateSocket,
+    Account, CreateAccount, CreateSocket, CreateSshKey, CreateToken, CreateTunnel, CreatedToken, CreatedTunnel,
+    IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session, Socket, SshKey,
+    Token, Tunnel, UpdateSocket, UpdateTunnel,
 };
 use sallyport_model::{TokenId, TunnelId};
 use sallyport_net::Trust;
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
+use uuid::Uuid;
 
 use crate::{ApiAddress, ClientError, SessionStore, SocketRef, session, transport};
 
@@ -213,8 +215,21 @@ impl ApiClient {
     ///
     /// # Errors
     /// The account has no such socket, or the socket has as many tunnels as it can.
-    pub async fn create_tunnel(&self, socket: &SocketRef) -> Result<CreatedTunnel, ClientError> {
-        self.send(Method::POST, &format!("/v1/sockets/{socket}/tunnels"), &CreateTunnel {}).await
+    pub async fn create_tunnel(&self, socket: &SocketRef, tunnel: &CreateTunnel) -> Result<CreatedTunnel, ClientError> {
+        self.send(Method::POST, &format!("/v1/sockets/{socket}/tunnels"), tunnel).await
+    }
+
+    /// Changes a tunnel.
+    ///
+    /// # Errors
+    /// The account has no such socket or tunnel, or what is asked for is not valid.
+    pub async fn update_tunnel(
+        &self,
+        socket: &SocketRef,
+        tunnel: TunnelId,
+        update: &UpdateTunnel,
+    ) -> Result<Tunnel, ClientError> {
+        self.send(Method::PATCH, &format!("/v1/sockets/{socket}/tunnels/{tunnel}"), update).await
     }
 
     /// One tunnel.
@@ -240,6 +255,30 @@ impl ApiClient {
     pub async fn renew_credential(&self, socket: &SocketRef, tunnel: TunnelId) -> Result<CreatedTunnel, ClientError> {
         let path = format!("/v1/sockets/{socket}/tunnels/{tunnel}/credential");
         self.call(Call { method: Method::POST, path: &path, body: Bytes::new(), key: None }).await
+    }
+
+    /// All ssh keys of the account.
+    ///
+    /// # Errors
+    /// Nobody is logged in.
+    pub async fn ssh_keys(&self) -> Result<Vec<SshKey>, ClientError> {
+        self.list("/v1/ssh-keys").await
+    }
+
+    /// Adds an ssh key to the account.
+    ///
+    /// # Errors
+    /// It is no good key, or it is there already.
+    pub async fn create_ssh_key(&self, key: &CreateSshKey) -> Result<SshKey, ClientError> {
+        self.send(Method::POST, "/v1/ssh-keys", key).await
+    }
+
+    /// Takes an ssh key from the account.
+    ///
+    /// # Errors
+    /// The account has none with this id.
+    pub async fn delete_ssh_key(&self, key: Uuid) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/ssh-keys/{key}")).await
     }
 
     /// A call that needs nobody to be logged in.

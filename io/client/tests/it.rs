@@ -19,7 +19,7 @@ use sallyport_api::{CreateSocket, Session};
 use sallyport_client::{
     ApiClient, Auth, ClientConfig, ClientError, MAX_ANSWER_BYTES, SessionLock, SessionStore, SessionStoreError,
 };
-use sallyport_model::{OriginProtocol, SocketType};
+use sallyport_model::SocketType;
 use sallyport_net::{Certificates, LocalCa, Trust};
 use time::OffsetDateTime;
 use tokio::{net::TcpListener, sync::Barrier};
@@ -287,12 +287,7 @@ async fn a_creation_whose_answer_is_lost_is_sent_again_with_the_same_key() {
         (count.fetch_add(1, Ordering::SeqCst) > 0).then(|| (201, socket("one")))
     })
     .await;
-    let create = CreateSocket {
-        name: "one".parse().unwrap(),
-        socket_type: SocketType::Http,
-        origin_protocol: OriginProtocol::Auto,
-        protected: None,
-    };
+    let create = CreateSocket::new("one".parse().unwrap(), SocketType::Http);
     let client = server.client(Auth::Token("spt_x".into()));
     assert_eq!(client.create_socket(&create, "key-1").await.unwrap().name.as_str(), "one");
     assert_eq!(calls.load(Ordering::SeqCst), 2);

@@ -3,7 +3,7 @@
 use sallyport_model::{Account, AccountId, Email, SocketId};
 use sqlx::{Row, sqlite::SqliteRow};
 
-use crate::{Store, StoreError, row};
+use crate::{SshKey, Store, StoreError, row, ssh_keys};
 
 /// An account to be made.
 #[derive(Debug, Clone)]
@@ -12,6 +12,17 @@ pub struct NewAccount {
     pub account: Account,
     /// The password as an argon2id PHC string.
     pub password_hash: String,
+    /// Its first ssh key.
+    pub ssh_key: Option<SshKey>,
+}
+
+/// How many sockets guests have at a time, all together.
+pub const MAX_GUEST_SOCKETS: usize = 100;
+
+/// The account that sockets without an account of their own belong to. Nobody logs in as it.
+#[must_use]
+pub fn guest_account() -> AccountId {
+    AccountId::from_random(*b"sallyport-guests")
 }
 
 /// Addresses that differ in case only belong to one account, whatever RFC 5321 allows: people do not tell them apart.
@@ -38,10 +49,32 @@ impl Store {
         .execute(write.sql())
         .await;
         match inserted {
-            Ok(_) => write.commit().await,
-            Err(error) if StoreError::is_unique_violation(&error) => Err(StoreError::EmailTaken),
-            Err(error) => Err(error.into()),
+            Ok(_) => {}
+            Err(error) if StoreError::is_unique_violation(&error) => return Err(StoreError::EmailTaken),
+            Err(error) => return Err(error.into()),
         }
+        if let Some(key) = &new.ssh_key {
+            ssh_keys::insert(&mut write, new.account.id, key).await?;
+        }
+        write.commit().await
+    }
+
+    /// Makes the account of guests, unless it is there.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn create_guest_account(&self, now: i64) -> Result<(), StoreError> {
+        let mut write = self.write().await?;
+        // No address has an empty key and no password has this hash, so nobody can log in as it.
+        sqlx::query(
+            "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at)
+             VALUES (?1, 'guests', 'guests@guests.invalid', '', '!', ?2) ON CONFLICT DO NOTHING",
+        )
+        .bind(guest_account().as_bytes().as_slice())
+        .bind(now)
+        .execute(write.sql())
+        .await?;
+        write.commit().await
     }
 
     /// The account with this id.
@@ -90,12 +123,13 @@ impl Store {
         Ok((deleted.rows_affected() > 0).then_some(sockets))
     }
 
-    /// How many accounts there are.
+    /// How many accounts there are, without the one of guests.
     ///
     /// # Errors
     /// What stands in the way.
     pub async fn count_accounts(&self) -> Result<u64, StoreError> {
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM accounts").fetch_one(&self.reader).await?;
+        let count: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM accounts WHERE email_key <> ''").fetch_one(&self.reader).await?;
         Ok(count.unsigned_abs())
     }
 }

@@ -70,6 +70,32 @@ pub enum StoreError {
     /// Every random name was taken.
     #[error("no free name was found: try again")]
     NoFreeName,
+    /// Every port of the range belongs to a socket.
+    #[error(
+        "all ports from {from} to {to} belong to sockets: delete a tcp, tls or udp socket, or ask the operator for a \
+         larger --port-range"
+    )]
+    PortsExhausted {
+        /// The first port of the range.
+        from: u16,
+        /// The last port of the range.
+        to: u16,
+    },
+    /// The port that was asked for belongs to a socket.
+    #[error("port {port} belongs to another socket: ask for another one, or for none in particular")]
+    PortTaken {
+        /// The port.
+        port: u16,
+    },
+    /// Every random forward port was taken.
+    #[error("no free forward port was found: try again")]
+    NoFreeForwardPort,
+    /// The account has this ssh key already.
+    #[error("the account has this ssh key already, as {name:?}")]
+    SshKeyTaken {
+        /// What it is called.
+        name: String,
+    },
     /// The idempotency key came before, with another request.
     #[error("this idempotency key was used for another request: use a new one")]
     KeyReused,

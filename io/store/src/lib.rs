@@ -13,9 +13,11 @@ mod idempotency;
 mod lock;
 mod migrations;
 mod open;
+mod ports;
 mod row;
 mod sessions;
 mod sockets;
+mod ssh_keys;
 mod tokens;
 mod tunnels;
 mod write;
@@ -24,14 +26,17 @@ use std::path::{Path, PathBuf};
 
 use sqlx::SqlitePool;
 
-pub use accounts::NewAccount;
+pub use accounts::{MAX_GUEST_SOCKETS, NewAccount, guest_account};
 pub use error::StoreError;
 pub use idempotency::{Creation, Keyed, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer};
 pub use lock::{DataDirLock, LockError};
 pub use open::DATABASE_FILE;
+pub use ports::PortWish;
 pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, Rotation, SessionId};
 pub use sockets::{MAX_SOCKETS_PER_ACCOUNT, NewSocket, SocketChange};
+pub use ssh_keys::{MAX_SSH_KEYS_PER_ACCOUNT, SshKey};
 pub use tokens::{MAX_TOKENS_PER_ACCOUNT, NewToken, StoredToken};
+pub use tunnels::NewTunnel;
 
 /// SHA-256 of a secret. The secrets are 256 random bits, so a plain hash is enough.
 pub type SecretHash = [u8; 32];

@@ -109,6 +109,21 @@ const MIGRATIONS: &[&str] = &[
         UNIQUE (account, fingerprint)
     ) STRICT;
     ",
+    "
+    -- What lives as long as a connection does; left over after a crash, it is swept away at the next start.
+    ALTER TABLE sockets ADD COLUMN temporary INTEGER NOT NULL DEFAULT 0 CHECK (temporary IN (0, 1));
+    ALTER TABLE tunnels ADD COLUMN temporary INTEGER NOT NULL DEFAULT 0 CHECK (temporary IN (0, 1));
+
+    -- Ports that sockets had, those first that were given back first: the last to be given out again.
+    CREATE TABLE freed_ports (
+        position INTEGER PRIMARY KEY AUTOINCREMENT,
+        port     INTEGER NOT NULL UNIQUE
+    ) STRICT;
+    CREATE TRIGGER sockets_give_back_ports AFTER DELETE ON sockets WHEN old.port IS NOT NULL BEGIN
+        DELETE FROM freed_ports WHERE port = old.port;
+        INSERT INTO freed_ports (port) VALUES (old.port);
+    END;
+    ",
 ];
 
 /// The version that this program writes.

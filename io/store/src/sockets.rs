@@ -8,7 +8,12 @@ use sallyport_model::{
 };
 use sqlx::{Row, sqlite::SqliteRow};
 
-use crate::{Creation, Keyed, Position, Store, StoreError, row, tunnels, write::Write};
+use crate::{
+    Creation, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account,
+    ports::{PortWish, take_port},
+    row, tunnels,
+    write::Write,
+};
 
 /// How many sockets an account may have.
 pub const MAX_SOCKETS_PER_ACCOUNT: usize = 1_000;
@@ -28,10 +33,12 @@ pub struct NewSocket {
     pub origin_protocol: OriginProtocol,
     /// A user name and password that every client must give.
     pub basic_auth: Option<BasicAuth>,
-    /// Its own port, for types that have one.
-    pub port: Option<u16>,
+    /// Which port it gets for itself.
+    pub port: PortWish,
     /// What else its owner has set.
     pub settings: SocketSettings,
+    /// Whether it goes when what it was made for goes, and at the next start at the latest.
+    pub temporary: bool,
     /// When it is made, in seconds since 1970.
     pub created_at: i64,
 }
@@ -56,8 +63,8 @@ impl Store {
     /// gets and what is remembered for a repetition; it must hold no secret.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], [`StoreError::NoFreeName`], [`StoreError::KeyReused`], [`StoreError::Gone`], or what
-    /// stands in the way.
+    /// [`StoreError::Limit`], [`StoreError::NoFreeName`], [`StoreError::PortsExhausted`], [`StoreError::PortTaken`],
+    /// [`StoreError::KeyReused`], [`StoreError::Gone`], or what stands in the way.
     pub async fn create_socket(
         &self,
         new: NewSocket,
@@ -73,12 +80,15 @@ impl Store {
             .bind(new.account.as_bytes().as_slice())
             .fetch_one(write.sql())
             .await?;
-        if count >= MAX_SOCKETS_PER_ACCOUNT as i64 {
-            return Err(StoreError::Limit {
-                what: "sockets for one account: delete some first",
-                max: MAX_SOCKETS_PER_ACCOUNT,
-            });
+        let (max, what) = if new.account == guest_account() {
+            (MAX_GUEST_SOCKETS, "sockets for guests at a time: try again later, or with an account")
+        } else {
+            (MAX_SOCKETS_PER_ACCOUNT, "sockets for one account: delete some first")
+        };
+        if count >= max as i64 {
+            return Err(StoreError::Limit { what, max });
         }
+        let port = take_port(&mut write, &new.port).await?;
         let name = take_name(&mut write, randoms, new.created_at).await?;
         let socket = Socket {
             id: new.id,
@@ -88,11 +98,11 @@ impl Store {
             socket_type: new.socket_type,
             origin_protocol: new.origin_protocol,
             basic_auth: new.basic_auth,
-            port: new.port,
+            port,
             settings: new.settings,
             created_at: new.created_at,
         };
-        insert(&mut write, &socket).await?;
+        insert(&mut write, &socket, new.temporary).await?;
         let answer = answer(&socket);
         write.remember(socket.account, keyed, *socket.id.as_bytes(), Some(answer.clone())).await?;
         write.commit().await?;
@@ -144,45 +154,36 @@ impl Store {
         found.as_ref().map(socket).transpose()
     }
 
-    /// Changes a socket of the account. Gives it as it is now, or `None` when there is none.
+    /// Changes a socket of the account as `change` says of what it is now; nothing else can change it in between. Gives
+    /// it as it is afterwards, or `None` when there is none.
     ///
     /// # Errors
-    /// What stands in the way.
-    pub async fn change_socket(
+    /// What `change` refuses, or what stands in the way; nothing is changed then.
+    pub async fn change_socket<E: From<StoreError>>(
         &self,
         account: AccountId,
         id: SocketId,
-        change: SocketChange,
-    ) -> Result<Option<Socket>, StoreError> {
+        change: impl FnOnce(&Socket) -> Result<SocketChange, E> + Send,
+    ) -> Result<Option<Socket>, E> {
         let mut write = self.write().await?;
-        let (basic_given, basic) = match &change.basic_auth {
-            None => (false, None),
-            Some(basic) => (true, basic.as_ref()),
-        };
-        let found = sqlx::query(
-            "UPDATE sockets SET
-                 display_name = coalesce(?3, display_name),
-                 socket_type = coalesce(?4, socket_type),
-                 origin_protocol = coalesce(?5, origin_protocol),
-                 basic_username = CASE WHEN ?6 THEN ?7 ELSE basic_username END,
-                 basic_password_hash = CASE WHEN ?6 THEN ?8 ELSE basic_password_hash END,
-                 settings = coalesce(?9, settings)
-             WHERE id = ?1 AND account = ?2 RETURNING *",
-        )
-        .bind(id.as_bytes().as_slice())
-        .bind(account.as_bytes().as_slice())
-        .bind(change.display_name.as_ref().map(DisplayName::as_str))
-        .bind(change.socket_type.map(SocketType::as_str))
-        .bind(change.origin_protocol.map(OriginProtocol::as_str))
-        .bind(basic_given)
-        .bind(basic.map(|basic| basic.username.as_str()))
-        .bind(basic.map(|basic| basic.password_hash.as_str()))
-        .bind(change.settings.as_ref().map(row::json).transpose()?)
-        .fetch_optional(write.sql())
-        .await?;
-        let changed = found.as_ref().map(socket).transpose()?;
+        let Some(found) = find(&mut write, account, id).await? else { return Ok(None) };
+        let change = change(&found)?;
+        let changed = update(&mut write, found, change).await?;
         write.commit().await?;
-        Ok(changed)
+        Ok(Some(changed))
+    }
+
+    /// The sockets that were made for as long as something lives.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn temporary_sockets(&self) -> Result<Vec<(AccountId, SocketId)>, StoreError> {
+        let rows = sqlx::query("SELECT account, id FROM sockets WHERE temporary = 1").fetch_all(&self.reader).await?;
+        let ids = |found: &SqliteRow| {
+            let account = AccountId::from_bytes(row::bytes(found, "account")?);
+            Ok((account, SocketId::from_bytes(row::bytes(found, "id")?)))
+        };
+        rows.iter().map(ids).collect()
     }
 
     /// Deletes a socket of the account with its tunnels. Its name stays taken. Gives whether there was one.
@@ -247,6 +248,42 @@ impl Store {
     }
 }
 
+async fn find(write: &mut Write, account: AccountId, id: SocketId) -> Result<Option<Socket>, StoreError> {
+    let found = sqlx::query("SELECT * FROM sockets WHERE id = ?1 AND account = ?2")
+        .bind(id.as_bytes().as_slice())
+        .bind(account.as_bytes().as_slice())
+        .fetch_optional(write.sql())
+        .await?;
+    found.as_ref().map(socket).transpose()
+}
+
+/// Stores what changes, and gives the socket as it is then.
+async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Result<Socket, StoreError> {
+    let socket = Socket {
+        display_name: change.display_name.unwrap_or(former.display_name),
+        socket_type: change.socket_type.unwrap_or(former.socket_type),
+        origin_protocol: change.origin_protocol.unwrap_or(former.origin_protocol),
+        basic_auth: change.basic_auth.unwrap_or(former.basic_auth),
+        settings: change.settings.unwrap_or(former.settings),
+        ..former
+    };
+    sqlx::query(
+        "UPDATE sockets SET display_name = ?2, socket_type = ?3, origin_protocol = ?4, basic_username = ?5,
+                            basic_password_hash = ?6, settings = ?7
+         WHERE id = ?1",
+    )
+    .bind(socket.id.as_bytes().as_slice())
+    .bind(socket.display_name.as_str())
+    .bind(socket.socket_type.as_str())
+    .bind(socket.origin_protocol.as_str())
+    .bind(socket.basic_auth.as_ref().map(|basic| basic.username.as_str()))
+    .bind(socket.basic_auth.as_ref().map(|basic| basic.password_hash.as_str()))
+    .bind(row::json(&socket.settings)?)
+    .execute(write.sql())
+    .await?;
+    Ok(socket)
+}
+
 /// Takes the first name that was never given out.
 async fn take_name(write: &mut Write, randoms: &[u64], now: i64) -> Result<SocketName, StoreError> {
     for random in randoms {
@@ -263,12 +300,12 @@ async fn take_name(write: &mut Write, randoms: &[u64], now: i64) -> Result<Socke
     Err(StoreError::NoFreeName)
 }
 
-async fn insert(write: &mut Write, socket: &Socket) -> Result<(), StoreError> {
+async fn insert(write: &mut Write, socket: &Socket, temporary: bool) -> Result<(), StoreError> {
     let inserted = sqlx::query(
         "INSERT INTO sockets (id, account, position, name, display_name, socket_type, origin_protocol,
-                              basic_username, basic_password_hash, port, settings, created_at)
+                              basic_username, basic_password_hash, port, settings, created_at, temporary)
          SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM sockets WHERE account = ?2), ?3, ?4, ?5, ?6, ?7, ?8,
-                ?9, ?10, ?11
+                ?9, ?10, ?11, ?12
          FROM accounts WHERE id = ?2",
     )
     .bind(socket.id.as_bytes().as_slice())
@@ -282,6 +319,7 @@ async fn insert(write: &mut Write, socket: &Socket) -> Result<(), StoreError> {
     .bind(socket.port)
     .bind(row::json(&socket.settings)?)
     .bind(socket.created_at)
+    .bind(temporary)
     .execute(write.sql())
     .await?;
     if inserted.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }

@@ -3,26 +3,45 @@
 use sallyport_model::{AccountId, CredentialHash, MAX_TUNNELS_PER_SOCKET, SocketId, Tunnel, TunnelId};
 use sqlx::{Row, sqlite::SqliteRow};
 
-use crate::{Creation, Keyed, Position, Store, StoreError, row};
+use crate::{Creation, Keyed, Position, Store, StoreError, row, write::Write};
+
+/// A tunnel to be made.
+#[derive(Debug, Clone)]
+pub struct NewTunnel {
+    /// Its id.
+    pub id: TunnelId,
+    /// The socket it will belong to.
+    pub socket: SocketId,
+    /// SHA-256 of the credential that its connector shows.
+    pub credential: CredentialHash,
+    /// Its share of the socket's flows beside the other tunnels.
+    pub weight: u16,
+    /// Whether it goes when what it was made for goes, and at the next start at the latest.
+    pub temporary: bool,
+    /// When it is made, in seconds since 1970.
+    pub created_at: i64,
+}
 
 impl Store {
-    /// Makes a tunnel at a socket of the account. The answer is not remembered, since it holds the credential.
+    /// Makes a tunnel at a socket of the account. It gets the first of the forward ports that
+    /// no other tunnel of the account has. The answer is not remembered, since it holds the credential.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`], [`StoreError::KeyReused`], or
-    /// what stands in the way.
+    /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`],
+    /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or what stands in the way.
     pub async fn create_tunnel(
         &self,
         account: AccountId,
-        tunnel: &Tunnel,
+        new: &NewTunnel,
+        forward_ports: &[u16],
         keyed: Option<&Keyed>,
-    ) -> Result<Creation<()>, StoreError> {
+    ) -> Result<Creation<Tunnel>, StoreError> {
         let mut write = self.write().await?;
         if let Some(stored) = write.recall(account, keyed).await? {
             return Ok(Creation::Repeated(stored));
         }
         let count: i64 = sqlx::query_scalar("SELECT count(*) FROM tunnels WHERE socket = ?1")
-            .bind(tunnel.socket.as_bytes().as_slice())
+            .bind(new.socket.as_bytes().as_slice())
             .fetch_one(write.sql())
             .await?;
         if count >= MAX_TUNNELS_PER_SOCKET as i64 {
@@ -31,9 +50,17 @@ impl Store {
                 max: MAX_TUNNELS_PER_SOCKET,
             });
         }
+        let tunnel = Tunnel {
+            id: new.id,
+            socket: new.socket,
+            credential: new.credential,
+            weight: new.weight,
+            forward_port: take_forward_port(&mut write, account, forward_ports).await?,
+            created_at: new.created_at,
+        };
         let inserted = sqlx::query(
-            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at)
-             SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = ?2), ?4, ?5, ?6, ?7
+            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary)
+             SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = ?2), ?4, ?5, ?6, ?7, ?8
              FROM sockets WHERE id = ?2 AND account = ?3",
         )
         .bind(tunnel.id.as_bytes().as_slice())
@@ -43,6 +70,7 @@ impl Store {
         .bind(tunnel.weight)
         .bind(tunnel.forward_port)
         .bind(tunnel.created_at)
+        .bind(new.temporary)
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -50,7 +78,7 @@ impl Store {
         }
         write.remember(account, keyed, *tunnel.id.as_bytes(), None).await?;
         write.commit().await?;
-        Ok(Creation::Made(()))
+        Ok(Creation::Made(tunnel))
     }
 
     /// The socket's tunnels after a position, oldest first, with their positions. Whose socket it is, the caller has
@@ -84,6 +112,57 @@ impl Store {
             .fetch_optional(&self.reader)
             .await?;
         found.as_ref().map(tunnel).transpose()
+    }
+
+    /// The account's tunnel with this forward port, unless it is a temporary one.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn tunnel_by_forward_port(&self, account: AccountId, port: u16) -> Result<Option<Tunnel>, StoreError> {
+        let found = sqlx::query(
+            "SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket
+             WHERE s.account = ?1 AND t.forward_port = ?2 AND t.temporary = 0 LIMIT 1",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(port)
+        .fetch_optional(&self.reader)
+        .await?;
+        found.as_ref().map(tunnel).transpose()
+    }
+
+    /// The tunnels that were made for as long as something lives.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn temporary_tunnels(&self) -> Result<Vec<(SocketId, TunnelId)>, StoreError> {
+        let rows = sqlx::query("SELECT socket, id FROM tunnels WHERE temporary = 1").fetch_all(&self.reader).await?;
+        let ids = |found: &SqliteRow| {
+            let socket = SocketId::from_bytes(row::bytes(found, "socket")?);
+            Ok((socket, TunnelId::from_bytes(row::bytes(found, "id")?)))
+        };
+        rows.iter().map(ids).collect()
+    }
+
+    /// Gives a tunnel of the socket another weight. Gives it as it is now, or `None` when there is none.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn change_weight(
+        &self,
+        socket: SocketId,
+        id: TunnelId,
+        weight: u16,
+    ) -> Result<Option<Tunnel>, StoreError> {
+        let mut write = self.write().await?;
+        let found = sqlx::query("UPDATE tunnels SET weight = ?3 WHERE id = ?1 AND socket = ?2 RETURNING *")
+            .bind(id.as_bytes().as_slice())
+            .bind(socket.as_bytes().as_slice())
+            .bind(weight)
+            .fetch_optional(write.sql())
+            .await?;
+        let changed = found.as_ref().map(tunnel).transpose()?;
+        write.commit().await?;
+        Ok(changed)
     }
 
     /// Puts a new credential in the place of the old one. Gives the tunnel as it is now, or `None` when there is none.
@@ -122,6 +201,24 @@ impl Store {
         write.commit().await?;
         Ok(deleted.rows_affected() > 0)
     }
+}
+
+/// The first of the ports that no tunnel of the account has.
+async fn take_forward_port(write: &mut Write, account: AccountId, ports: &[u16]) -> Result<u16, StoreError> {
+    for port in ports {
+        let count: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM tunnels t JOIN sockets s ON s.id = t.socket
+             WHERE s.account = ?1 AND t.forward_port = ?2",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(port)
+        .fetch_one(write.sql())
+        .await?;
+        if count == 0 {
+            return Ok(*port);
+        }
+    }
+    Err(StoreError::NoFreeForwardPort)
 }
 
 pub(crate) fn tunnel(found: &SqliteRow) -> Result<Tunnel, StoreError> {

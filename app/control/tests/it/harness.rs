@@ -12,8 +12,8 @@ use std::{
 use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use sallyport_bus::{Directory, Routes};
-use sallyport_control::{Clock, Control, ControlConfig, Moment, Secrets, SignUp};
+use sallyport_bus::{Directory, Routes, SshLogins};
+use sallyport_control::{Clock, Control, ControlConfig, Moment, Secrets, SignUp, SshInfo};
 use sallyport_model::ClientAddr;
 use sallyport_store::Store;
 use serde::de::DeserializeOwned;
@@ -62,6 +62,7 @@ pub(crate) struct Api {
     pub(crate) control: Control,
     pub(crate) store: Store,
     pub(crate) routes: Routes,
+    pub(crate) ssh_logins: SshLogins,
     pub(crate) directory: Directory,
     pub(crate) clock: TestClock,
     pub(crate) dir: tempfile::TempDir,
@@ -137,15 +138,29 @@ impl Api {
             ca_pem: Some("PEM".into()),
             ca_fingerprint: Some("sha256:00".into()),
             sign_up,
+            port_range: 20_000..=20_004,
+            ssh: Some(SshInfo {
+                host: "tunnel.localhost".into(),
+                port: 2222,
+                known_hosts: vec!["[tunnel.localhost]:2222 ssh-ed25519 AAAA".into()],
+            }),
         };
+        let ssh_logins = SshLogins::default();
         let secrets = Secrets::open_or_create(dir.path()).unwrap();
-        let control =
-            Control::start_with_clock(config, store.clone(), routes.clone(), directory.clone(), secrets, clock.clock())
-                .await
-                .unwrap();
+        let control = Control::start_with_clock(
+            config,
+            store.clone(),
+            routes.clone(),
+            ssh_logins.clone(),
+            directory.clone(),
+            secrets,
+            clock.clock(),
+        )
+        .await
+        .unwrap();
         let router = control.router();
         let client = "192.0.2.1:40000".parse().unwrap();
-        Self { router, control, store, routes, directory, clock, dir, client }
+        Self { router, control, store, routes, ssh_logins, directory, clock, dir, client }
     }
 
     /// The same data directory under a new control, as after a restart.

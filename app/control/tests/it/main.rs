@@ -9,6 +9,8 @@ mod harness;
 mod openapi;
 mod refusals;
 mod sessions;
+mod settings;
 mod sockets;
+mod ssh;
 mod tokens;
 mod tunnels;

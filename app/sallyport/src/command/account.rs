@@ -50,7 +50,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let (name, email) = (display_name(&args.name)?, email(&args.email)?);
     let client = context.client_of_nobody(&context.target()?)?;
     let password = args.password.read(Ask { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
-    let account = client.create_account(&CreateAccount { name, email, password }).await?;
+    let account = client.create_account(&CreateAccount { name, email, password, ssh_key: None }).await?;
     context.output.data(&account, show)?;
     context.output.hint(&format!("next: sallyport login --email {}", account.email));
     Ok(())

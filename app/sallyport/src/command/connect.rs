@@ -1,7 +1,7 @@
 //! `sallyport connect`: a socket and its tunnel for as long as the command runs.
 
 use clap::Args;
-use sallyport_api::{CreateSocket, Socket};
+use sallyport_api::{CreateSocket, CreateTunnel, Socket};
 use sallyport_client::{ApiClient, SocketRef};
 use sallyport_model::{OriginProtocol, SocketType};
 
@@ -45,10 +45,9 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
     let target = context.target()?;
     let client = context.client(&target)?;
     let create = CreateSocket {
-        name,
-        socket_type: args.socket_type,
         origin_protocol: args.origin_protocol,
         protected: args.protect.read(None)?,
+        ..CreateSocket::new(name, args.socket_type)
     };
     // From here on the socket must be taken back, whatever ends us.
     let mut signals = Signals::take()?;
@@ -62,8 +61,9 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
     let held = async {
         live.header(&socket, &origin.to_string())?;
         let reference = socket.id.into();
+        let plain = CreateTunnel::default();
         let tunnel = tokio::select! {
-            made = client.create_tunnel(&reference) => made?,
+            made = client.create_tunnel(&reference, &plain) => made?,
             () = signals.next() => return Ok(()),
         };
         hold::hold(&target, Credential::from(tunnel), origin, &mut live, &mut signals).await

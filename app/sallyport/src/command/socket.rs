@@ -103,10 +103,9 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
 async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     let create = CreateSocket {
-        name: display_name(&args.name)?,
-        socket_type: args.socket_type,
         origin_protocol: args.origin_protocol,
         protected: args.protect.read(None)?,
+        ..CreateSocket::new(display_name(&args.name)?, args.socket_type)
     };
     let socket = client.create_socket(&create, &idempotency_key()?).await?;
     context.output.data(&socket, show)?;
@@ -132,12 +131,9 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
         socket_type: args.socket_type,
         origin_protocol: args.origin_protocol,
         protected,
+        ..UpdateSocket::default()
     };
-    if update.name.is_none()
-        && update.socket_type.is_none()
-        && update.origin_protocol.is_none()
-        && update.protected.is_none()
-    {
+    if update.is_empty() {
         return Err(Failure::usage("nothing to change").next("see `sallyport socket edit --help`").into());
     }
     let socket = client.update_socket(socket, &update).await.map_err(about)?;

@@ -1,7 +1,7 @@
 //! `sallyport tunnel`.
 
 use clap::{Args, Subcommand};
-use sallyport_api::{ConnectTo, CreatedTunnel, Tunnel, TunnelStatus};
+use sallyport_api::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus};
 use sallyport_client::{ApiClient, SocketRef};
 use sallyport_model::{SocketType, TunnelId};
 use serde_json::json;
@@ -81,7 +81,10 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
         TunnelCommand::Create(args) => {
             let socket = args.socket.get()?;
             let client = context.client(&context.target()?)?;
-            let created = client.create_tunnel(socket).await.map_err(|error| failure::about(error, socket))?;
+            let created = client
+                .create_tunnel(socket, &CreateTunnel::default())
+                .await
+                .map_err(|error| failure::about(error, socket))?;
             context.output.data(&created, show)?;
             context.output.hint("keep the credential now: it is not shown again");
             Ok(())
@@ -126,7 +129,7 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
             .renew_credential(&reference, tunnel)
             .await
             .map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {}", socket.dns_name)))?,
-        None => client.create_tunnel(&reference).await?,
+        None => client.create_tunnel(&reference, &CreateTunnel::default()).await?,
     };
     let id = tunnel.details.id;
     let mut live = Live::new(context.output, context.offset);

@@ -1,7 +1,7 @@
 //! Things to put into a store.
 
 use sallyport_model::{Account, AccountId, CredentialHash, Socket, SocketId, SocketType, Tunnel, TunnelId};
-use sallyport_store::{Creation, NewAccount, NewSocket, Store, StoreError};
+use sallyport_store::{Creation, NewAccount, NewSocket, NewTunnel, PortWish, Store, StoreError};
 
 pub(crate) const NOW: i64 = 1_800_000_000;
 
@@ -14,6 +14,7 @@ pub(crate) fn account(n: u8) -> NewAccount {
             created_at: NOW,
         },
         password_hash: "$argon2id$x".into(),
+        ssh_key: None,
     }
 }
 
@@ -27,22 +28,32 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         socket_type: SocketType::Http,
         origin_protocol: sallyport_model::OriginProtocol::Auto,
         basic_auth: None,
-        port: None,
+        port: PortWish::None,
         settings: Default::default(),
+        temporary: false,
         created_at: NOW,
     }
 }
 
-pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> Tunnel {
+pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> NewTunnel {
     let mut id = [9; 16];
     id[..4].copy_from_slice(&n.to_be_bytes());
-    Tunnel {
+    NewTunnel {
         id: TunnelId::from_random(id),
         socket,
         credential: CredentialHash([3; 32]),
         weight: sallyport_model::DEFAULT_WEIGHT,
-        forward_port: u16::try_from(2_000 + n % 60_000).unwrap(),
+        temporary: false,
         created_at: NOW,
+    }
+}
+
+/// Makes a tunnel with a forward port that comes from its number.
+pub(crate) async fn make_tunnel(store: &Store, owner: u8, socket: SocketId, n: u32) -> Result<Tunnel, StoreError> {
+    let port = u16::try_from(2_000 + n % 60_000).unwrap();
+    match store.create_tunnel(account(owner).account.id, &new_tunnel(socket, n), &[port], None).await? {
+        Creation::Made(tunnel) => Ok(tunnel),
+        Creation::Repeated(_) => unreachable!("there was no key"),
     }
 }
 

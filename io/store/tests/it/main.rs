@@ -7,3 +7,5 @@ mod fixtures;
 mod lock;
 mod nouns;
 mod open;
+mod ports;
+mod ssh_keys;

@@ -8,7 +8,7 @@ use sallyport_store::{
     StoreError,
 };
 
-use crate::fixtures::{NOW, account, make_socket, new_socket, new_tunnel, store_with_account};
+use crate::fixtures::{NOW, account, make_socket, make_tunnel, new_socket, store_with_account};
 
 #[tokio::test]
 async fn a_name_is_never_given_out_twice() {
@@ -66,9 +66,9 @@ async fn there_are_bounds() {
     assert!(matches!(error, StoreError::Limit { max: MAX_SOCKETS_PER_ACCOUNT, .. }), "{error}");
     let socket = store.sockets(owner, 0, 1).await.unwrap()[0].1.id;
     for n in 0..MAX_TUNNELS_PER_SOCKET as u32 {
-        store.create_tunnel(owner, &new_tunnel(socket, n), None).await.unwrap();
+        make_tunnel(&store, 1, socket, n).await.unwrap();
     }
-    let error = store.create_tunnel(owner, &new_tunnel(socket, 9_999), None).await.unwrap_err();
+    let error = make_tunnel(&store, 1, socket, 9_999).await.unwrap_err();
     assert!(matches!(error, StoreError::Limit { max: MAX_TUNNELS_PER_SOCKET, .. }), "{error}");
 }
 
@@ -79,8 +79,7 @@ async fn what_belongs_to_nobody_is_not_made() {
     make_socket(&store, 1, 1, &[1]).await.expect("the name was not lost with the refusal");
     store.create_account(account(2)).await.unwrap();
     let of_first = make_socket(&store, 1, 2, &[2]).await.unwrap();
-    let tunnel = new_tunnel(of_first.id, 1);
-    let error = store.create_tunnel(account(2).account.id, &tunnel, None).await.unwrap_err();
+    let error = make_tunnel(&store, 2, of_first.id, 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Gone), "{error}");
     let error = store.begin_session([1; 16], account(9).account.id, [1; 32], NOW, NOW + 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Gone), "{error}");

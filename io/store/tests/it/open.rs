@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use sallyport_store::{DATABASE_FILE, Store, StoreError};
 use sqlx::{Connection, SqliteConnection};
 
-use crate::fixtures::{account, make_socket, new_tunnel, store_with_account};
+use crate::fixtures::{account, make_socket, make_tunnel, store_with_account};
 
 async fn sql(path: &Path, statement: &'static str) {
     let url = format!("sqlite://{}?mode=rwc", path.display());
@@ -29,7 +29,7 @@ async fn refused(dir: &Path) -> StoreError {
 async fn what_was_acknowledged_is_there_after_a_crash() {
     let (dir, store) = store_with_account().await;
     let socket = make_socket(&store, 1, 1, &[5]).await.unwrap();
-    store.create_tunnel(socket.account, &new_tunnel(socket.id, 1), None).await.unwrap();
+    make_tunnel(&store, 1, socket.id, 1).await.unwrap();
     // A crash: the files as they are now, the write-ahead log included, while the store is still open.
     let crashed = tempfile::tempdir().unwrap();
     for file in fs::read_dir(dir.path()).unwrap() {

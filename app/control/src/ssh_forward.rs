@@ -1,0 +1,261 @@
+//! What a stock ssh client means when it asks for a forward (RFC 4254 section 7.1), and what lives as long as one.
+
+use std::{
+    collections::HashSet,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+};
+
+use sallyport_api::CreateSocket;
+use sallyport_model::{AccountId, Socket, SocketId, SocketType, Tunnel, TunnelId};
+use sallyport_store::{Creation, Store, StoreError, guest_account};
+
+use crate::{App, Control, problem::ApiError};
+
+/// What a forward leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshTarget {
+    /// The socket that clients use.
+    pub socket: SocketId,
+    /// The tunnel that the ssh client holds.
+    pub tunnel: TunnelId,
+    /// Whether the tunnel, and maybe the socket, were made for this forward.
+    pub temporary: bool,
+    /// Where clients reach the socket.
+    pub url: String,
+    /// The socket's own port, when it has one: the answer to a forward of port 0.
+    pub port: Option<u16>,
+}
+
+/// Why a forward is refused, in a sentence for the ssh client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ForwardRefusal {
+    /// The sentence.
+    pub message: String,
+}
+
+impl From<ApiError> for ForwardRefusal {
+    fn from(error: ApiError) -> Self {
+        if let Some(inside) = error.inner() {
+            tracing::error!(error = inside, "a forward of an ssh client failed");
+        }
+        Self { message: error.sentence().to_owned() }
+    }
+}
+
+impl From<StoreError> for ForwardRefusal {
+    fn from(error: StoreError) -> Self {
+        ApiError::from(error).into()
+    }
+}
+
+/// What this process made for forwards that have not ended.
+#[derive(Debug, Default)]
+pub(crate) struct Temporaries {
+    tunnels: Mutex<HashSet<TunnelId>>,
+    /// Held while something is made, so that it is not taken for a remainder before it is known.
+    making: tokio::sync::Mutex<()>,
+}
+
+impl Temporaries {
+    fn added(&self, tunnel: TunnelId) {
+        self.tunnels.lock().unwrap_or_else(PoisonError::into_inner).insert(tunnel);
+    }
+
+    fn ended(&self, tunnel: TunnelId) {
+        self.tunnels.lock().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+    }
+
+    /// Removes from the store what a process that is gone made for forwards.
+    pub(crate) async fn sweep(&self, store: &Store) -> Result<(), StoreError> {
+        let _turn = self.making.lock().await;
+        let tunnels = store.temporary_tunnels().await?;
+        let (ours, left): (Vec<_>, Vec<_>) = {
+            let ours = self.tunnels.lock().unwrap_or_else(PoisonError::into_inner);
+            tunnels.into_iter().partition(|(_, tunnel)| ours.contains(tunnel))
+        };
+        let kept: HashSet<SocketId> = ours.into_iter().map(|(socket, _)| socket).collect();
+        for (account, socket) in store.temporary_sockets().await? {
+            if !kept.contains(&socket) {
+                store.delete_socket(account, socket).await?;
+            }
+        }
+        for (socket, tunnel) in left {
+            store.delete_tunnel(socket, tunnel).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Which socket an address and a port stand for, when none of the account is meant.
+fn temporary_type(app: &App, address: &str, port: u16) -> Option<(SocketType, Option<u16>)> {
+    let is_anywhere = address.is_empty()
+        || address == "*"
+        || address.eq_ignore_ascii_case("localhost")
+        || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified() || ip.is_loopback());
+    match port {
+        _ if !is_anywhere => None,
+        80 => Some((SocketType::Http, None)),
+        443 => Some((SocketType::Https, None)),
+        0 => Some((SocketType::Tcp, None)),
+        port if app.config.port_range.contains(&port) => Some((SocketType::Tcp, Some(port))),
+        _ => None,
+    }
+}
+
+impl Control {
+    /// What the ssh client of this account means by a forward of this address and port. When this returns, edges know
+    /// the socket and its tunnel.
+    ///
+    /// In this order: an address that is the name of a socket of the account means that socket, at the tunnel with this
+    /// forward port or else a temporary one; a port that is the forward port of a tunnel means that tunnel; 80 and 443
+    /// make a temporary `http` and `https` socket; 0 and the ports of the range make a temporary `tcp` socket.
+    ///
+    /// # Errors
+    /// What can be asked for instead, or why it cannot be had now.
+    pub async fn ssh_forward_target(
+        &self,
+        account: AccountId,
+        requested_address: &str,
+        requested_port: u32,
+    ) -> Result<SshTarget, ForwardRefusal> {
+        let app = &self.app;
+        let port = u16::try_from(requested_port)
+            .map_err(|_| ForwardRefusal { message: format!("{requested_port} is no port") })?;
+        let is_guest = account == guest_account();
+        if !is_guest {
+            if let Some(socket) = app.socket_named(account, requested_address).await? {
+                return app.forward_to(socket, port).await;
+            }
+            if let Some(tunnel) = app.store.tunnel_by_forward_port(account, port).await? {
+                let socket = app.find_socket(account, &tunnel.socket.to_string()).await?;
+                carried(&socket)?;
+                return Ok(app.target(&socket, &tunnel, false));
+            }
+        }
+        let Some((socket_type, own_port)) = temporary_type(app, requested_address, port) else {
+            return Err(app.refusal(is_guest, requested_address, port));
+        };
+        app.temporary_socket(account, socket_type, own_port).await
+    }
+
+    /// The forward has ended: removes what was made for it. What cannot be removed now is removed at the next start.
+    pub async fn ssh_forward_ended(&self, target: &SshTarget) {
+        if !target.temporary {
+            return;
+        }
+        let app = &self.app;
+        if let Err(error) = app.remove_temporary(target).await {
+            tracing::warn!(socket = %target.socket, tunnel = %target.tunnel, error = error.sentence(),
+                "what was made for an ssh client stays until the next start");
+        }
+        app.temporaries.ended(target.tunnel);
+    }
+
+    /// The account of sockets that need no account: it has temporary ones only, at most
+    /// [`sallyport_store::MAX_GUEST_SOCKETS`] at a time.
+    ///
+    /// # Errors
+    /// The store does not take it.
+    pub async fn guest_account(&self) -> Result<AccountId, ForwardRefusal> {
+        self.app.store.create_guest_account(self.app.clock.now().unix_seconds).await?;
+        Ok(guest_account())
+    }
+}
+
+/// Refuses what ssh has no way to carry.
+fn carried(socket: &Socket) -> Result<(), ForwardRefusal> {
+    if socket.socket_type != SocketType::Udp {
+        return Ok(());
+    }
+    let message =
+        format!("{} is a udp socket, and ssh carries no datagrams: use sallyport tunnel connect", socket.name);
+    Err(ForwardRefusal { message })
+}
+
+impl App {
+    fn target(&self, socket: &Socket, tunnel: &Tunnel, temporary: bool) -> SshTarget {
+        let url = self.socket_url(&socket.name, socket.socket_type, socket.port);
+        SshTarget { socket: socket.id, tunnel: tunnel.id, temporary, url, port: socket.port }
+    }
+
+    /// The socket's tunnel with this forward port, or a temporary one at it.
+    async fn forward_to(&self, socket: Socket, port: u16) -> Result<SshTarget, ForwardRefusal> {
+        carried(&socket)?;
+        if let Some(tunnel) = self.store.tunnel_by_forward_port(socket.account, port).await?
+            && tunnel.socket == socket.id
+        {
+            return Ok(self.target(&socket, &tunnel, false));
+        }
+        let _turn = self.temporaries.making.lock().await;
+        self.temporary_tunnel(&socket).await
+    }
+
+    /// A tunnel for as long as a forward; only while `making` is held.
+    async fn temporary_tunnel(&self, socket: &Socket) -> Result<SshTarget, ForwardRefusal> {
+        match self.create_tunnel(socket, None, true, None).await? {
+            Creation::Made((tunnel, _)) => {
+                self.temporaries.added(tunnel.id);
+                Ok(self.target(socket, &tunnel, true))
+            }
+            Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key").into()),
+        }
+    }
+
+    async fn temporary_socket(
+        &self,
+        account: AccountId,
+        socket_type: SocketType,
+        port: Option<u16>,
+    ) -> Result<SshTarget, ForwardRefusal> {
+        let name = format!("ssh forward ({socket_type})").parse().map_err(ApiError::internal)?;
+        let _turn = self.temporaries.making.lock().await;
+        let create = CreateSocket { port, ..CreateSocket::new(name, socket_type) };
+        let socket = match self.create_socket(account, create, true, None).await? {
+            Creation::Made((socket, _)) => socket,
+            Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
+        };
+        match self.temporary_tunnel(&socket).await {
+            Ok(target) => Ok(target),
+            Err(refusal) => {
+                self.delete_socket(&socket).await?;
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn remove_temporary(&self, target: &SshTarget) -> Result<(), ApiError> {
+        let sockets = self.store.temporary_sockets().await?;
+        if let Some((account, id)) = sockets.into_iter().find(|(_, id)| *id == target.socket) {
+            if self.store.delete_socket(account, id).await? {
+                self.unpublish(&[id]).await;
+                tracing::info!(socket = %id, "temporary socket deleted");
+            }
+            return Ok(());
+        }
+        // The owner may have deleted it already.
+        if self.store.delete_tunnel(target.socket, target.tunnel).await? {
+            self.publish(target.socket).await?;
+            tracing::info!(socket = %target.socket, tunnel = %target.tunnel, "temporary tunnel deleted");
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, is_guest: bool, address: &str, port: u16) -> ForwardRefusal {
+        let (from, to) = (self.config.port_range.start(), self.config.port_range.end());
+        let anywhere = format!(
+            "80 (a web service), 443 (one that speaks HTTPS), 0 (any TCP port), or a TCP port from {from} to {to}"
+        );
+        let address: String = address.chars().filter(|c| !c.is_control()).take(64).collect();
+        let message = if is_guest {
+            format!("{address}:{port} cannot be forwarded: as a guest, ask for port {anywhere}, without an address")
+        } else {
+            format!(
+                "{address}:{port} cannot be forwarded: ask for the forward port of one of your tunnels, for the name of \
+                 one of your sockets as the address, or without an address for port {anywhere}"
+            )
+        };
+        ForwardRefusal { message }
+    }
+}

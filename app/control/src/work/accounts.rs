@@ -1,0 +1,83 @@
+//! Making and deleting accounts, and whether a login is right.
+
+use http::StatusCode;
+use sallyport_api::{CreateAccount, Secret};
+use sallyport_model::{Account, AccountId, Email, check_password};
+use sallyport_store::NewAccount;
+use tokio::sync::MutexGuard;
+
+use crate::{App, SignUp, limits::Client, metrics::LoginOutcome, problem::ApiError, random};
+
+impl App {
+    /// Makes an account.
+    pub(crate) async fn create_account(&self, client: Client, create: CreateAccount) -> Result<Account, ApiError> {
+        let CreateAccount { name, email, password, ssh_key } = create;
+        check_password(password.expose(), &email).map_err(|error| ApiError::field("password", error))?;
+        let now = self.clock.now();
+        let ssh_key = match ssh_key {
+            Some(text) => Some(self.new_ssh_key("ssh_key", &text, None)?),
+            None => None,
+        };
+        self.limits.create_account(client, now.monotonic)?;
+        let _turn = self.sign_up().await?;
+        let password_hash = self.passwords.hash(password).await?;
+        let account = Account {
+            id: AccountId::from_random(random::bytes()?),
+            name: name.into(),
+            email,
+            created_at: now.unix_seconds,
+        };
+        let has_key = ssh_key.is_some();
+        self.store.create_account(NewAccount { account: account.clone(), password_hash, ssh_key }).await?;
+        if has_key {
+            self.publish_ssh_keys(account.id).await?;
+        }
+        self.metrics.accounts.inc();
+        tracing::info!(account = %account.id, "account created");
+        Ok(account)
+    }
+
+    /// Whether another account may be made; where only the first may be, this one keeps others waiting until it is
+    /// made.
+    async fn sign_up(&self) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
+        if self.config.sign_up == SignUp::Open {
+            return Ok(None);
+        }
+        let turn = self.signing_up.lock().await;
+        if self.store.count_accounts().await? > 0 {
+            let detail =
+                "this API takes no new accounts: ask its operator, who opens it with `sallyport up --sign-up open`";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, "sign-up-closed", detail));
+        }
+        Ok(Some(turn))
+    }
+
+    /// Deletes an account with all it has; when this returns, edges know it.
+    pub(crate) async fn delete_account(&self, account: AccountId) -> Result<(), ApiError> {
+        let gone = self.store.delete_account(account).await?.ok_or_else(|| ApiError::not_found("account"))?;
+        self.unpublish(&gone).await;
+        self.publish_ssh_keys(account).await?;
+        self.metrics.accounts.dec();
+        tracing::info!(%account, sockets = gone.len(), "account deleted");
+        Ok(())
+    }
+
+    /// The account that logs in with this address and password.
+    pub(crate) async fn check_login(
+        &self,
+        client: Client,
+        email: &Email,
+        password: Secret,
+    ) -> Result<Account, ApiError> {
+        let now = self.clock.now();
+        self.limits.login(client, email, now.monotonic).inspect_err(|_| self.metrics.login(LoginOutcome::Limited))?;
+        let (account, hash) = self.store.account_for_login(email).await?.unzip();
+        let right = self.passwords.verify(password, hash).await?;
+        let (Some(account), true) = (account, right) else {
+            self.metrics.login(LoginOutcome::Failed);
+            return Err(ApiError::unauthorized("wrong-login", "the e-mail address or the password is wrong"));
+        };
+        self.limits.login_was_right(client, email, now.monotonic);
+        Ok(account)
+    }
+}

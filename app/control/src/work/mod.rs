@@ -1,0 +1,8 @@
+//! What is done, whatever the words in which it was asked: by the handlers of `/v1`, by the paths of the original
+//! clients, by the ssh side of an edge. Every rule is here once.
+
+mod accounts;
+mod settings;
+mod sockets;
+mod ssh_keys;
+mod tunnels;

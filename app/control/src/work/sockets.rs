@@ -1,0 +1,260 @@
+//! Making, finding, changing and deleting sockets.
+
+use sallyport_api::{CreateSocket, FieldError, Protect, Protected, Socket, SshAccess, UpdateSocket};
+use sallyport_bus::ssh_login_name;
+use sallyport_model::{
+    AccountId, BasicAuth, MAX_PASSWORD_BYTES, OriginProtocol, SocketId, SocketName, SocketSettings, SocketType,
+};
+use sallyport_store::{Creation, Keyed, NewSocket, PortWish, SocketChange};
+
+use super::settings::{SettingsWish, checked};
+use crate::{App, clock::date, problem::ApiError, random};
+
+/// How many random names are tried before giving up.
+const MAX_NAME_TRIES: usize = 32;
+/// The longest user name of a protected socket, in characters.
+const MAX_USERNAME_CHARS: usize = 128;
+/// The port of ssh, which commands need not name.
+const SSH_PORT: u16 = 22;
+
+impl App {
+    /// The socket as its owner sees it.
+    pub(crate) fn shown_socket(&self, socket: sallyport_model::Socket) -> Socket {
+        let route = self.routes.get(socket.id);
+        let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
+        let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
+        let ssh = self.ssh_access(&socket);
+        let settings = socket.settings;
+        Socket {
+            id: socket.id,
+            dns_name: self.dns_name(&socket.name),
+            url: self.socket_url(&socket.name, socket.socket_type, socket.port),
+            name: socket.display_name,
+            socket_type: socket.socket_type,
+            origin_protocol: socket.origin_protocol,
+            protected: socket.basic_auth.map(|basic| Protected { username: basic.username }),
+            port: socket.port,
+            proxy_protocol: settings.proxy_protocol,
+            tls_mode: settings.tls_mode,
+            alpn: settings.alpn,
+            health_check: settings.health_check.map(Into::into),
+            affinity: settings.affinity,
+            limits: settings.limits,
+            access: settings.access,
+            ssh,
+            created_at: date(socket.created_at),
+            tunnels_total: u32::try_from(tunnels.len()).unwrap_or(u32::MAX),
+            tunnels_up: u32::try_from(up).unwrap_or(u32::MAX),
+        }
+    }
+
+    pub(crate) fn dns_name(&self, name: &SocketName) -> String {
+        format!("{name}.{}", self.config.domain)
+    }
+
+    /// Where clients reach the socket.
+    pub(crate) fn socket_url(&self, name: &SocketName, socket_type: SocketType, port: Option<u16>) -> String {
+        let host = self.dns_name(name);
+        let shared = self.config.public_port;
+        match socket_type {
+            SocketType::Http | SocketType::Https if shared == 443 => format!("https://{host}"),
+            SocketType::Http | SocketType::Https => format!("https://{host}:{shared}"),
+            // By its name on the port that all share, which passes through more firewalls than its own.
+            SocketType::Tls => format!("tls://{host}:{shared}"),
+            SocketType::Tcp | SocketType::Udp => format!("{socket_type}://{host}:{}", port.unwrap_or(shared)),
+        }
+    }
+
+    /// How a stock ssh client serves the socket; it cannot carry datagrams.
+    fn ssh_access(&self, socket: &sallyport_model::Socket) -> Option<SshAccess> {
+        let ssh = self.config.ssh.as_ref().filter(|_| socket.socket_type != SocketType::Udp)?;
+        let user = ssh_login_name(socket.account);
+        let port = if ssh.port == SSH_PORT { String::new() } else { format!("-p {} ", ssh.port) };
+        let forward = format!("{}:{}:localhost:PORT", socket.name, socket.port.unwrap_or(80));
+        Some(SshAccess {
+            command: format!("ssh {port}-R {forward} {user}@{}", ssh.host),
+            host: ssh.host.clone(),
+            port: ssh.port,
+            user,
+            known_hosts: ssh.known_hosts.clone(),
+        })
+    }
+
+    /// The account's socket with this id or DNS name.
+    pub(crate) async fn find_socket(
+        &self,
+        account: AccountId,
+        id_or_name: &str,
+    ) -> Result<sallyport_model::Socket, ApiError> {
+        let found = if let Ok(id) = id_or_name.parse::<SocketId>() {
+            self.store.socket(account, id).await?
+        } else {
+            self.socket_named(account, id_or_name).await?
+        };
+        found.ok_or_else(|| ApiError::not_found("socket"))
+    }
+
+    /// The account's socket with this DNS name, or the first label of it.
+    pub(crate) async fn socket_named(
+        &self,
+        account: AccountId,
+        name: &str,
+    ) -> Result<Option<sallyport_model::Socket>, ApiError> {
+        let label = name.strip_suffix(&self.config.domain).and_then(|name| name.strip_suffix('.'));
+        let Ok(name) = label.unwrap_or(name).parse::<SocketName>() else { return Ok(None) };
+        Ok(self.store.socket_by_name(account, &name).await?)
+    }
+
+    /// Makes a socket; when this returns, edges know it. The text is the answer to the client.
+    pub(crate) async fn create_socket(
+        &self,
+        account: AccountId,
+        create: CreateSocket,
+        temporary: bool,
+        keyed: Option<&Keyed>,
+    ) -> Result<Creation<(sallyport_model::Socket, String)>, ApiError> {
+        self.limits.create(account, self.clock.now().monotonic)?;
+        let socket_type = create.socket_type;
+        only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
+        let port = self.port_wish(socket_type, create.port)?;
+        let settings = SettingsWish::of_new(&create).apply(&SocketSettings::default())?;
+        let settings = checked(settings, socket_type)?;
+        let basic_auth = match create.protected {
+            Some(protected) => Some(self.protect(protected).await?),
+            None => None,
+        };
+        let new = NewSocket {
+            id: SocketId::from_random(random::bytes()?),
+            account,
+            display_name: create.name,
+            socket_type,
+            origin_protocol: create.origin_protocol,
+            basic_auth,
+            port,
+            settings,
+            temporary,
+            created_at: self.clock.now().unix_seconds,
+        };
+        let mut randoms = [0; MAX_NAME_TRIES];
+        for random in &mut randoms {
+            *random = u64::from_ne_bytes(random::bytes()?);
+        }
+        let answer = |socket: &sallyport_model::Socket| {
+            serde_json::to_string(&self.shown_socket(socket.clone())).unwrap_or_default()
+        };
+        let creation = self.store.create_socket(new, &randoms, keyed, answer).await?;
+        if let Creation::Made((socket, _)) = &creation {
+            self.publish(socket.id).await?;
+            tracing::info!(socket = %socket.id, name = %socket.name, r#type = %socket_type, "socket created");
+        }
+        Ok(creation)
+    }
+
+    /// Which port a new socket gets.
+    fn port_wish(&self, socket_type: SocketType, port: Option<u16>) -> Result<PortWish, ApiError> {
+        let range = &self.config.port_range;
+        match port {
+            None if socket_type.has_port() => Ok(PortWish::Any(range.clone())),
+            None => Ok(PortWish::None),
+            Some(_) if !socket_type.has_port() => {
+                Err(ApiError::field("port", "only tcp, tls and udp sockets have a port of their own"))
+            }
+            Some(port) if range.contains(&port) => Ok(PortWish::This(port)),
+            Some(_) => {
+                let detail = format!(
+                    "this server gives out the ports from {} to {}: ask for one of them",
+                    range.start(),
+                    range.end()
+                );
+                Err(ApiError::field("port", detail))
+            }
+        }
+    }
+
+    /// Changes a socket; when this returns, edges know it.
+    pub(crate) async fn update_socket(
+        &self,
+        account: AccountId,
+        id_or_name: &str,
+        update: UpdateSocket,
+    ) -> Result<sallyport_model::Socket, ApiError> {
+        let found = self.find_socket(account, id_or_name).await?;
+        let wish = SettingsWish::of_change(&update);
+        let UpdateSocket { name, socket_type, origin_protocol, protected, .. } = update;
+        let protects = matches!(protected, Some(Some(_)));
+        let basic_auth = match protected {
+            Some(Some(protect)) => Some(Some(self.protect(protect).await?)),
+            Some(None) => Some(None),
+            None => None,
+        };
+        let change = |now: &sallyport_model::Socket| {
+            let new_type = socket_type.unwrap_or(now.socket_type);
+            if new_type.has_port() != now.socket_type.has_port() {
+                let detail = format!(
+                    "a {} socket cannot become a {new_type} socket, since only tcp, tls and udp sockets have a port of \
+                     their own: make a new one",
+                    now.socket_type
+                );
+                return Err(ApiError::field("type", detail));
+            }
+            only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
+            let settings = checked(wish.apply(&now.settings)?, new_type)?;
+            Ok(SocketChange { display_name: name, socket_type, origin_protocol, basic_auth, settings: Some(settings) })
+        };
+        let changed = self.store.change_socket(account, found.id, change).await?;
+        let socket = changed.ok_or_else(|| ApiError::not_found("socket"))?;
+        self.publish(socket.id).await?;
+        tracing::info!(socket = %socket.id, "socket changed");
+        Ok(socket)
+    }
+
+    /// Deletes a socket with its tunnels; when this returns, edges know it.
+    pub(crate) async fn delete_socket(&self, socket: &sallyport_model::Socket) -> Result<(), ApiError> {
+        if !self.store.delete_socket(socket.account, socket.id).await? {
+            return Err(ApiError::not_found("socket"));
+        }
+        self.unpublish(&[socket.id]).await;
+        tracing::info!(socket = %socket.id, name = %socket.name, "socket deleted");
+        Ok(())
+    }
+
+    /// The protection as it is stored.
+    async fn protect(&self, protect: Protect) -> Result<BasicAuth, ApiError> {
+        let Protect { username, password } = protect;
+        let mut errors = Vec::new();
+        let mut refuse = |field: &str, detail: String| {
+            errors.push(FieldError { field: format!("protected.{field}"), detail });
+        };
+        let chars = username.chars().count();
+        if chars == 0 || chars > MAX_USERNAME_CHARS || username.contains(':') || username.chars().any(char::is_control)
+        {
+            refuse(
+                "username",
+                format!("it has 1 to {MAX_USERNAME_CHARS} characters and no colon or control character"),
+            );
+        }
+        let text = password.expose();
+        if text.is_empty() || text.len() > MAX_PASSWORD_BYTES || text.chars().any(char::is_control) {
+            refuse("password", format!("it has 1 to {MAX_PASSWORD_BYTES} bytes and no control character"));
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::fields(errors));
+        }
+        Ok(BasicAuth { username, password_hash: self.passwords.hash(password).await? })
+    }
+}
+
+/// Refuses what only HTTP has: an option without effect would be taken for one that works.
+fn only_http(socket_type: SocketType, protects: bool, origin_protocol: OriginProtocol) -> Result<(), ApiError> {
+    if socket_type.is_http() {
+        return Ok(());
+    }
+    if protects {
+        let detail = "a user name and a password are for http and https sockets: use access rules for this one";
+        return Err(ApiError::field("protected", detail));
+    }
+    if origin_protocol != OriginProtocol::Auto {
+        return Err(ApiError::field("origin_protocol", "an origin protocol is for http and https sockets"));
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Stock ssh clients: keys, what a forward means, what goes with it.
+
+use http::StatusCode;
+use sallyport_api::{Account, Page, Socket, SshKey};
+use sallyport_bus::ssh_login_name;
+use sallyport_model::{AccountId, SocketType};
+use serde_json::json;
+
+use crate::harness::{Api, PASSWORD};
+
+pub(crate) const KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ann@laptop";
+
+async fn account_id(api: &Api, token: &str) -> AccountId {
+    api.get("/v1/account", Some(token)).await.read::<Account>(StatusCode::OK).id
+}
+
+/// How many keys let the account's ssh clients in.
+fn keys(api: &Api, account: AccountId) -> usize {
+    api.ssh_logins.get(&ssh_login_name(account)).map_or(0, |login| login.keys.len())
+}
+
+async fn refused(api: &Api, account: AccountId, address: &str, port: u32) -> String {
+    api.control.ssh_forward_target(account, address, port).await.expect_err("refused").message
+}
+
+#[tokio::test]
+async fn a_key_is_added_listed_and_removed_at_the_edges_too() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let account = account_id(&api, &token).await;
+    assert_eq!(keys(&api, account), 0);
+    let answer = api.post("/v1/ssh-keys", Some(&token), json!({"public_key": format!("{KEY}\n")})).await;
+    let key: SshKey = answer.read(StatusCode::CREATED);
+    assert_eq!(answer.header("location"), Some(format!("/v1/ssh-keys/{}", key.id).as_str()));
+    assert_eq!((key.name.as_str(), key.public_key.as_str()), ("ann@laptop", KEY));
+    assert_eq!(key.fingerprint, "SHA256:T7SvZ2cslqpPj6nKzitCBHHlpVF3r3MvLwmFL0fk0IE");
+    assert_eq!(api.ssh_logins.get(&ssh_login_name(account)).unwrap().keys, [KEY]);
+    let again = api.post("/v1/ssh-keys", Some(&token), json!({"name": "x", "public_key": KEY})).await;
+    assert!(again.is_problem(StatusCode::CONFLICT, "ssh-key-taken").contains("ann@laptop"));
+    let bad = api.post("/v1/ssh-keys", Some(&token), json!({"public_key": "ssh-dss AAAA"})).await;
+    bad.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    assert_eq!(bad.field(), "public_key");
+
+    let other = api.account("bob@example.com").await;
+    let path = format!("/v1/ssh-keys/{}", key.id);
+    api.send("DELETE", &path, Some(&other), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    let reader = api.api_token(&token, &["account:read"]).await;
+    api.send("DELETE", &path, Some(&reader), None).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    let api = api.restart().await;
+    assert_eq!(keys(&api, account), 1, "known again after a restart");
+    let listed: Page<SshKey> = api.get("/v1/ssh-keys", Some(&token)).await.read(StatusCode::OK);
+    assert_eq!(listed.items, [key]);
+    assert_eq!(api.send("DELETE", &path, Some(&token), None).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(keys(&api, account), 0);
+    api.send("DELETE", &path, Some(&token), None).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+}
+
+#[tokio::test]
+async fn an_account_may_bring_its_key_and_takes_it_along() {
+    let api = Api::start().await;
+    let body = |key: &str| json!({"name": "Ann", "email": "ann@example.com", "password": PASSWORD, "ssh_key": key});
+    let bad = api.post("/v1/accounts", None, body("none")).await;
+    bad.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+    assert_eq!(bad.field(), "ssh_key");
+    let account: Account = api.post("/v1/accounts", None, body(KEY)).await.read(StatusCode::CREATED);
+    assert_eq!(account.ssh_user, ssh_login_name(account.id));
+    assert_eq!(keys(&api, account.id), 1);
+    let token = api.login("ann@example.com").await.access_token;
+    api.send("DELETE", "/v1/account", Some(token.expose()), None).await;
+    assert_eq!(keys(&api, account.id), 0);
+}
+
+#[tokio::test]
+async fn a_socket_says_how_ssh_serves_it() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let account = account_id(&api, &token).await;
+    let socket = api.socket(&token, "s").await;
+    let ssh = socket.ssh.clone().unwrap();
+    let (label, user) = (socket.label().unwrap(), ssh_login_name(account));
+    assert_eq!(ssh.command, format!("ssh -p 2222 -R {label}:80:localhost:PORT {user}@tunnel.localhost"));
+    assert_eq!((ssh.host.as_str(), ssh.port, ssh.user, ssh.known_hosts.len()), ("tunnel.localhost", 2222, user, 1));
+    // What the command asks for is this socket.
+    let target = api.control.ssh_forward_target(account, label.as_str(), 80).await.unwrap();
+    assert_eq!((target.socket, target.temporary, target.url), (socket.id, true, socket.url));
+}
+
+#[tokio::test]
+async fn a_forward_port_means_its_tunnel() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let account = account_id(&api, &token).await;
+    let socket = api.socket(&token, "s").await;
+    let tunnel = api.tunnel(&token, &socket).await.details;
+    for address in ["localhost", "", "127.0.0.1", socket.dns_name.as_str()] {
+        let port = u32::from(tunnel.forward_port);
+        let target = api.control.ssh_forward_target(account, address, port).await.unwrap();
+        assert_eq!((target.socket, target.tunnel, target.temporary), (socket.id, tunnel.id, false), "{address}");
+        api.control.ssh_forward_ended(&target).await;
+    }
+    assert_eq!(api.routes.get(socket.id).unwrap().tunnels.len(), 1, "a tunnel that stays is not removed");
+    let other = account_id(&api, &api.account("bob@example.com").await).await;
+    let says = refused(&api, other, "localhost", tunnel.forward_port.into()).await;
+    assert!(says.contains("cannot be forwarded: ask for"), "{says}");
+    let says = refused(&api, other, &socket.dns_name, 80).await;
+    assert!(says.contains("cannot be forwarded"), "the socket of another account: {says}");
+}
+
+#[tokio::test]
+async fn the_name_of_a_socket_makes_a_tunnel_for_as_long_as_the_forward() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let account = account_id(&api, &token).await;
+    let socket = api.socket(&token, "s").await;
+    let target = api.control.ssh_forward_target(account, &socket.dns_name, 0).await.unwrap();
+    assert_eq!((target.socket, target.temporary, target.port), (socket.id, true, None));
+    assert_eq!(api.routes.get(socket.id).unwrap().tunnels[0].id, target.tunnel);
+    let forward_port = api.routes.get(socket.id).unwrap().tunnels[0].forward_port;
+    refused(&api, account, "localhost", forward_port.into()).await;
+    api.control.ssh_forward_ended(&target).await;
+    assert!(api.routes.get(socket.id).unwrap().tunnels.is_empty());
+    api.control.ssh_forward_ended(&target).await;
+
+    let udp: Socket =
+        api.post("/v1/sockets", Some(&token), json!({"name": "d", "type": "udp"})).await.read(StatusCode::CREATED);
+    assert!(refused(&api, account, &udp.dns_name, 53).await.contains("no datagrams"));
+}
+
+#[tokio::test]
+async fn ports_make_sockets_for_as_long_as_the_forward() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let account = account_id(&api, &token).await;
+    for (address, port, kind, own) in [
+        ("localhost", 80, SocketType::Http, None),
+        ("*", 443, SocketType::Https, None),
+        ("", 0, SocketType::Tcp, Some(20_000)),
+        ("0.0.0.0", 20_003, SocketType::Tcp, Some(20_003)),
+    ] {
+        let target = api.control.ssh_forward_target(account, address, port).await.unwrap();
+        let route = api.routes.get(target.socket).unwrap();
+        assert_eq!((route.socket_type, route.port, target.port), (kind, own, own), "{address}:{port}");
+        assert_eq!((route.tunnels[0].id, target.temporary), (target.tunnel, true));
+        assert!(target.url.contains(route.name.as_str()), "{}", target.url);
+        api.control.ssh_forward_ended(&target).await;
+        assert!(api.routes.get(target.socket).is_none());
+    }
+    let held = api.control.ssh_forward_target(account, "", 20_003).await.unwrap();
+    assert!(refused(&api, account, "", 20_003).await.contains("port 20003 belongs to another socket"));
+    for (address, port) in
+        [("", 22), ("", 8_080), ("", 65_536), ("example.com", 80), ("no-such-1000", 80), ("\u{7}", 1)]
+    {
+        let says = refused(&api, account, address, port).await;
+        assert!(!says.contains('\u{7}') && says.len() < 400, "{says}");
+    }
+    // A crash leaves it behind; the next start does not.
+    let api = api.restart().await;
+    assert!(api.routes.get(held.socket).is_none());
+    assert_eq!(api.store.temporary_sockets().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_is_held_survives_that_control_looks_at_the_store_again() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let account = account_id(&api, &token).await;
+    let socket = api.socket(&token, "s").await;
+    let held = api.control.ssh_forward_target(account, "", 80).await.unwrap();
+    let at = api.control.ssh_forward_target(account, &socket.dns_name, 80).await.unwrap();
+    assert_eq!(api.control.reload().await.unwrap(), 0);
+    assert_eq!(api.routes.get(held.socket).unwrap().tunnels.len(), 1);
+    assert_eq!(api.routes.get(at.socket).unwrap().tunnels.len(), 1);
+}
+
+#[tokio::test]
+async fn guests_have_temporary_sockets_and_no_account() {
+    let api = Api::start_closed().await;
+    let guests = api.control.guest_account().await.unwrap();
+    assert_eq!(api.control.guest_account().await.unwrap(), guests);
+    let target = api.control.ssh_forward_target(guests, "localhost", 80).await.unwrap();
+    assert!(target.temporary && api.routes.get(target.socket).is_some());
+    assert!(refused(&api, guests, "localhost", 22).await.contains("as a guest"));
+    for n in 1..100 {
+        api.control.ssh_forward_target(guests, "", 80).await.unwrap_or_else(|e| panic!("{n}: {e}"));
+    }
+    let says = refused(&api, guests, "", 80).await;
+    assert!(says.contains("no more than 100 sockets for guests"), "{says}");
+    api.control.ssh_forward_ended(&target).await;
+    api.control.ssh_forward_target(guests, "", 80).await.unwrap();
+    // The first account can still be made, and nobody logs in as the guests.
+    let login = json!({"email": "guests@guests.invalid", "password": "!"});
+    api.post("/v1/login", None, login).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
+    assert_eq!(api.create_account("ann@example.com").await.status, StatusCode::CREATED);
+}
