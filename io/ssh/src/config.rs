@@ -3,13 +3,22 @@
 use std::{borrow::Cow, time::Duration};
 
 use russh::{
-    MethodKind, MethodSet, Preferred, SshId, cipher, compression, kex,
+    Limits, MethodKind, MethodSet, Preferred, SshId, cipher, compression, kex,
     keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey},
     mac,
 };
 
-/// The window of a channel in each direction, in bytes: what may be under way before the reader has taken it.
-pub(crate) const WINDOW_BYTES: u32 = 2 * 1_024 * 1_024;
+/// The window that a client's stream begins with, in bytes: what may be under way before the reader has taken it. It
+/// grows for readers that are faster than their stream.
+pub(crate) const FIRST_WINDOW_BYTES: u32 = 256 * 1_024;
+/// The largest window of a stream, in bytes.
+pub(crate) const MAX_WINDOW_BYTES: u32 = 8 * 1_024 * 1_024;
+/// By how much the windows of all streams of a connection may have grown together, in bytes.
+pub(crate) const MAX_GROWN_BYTES: usize = 64 * 1_024 * 1_024;
+/// The most that may pass before keys are exchanged anew, in bytes (RFC 4253 section 9).
+const MAX_REKEY_BYTES: usize = 1 << 30;
+/// How long one set of keys is used.
+const REKEY_TIME: Duration = Duration::from_secs(3_600);
 /// The largest packet that is taken, in bytes; OpenSSH sends at most this.
 const MAX_PACKET_BYTES: u32 = 32 * 1_024;
 /// Packets of all channels that wait to be encrypted, at most.
@@ -54,6 +63,8 @@ pub struct SshConfig {
     pub max_streams_per_connection: usize,
     /// How long the client has to reach its origin.
     pub open_time: Duration,
+    /// Keys are exchanged anew after so many bytes in one direction, at most a gibibyte; and every hour.
+    pub rekey_bytes: usize,
     /// A connection that has had no forward for so long is ended.
     pub idle: Duration,
 }
@@ -76,6 +87,7 @@ impl SshConfig {
             max_forwards_per_connection: 16,
             max_streams_per_connection: 1_024,
             open_time: Duration::from_secs(10),
+            rekey_bytes: MAX_REKEY_BYTES,
             idle: Duration::from_secs(600),
         }
     }
@@ -91,19 +103,22 @@ impl SshConfig {
         } else {
             &[MethodKind::PublicKey]
         };
+        let rekey_bytes = self.rekey_bytes.min(MAX_REKEY_BYTES);
         russh::server::Config {
             server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-Sallyport")),
             methods: MethodSet::from(methods),
             auth_rejection_time: REFUSAL_TIME,
             auth_rejection_time_initial: Some(Duration::ZERO),
             keys: self.host_keys.clone(),
-            window_size: WINDOW_BYTES,
+            window_size: FIRST_WINDOW_BYTES,
+            limits: Limits::new(rekey_bytes, rekey_bytes, REKEY_TIME),
             maximum_packet_size: MAX_PACKET_BYTES,
             // The library's own queue to a channel's reader; data does not pass through it (see `stream`).
             channel_buffer_size: 4,
             event_buffer_size: MAX_QUEUED_PACKETS,
             preferred: preferred(),
-            max_auth_attempts: self.max_auth_attempts,
+            // The question which methods there are is counted as well.
+            max_auth_attempts: self.max_auth_attempts.saturating_add(1),
             // Writes that stall and clients that are gone are found by `cut` and by keepalives.
             inactivity_timeout: None,
             keepalive_interval: Some(self.keepalive),

@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     Console, Forward,
+    config::MAX_GROWN_BYTES,
     stats::{SshStats, count, uncount},
     stream::Inbound,
 };
@@ -101,14 +102,37 @@ pub(crate) struct Inner {
     stats: Arc<SshStats>,
     login: OnceLock<Login>,
     handle: OnceLock<Handle>,
+    life: Mutex<Life>,
     is_closing: AtomicBool,
     ending: Mutex<Option<Ending>>,
     /// A login, or an ending.
     pub(crate) changed: Notify,
     /// How many streams are open.
     pub(crate) streams: watch::Sender<usize>,
-    channels: Mutex<HashMap<ChannelId, Arc<Inbound>>>,
-    forwards: Mutex<HashMap<(String, u32), Forward>>,
+    channels: Mutex<Channels>,
+    forwards: Mutex<Forwards>,
+    /// By how many bytes the windows of its streams have grown.
+    grown_bytes: AtomicUsize,
+}
+
+/// Where a connection is in its life; it never goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    New,
+    LoggedIn,
+    Over,
+}
+
+#[derive(Default)]
+struct Channels {
+    by_id: HashMap<ChannelId, Arc<Inbound>>,
+    are_over: bool,
+}
+
+#[derive(Default)]
+struct Forwards {
+    by_name: HashMap<(String, u32), Forward>,
+    are_over: bool,
 }
 
 impl Inner {
@@ -121,12 +145,14 @@ impl Inner {
             stats,
             login: OnceLock::new(),
             handle: OnceLock::new(),
+            life: Mutex::new(Life::New),
             is_closing: AtomicBool::new(false),
             ending: Mutex::new(None),
             changed: Notify::new(),
             streams: watch::Sender::new(0),
             channels: Mutex::default(),
             forwards: Mutex::default(),
+            grown_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -152,9 +178,18 @@ impl Inner {
         let _ = self.login.set(Login { user: user.to_owned(), name });
     }
 
-    pub(crate) fn logged_in(&self, handle: Handle) {
-        let _ = self.handle.set(handle);
+    /// The login is good: `tell` is called unless the connection is over already, and then it is false.
+    pub(crate) fn logged_in(&self, handle: Handle, tell: impl FnOnce()) -> bool {
+        let mut life = lock(&self.life);
+        if *life == Life::New {
+            let _ = self.handle.set(handle);
+            *life = Life::LoggedIn;
+            tell();
+        }
+        let is_logged_in = *life == Life::LoggedIn;
+        drop(life);
         self.changed.notify_one();
+        is_logged_in
     }
 
     pub(crate) fn is_logged_in(&self) -> bool {
@@ -181,48 +216,73 @@ impl Inner {
     }
 
     pub(crate) fn add_channel(&self, id: ChannelId) {
-        lock(&self.channels).insert(id, Arc::default());
+        let mut channels = lock(&self.channels);
+        let inbound = Arc::new(Inbound::new());
+        if channels.are_over {
+            inbound.lost();
+        }
+        channels.by_id.insert(id, inbound);
     }
 
     pub(crate) fn channel(&self, id: ChannelId) -> Option<Arc<Inbound>> {
-        lock(&self.channels).get(&id).cloned()
+        lock(&self.channels).by_id.get(&id).cloned()
     }
 
     pub(crate) fn forget_channel(&self, id: ChannelId) {
-        lock(&self.channels).remove(&id);
+        lock(&self.channels).by_id.remove(&id);
     }
 
-    pub(crate) fn add_forward(&self, forward: &Forward) {
+    /// Grants the forward; false if the connection is over.
+    pub(crate) fn add_forward(&self, forward: &Forward) -> bool {
+        let mut forwards = lock(&self.forwards);
+        if forwards.are_over {
+            return false;
+        }
         forward.grant();
         count(&self.stats.forwards_open);
-        lock(&self.forwards).insert((forward.address().to_owned(), forward.port()), forward.clone());
+        forwards.by_name.insert((forward.address().to_owned(), forward.port()), forward.clone());
+        true
     }
 
     pub(crate) fn remove_forward(&self, address: &str, port: u32) -> Option<Forward> {
-        let forward = lock(&self.forwards).remove(&(address.to_owned(), port))?;
+        let forward = lock(&self.forwards).by_name.remove(&(address.to_owned(), port))?;
         forward.revoke();
         uncount(&self.stats.forwards_open);
         Some(forward)
     }
 
     pub(crate) fn has_forward(&self, address: &str, port: u32) -> bool {
-        lock(&self.forwards).contains_key(&(address.to_owned(), port))
+        lock(&self.forwards).by_name.contains_key(&(address.to_owned(), port))
     }
 
     pub(crate) fn forward_count(&self) -> usize {
-        lock(&self.forwards).len()
+        lock(&self.forwards).by_name.len()
     }
 
-    /// The connection is over: whoever reads or writes hears of it.
-    pub(crate) fn over(&self) {
+    /// The connection is over: whoever reads or writes hears of it. Whether it had been logged in.
+    pub(crate) fn over(&self) -> bool {
         self.close();
-        let forwards = std::mem::take(&mut *lock(&self.forwards));
-        for forward in forwards.values() {
+        let before = std::mem::replace(&mut *lock(&self.life), Life::Over);
+        let forwards =
+            std::mem::replace(&mut *lock(&self.forwards), Forwards { are_over: true, ..Forwards::default() });
+        for forward in forwards.by_name.values() {
             forward.revoke();
             uncount(&self.stats.forwards_open);
         }
-        let channels = std::mem::take(&mut *lock(&self.channels));
-        channels.values().for_each(|inbound| inbound.lost());
+        let channels =
+            std::mem::replace(&mut *lock(&self.channels), Channels { are_over: true, ..Channels::default() });
+        channels.by_id.values().for_each(|inbound| inbound.lost());
+        before == Life::LoggedIn
+    }
+
+    /// Room for a window to grow by so much, if there is.
+    pub(crate) fn take_growth(&self, bytes: usize) -> bool {
+        let grow = |grown: usize| grown.checked_add(bytes).filter(|grown| *grown <= MAX_GROWN_BYTES);
+        self.grown_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, grow).is_ok()
+    }
+
+    pub(crate) fn give_growth(&self, bytes: usize) {
+        self.grown_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// A place for one more stream, if there is one.

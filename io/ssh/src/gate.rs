@@ -26,7 +26,7 @@ pub trait SshGate: Send + Sync + 'static {
     /// the server answers a refusal after a fixed time.
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict>;
 
-    /// A login has succeeded. Its forwards come after this.
+    /// A login has succeeded. Its forwards come after this. Must not wait.
     fn opened(&self, connection: &Connection) {
         let _ = connection;
     }
@@ -40,7 +40,7 @@ pub trait SshGate: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Granted, ForwardRefusal>>;
 
     /// The client has taken a granted forward back; it is not usable any more. When the connection ends there is one
-    /// call of [`closed`](Self::closed) instead.
+    /// call of [`closed`](Self::closed) instead; only a forward that is granted after that is taken back by this.
     fn cancelled(&self, connection: &Connection, forward: &Forward);
 
     /// The connection is over, and all of its forwards with it. Called once for each [`opened`](Self::opened).

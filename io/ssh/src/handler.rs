@@ -231,10 +231,9 @@ impl russh::server::Handler for Handler {
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
         count(&self.connection.stats().logins);
         let connection = Connection::new(self.connection.clone());
-        self.connection.logged_in(session.handle());
         debug!(connection = connection.id(), login = connection.login(), "ssh login");
-        self.server.gate.opened(&connection);
-        Ok(())
+        let is_logged_in = self.connection.logged_in(session.handle(), || self.server.gate.opened(&connection));
+        if is_logged_in { Ok(()) } else { Err(russh::Error::Disconnect) }
     }
 
     async fn tcpip_forward(
@@ -247,7 +246,10 @@ impl russh::server::Handler for Handler {
         match self.ask_forward(&forward).await {
             Ok(granted) => {
                 *port = forward.port();
-                self.connection.add_forward(&forward);
+                if !self.connection.add_forward(&forward) {
+                    self.server.gate.cancelled(&forward.connection(), &forward);
+                    return Err(russh::Error::Disconnect);
+                }
                 count(&self.connection.stats().forwards);
                 granted.lines.iter().for_each(|line| self.connection.console().line(line));
                 Ok(true)

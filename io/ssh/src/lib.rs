@@ -13,8 +13,8 @@
 //! Nothing but forwards is offered: no commands, no subsystems, no agent or X11 forwarding, no connections from the
 //! client into the server's network.
 //!
-//! Flow control is per channel: a visitor who reads slowly fills the window of that one channel (2 MiB), and nothing
-//! else on the connection waits for it. [`serve_connection`](SshServer::serve_connection) ends when the connection does.
+//! Flow control is per channel: a visitor who reads slowly fills the window of that one channel (256 KiB, up to 8 MiB
+//! for readers that are fast), and nothing else on the connection waits for it. [`serve_connection`](SshServer::serve_connection) ends when the connection does.
 
 mod config;
 mod connection;

@@ -273,8 +273,7 @@ struct Over {
 impl Drop for Over {
     fn drop(&mut self) {
         self.cut.cut();
-        self.connection.over();
-        if self.connection.is_logged_in() {
+        if self.connection.over() {
             self.shared.gate.closed(&Connection::new(self.connection.clone()));
         }
     }

@@ -15,25 +15,25 @@ use tokio::{
 };
 
 use crate::{
-    config::WINDOW_BYTES,
+    config::{FIRST_WINDOW_BYTES, MAX_WINDOW_BYTES},
     connection::{Inner, StreamPlace},
     stats::add,
 };
 
-/// The window is opened again when so much has been read, in bytes.
-const GRANT_BYTES: u32 = WINDOW_BYTES / 4;
 /// Packets that wait are joined up to this size, in bytes, so that many small ones take little room.
 const JOINED_BYTES: usize = 32 * 1_024;
 
 /// What has come on a channel and waits for its reader: at most a window of bytes, for the library ends a connection
 /// that sends more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inbound {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// How large the window is when everything has been read.
+    window_bytes: u32,
     chunks: VecDeque<Vec<u8>>,
     /// How much of the first chunk was read.
     offset_bytes: usize,
@@ -46,9 +46,8 @@ struct State {
     writer: Option<Waker>,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    #[default]
     Open,
     Eof,
     /// Closed without an EOF.
@@ -57,7 +56,30 @@ enum End {
     Lost,
 }
 
+/// How far a window may be opened after a read.
+#[derive(Debug, Clone, Copy)]
+struct Grant {
+    /// What has been read since the last time.
+    read_bytes: u32,
+    /// By how much the window may grow: the reader waits for the network.
+    growth_bytes: u32,
+}
+
 impl Inbound {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            window_bytes: FIRST_WINDOW_BYTES,
+            chunks: VecDeque::new(),
+            offset_bytes: 0,
+            ungranted_bytes: 0,
+            end: End::Open,
+            is_closed: false,
+            reader: None,
+            writer: None,
+        };
+        Self { state: Mutex::new(state) }
+    }
+
     pub(crate) fn push(&self, data: &[u8]) {
         let mut state = self.lock();
         if state.end != End::Open {
@@ -105,8 +127,18 @@ impl Inbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what is there; with how many bytes the window may be opened now.
-    fn poll_read(&self, cx: &Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<Option<u32>>> {
+    /// The window has grown.
+    fn grown(&self, growth_bytes: u32) {
+        self.lock().window_bytes += growth_bytes;
+    }
+
+    /// By how much the window has grown in all.
+    fn growth(&self) -> usize {
+        self.lock().window_bytes.saturating_sub(FIRST_WINDOW_BYTES) as usize
+    }
+
+    /// Reads what is there; says when the window should be opened again.
+    fn poll_read(&self, cx: &Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<Option<Grant>>> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let before = buf.remaining();
@@ -126,9 +158,16 @@ impl Inbound {
         let read = before - buf.remaining();
         if read > 0 || before == 0 {
             // A read is at most what the window let through.
-            state.ungranted_bytes += u32::try_from(read).unwrap_or(WINDOW_BYTES);
-            let is_due = state.ungranted_bytes >= GRANT_BYTES && state.end == End::Open;
-            return Poll::Ready(Ok(is_due.then(|| std::mem::take(&mut state.ungranted_bytes))));
+            state.ungranted_bytes += u32::try_from(read).unwrap_or(MAX_WINDOW_BYTES);
+            if state.ungranted_bytes < state.window_bytes / 4 || state.end != End::Open {
+                return Poll::Ready(Ok(None));
+            }
+            let can_grow = state.chunks.is_empty() && state.window_bytes < MAX_WINDOW_BYTES;
+            let growth_bytes = if can_grow { state.window_bytes.min(MAX_WINDOW_BYTES - state.window_bytes) } else { 0 };
+            return Poll::Ready(Ok(Some(Grant {
+                read_bytes: std::mem::take(&mut state.ungranted_bytes),
+                growth_bytes,
+            })));
         }
         match state.end {
             End::Eof => Poll::Ready(Ok(None)),
@@ -192,11 +231,15 @@ impl SshStream {
 
 impl AsyncRead for SshStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.inbound.poll_read(cx, buf).map_ok(|granted| {
-            if let (Some(bytes), Some(handle)) = (granted, self.connection.handle()) {
-                // Fails only when the connection is over, which the next read says.
-                let _ = handle.grant_window(self.id, bytes);
+        self.inbound.poll_read(cx, buf).map_ok(|grant| {
+            let (Some(grant), Some(handle)) = (grant, self.connection.handle()) else { return };
+            let mut bytes = grant.read_bytes;
+            if grant.growth_bytes > 0 && self.connection.take_growth(grant.growth_bytes as usize) {
+                self.inbound.grown(grant.growth_bytes);
+                bytes += grant.growth_bytes;
             }
+            // Fails only when the connection is over, which the next read says.
+            let _ = handle.grant_window(self.id, bytes);
         })
     }
 }
@@ -230,6 +273,7 @@ impl AsyncWrite for SshStream {
 impl Drop for SshStream {
     fn drop(&mut self) {
         self.connection.forget_channel(self.id);
+        self.connection.give_growth(self.inbound.growth());
         if self.inbound.is_closed() {
             return;
         }

@@ -7,7 +7,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::lab::{Lab, curl, echo, origin, soon, until, web};
+use crate::lab::{Gate, Lab, curl, echo, origin, soon, until, web};
 
 const MANY_BYTES: usize = 50 * 1_000 * 1_000;
 
@@ -60,6 +60,18 @@ async fn keys_are_exchanged_anew_under_way_with_every_cipher() {
         let data = pattern(8_000_000);
         assert!(through(lab.published(port).await, data.clone()).await == data, "{cipher}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_asks_for_new_keys_under_way() {
+    let lab = Lab::start_with(Gate::default(), |config| config.rekey_bytes = 4_000_000).await;
+    let _client = lab.spawn(&["-N", "-R", &format!("80:localhost:{}", echo().await)]);
+    let address = lab.published(80).await;
+    let transfers: Vec<_> = (0..4).map(|_| tokio::spawn(through(address, pattern(MANY_BYTES / 4)))).collect();
+    for transfer in transfers {
+        assert!(transfer.await.unwrap() == pattern(MANY_BYTES / 4));
+    }
+    assert!(lab.ends.lock().unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -61,6 +61,9 @@ mod session;
 pub use self::session::*;
 mod encrypted;
 
+/// What a client may send after our KEXINIT until its own has come: what was under way then.
+const MAX_PENDING_BYTES: u32 = 64 * 1024 * 1024;
+
 /// Configuration of a server.
 pub struct Config {
     /// The server ID string sent at the beginning of the protocol.
@@ -1236,8 +1239,8 @@ async fn reply<H: Handler + Send>(
                     return Err(crate::Error::Inconsistent.into());
                 }
                 session.pending_len = session.pending_len.saturating_add(pkt.buffer.len() as u32);
-                if u64::from(session.pending_len) > 2 * u64::from(session.common.config.window_size)
-                {
+                // What is under way belongs to many channels, each with its own window.
+                if session.pending_len > MAX_PENDING_BYTES {
                     return Err(crate::Error::Pending.into());
                 }
             }
