@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode,
-    header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE},
 };
+use http_body::Body;
 use sallyport_http::{
     RequestId, RequestRefusal, basic,
     page::{Format, Problem},
@@ -301,6 +302,17 @@ pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Byte
     answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
+}
+
+/// Leaves the head alone, for a request that asked for no more: its length is the one that the body would have had.
+pub(crate) fn without_body(answer: &mut Response<AnswerBody>) {
+    if !answer.body().is_ours() {
+        return;
+    }
+    if let Some(length) = answer.body().size_hint().exact().filter(|length| *length > 0) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    *answer.body_mut() = AnswerBody::new(Source::Empty, None);
 }
 
 /// Tells an HTTP/1 client that this answer is the last on its connection.

@@ -394,6 +394,11 @@ impl AnswerBody {
         Self { source, rest: Bytes::new(), unwanted: None, ticket }
     }
 
+    /// Whether it was made here and not by an origin.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.source, Source::Own(_) | Source::Api(_))
+    }
+
     /// The same body; its end is the end of the request that this ticket stands for.
     pub(crate) fn with_ticket(mut self, ticket: Box<Ticket>) -> Self {
         self.ticket = Some(ticket);

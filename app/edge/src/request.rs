@@ -45,6 +45,7 @@ pub(crate) async fn serve(
     let (mut head, body) = request.into_parts();
     let (asked, upload) = (Asked::of(&head.headers), UploadSlot::of(body));
     let has_body = upload.is_some();
+    let is_head = head.method == Method::HEAD;
     let mut relay = None;
 
     // 1. Name the request: its id, its client, its moment.
@@ -92,6 +93,9 @@ pub(crate) async fn serve(
     };
     if websocket {
         client.wire.upgrade_answered(relay.is_some());
+    }
+    if is_head {
+        answer::without_body(&mut answer);
     }
     if relay.is_none() && client.is_last_request(&edge) {
         answer::close_after(&mut answer);

@@ -179,3 +179,34 @@ async fn streams_that_are_reset_at_once_by_the_thousand_hurt_nobody_else() {
     assert_eq!(soon(calm.send_request(request(&socket, "/", text("")))).await.unwrap().status(), 200);
     assert_eq!(world.get(&socket, "/").await.text(), "ok");
 }
+
+#[tokio::test]
+async fn a_head_that_the_edge_answers_itself_has_no_body() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    socket.protect(&world, "ann", "horse");
+    let nobody = world.socket();
+    let mut sender = world.http2(&socket).await;
+    let (socket, nobody) = (socket.host(), nobody.host());
+    let asked = [
+        (200, "api.localhost", "/healthz"),
+        (200, "api.localhost", "/metrics"),
+        (200, "api.localhost", "/v1/anything"),
+        (401, socket.as_str(), "/"),
+        (503, nobody.as_str(), "/"),
+        (404, "nope.localhost", "/"),
+    ];
+    for (status, host, path) in asked {
+        let mut lengths = Vec::new();
+        for method in [http::Method::GET, http::Method::HEAD] {
+            let request = Request::builder().method(method.clone()).uri(format!("https://{host}{path}"));
+            let answer = soon(sender.send_request(request.body(text("")).unwrap())).await.unwrap();
+            assert_eq!(answer.status(), status, "{host}{path}");
+            lengths.push(answer.headers()["content-length"].clone());
+            let body = soon(answer.into_body().collect()).await.unwrap_or_else(|e| panic!("{method} {path}: {e}"));
+            assert_eq!(body.to_bytes().is_empty(), method == http::Method::HEAD, "{method} {host}{path}");
+        }
+        assert!(path == "/metrics" || lengths[0] == lengths[1], "the same head: {lengths:?} for {host}{path}");
+        soon(sender.ready()).await.expect("the connection lives on");
+    }
+}
