@@ -229,13 +229,13 @@ impl Edge {
         let _ = tokio::time::timeout(linger, self.running.none_left()).await;
         self.phase.send_replace(Phase::Draining);
         self.tunnels.go_away("the edge is shutting down");
-        let rest = self.config.drain.saturating_sub(began.elapsed());
-        let _ = tokio::time::timeout(rest, self.running.none_left()).await;
+        let rest = || self.config.drain.saturating_sub(began.elapsed());
+        let _ = tokio::time::timeout(rest(), self.running.none_left()).await;
         let cut = self.running.count();
         for pool in self.sockets.all() {
             pool.origins().iter().for_each(|origin| origin.leave());
         }
-        let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest), self.tunnels.drained()).await;
+        let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest()), self.tunnels.drained()).await;
         self.phase.send_replace(Phase::Cut);
         DrainReport { finished: ran.saturating_sub(cut), cut }
     }

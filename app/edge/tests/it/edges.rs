@@ -169,3 +169,26 @@ async fn an_origin_gets_our_span_as_parent_where_traces_are_exported_and_the_cli
     let answer = world.raw(&socket, head.as_bytes()).await;
     assert!(answer.text().starts_with(&PARENT[..36]) && answer.text() != PARENT, "{}", answer.text());
 }
+
+#[tokio::test]
+async fn a_shutdown_takes_no_longer_than_it_may() {
+    let drain = Duration::from_millis(3_500);
+    let world = World::start_with(|config| config.drain = drain).await;
+    let mut socket = world.socket();
+    let (addr, taken) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        // Deaf from here on: the stream to it does not end by itself.
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    until("the request runs", || taken.load(std::sync::atomic::Ordering::SeqCst) > 0).await;
+    let began = std::time::Instant::now();
+    let report = world.stop().await;
+    assert_eq!((report.finished, report.cut), (0, 1));
+    // Less than what tunnels get to end their streams, of which nothing is left here.
+    assert!(began.elapsed() < drain + Duration::from_millis(1_200), "{:?}", began.elapsed());
+    connector.kill();
+}
