@@ -8,7 +8,7 @@ use std::{
 };
 
 use sallyport_bus::{Directory, RouteChange, RouteChanges, Routes};
-use sallyport_model::{CredentialHash, SocketId, SocketRoute, TunnelId, TunnelPresence};
+use sallyport_model::{CredentialHash, SocketId, SocketRoute, SocketType, TunnelId, TunnelPresence};
 use sallyport_tunnel::{Admission, Admitted, EdgeTunnels, SessionId, TunnelHandle};
 use sallyport_wire::Refusal;
 use sha2::{Digest, Sha256};
@@ -116,11 +116,10 @@ impl Admission for Gate {
         }
         let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         admitted.insert(tunnel, (route.id, expected));
-        let port = if self.public_port == 443 { String::new() } else { format!(":{}", self.public_port) };
         Ok(Admitted {
             socket: route.id,
-            url: format!("https://{}.{}{port}", route.name, self.domain),
-            datagrams: false,
+            url: route.url(&self.domain, self.public_port),
+            datagrams: route.socket_type == SocketType::Udp,
         })
     }
 

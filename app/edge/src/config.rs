@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sallyport_policy::Network;
 use sallyport_wire::SessionConfig;
 
 /// How long a client may take nothing of what waits for it, when nothing else is said.
@@ -41,6 +42,8 @@ pub struct EdgeConfig {
     pub max_connections_per_address: usize,
     /// How many requests are served on one client connection.
     pub max_requests_per_connection: u64,
+    /// From which networks connections begin with a PROXY protocol header that is believed.
+    pub trusted_proxies: Vec<Network>,
     /// Whether each request is logged, under the target `access`.
     pub access_log: bool,
 }
@@ -65,6 +68,7 @@ impl EdgeConfig {
             max_connections: 65_536,
             max_connections_per_address: 16_384,
             max_requests_per_connection: 100_000,
+            trusted_proxies: Vec::new(),
             access_log: true,
         }
     }

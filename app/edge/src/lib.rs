@@ -11,8 +11,12 @@ mod auth;
 mod body;
 mod config;
 mod connection;
+mod doors;
 mod drain;
+mod entry;
 mod exchange;
+mod flow;
+mod flow_record;
 mod guarded_io;
 mod ids;
 mod limits;
@@ -20,6 +24,8 @@ mod listener;
 mod local;
 mod metrics;
 mod origin;
+mod ports;
+mod reach;
 mod readiness;
 mod record;
 mod redirect;
@@ -42,17 +48,18 @@ use http::{Request, Response};
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes};
 use sallyport_model::ClientAddr;
-use sallyport_net::{Listening, Shutdown};
+use sallyport_net::{Certificates, Listening, Shutdown};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 
 pub use body::{ApiBody, ApiRequestBody, BoxError};
 pub use config::EdgeConfig;
 pub use drain::DrainReport;
 pub use readiness::Readiness;
 
+use doors::Doors;
 use drain::Phase;
+use ports::Ports;
 
 /// Answers requests to `api.<domain>`. Made by whoever puts edge and control into one process.
 pub type ApiService = Arc<
@@ -177,17 +184,19 @@ impl Edge {
     /// Serves clients and tunnels until the shutdown, then lets finish what runs, and returns. Called once.
     ///
     /// # Errors
-    /// None at present: what goes wrong with one connection concerns that connection alone.
+    /// When the kernel does not say where it listens. What goes wrong with one connection concerns that connection alone.
     pub async fn serve(
         self: &Arc<Self>,
         listening: Listening,
-        tls: Arc<rustls::ServerConfig>,
+        certificates: Arc<Certificates>,
         shutdown: Shutdown,
     ) -> anyhow::Result<DrainReport> {
-        let acceptor = TlsAcceptor::from(tls);
+        let doors = Doors::new(certificates, self.config.trusted_proxies.clone());
         let changes = self.routes.subscribe();
+        let ip = listening.tls.local_addr()?.ip();
+        let ports = Ports::new(self.clone(), doors.clone(), ip, shutdown.clone()).follow(self.routes.subscribe());
         let clients = listener::accept(listening.tls, shutdown.clone(), |stream, peer| {
-            listener::take_tls(self, &acceptor, stream, peer);
+            listener::take_tls(self, &doors, stream, peer);
         });
         let plain = async {
             match listening.redirect {
@@ -200,7 +209,7 @@ impl Edge {
         };
         let upkeep = async { tokio::join!(self.gate.follow(&self.tunnels, changes), self.sweep()) };
         tokio::select! {
-            _ = async { tokio::join!(clients, plain) } => {}
+            _ = async { tokio::join!(clients, plain, ports) } => {}
             _ = upkeep => {}
         }
         Ok(self.drain().await)

@@ -8,15 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_net::{Negotiated, ReadAhead, Shutdown, negotiated, set_keepalive, set_nodelay, set_notsent_lowat};
+use sallyport_net::{Negotiated, Shutdown, negotiated, set_keepalive, set_nodelay, set_notsent_lowat};
 use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, CarrierKind};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::server::TlsStream;
 
-use crate::{Edge, connection, limits::HandshakePlace, send_bound::SendBound};
+use crate::{
+    Edge, connection,
+    doors::{ClientTcp, Doors, Opened},
+    flow::{self, ClientIo as _},
+    limits::HandshakePlace,
+    send_bound::SendBound,
+};
 
-/// How long a TLS handshake may take.
-const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long nothing is accepted after the system had no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How often at most it is logged that nothing can be accepted.
@@ -70,65 +74,61 @@ fn is_of_peer(error: &io::Error) -> bool {
 }
 
 /// A TCP connection to the TLS port.
-pub(crate) fn take_tls(edge: &Arc<Edge>, acceptor: &TlsAcceptor, stream: TcpStream, peer: SocketAddr) {
+pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else {
         edge.metrics.handshake_failed("too-many-connections");
         return;
     };
     let handshake = edge.handshakes.enter(peer.ip());
-    let (edge, acceptor) = (edge.clone(), acceptor.clone());
+    let (edge, doors) = (edge.clone(), doors.clone());
     tokio::spawn(async move {
-        let stream = Box::pin(end_tls(&edge, &acceptor, stream, handshake)).await;
-        if let Some(served) = stream.map(|stream| dispatch(edge, stream, peer)) {
+        let opened = Box::pin(open(&edge, &doors, stream, peer, handshake)).await;
+        if let Some(served) = opened.map(|opened| dispatch(edge, opened)) {
             served.await;
         }
         drop(place);
     });
 }
 
-/// The handshake: bounded in time, and given up when newer ones need its place.
-async fn end_tls(
+/// What the connection is, once its handshake is over.
+async fn open(
     edge: &Edge,
-    acceptor: &TlsAcceptor,
+    doors: &Doors,
     stream: TcpStream,
-    mut place: HandshakePlace,
-) -> Option<TlsStream<ReadAhead<TcpStream>>> {
-    let craft = set_nodelay(&stream).and_then(|()| set_keepalive(&stream));
-    if let Err(error) = craft {
+    peer: SocketAddr,
+    handshake: HandshakePlace,
+) -> Option<Opened> {
+    if let Err(error) = set_nodelay(&stream).and_then(|()| set_keepalive(&stream)) {
         tracing::debug!(%error, "a connection ended before its handshake");
         return None;
     }
-    let reason = tokio::select! {
-        biased;
-        handshake = acceptor.accept(ReadAhead::new(stream)) => match handshake {
-            Ok(stream) => return Some(stream),
-            Err(error) => {
-                tracing::debug!(%error, "a TLS handshake failed");
-                if error.kind() == io::ErrorKind::InvalidData { "tls" } else { "closed" }
-            }
-        },
-        () = place.pushed_out() => "pushed-out",
-        () = tokio::time::sleep(MAX_HANDSHAKE) => "timeout",
-    };
-    edge.metrics.handshake_failed(reason);
-    None
+    let (stream, ends) = doors.proxied(edge, stream, peer).await?;
+    doors.open(edge, stream, ends, None, handshake).await
+}
+
+/// Goes to the socket that the client's name says, or where its ALPN says.
+fn dispatch(edge: Arc<Edge>, opened: Opened) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    match opened {
+        Opened::Shared(stream, client) => dispatch_shared(edge, stream, client),
+        Opened::Ended(arrival) => Box::pin(flow::serve(edge, *arrival)),
+        Opened::Passed(arrival) => Box::pin(flow::serve(edge, *arrival)),
+    }
 }
 
 /// Goes where the client's ALPN says. Each way has a future of its own size: what a connection of one kind needs, those
 /// of the others do not hold.
-fn dispatch(
+fn dispatch_shared(
     edge: Arc<Edge>,
-    stream: TlsStream<ReadAhead<TcpStream>>,
+    stream: TlsStream<ClientTcp>,
     peer: SocketAddr,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let bound = edge.config.send_timeout;
-    let bounded =
-        |stream| SendBound::new(stream, bound, |stream: &TlsStream<ReadAhead<TcpStream>>| stream.get_ref().0.get_ref());
+    let bounded = |stream| SendBound::new(stream, bound, |stream: &TlsStream<ClientTcp>| stream.tcp());
     match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
         Negotiated::Tunnel => Box::pin(async move {
-            let tune = |stream: &TlsStream<ReadAhead<TcpStream>>, kind| {
-                if kind == CarrierKind::Control {
-                    let _ = set_notsent_lowat(stream.get_ref().0.get_ref(), CONTROL_NOTSENT_BYTES);
+            let tune = |stream: &TlsStream<ClientTcp>, kind| {
+                if kind != CarrierKind::Leg {
+                    let _ = set_notsent_lowat(stream.tcp(), CONTROL_NOTSENT_BYTES);
                 }
             };
             edge.tunnels.serve_carrier_with(stream, peer, tune).await;

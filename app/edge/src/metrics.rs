@@ -38,6 +38,12 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlowLabel {
+    transport: &'static str,
+    verdict: &'static str,
+}
+
 /// Everything that is counted as it happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
@@ -47,6 +53,7 @@ pub(crate) struct Metrics {
     bytes_out: Family<SocketLabel, Counter>,
     refusals: Family<ReasonLabel, Counter>,
     handshakes_failed: Family<ReasonLabel, Counter>,
+    flows: Family<FlowLabel, Counter>,
     retries: Counter,
     /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
     labelled: Arc<Mutex<HashMap<String, usize>>>,
@@ -73,6 +80,7 @@ impl Metrics {
             bytes_out: Family::default(),
             refusals: Family::default(),
             handshakes_failed: Family::default(),
+            flows: Family::default(),
             retries: Counter::default(),
             labelled: Arc::default(),
         }
@@ -133,7 +141,12 @@ impl Metrics {
         self.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A request is tried on another origin.
+    /// A TCP or TLS connection, or a UDP flow, ended this way.
+    pub(crate) fn flow_ended(&self, transport: &'static str, verdict: &'static str) {
+        self.flows.get_or_create(&FlowLabel { transport, verdict }).inc();
+    }
+
+    /// A request or flow is tried on another origin.
     pub(crate) fn retried(&self) {
         self.retries.inc();
     }
@@ -161,6 +174,7 @@ impl Metrics {
             self.refusals.clone(),
         );
         registry.register("handshakes_failed", "TLS handshakes that failed, by reason", self.handshakes_failed.clone());
+        registry.register("flows", "TCP and TLS connections and UDP flows that ended, by how", self.flows.clone());
         registry.register("retries", "Attempts that were repeated on another origin", self.retries.clone());
     }
 }
@@ -172,6 +186,11 @@ impl SocketMetrics {
             counter.inc();
         }
         self.seconds.observe(seconds);
+        self.carried(bytes_in, bytes_out);
+    }
+
+    /// Bytes were carried from and to clients.
+    pub(crate) fn carried(&self, bytes_in: u64, bytes_out: u64) {
         self.bytes_in.inc_by(bytes_in);
         self.bytes_out.inc_by(bytes_out);
     }

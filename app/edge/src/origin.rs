@@ -22,6 +22,7 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use sallyport_net::ProxiedAddresses;
 use sallyport_tunnel::{Establishment, OpenError, TunnelHandle, TunnelStream};
 use sallyport_wire::{Open, StreamProtocol};
 
@@ -148,6 +149,7 @@ impl Origin {
         &self,
         protocol: StreamProtocol,
         client: std::net::SocketAddr,
+        destination: Option<std::net::SocketAddr>,
         server_name: &str,
     ) -> Result<TunnelStream, ConnectError> {
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -155,11 +157,16 @@ impl Origin {
             tunnel: self.handle.tunnel(),
             protocol,
             client,
-            destination: None,
+            destination,
             opened_at_us: u64::try_from(opened_at.as_micros()).unwrap_or(u64::MAX),
             server_name: server_name.to_owned(),
         };
         Ok(self.handle.open(open)?)
+    }
+
+    /// A stream for a client's connection that is passed on as it is. Nothing waits for the origin yet.
+    pub(crate) fn open_flow(&self, ends: ProxiedAddresses, server_name: &str) -> Result<TunnelStream, ConnectError> {
+        self.open_stream(StreamProtocol::Raw, ends.client, Some(ends.destination), server_name)
     }
 
     /// The most recently used idle connection that still stands. `repeatable`: the request may be sent again when the
@@ -194,7 +201,7 @@ impl Origin {
         client: std::net::SocketAddr,
         server_name: &str,
     ) -> Result<Box<H1Connection>, ConnectError> {
-        let stream = self.open_stream(StreamProtocol::Http1, client, server_name)?;
+        let stream = self.open_stream(StreamProtocol::Http1, client, None, server_name)?;
         let (establishment, on_leg) = (stream.establishment(), stream.is_on_leg());
         let (sender, connection) = http1::Builder::new()
             .max_headers(MAX_RESPONSE_HEADERS)
@@ -244,7 +251,7 @@ impl Origin {
         if let Some(connection) = least.filter(|c| full || c.load() < MAX_REQUESTS_PER_H2_CONNECTION) {
             return Ok(connection.enter(true));
         }
-        let stream = self.open_stream(StreamProtocol::Http2, client, server_name)?;
+        let stream = self.open_stream(StreamProtocol::Http2, client, None, server_name)?;
         let establishment = stream.establishment();
         let handshake = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)

@@ -180,6 +180,7 @@ fn find_socket(edge: &Edge, host: &RequestHost) -> Result<(Arc<SocketRoute>, Arc
     let route = host
         .label_under(&edge.config.domain)
         .and_then(|label| edge.routes.by_name(&label))
+        .filter(|route| route.socket_type.is_http())
         .ok_or_else(|| Trouble::UnknownName(host.name().to_owned()))?;
     Span::current().record("socket", tracing::field::display(route.id));
     let pool = edge.sockets.pool(route.id);

@@ -267,8 +267,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     sallyport_net::notify_status(&format!("serving {api}"));
 
     let held = tokio::spawn(until_over(lock, ports, offer, shutdown.clone()));
-    let tls = sallyport_net::server_config(certificates, sallyport_wire::ALPN);
-    let report = edge.serve(listening, tls, shutdown.clone()).await;
+    let report = edge.serve(listening, certificates, shutdown.clone()).await;
 
     shutdown.trigger();
     let lock = held.await?;

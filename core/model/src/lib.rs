@@ -20,6 +20,7 @@ pub use ids::{AccountId, IdError, SocketId, TokenId, TunnelId};
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use route::{
     BasicAuth, CredentialHash, FlowRecord, RequestRecord, SocketRoute, SshLogin, TunnelPresence, TunnelRoute,
+    socket_url,
 };
 pub use settings::{
     AccessRules, Affinity, DEFAULT_WEIGHT, HealthCheck, Limits, MAX_ACCESS_RULES, MAX_ALPN_BYTES, MAX_ALPN_PROTOCOLS,

@@ -53,11 +53,35 @@ pub struct SocketRoute {
 }
 
 impl SocketRoute {
+    /// Where clients reach the socket, under this domain and by the port that all sockets share.
+    #[must_use]
+    pub fn url(&self, domain: &str, shared_port: u16) -> String {
+        socket_url(self.socket_type, &self.name, self.port, domain, shared_port)
+    }
+
     /// The tunnel of this id, when the socket has it.
     #[must_use]
     pub fn tunnel(&self, id: TunnelId) -> Option<&TunnelRoute> {
         self.tunnels.iter().find(|tunnel| tunnel.id == id)
     }
+}
+
+/// Where clients reach a socket of this type and name: by the shared port where a name is enough, else by its own.
+#[must_use]
+pub fn socket_url(
+    socket_type: SocketType,
+    name: &SocketName,
+    own_port: Option<u16>,
+    domain: &str,
+    shared_port: u16,
+) -> String {
+    let (scheme, port) = match socket_type {
+        SocketType::Http | SocketType::Https => ("https", (shared_port != 443).then_some(shared_port)),
+        SocketType::Tls => ("tls", Some(shared_port)),
+        SocketType::Tcp | SocketType::Udp => (socket_type.as_str(), own_port),
+    };
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{scheme}://{name}.{domain}{port}")
 }
 
 /// A tunnel as edges know it.

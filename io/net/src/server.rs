@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use rustls::{ProtocolVersion, ServerConfig, ServerConnection, crypto::aws_lc_rs::Ticketer, server};
+use rustls::{
+    ProtocolVersion, ServerConfig, ServerConnection, crypto::aws_lc_rs::Ticketer, server, sign::CertifiedKey,
+};
 
 use crate::{Certificates, provider};
 
@@ -43,6 +45,33 @@ pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc
         Err(error) => tracing::warn!(%error, "no tickets: every handshake is a full one"),
     }
     Arc::new(config)
+}
+
+/// TLS for one name: as `base`, but with the certificate for `name` whatever the client asks for, and with these protocols
+/// (ALPN); without any, none is negotiated.
+#[must_use]
+pub fn server_config_for(
+    base: &ServerConfig,
+    certificates: Arc<Certificates>,
+    name: String,
+    alpn: &[String],
+) -> Arc<ServerConfig> {
+    let mut config = base.clone();
+    config.cert_resolver = Arc::new(OneName { certificates, name });
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect();
+    Arc::new(config)
+}
+
+#[derive(Debug)]
+struct OneName {
+    certificates: Arc<Certificates>,
+    name: String,
+}
+
+impl server::ResolvesServerCert for OneName {
+    fn resolve(&self, _hello: server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.certificates.certificate(&self.name)
+    }
 }
 
 /// What was agreed on in a finished handshake.

@@ -24,7 +24,7 @@ use sallyport_edge::{ApiRequestBody, BoxError, DrainReport, Edge, EdgeConfig};
 use sallyport_model::{
     AccountId, BasicAuth, CredentialHash, OriginProtocol, SocketId, SocketRoute, SocketType, TunnelId, TunnelRoute,
 };
-use sallyport_net::{Certificates, Listening, LocalCa, Shutdown, Trust, client_config, server_config};
+use sallyport_net::{Certificates, Listening, LocalCa, Shutdown, Trust, client_config};
 use sallyport_tunnel::{
     BoxFuture, BoxedCarrier, ConnectorConfig, ConnectorEvent, Dial, IncomingStream, OriginHandler, TunnelCredential,
     run_connector,
@@ -96,8 +96,7 @@ impl World {
         let shutdown = Shutdown::new();
         let serving = tokio::spawn({
             let (edge, shutdown) = (edge.clone(), shutdown.clone());
-            let tls = server_config(certificates, ALPN);
-            async move { edge.serve(listening, tls, shutdown).await }
+            async move { edge.serve(listening, certificates, shutdown).await }
         });
         let count = AtomicUsize::new(0);
         Self { edge, addr, plain_addr, routes, directory, shutdown, serving, ca, count, _dir: dir }
@@ -194,11 +193,16 @@ impl World {
 
     /// A TLS connection of a client that speaks this.
     pub(crate) async fn client_with(&self, name: &str, alpn: &[&[u8]]) -> Client {
+        self.client_at(self.addr, name, alpn).await.unwrap()
+    }
+
+    /// A TLS connection to this address, of a client that trusts this world's authority.
+    pub(crate) async fn client_at(&self, addr: SocketAddr, name: &str, alpn: &[&[u8]]) -> io::Result<Client> {
         let tls = client_config(&Trust::Ca(self.ca.clone()), alpn).unwrap();
-        let tcp = TcpStream::connect(self.addr).await.unwrap();
-        tcp.set_nodelay(true).unwrap();
+        let tcp = TcpStream::connect(addr).await?;
+        tcp.set_nodelay(true)?;
         let name = ServerName::try_from(name.to_owned()).unwrap();
-        soon(TlsConnector::from(tls).connect(name, tcp)).await.unwrap()
+        soon(TlsConnector::from(tls).connect(name, tcp)).await
     }
 
     /// A client's connection for raw HTTP/1.1.

@@ -6,6 +6,7 @@ mod balance;
 mod bodies;
 mod clients;
 mod edges;
+mod flows;
 mod harness;
 mod http1;
 mod http2;

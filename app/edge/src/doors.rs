@@ -1,0 +1,154 @@
+//! From a TCP connection to what it is for: whom it comes from, which name its ClientHello has, who ends its TLS.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use rustls::{ServerConfig, server::Acceptor};
+use sallyport_model::{SocketRoute, SocketType, TlsMode};
+use sallyport_net::{
+    Certificates, ProxiedAddresses, ReadAhead, Recorded, read_header, server_config, server_config_for,
+};
+use sallyport_policy::Network;
+use tokio::net::TcpStream;
+use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
+
+use crate::{
+    Edge,
+    flow::{self, Arrival, ends_of},
+    limits::HandshakePlace,
+};
+
+/// How long a TLS handshake may take; and, from a balancer, the header before it.
+const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// A client's TCP connection below TLS.
+pub(crate) type ClientTcp = Recorded<ReadAhead<TcpStream>>;
+
+/// What every connection that comes in passes.
+pub(crate) struct Doors {
+    base: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
+    trusted_proxies: Vec<Network>,
+}
+
+/// A connection behind its door.
+pub(crate) enum Opened {
+    /// TLS ended here, for HTTP, the API or a tunnel.
+    Shared(TlsStream<ClientTcp>, SocketAddr),
+    /// TLS ended here, for a `tls` socket.
+    Ended(Box<Arrival<TlsStream<ClientTcp>>>),
+    /// TLS goes on to the origin, from the first byte.
+    Passed(Box<Arrival<ClientTcp>>),
+}
+
+impl Doors {
+    /// Doors with certificates from here, where these networks may say who stands behind them.
+    pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
+        let base = server_config(certificates.clone(), sallyport_wire::ALPN);
+        Arc::new(Self { base, certificates, trusted_proxies })
+    }
+
+    /// Who the client is: the peer, or whom a trusted balancer names in the PROXY protocol. `None`: the balancer said
+    /// nothing that can be used, and the connection is of no use.
+    pub(crate) async fn proxied(
+        &self,
+        edge: &Edge,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<(TcpStream, ProxiedAddresses)> {
+        let direct = ends_of(&stream, peer);
+        if !self.is_trusted(peer.ip()) {
+            return Some((stream, direct));
+        }
+        let why = match tokio::time::timeout(MAX_HANDSHAKE, read_header(&mut stream)).await {
+            Ok(Ok(said)) => return Some((stream, said.unwrap_or(direct))),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it sent no PROXY protocol header in time".to_owned(),
+        };
+        tracing::warn!(why, "a connection from a trusted balancer was closed");
+        edge.metrics.handshake_failed("proxy-header");
+        None
+    }
+
+    fn is_trusted(&self, peer: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|network| network.contains(peer))
+    }
+
+    /// Reads the ClientHello and does what it calls for: bounded in time, and given up when newer handshakes need the
+    /// place. `socket`: the port says already which socket is meant.
+    pub(crate) async fn open(
+        &self,
+        edge: &Edge,
+        stream: TcpStream,
+        ends: ProxiedAddresses,
+        socket: Option<Arc<SocketRoute>>,
+        mut place: HandshakePlace,
+    ) -> Option<Opened> {
+        let reason = tokio::select! {
+            biased;
+            opened = self.handshake(edge, stream, ends, socket) => match opened {
+                Ok(opened) => return Some(opened),
+                Err(error) => {
+                    tracing::debug!(%error, "a TLS handshake failed");
+                    if error.kind() == io::ErrorKind::InvalidData { "tls" } else { "closed" }
+                }
+            },
+            () = place.pushed_out() => "pushed-out",
+            () = tokio::time::sleep(MAX_HANDSHAKE) => "timeout",
+        };
+        edge.metrics.handshake_failed(reason);
+        None
+    }
+
+    async fn handshake(
+        &self,
+        edge: &Edge,
+        stream: TcpStream,
+        ends: ProxiedAddresses,
+        socket: Option<Arc<SocketRoute>>,
+    ) -> io::Result<Opened> {
+        let io = Recorded::new(ReadAhead::new(stream));
+        let mut start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
+        let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
+        let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {
+            start.io.stop();
+            return Ok(Opened::Shared(start.into_stream(self.base.clone()).await?, ends.client));
+        };
+        if route.settings.tls_mode == TlsMode::Passthrough {
+            start.io.replay();
+            return Ok(Opened::Passed(Box::new(Arrival { io: start.io, route, ends, server_name })));
+        }
+        start.io.stop();
+        let own_name = format!("{}.{}", route.name, edge.config.domain);
+        let config = server_config_for(&self.base, self.certificates.clone(), own_name, &route.settings.alpn);
+        let io = start.into_stream(config).await?;
+        Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name })))
+    }
+}
+
+/// The `tls` socket of this name. Only the outer name of an encrypted ClientHello is seen (RFC 9849); where that names
+/// no socket, the client gets an alert, and never somebody else's certificate or origin.
+fn tls_socket(edge: &Edge, server_name: &str) -> Option<Arc<SocketRoute>> {
+    let label = server_name.strip_suffix(&edge.config.domain)?.strip_suffix('.')?;
+    edge.routes.by_name(label).filter(|route| route.socket_type == SocketType::Tls)
+}
+
+/// Serves a connection to the own port of a `tls` socket: clients that send no name reach it there too.
+pub(crate) async fn serve_tls_port(
+    edge: Arc<Edge>,
+    doors: Arc<Doors>,
+    route: Arc<SocketRoute>,
+    stream: TcpStream,
+    ends: ProxiedAddresses,
+) {
+    let place = edge.handshakes.enter(ends.client.ip());
+    match doors.open(&edge, stream, ends, Some(route), place).await {
+        Some(Opened::Ended(arrival)) => flow::serve(edge, *arrival).await,
+        Some(Opened::Passed(arrival)) => flow::serve(edge, *arrival).await,
+        Some(Opened::Shared(..)) | None => {}
+    }
+}

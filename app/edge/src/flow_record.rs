@@ -1,0 +1,127 @@
+//! Step 6 of a flow's path: what remains of it when it is over.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use sallyport_http::RequestId;
+use sallyport_model::{SocketId, SocketName, SocketRoute, SocketType};
+use sallyport_net::Carried;
+use sallyport_tunnel::TunnelHandle;
+
+use crate::{
+    Edge,
+    metrics::{Metrics, SocketMetrics},
+    sockets::SocketPool,
+};
+
+/// How a flow ended, and who ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Both directions ended in good order.
+    Complete,
+    /// The client broke off.
+    ClientLeft,
+    /// The origin or its tunnel broke off.
+    Broken,
+    /// No tunnel of the socket is up.
+    NoTunnel,
+    /// No origin took the connection.
+    OriginRefused,
+    /// No origin took the connection in time.
+    OriginTimedOut,
+    /// The edge was shut down.
+    CutOff,
+}
+
+impl Verdict {
+    /// The verdict as it stands in the log and in metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::ClientLeft => "client-left",
+            Self::Broken => "broken",
+            Self::NoTunnel => "no-tunnel",
+            Self::OriginRefused => "origin-refused",
+            Self::OriginTimedOut => "origin-timed-out",
+            Self::CutOff => "cut-off",
+        }
+    }
+}
+
+/// A flow that runs.
+pub(crate) struct FlowTicket {
+    began: Instant,
+    at_ms: i64,
+    id: RequestId,
+    transport: SocketType,
+    client: SocketAddr,
+    name: SocketName,
+    socket: SocketId,
+    tunnel: Option<TunnelHandle>,
+    carried: Carried,
+    metrics: Metrics,
+    of_socket: Arc<SocketMetrics>,
+    access_log: bool,
+}
+
+impl FlowTicket {
+    /// A flow that begins now.
+    pub(crate) fn new(edge: &Edge, route: &SocketRoute, pool: &SocketPool, client: SocketAddr) -> Self {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            began: Instant::now(),
+            at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
+            id: edge.ids.next(),
+            transport: route.socket_type,
+            client,
+            name: route.name.clone(),
+            socket: route.id,
+            tunnel: None,
+            carried: Carried::default(),
+            metrics: edge.metrics.clone(),
+            of_socket: pool.metrics(|| edge.metrics.of_socket(route.name.as_str())),
+            access_log: edge.config.access_log,
+        }
+    }
+
+    /// When the flow began.
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The tunnel that took it, or was asked last.
+    pub(crate) fn went_to(&mut self, tunnel: TunnelHandle) {
+        self.tunnel = Some(tunnel);
+    }
+
+    /// So many bytes were carried.
+    pub(crate) fn count(&mut self, carried: Carried) {
+        self.carried = carried;
+    }
+
+    /// The flow is over.
+    pub(crate) fn ended(self, verdict: Verdict) {
+        let Carried { forth, back } = self.carried;
+        self.metrics.flow_ended(self.transport.as_str(), verdict.as_str());
+        self.of_socket.carried(forth, back);
+        if self.access_log {
+            tracing::info!(
+                target: "access",
+                id = self.id.as_str(),
+                client = %self.client,
+                transport = self.transport.as_str(),
+                name = self.name.as_str(),
+                at_ms = self.at_ms,
+                bytes_in = forth,
+                bytes_out = back,
+                duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX),
+                socket = %self.socket,
+                tunnel = self.tunnel.as_ref().map(|tunnel| tracing::field::display(tunnel.tunnel())),
+                verdict = verdict.as_str(),
+            );
+        }
+    }
+}

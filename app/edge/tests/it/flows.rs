@@ -1,0 +1,267 @@
+//! TCP and TLS sockets: bytes that are nobody's business, both ways.
+
+use std::{io, net::SocketAddr};
+
+use sallyport_model::{ProxyProtocol, SocketType, TlsMode};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::harness::*;
+
+async fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
+}
+
+impl TestSocket {
+    /// Makes it a socket with a port of its own.
+    async fn is_of_type(&mut self, world: &World, socket_type: SocketType) -> SocketAddr {
+        self.route.socket_type = socket_type;
+        self.route.port = Some(free_port().await);
+        world.routes.put(self.route.clone());
+        SocketAddr::new([127, 0, 0, 1].into(), self.route.port.unwrap())
+    }
+
+    fn set(&mut self, world: &World, change: impl FnOnce(&mut sallyport_model::SocketSettings)) {
+        change(&mut self.route.settings);
+        world.routes.put(self.route.clone());
+    }
+}
+
+/// The edge opens ports a moment after the route changed.
+async fn connect(addr: SocketAddr) -> TcpStream {
+    for _ in 0..200 {
+        if let Ok(stream) = TcpStream::connect(addr).await {
+            stream.set_nodelay(true).unwrap();
+            return stream;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{addr} was not opened");
+}
+
+/// An origin whose every connection is given to this function.
+async fn service<F, R>(serve: F) -> SocketAddr
+where
+    F: Fn(TcpStream) -> R + Send + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream));
+        }
+    });
+    addr
+}
+
+/// Answers with all that came, once the client has ended its direction, and a word before and after.
+async fn says_back(mut stream: TcpStream) {
+    stream.write_all(b"hello ").await.unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).await.unwrap();
+    stream.write_all(&all).await.unwrap();
+    stream.write_all(b" bye").await.unwrap();
+}
+
+async fn ask(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, question: &[u8]) -> Vec<u8> {
+    stream.write_all(question).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    soon(stream.read_to_end(&mut answer)).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_tcp_socket_passes_half_closes_on_and_lets_the_origin_speak_first() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let mut client = connect(addr).await;
+    let mut word = [0; 6];
+    soon(client.read_exact(&mut word)).await.unwrap();
+    assert_eq!(&word, b"hello ", "before the client has said anything");
+    assert_eq!(ask(client, b"a question").await, b"a question bye");
+    let large = vec![7; 3_000_000];
+    let answer = ask(connect(addr).await, &large).await;
+    assert_eq!(answer.len(), large.len() + 10);
+    let metrics = world.edge.metrics_text().unwrap();
+    assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="complete"} 2"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn resets_pass_in_both_directions() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+    let origin = service(move |mut stream| {
+        let told = told.clone();
+        async move {
+            let mut word = [0; 5];
+            stream.read_exact(&mut word).await.unwrap();
+            if &word == b"reset" {
+                stream.set_zero_linger().unwrap();
+                return;
+            }
+            let _ = told.send(stream.read(&mut word).await.map_err(|error| error.kind()));
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+
+    let mut client = connect(addr).await;
+    client.write_all(b"reset").await.unwrap();
+    let error = soon(client.read(&mut [0; 1])).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+
+    let mut client = connect(addr).await;
+    client.write_all(b"wait!").await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    client.set_zero_linger().unwrap();
+    drop(client);
+    soon(tells.recv()).await.expect("the origin notices that the client is gone").ok();
+    let metrics = world.edge.metrics_text().unwrap();
+    assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="broken"} 1"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn an_origin_that_refuses_costs_nothing_and_without_any_the_client_is_reset() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _dead = world.tunnel(&mut socket, dead_origin().await).await;
+    let mut client = connect(addr).await;
+    client.write_all(b"anybody?").await.unwrap();
+    let error = soon(client.read(&mut [0; 1])).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    let _alive = world.tunnel(&mut socket, service(says_back).await).await;
+    for _ in 0..6 {
+        assert_eq!(ask(connect(addr).await, b"x").await, b"hello x bye");
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_socket_closes_its_port() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    drop(connect(addr).await);
+    world.routes.remove(socket.route.id);
+    for _ in 0..200 {
+        if TcpStream::connect(addr).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("the port is still open");
+}
+
+#[tokio::test]
+async fn the_origin_is_told_the_client_by_the_proxy_protocol() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    socket.set(&world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
+    let client = connect(addr).await;
+    let from = client.local_addr().unwrap();
+    let answer = String::from_utf8(ask(client, b"x").await).unwrap();
+    let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\n", from.port(), addr.port());
+    assert_eq!(answer, format!("hello {header}x bye"));
+    socket.set(&world, |settings| settings.proxy_protocol = ProxyProtocol::V2);
+    let answer = ask(connect(addr).await, b"x").await;
+    assert!(answer.starts_with(b"hello \r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"), "{answer:?}");
+}
+
+/// A connection that comes from this address of the machine itself.
+async fn connect_from(ip: [u8; 4], addr: SocketAddr) -> TcpStream {
+    drop(connect(addr).await);
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((ip, 0))).unwrap();
+    socket.connect(addr).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_trusted_balancer_says_who_the_client_is_and_nobody_else_does() {
+    let world = World::start_with(|config| config.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()]).await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    socket.set(&world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
+    let said = b"PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx";
+    let answer = ask(connect_from([127, 0, 0, 2], addr).await, said).await;
+    assert_eq!(String::from_utf8(answer).unwrap(), "hello PROXY TCP4 192.0.2.7 198.51.100.1 5000 443\r\nx bye");
+    let mut silent = connect_from([127, 0, 0, 2], addr).await;
+    silent.write_all(b"no header at all").await.unwrap();
+    assert!(!matches!(soon(silent.read(&mut [0; 1])).await, Ok(1..)), "it is closed");
+    // From anybody else it is a part of what the origin gets, behind the truth.
+    let answer = String::from_utf8(ask(connect_from([127, 0, 0, 3], addr).await, said).await).unwrap();
+    assert!(
+        answer.starts_with("hello PROXY TCP4 127.0.0.3 ") && answer.contains("\r\nPROXY TCP4 192.0.2.7 "),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_tls_socket_is_reached_by_its_name_and_its_port() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tls).await;
+    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    socket.set(&world, |settings| settings.alpn = vec!["postgresql".into()]);
+    let by_name = world.client_with(&socket.host(), &[b"h2", b"postgresql"]).await;
+    assert_eq!(by_name.get_ref().1.alpn_protocol(), Some(&b"postgresql"[..]));
+    assert_eq!(ask(by_name, b"x").await, b"hello x bye");
+    drop(connect(addr).await);
+    let by_port = world.client_at(addr, &socket.host(), &[]).await.unwrap();
+    assert_eq!(ask(by_port, b"x").await, b"hello x bye");
+    let error = world.client_at(addr, &socket.host(), &[b"h2"]).await.unwrap_err();
+    assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
+}
+
+#[tokio::test]
+async fn with_passthrough_the_origin_holds_the_key() {
+    let world = World::start().await;
+    let other = World::start().await;
+    let mut socket = world.socket();
+    socket.is_of_type(&world, SocketType::Tls).await;
+    socket.set(&world, |settings| settings.tls_mode = TlsMode::Passthrough);
+    // The origin is another edge, with an authority of its own, that ends TLS for the same name.
+    let mut inner = other.socket();
+    inner.is_of_type(&other, SocketType::Tls).await;
+    assert_eq!(inner.host(), socket.host());
+    let _inner = other.tunnel(&mut inner, service(says_back).await).await;
+    let _connector = world.tunnel(&mut socket, other.addr).await;
+    let client = other.client_at(world.addr, &socket.host(), &[]).await.unwrap();
+    assert_eq!(ask(client, b"x").await, b"hello x bye");
+    assert!(world.client_at(world.addr, &socket.host(), &[]).await.is_err(), "it is not this edge's certificate");
+}
+
+#[tokio::test]
+async fn http_does_not_reach_a_tcp_socket_by_name() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    socket.is_of_type(&world, SocketType::Tcp).await;
+    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    assert_eq!(world.get(&socket, "/").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_client_hello_that_is_too_long_or_never_ends_is_closed() {
+    let world = World::start().await;
+    let mut client = TcpStream::connect(world.addr).await.unwrap();
+    // A handshake record of 16 KiB that says it is the begin of a message of 16 MiB.
+    let record = [&[22, 3, 1, 64, 0, 1, 0xff, 0xff, 0xff][..], &[0; 16_380]].concat();
+    for _ in 0..5 {
+        if client.write_all(&record).await.is_err() {
+            break;
+        }
+    }
+    let mut rest = Vec::new();
+    let _ = soon(client.read_to_end(&mut rest)).await;
+    assert!(rest.len() <= 7, "an alert at most: {rest:?}");
+}
