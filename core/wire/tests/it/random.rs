@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sallyport_wire::{Event, ResetCode, Session, SessionConfig, StreamError, StreamId};
+use sallyport_wire::{Event, FrameType, ResetCode, Session, SessionConfig, StreamError, StreamId};
 
 use crate::{
     fuzz_bodies,
@@ -25,6 +25,45 @@ proptest! {
 
     #[test]
     fn arbitrary_input_and_use_keep_a_datagram_leg_within_its_bounds(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        fuzz_bodies::datagram_input(&data);
+    }
+
+    #[test]
+    fn well_formed_frames_in_any_order_keep_a_datagram_leg_within_its_bounds(
+        side in 0..2_u8,
+        steps in prop::collection::vec((0..9_u8, 1..14_u8, any::<u8>()), 1..120),
+    ) {
+        let mut data = vec![side];
+        let frame = |data: &mut Vec<u8>, kind: FrameType, payload: &[u8]| {
+            data.push(3 + payload.len() as u8);
+            data.extend_from_slice(&[kind as u8, 0, 0, payload.len() as u8]);
+            data.extend_from_slice(payload);
+        };
+        let (mut last, mut places) = (0_u8, 0);
+        for (step, id, argument) in steps {
+            // Mostly of flows that were opened, so that it goes on.
+            let id = if last == 0 { 1 } else { 1 + id % last };
+            match step {
+                0 if side == 1 && last < 120 => {
+                    last += 1;
+                    frame(&mut data, FrameType::FlowOpen, &[&[0, 0, 0, last][..], &[argument; 60]].concat());
+                }
+                // An edge's end that has no place opens none, and the id would be wrong from then on.
+                0 if side == 0 && places < 8 => {
+                    (last, places) = (last + 1, places + 1);
+                    data.extend_from_slice(&[0xc2, 0]);
+                }
+                0..=3 if last == 0 => {}
+                0 => data.extend_from_slice(&[0xc0, 0]),
+                1 | 2 => frame(&mut data, FrameType::Datagram, &[0, 0, 0, id, argument]),
+                3 => frame(&mut data, FrameType::FlowClose, &[0, 0, 0, id, argument % 6]),
+                4 => data.extend_from_slice(&[0xc3, id]),
+                5 => data.extend_from_slice(&[0xc4, id, argument % 90]),
+                6 => data.extend_from_slice(&[0xc5, id, argument]),
+                7 => data.extend_from_slice(&[0xc0, 0]),
+                _ => data.extend_from_slice(&[0xc1, 0, argument]),
+            }
+        }
         fuzz_bodies::datagram_input(&data);
     }
 
