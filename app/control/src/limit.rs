@@ -51,6 +51,11 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         Ok(())
     }
 
+    /// Whether tries of this key are counted at the moment.
+    pub(crate) fn has_tries(&self, key: &K, now: Instant) -> bool {
+        self.full_at.get(key).is_some_and(|full_at| *full_at > now)
+    }
+
     /// Takes back the last try: it was a good one.
     pub(crate) fn give_back(&mut self, key: &K, now: Instant) {
         if let Some(full_at) = self.full_at.get_mut(key) {
@@ -118,7 +123,9 @@ mod tests {
         let now = Instant::now();
         for _ in 0..50 {
             assert_eq!(limiter.take(&"a", now), Ok(()));
+            assert!(limiter.has_tries(&"a", now) && !limiter.has_tries(&"a", now + RATE.every));
             limiter.give_back(&"a", now);
+            assert!(!limiter.has_tries(&"a", now));
         }
         assert!(limiter.full_at.is_empty());
     }

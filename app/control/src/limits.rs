@@ -1,6 +1,7 @@
 //! What is limited how much: attempts that guess or fill.
 
 use std::{
+    collections::{HashSet, VecDeque},
     convert::Infallible,
     net::{IpAddr, Ipv4Addr},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -19,8 +20,13 @@ use crate::{
 
 /// Failed logins of one client: slows down guessing many accounts.
 const LOGINS_OF_CLIENT: Rate = Rate { burst: 20, every: Duration::from_secs(6) };
-/// Failed logins with one address, from anywhere: slows down guessing one account, yet lets its owner in again soon.
-const LOGINS_OF_EMAIL: Rate = Rate { burst: 10, every: Duration::from_secs(30) };
+/// Failed logins of one client with one e-mail address: slows down guessing one account, and nobody but the guesser.
+const LOGINS_OF_PAIR: Rate = Rate { burst: 10, every: Duration::from_secs(30) };
+/// Failed logins with one e-mail address, from anywhere: past it, a client that failed with it has to wait. Others go on,
+/// so that nobody can lock an account's owner out.
+const LOGINS_OF_EMAIL: Rate = Rate { burst: 30, every: Duration::from_secs(10) };
+/// How many pairs of an e-mail address and a client that has logged in with it are remembered.
+const MAX_KNOWN_PAIRS: usize = 16_384;
 /// New accounts of one client.
 const ACCOUNTS_OF_CLIENT: Rate = Rate { burst: 30, every: Duration::from_secs(60) };
 /// Refreshed or ended sessions of one client.
@@ -43,25 +49,54 @@ impl FromRequestParts<App> for Client {
     }
 }
 
+/// An e-mail address, in small letters, and a client that logs in with it.
+type Pair = (String, IpAddr);
+
+/// The pairs that have logged in, and the order in which they first did.
+#[derive(Debug, Default)]
+struct Known {
+    pairs: HashSet<Pair>,
+    order: VecDeque<Pair>,
+}
+
+impl Known {
+    fn remember(&mut self, pair: Pair) {
+        if !self.pairs.insert(pair.clone()) {
+            return;
+        }
+        self.order.push_back(pair);
+        if self.order.len() > MAX_KNOWN_PAIRS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.pairs.remove(&oldest);
+        }
+    }
+}
+
 /// All limits.
 #[derive(Debug)]
 pub(crate) struct Limits {
     logins_of_client: Mutex<Limiter<IpAddr>>,
+    logins_of_pair: Mutex<Limiter<Pair>>,
     logins_of_email: Mutex<Limiter<String>>,
+    /// Who has logged in before.
+    known: Mutex<Known>,
     accounts_of_client: Mutex<Limiter<IpAddr>>,
     refreshes_of_client: Mutex<Limiter<IpAddr>>,
     creations_of_account: Mutex<Limiter<AccountId>>,
 }
 
-fn open<K>(limiter: &Mutex<Limiter<K>>) -> MutexGuard<'_, Limiter<K>> {
-    limiter.lock().unwrap_or_else(PoisonError::into_inner)
+fn open<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Limits {
     pub(crate) fn new() -> Self {
         Self {
             logins_of_client: Mutex::new(Limiter::new(LOGINS_OF_CLIENT)),
+            logins_of_pair: Mutex::new(Limiter::new(LOGINS_OF_PAIR)),
             logins_of_email: Mutex::new(Limiter::new(LOGINS_OF_EMAIL)),
+            known: Mutex::default(),
             accounts_of_client: Mutex::new(Limiter::new(ACCOUNTS_OF_CLIENT)),
             refreshes_of_client: Mutex::new(Limiter::new(REFRESHES_OF_CLIENT)),
             creations_of_account: Mutex::new(Limiter::new(CREATIONS_OF_ACCOUNT)),
@@ -71,13 +106,28 @@ impl Limits {
     /// Counts a login before its password is looked at, so that many at once gain nothing.
     pub(crate) fn login(&self, client: Client, email: &Email, now: Instant) -> Result<(), ApiError> {
         open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)?;
-        open(&self.logins_of_email).take(&email.as_str().to_lowercase(), now).map_err(ApiError::limited)
+        let pair = (email.as_str().to_lowercase(), client.0);
+        let failed_before = {
+            let mut pairs = open(&self.logins_of_pair);
+            let failed_before = pairs.has_tries(&pair, now);
+            pairs.take(&pair, now).map_err(ApiError::limited)?;
+            failed_before
+        };
+        let taken = open(&self.logins_of_email).take(&pair.0, now);
+        let is_known = || open(&self.known).pairs.contains(&pair);
+        match taken {
+            Err(wait) if failed_before && !is_known() => Err(ApiError::limited(wait)),
+            _ => Ok(()),
+        }
     }
 
     /// The login was right: it does not count.
     pub(crate) fn login_was_right(&self, client: Client, email: &Email, now: Instant) {
+        let pair = (email.as_str().to_lowercase(), client.0);
         open(&self.logins_of_client).give_back(&client.0, now);
-        open(&self.logins_of_email).give_back(&email.as_str().to_lowercase(), now);
+        open(&self.logins_of_pair).give_back(&pair, now);
+        open(&self.logins_of_email).give_back(&pair.0, now);
+        open(&self.known).remember(pair);
     }
 
     pub(crate) fn create_account(&self, client: Client, now: Instant) -> Result<(), ApiError> {
