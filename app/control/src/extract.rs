@@ -19,7 +19,7 @@ use serde::{
     de::{DeserializeOwned, IgnoredAny},
 };
 
-use crate::{App, problem::ApiError};
+use crate::{App, problem::ApiError, strict::Strict};
 
 /// How much of what is wrong is shown, in characters.
 const MAX_SHOWN_CHARS: usize = 64;
@@ -90,16 +90,9 @@ fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
         serde_json::from_slice::<IgnoredAny>(json).map_err(|error| not_json(&error))?;
         return Err(ApiError::field("", "the body must be a JSON object: {...}"));
     }
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        if error.inner().is_data() {
-            ApiError::fields(vec![explain(&error.path().to_string(), &error.inner().to_string())])
-        } else {
-            not_json(error.inner())
-        }
-    })?;
-    deserializer.end().map_err(|error| not_json(&error))?;
-    Ok(value)
+    let read: Strict = serde_json::from_slice(json).map_err(|error| not_json(&error))?;
+    serde_path_to_error::deserialize(read)
+        .map_err(|error| ApiError::fields(vec![explain(&error.path().to_string(), &error.inner().to_string())]))
 }
 
 fn not_json(error: &serde_json::Error) -> ApiError {
@@ -124,6 +117,9 @@ fn explain(path: &str, message: &str) -> FieldError {
     if let Some((name, _)) = quoted("missing field `") {
         let field = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         return FieldError { field, detail: "it is missing".to_owned() };
+    }
+    if let Some((name, _)) = quoted("duplicate field `") {
+        return FieldError { field: parent(name), detail: "it is given twice".to_owned() };
     }
     FieldError { field: path.to_owned(), detail: message.to_owned() }
 }
@@ -283,6 +279,37 @@ mod tests {
             let problem: sallyport_api::Problem = serde_json::from_slice(&body(error)).unwrap();
             assert_eq!((problem.status, problem.code.as_str()), (400, "bad-json"), "{json:.20}");
         }
+    }
+
+    #[test]
+    fn nothing_stands_for_a_word_or_an_object() {
+        type Socket = sallyport_api::CreateSocket;
+        let cases = [
+            (r#"{"name":"a","type":5}"#, "type", "invalid type: integer `5`, expected a string"),
+            (r#"{"name":"a","type":null}"#, "type", "invalid type: null, expected a string"),
+            (r#"{"name":"a","type":{"http":null}}"#, "type", "invalid type: map, expected a string"),
+            (
+                r#"{"name":"a","origin_protocol":["auto"]}"#,
+                "origin_protocol",
+                "invalid type: sequence, expected a string",
+            ),
+            (r#"{"name":"a","protected":["u","p"]}"#, "protected", "invalid type: sequence, expected an object"),
+            (
+                r#"{"name":"a","protected":{"username":1,"password":"b"}}"#,
+                "protected.username",
+                "invalid type: integer `1`",
+            ),
+            (r#"{"name":"a","name":"b"}"#, "name", "it is given twice"),
+        ];
+        for (json, field, detail) in cases {
+            let told = refusal::<Socket>(json);
+            assert!(told.0 == field && told.1.starts_with(detail), "{json}: {told:?}");
+        }
+        let error = parse::<Socket>(br#"{"name":"a","type":gopher}"#).err().expect("refused");
+        let problem: sallyport_api::Problem = serde_json::from_slice(&body(error)).unwrap();
+        assert_eq!((problem.status, problem.code.as_str()), (400, "bad-json"));
+        let open = r#"{"name":"a","type":"https","protected":null}"#;
+        assert!(parse::<Socket>(open.as_bytes()).unwrap().protected.is_none());
     }
 
     #[test]

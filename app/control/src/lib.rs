@@ -25,6 +25,7 @@ mod secrets;
 mod sockets;
 mod ssh_forward;
 mod ssh_keys;
+mod strict;
 mod tokens;
 mod tunnels;
 mod work;
