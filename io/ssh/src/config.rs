@@ -138,7 +138,15 @@ fn preferred() -> Preferred {
         kex::EXTENSION_SUPPORT_AS_SERVER,
         kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
     ];
-    const CIPHERS: &[cipher::Name] = &[cipher::CHACHA20_POLY1305, cipher::AES_256_GCM, cipher::AES_128_GCM];
+    // Counter mode, with encrypt-then-MAC only, is for clients that know no AEAD: Paramiko before 3.5, which the original
+    // mysocketctl may run on.
+    const CIPHERS: &[cipher::Name] = &[
+        cipher::CHACHA20_POLY1305,
+        cipher::AES_256_GCM,
+        cipher::AES_128_GCM,
+        cipher::AES_256_CTR,
+        cipher::AES_128_CTR,
+    ];
     const MACS: &[mac::Name] = &[mac::HMAC_SHA256_ETM, mac::HMAC_SHA512_ETM];
     const COMPRESSION: &[compression::Name] = &[compression::NONE];
     Preferred {

@@ -41,10 +41,11 @@ impl Console {
     }
 
     /// Writes a line, without its end. Never waits: when the client reads too slowly, the oldest line goes. Control
-    /// characters become spaces, so that a line made of a visitor's words cannot steer the client's terminal.
+    /// characters, and those that turn the direction of writing, become spaces, so that a line made of a visitor's words
+    /// cannot steer the client's terminal.
     pub fn line(&self, text: &str) {
         let mut line = String::with_capacity(text.len().min(MAX_CONSOLE_LINE_BYTES));
-        for character in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
+        for character in text.chars().map(|c| if is_steering(c) { ' ' } else { c }) {
             if line.len() + character.len_utf8() > MAX_CONSOLE_LINE_BYTES {
                 break;
             }
@@ -111,6 +112,12 @@ impl Console {
     }
 }
 
+/// Control characters, line separators, and the marks of Unicode's bidirectional algorithm (UAX 9).
+fn is_steering(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,11 +138,11 @@ mod tests {
     #[tokio::test]
     async fn a_line_cannot_steer_the_terminal_or_be_endless() {
         let console = Console::new(Arc::default());
-        console.line("GET /\x1b[2J\r\nfalse line\u{9b}31m");
+        console.line("GET /\x1b[2J\r\nfalse line\u{9b}31m\u{202e}");
         console.line(&"é".repeat(MAX_CONSOLE_LINE_BYTES));
         let text = console.next("\n").await.unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "GET / [2J  false line 31m");
+        assert_eq!(lines[0], "GET / [2J  false line 31m ");
         assert_eq!(lines[1].len(), MAX_CONSOLE_LINE_BYTES);
         assert_eq!(lines.len(), 2);
     }

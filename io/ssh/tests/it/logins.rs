@@ -53,8 +53,9 @@ async fn too_many_wrong_keys_end_the_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_of_the_trusted_authority_log_in_and_no_others() {
     let lab = Lab::start().await;
-    for name in ["authority", "other", "bob"] {
-        lab.make_key(name, "ed25519");
+    // The kinds that the original service made: everything in P-256.
+    for (name, kind) in [("authority", "ecdsa"), ("other", "ed25519"), ("bob", "ecdsa")] {
+        lab.make_key(name, kind);
     }
     *lab.gate.authority.lock().unwrap() =
         Some(sallyport_ssh::PublicKey::read_openssh_file(lab.path("authority.pub")).unwrap());
@@ -95,10 +96,12 @@ async fn old_algorithms_are_not_spoken() {
     for option in [
         "Ciphers=aes128-cbc",
         "KexAlgorithms=diffie-hellman-group14-sha1",
-        "Ciphers=aes128-ctr",
+        "MACs=hmac-sha1",
+        "MACs=hmac-sha2-256",
         "KexAlgorithms=diffie-hellman-group16-sha512",
     ] {
-        let output = lab.ssh(&["-o", option]).await;
+        // A cipher that needs a MAC.
+        let output = lab.ssh(&["-o", option, "-o", "Ciphers=aes256-ctr,aes128-cbc"]).await;
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(255));
         assert!(
@@ -111,6 +114,7 @@ async fn old_algorithms_are_not_spoken() {
     let said = text(&output.stderr);
     assert!(said.contains("kex: host key algorithm: ssh-ed25519"), "{said}");
     assert!(said.contains("kex-strict-s-v00@openssh.com"), "{said}");
+    assert!(said.contains("mlkem768x25519-sha256"), "{said}");
 }
 
 #[test]

@@ -52,7 +52,9 @@ async fn keys_are_exchanged_anew_under_way_with_every_cipher() {
     let lab = Lab::start().await;
     let echo = echo().await;
     for (index, cipher) in
-        ["chacha20-poly1305@openssh.com", "aes256-gcm@openssh.com", "aes128-gcm@openssh.com"].into_iter().enumerate()
+        ["chacha20-poly1305@openssh.com", "aes256-gcm@openssh.com", "aes128-gcm@openssh.com", "aes256-ctr"]
+            .into_iter()
+            .enumerate()
     {
         let port = 80 + index as u32 * 10;
         let forward = format!("{port}:localhost:{echo}");
@@ -155,6 +157,27 @@ async fn many_small_packets_and_many_streams() {
     for visitor in visitors {
         visitor.await.unwrap();
     }
+    until(|| (lab.gate.connections.lock().unwrap()[0].streams() == 0).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_visitor_who_goes_away_frees_the_origin() {
+    let lab = Lab::start().await;
+    let (sender, mut ended) = tokio::sync::mpsc::channel(1);
+    let endless = origin(move |mut stream| {
+        let sender = sender.clone();
+        async move {
+            let chunk = vec![7; 64 << 10];
+            while stream.write_all(&chunk).await.is_ok() {}
+            let _ = sender.send(()).await;
+        }
+    })
+    .await;
+    let _client = lab.spawn(&["-N", "-R", &format!("80:localhost:{endless}")]);
+    let mut visitor = TcpStream::connect(lab.published(80).await).await.unwrap();
+    visitor.read_exact(&mut [0; 1_000]).await.unwrap();
+    drop(visitor);
+    soon(ended.recv()).await.unwrap();
     until(|| (lab.gate.connections.lock().unwrap()[0].streams() == 0).then_some(())).await;
 }
 
