@@ -15,6 +15,8 @@ pub(super) enum First {
 pub(super) enum FirstError {
     #[error(transparent)]
     Violation(#[from] Violation),
+    #[error(transparent)]
+    Hello(Violation),
     #[error("it ended: {0}")]
     Ended(#[from] std::io::Error),
 }
@@ -28,7 +30,7 @@ pub(super) async fn read_first_frame(io: &mut (impl AsyncRead + Unpin)) -> Resul
     io.read_exact(&mut frame[HEADER_BYTES..]).await?;
     let payload = &frame[HEADER_BYTES..];
     Ok(match kind {
-        CarrierKind::Control => First::Control { hello: Hello::decode(payload)?, frame },
+        CarrierKind::Control => First::Control { hello: Hello::decode(payload).map_err(FirstError::Hello)?, frame },
         CarrierKind::Leg => First::Leg(Join::decode(payload)?),
         CarrierKind::Datagrams => First::Datagrams(Join::decode(payload)?),
     })

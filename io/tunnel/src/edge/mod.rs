@@ -15,15 +15,15 @@ use std::{
 
 use sallyport_model::{SocketId, TunnelId};
 use sallyport_wire::{
-    Carrier as CarrierKind, FlowEnd, Hello, Join, Refusal, Session, SessionConfig, Side, datagram::DEFAULT_MAX_FLOWS,
-    message::feature,
+    Carrier as CarrierKind, FlowEnd, Hello, Join, Refusal, Session, SessionConfig, Side, Violation,
+    datagram::DEFAULT_MAX_FLOWS, message::feature,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, info};
 
 pub use self::handle::{OpenError, OpenFlowError, TunnelHandle};
 use self::{
-    first::{First, is_same_secret, read_first_frame, send_refusal},
+    first::{First, FirstError, is_same_secret, read_first_frame, send_refusal},
     registry::{Presence, Shared},
 };
 use crate::{
@@ -186,6 +186,7 @@ impl EdgeTunnels {
     {
         let first = match tokio::time::timeout(FIRST_FRAME_TIME, read_first_frame(&mut io)).await {
             Ok(Ok(first)) => first,
+            Ok(Err(FirstError::Hello(violation))) => return refuse_hello(io, peer, &violation).await,
             Ok(Err(error)) => return debug!(%peer, %error, "closed a tunnel connection with a wrong start"),
             Err(_) => return debug!(%peer, "closed a tunnel connection that did not say in time what it is"),
         };
@@ -318,7 +319,7 @@ impl EdgeTunnels {
         }
         let mut session = Session::edge(config.session.clone(), id, leg_secret, now());
         if let Err(error) = session.handle_input(frame, now()) {
-            return debug!(%peer, %error, "closed a tunnel connection with a wrong start");
+            return refuse_hello(io, peer, &error).await;
         }
         let max_legs = usize::from(hello.max_legs).min(config.max_legs_per_session);
         let session = Arc::new(EdgeSession {
@@ -355,4 +356,11 @@ impl EdgeTunnels {
             () = tending => {}
         }
     }
+}
+
+/// Tells a connector that its HELLO is wrong. What does not even begin as one gets no answer.
+async fn refuse_hello(io: impl AsyncWrite + Unpin, peer: SocketAddr, violation: &Violation) {
+    debug!(%peer, %violation, "refused a tunnel connection with a wrong start");
+    let refusal = Refusal::new("protocol", &violation.to_string(), false);
+    let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, &refusal)).await;
 }

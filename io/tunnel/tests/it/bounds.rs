@@ -118,6 +118,20 @@ async fn guesses_at_credentials_are_few() {
 }
 
 #[tokio::test]
+async fn a_wrong_hello_is_told() {
+    let edge = Edge::new();
+    let mut no_json = FrameHeader { kind: FrameType::Hello, len: 4 }.encode().to_vec();
+    no_json.extend(b"null");
+    let mut control = carrier(&edge);
+    control.write_all(&no_json).await.unwrap();
+    let (kind, payload) = frame(&mut control).await;
+    assert_eq!(kind, FrameType::Refused);
+    let refusal = Refusal::decode(&payload).unwrap();
+    assert_eq!((refusal.code.as_str(), refusal.retry), ("protocol", false), "{refusal}");
+    assert_eq!(soon(control.read_to_end(&mut Vec::new())).await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn sessions_and_legs_are_bounded() {
     let config = EdgeTunnelsConfig { max_sessions: 1, max_legs_per_session: 3, ..EdgeTunnelsConfig::default() };
     let edge = Edge::with(config);
