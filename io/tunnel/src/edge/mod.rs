@@ -1,5 +1,6 @@
 //! The edge's end of all tunnels: takes carriers from connectors, keeps sessions and legs, opens streams.
 
+mod attach_budget;
 mod first;
 mod handle;
 mod registry;
@@ -10,7 +11,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sallyport_model::{SocketId, TunnelId};
@@ -23,6 +24,7 @@ use tracing::{debug, info};
 
 pub use self::handle::{OpenError, OpenFlowError, TunnelHandle};
 use self::{
+    attach_budget::AttachBudget,
     first::{First, FirstError, is_same_secret, read_first_frame, send_refusal},
     registry::{Presence, Shared},
 };
@@ -133,6 +135,7 @@ struct EdgeSession {
     has_open_fields: bool,
     mux: Arc<Mux>,
     pool: Arc<LegPool>,
+    attach_budget: Mutex<AttachBudget>,
     /// Something is attached, so legs may join.
     takes_legs: AtomicBool,
     /// The connector carries datagrams.
@@ -144,6 +147,10 @@ struct EdgeSession {
 }
 
 impl EdgeSession {
+    fn lock_attach_budget(&self) -> MutexGuard<'_, AttachBudget> {
+        self.attach_budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_flows(&self) -> MutexGuard<'_, Option<Arc<FlowLeg>>> {
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -330,6 +337,7 @@ impl EdgeTunnels {
             has_open_fields: hello.has(feature::OPEN_FIELDS),
             mux: Mux::new(session),
             pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),
+            attach_budget: Mutex::new(AttachBudget::new(Instant::now())),
             takes_legs: AtomicBool::new(false),
             has_datagrams: hello.has(feature::DATAGRAMS),
             takes_datagrams: AtomicBool::new(false),

@@ -25,6 +25,9 @@ const FULL: &str = "this edge has as many sessions as it takes";
 /// What a connector is told that asks for a tunnel of datagrams and does not carry them.
 const NO_DATAGRAMS: &str = "this tunnel carries datagrams, and the connector does not know how: update it";
 
+/// What a connector is told that attaches one tunnel again and again, or many that it may not attach.
+const TOO_OFTEN: &str = "the session attaches tunnels too often: attach each once";
+
 /// What all sessions of an edge share.
 pub(super) struct Shared {
     pub(super) config: EdgeTunnelsConfig,
@@ -139,6 +142,10 @@ impl Shared {
     /// Judging and attaching are one step under the lock, so that a deletion comes either before or after both.
     fn attach(&self, session: &Arc<EdgeSession>, attach: &Attach) {
         let tunnel = attach.tunnel;
+        if !session.lock_attach_budget().take(Instant::now()) {
+            debug!(session = %session.id, "a session attaches too often");
+            return session.mux.refuse(Refusal::new("protocol", TOO_OFTEN, true));
+        }
         let mut registry = self.lock();
         let admitted = match &registry.going_away {
             Some(message) => Err(Refusal::new("shutting-down", message, true)),
@@ -161,6 +168,7 @@ impl Shared {
                 return session.mux.refuse_attach(tunnel, refusal);
             }
         };
+        session.lock_attach_budget().attached(tunnel, Instant::now());
         registry.unattached.leave(session.peer.ip(), session.id);
         if !session.takes_legs.swap(true, Ordering::AcqRel) {
             session.pool.expect_first_legs();
@@ -182,10 +190,13 @@ impl Shared {
             }),
         };
         let former = registry.tunnels.insert(tunnel, handle.clone());
-        info!(%tunnel, session = %session.id, "a tunnel is attached");
+        if former.as_ref().is_none_or(|former| former.session() != session.id) {
+            info!(%tunnel, session = %session.id, "a tunnel is attached");
+        }
         match former {
             // The same once more: whoever knows the former handle goes on with it.
             Some(former) if former.session() == session.id => {
+                debug!(%tunnel, session = %session.id, "a tunnel that is attached was attached again");
                 registry.tunnels.insert(tunnel, former);
             }
             Some(former) => {

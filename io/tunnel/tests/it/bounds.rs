@@ -117,6 +117,39 @@ async fn guesses_at_credentials_are_few() {
     assert_eq!(edge.doorman.judged.load(Ordering::Relaxed), 16);
 }
 
+fn attach(number: u8, bytes: &mut Vec<u8>) {
+    Attach { tunnel: tunnel(number), credential: CREDENTIAL.into(), request_log: false }.encode(bytes);
+}
+
+#[tokio::test]
+async fn a_session_attaches_each_tunnel_once_and_not_again_and_again() {
+    let edge = Edge::new();
+    let mut control = carrier(&edge);
+    control.write_all(&hello()).await.unwrap();
+    assert_eq!(frame(&mut control).await.0, FrameType::Welcome);
+    for number in 0..FIRST_UDP {
+        let mut bytes = Vec::new();
+        attach(number, &mut bytes);
+        control.write_all(&bytes).await.unwrap();
+        while frame(&mut control).await.0 != FrameType::Attached {}
+    }
+    let mut bytes = Vec::new();
+    for _ in 0..200 {
+        attach(1, &mut bytes);
+    }
+    control.write_all(&bytes).await.unwrap();
+    let refusal = loop {
+        let (kind, payload) = frame(&mut control).await;
+        if kind == FrameType::Refused {
+            break Refusal::decode(&payload).unwrap();
+        }
+    };
+    assert_eq!((refusal.code.as_str(), refusal.retry), ("protocol", true), "{refusal}");
+    until("it is closed", || edge.tunnels.stats().sessions == 0).await;
+    let judged = edge.doorman.judged.load(Ordering::Relaxed);
+    assert!(judged <= usize::from(FIRST_UDP) + 20, "{judged}");
+}
+
 #[tokio::test]
 async fn a_wrong_hello_is_told() {
     let edge = Edge::new();

@@ -32,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Tunnels with this number and higher ones carry datagrams.
 pub(crate) const FIRST_UDP: u8 = 100;
-const CREDENTIAL: &str = "open sesame";
+pub(crate) const CREDENTIAL: &str = "open sesame";
 
 pub(crate) fn peer() -> SocketAddr {
     "192.0.2.7:4000".parse().unwrap()
