@@ -305,7 +305,7 @@ mod tests {
             let told = refusal::<Socket>(json);
             assert!(told.0 == field && told.1.starts_with(detail), "{json}: {told:?}");
         }
-        let error = parse::<Socket>(br#"{"name":"a","type":gopher}"#).err().expect("refused");
+        let error = parse::<Socket>(br#"{"name":"a","type":gopher}"#).expect_err("refused");
         let problem: sallyport_api::Problem = serde_json::from_slice(&body(error)).unwrap();
         assert_eq!((problem.status, problem.code.as_str()), (400, "bad-json"));
         let open = r#"{"name":"a","type":"https","protected":null}"#;

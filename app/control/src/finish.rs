@@ -9,7 +9,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tracing::Instrument;
 
-use crate::{App, problem::ApiError, random};
+use crate::{App, mysocket, problem::ApiError, random};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest request id that is taken over from the edge.
@@ -35,7 +35,7 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
             tracing::error!(request_id, %method, path, status = status.as_u16(), error = inside, "request failed");
         }
         let allow = response.headers_mut().remove(header::ALLOW);
-        response = error.render(&path, &request_id);
+        response = if mysocket::is_path(&path) { mysocket::render(&error) } else { error.render(&path, &request_id) };
         if let Some(allow) = allow {
             response.headers_mut().insert(header::ALLOW, allow);
         }

@@ -2,7 +2,8 @@
 //!
 //! A request runs through `finish` (id, problem body, metrics), is taken apart by `extract` and `auth`, and
 //! is answered by the handler of its noun (`accounts`, `logins`, `tokens`, `sockets`, `tunnels`, `ssh_keys`, `info`).
-//! What is done is in `work`, which `ssh_forward` asks too, for ssh clients. A change is committed to the store first
+//! What is done is in `work`, which `mysocket` asks too, for the paths of the original clients, and `ssh_forward`, for
+//! ssh clients. A change is committed to the store first
 //! and published to the edges after; when the answer says it is done, the next request at an edge sees it.
 
 mod access_token;
@@ -16,6 +17,7 @@ mod limit;
 mod limits;
 mod logins;
 mod metrics;
+mod mysocket;
 mod openapi;
 mod password;
 mod problem;
@@ -54,8 +56,8 @@ pub use secrets::{Secrets, SecretsError, TOKEN_KEY_FILE};
 pub use ssh_forward::{ForwardRefusal, SshTarget};
 
 use crate::{
-    access_token::AccessTokens, limits::Limits, metrics::Metrics, password::Passwords, problem::ApiError,
-    ssh_forward::Temporaries,
+    access_token::AccessTokens, limits::Limits, metrics::Metrics, mysocket::MysocketTokens, password::Passwords,
+    problem::ApiError, ssh_forward::Temporaries,
 };
 
 /// How often the store forgets what is over.
@@ -124,6 +126,7 @@ pub(crate) struct AppParts {
     ssh_logins: SshLogins,
     directory: Directory,
     tokens: AccessTokens,
+    mysocket_tokens: MysocketTokens,
     passwords: Passwords,
     limits: Limits,
     metrics: Metrics,
@@ -189,6 +192,7 @@ impl Control {
             routes.put(route);
         }
         let tokens = AccessTokens::new(&secrets, &config.domain);
+        let mysocket_tokens = MysocketTokens::new(&secrets, &config.domain);
         let limits = Limits::new();
         let app = App(Arc::new(AppParts {
             config,
@@ -197,6 +201,7 @@ impl Control {
             ssh_logins,
             directory,
             tokens,
+            mysocket_tokens,
             passwords,
             limits,
             metrics,
@@ -209,7 +214,7 @@ impl Control {
         Ok(Self { app })
     }
 
-    /// Answers `/v1/...` and `/openapi.json`. Requests carry the client's address as an extension of type
+    /// Answers `/v1/...`, `/openapi.json` and the paths of the original clients. Requests carry the client's address as an extension of type
     /// [`sallyport_model::ClientAddr`].
     pub fn router(&self) -> Router {
         Router::new()
@@ -232,6 +237,7 @@ impl Control {
             .route("/v1/sockets/{id}/tunnels/{tunnel_id}/credential", post(tunnels::rotate))
             .route("/v1/ssh-keys", get(ssh_keys::list).post(ssh_keys::create))
             .route("/v1/ssh-keys/{id}", delete(ssh_keys::delete))
+            .merge(mysocket::routes())
             .fallback(finish::no_such_path)
             .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))
             .with_state(self.app.clone())

@@ -6,7 +6,7 @@ use axum::{
 };
 use http::StatusCode;
 use sallyport_api::{Login, Logout, Problem, Refresh, Secret, Session};
-use sallyport_store::{Rotation, SessionId};
+use sallyport_store::Rotation;
 
 use crate::{
     App,
@@ -14,15 +14,10 @@ use crate::{
     clock::date,
     extract::{Input, json},
     limits::Client,
-    metrics::LoginOutcome,
     problem::ApiError,
     random,
+    work::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX},
 };
-
-/// How refresh tokens begin.
-const REFRESH_TOKEN_PREFIX: &str = "spr_";
-/// How long a refresh token lives.
-const REFRESH_SECONDS: i64 = 30 * 86_400;
 
 /// Log in with a password
 #[utoipa::path(
@@ -38,12 +33,8 @@ const REFRESH_SECONDS: i64 = 30 * 86_400;
 pub(crate) async fn login(State(app): State<App>, client: Client, input: Input<Login>) -> Result<Response, ApiError> {
     let Login { email, password } = input.value;
     let account = app.check_login(client, &email, password).await?;
+    let (session, refresh) = app.begin_session(account.id).await?;
     let now = app.clock.now();
-    let session: SessionId = random::bytes()?;
-    let (refresh, hash) = random::secret(REFRESH_TOKEN_PREFIX)?;
-    let ends = now.unix_seconds + REFRESH_SECONDS;
-    app.store.begin_session(session, account.id, hash, now.unix_seconds, ends).await?;
-    app.metrics.login(LoginOutcome::Ok);
     answer(&app, Bearer { account: account.id, session }, refresh, now.unix_seconds)
 }
 

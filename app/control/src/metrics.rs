@@ -63,6 +63,7 @@ impl Metrics {
         let method = match method.as_str() {
             "GET" => "GET",
             "POST" => "POST",
+            "PUT" => "PUT",
             "PATCH" => "PATCH",
             "DELETE" => "DELETE",
             _ => "other",

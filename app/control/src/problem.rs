@@ -82,6 +82,16 @@ impl ApiError {
         self
     }
 
+    /// The status of the answer.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The headers of the answer.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &(HeaderName, HeaderValue)> {
+        self.headers.iter()
+    }
+
     /// What the client is told, in a sentence.
     pub(crate) fn sentence(&self) -> &str {
         &self.detail

@@ -3,10 +3,15 @@
 use http::StatusCode;
 use sallyport_api::{CreateAccount, Secret};
 use sallyport_model::{Account, AccountId, Email, check_password};
-use sallyport_store::NewAccount;
+use sallyport_store::{NewAccount, SessionId};
 use tokio::sync::MutexGuard;
 
 use crate::{App, SignUp, limits::Client, metrics::LoginOutcome, problem::ApiError, random};
+
+/// How refresh tokens begin.
+pub(crate) const REFRESH_TOKEN_PREFIX: &str = "spr_";
+/// How long a refresh token lives.
+pub(crate) const REFRESH_SECONDS: i64 = 30 * 86_400;
 
 impl App {
     /// Makes an account.
@@ -79,5 +84,15 @@ impl App {
         };
         self.limits.login_was_right(client, email, now.monotonic);
         Ok(account)
+    }
+
+    /// Begins a login session; gives it with its refresh token.
+    pub(crate) async fn begin_session(&self, account: AccountId) -> Result<(SessionId, Secret), ApiError> {
+        let session: SessionId = random::bytes()?;
+        let (refresh, hash) = random::secret(REFRESH_TOKEN_PREFIX)?;
+        let now = self.clock.now().unix_seconds;
+        self.store.begin_session(session, account, hash, now, now + REFRESH_SECONDS).await?;
+        self.metrics.login(LoginOutcome::Ok);
+        Ok((session, refresh))
     }
 }

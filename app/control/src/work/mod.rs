@@ -6,3 +6,5 @@ mod settings;
 mod sockets;
 mod ssh_keys;
 mod tunnels;
+
+pub(crate) use accounts::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX};

@@ -6,6 +6,7 @@ mod accounts;
 mod creations;
 mod edges;
 mod harness;
+mod mysocket;
 mod openapi;
 mod refusals;
 mod sessions;

@@ -1,0 +1,87 @@
+//! The paths of the original clients (`mysocketctl`): other words for what `/v1` does.
+//!
+//! No prefix, the token in `x-access-token`, errors as `{"error_message", "status_code"}`, plain lists. What is done is
+//! in [`crate::work`], as for `/v1`: only words are translated here. Fields that are not known are ignored, as the
+//! original did.
+
+mod sockets;
+mod token;
+mod tunnels;
+mod users;
+mod words;
+
+use axum::{
+    Router,
+    extract::FromRequestParts,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use http::{HeaderName, StatusCode, header, request::Parts};
+use sallyport_model::Account;
+
+pub(crate) use token::MysocketTokens;
+
+use crate::{App, access_token::TokenError, problem::ApiError};
+
+/// Where the clients put their token.
+const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
+/// What the paths begin with.
+const FIRST_SEGMENTS: [&str; 5] = ["user", "login", "connect", "socket", "mtls-ca"];
+
+/// Whether the path is one of theirs, and errors are told in their form.
+pub(crate) fn is_path(path: &str) -> bool {
+    path.strip_prefix('/').and_then(|path| path.split('/').next()).is_some_and(|first| FIRST_SEGMENTS.contains(&first))
+}
+
+/// Their paths.
+pub(crate) fn routes() -> Router<App> {
+    Router::new()
+        .route("/user", post(users::create))
+        .route("/user/{user_id}", get(users::get))
+        .route("/login", post(users::login))
+        .route("/login/refresh", post(users::refresh))
+        .route("/connect", get(sockets::list).post(sockets::connect))
+        .route("/socket", get(sockets::list).post(sockets::create))
+        .route("/socket/{id}", get(sockets::get).put(sockets::update).delete(sockets::delete))
+        .route("/socket/{id}/tunnel", get(tunnels::list).post(tunnels::create))
+        .route("/socket/{id}/tunnel/{tunnel_id}", get(tunnels::get).delete(tunnels::delete))
+        .route("/socket/{id}/tunnel/{tunnel_id}/signkey", post(tunnels::sign_key))
+}
+
+/// The error as these clients read it.
+pub(crate) fn render(error: &ApiError) -> Response {
+    let status = error.status();
+    let body = words::Error { error_message: error.sentence().to_owned(), status_code: status.as_u16() };
+    let body = serde_json::to_string(&body).unwrap_or_default();
+    let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
+    let wait = error.headers().filter(|(name, _)| *name == header::RETRY_AFTER);
+    response.headers_mut().extend(wait.map(|(name, value)| (Some(name.clone()), value.clone())));
+    response
+}
+
+/// The account that asks, by `x-access-token`.
+pub(crate) struct Caller {
+    account: Account,
+    shown: token::Shown,
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let refuse = |detail: &str| ApiError::new(StatusCode::UNAUTHORIZED, "not-logged-in", detail);
+        let mut values = parts.headers.get_all(ACCESS_TOKEN).iter();
+        let token = values.next().and_then(|value| value.to_str().ok()).filter(|_| values.next().is_none());
+        let token = token.ok_or_else(|| refuse("log in first: send the token of the login in x-access-token"))?;
+        let shown = app.mysocket_tokens.verify(token.trim(), app.clock.now().unix_seconds).map_err(|error| {
+            refuse(match error {
+                TokenError::Expired => "the token has expired: log in again",
+                TokenError::Invalid => "the token is not valid: log in again",
+            })
+        })?;
+        match app.store.session_account(shown.session).await? {
+            Some(account) if account.id == shown.account => Ok(Self { account, shown }),
+            _ => Err(refuse("this login has ended: log in again")),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `/socket` and `/connect`.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{CreateSocket, Protect, UpdateSocket};
+use sallyport_bus::ssh_login_name;
+use sallyport_model::SocketType;
+use sallyport_store::{Creation, MAX_SOCKETS_PER_ACCOUNT};
+
+use super::{
+    Caller,
+    words::{Socket, SocketWish, Tunnel},
+};
+use crate::{
+    App,
+    extract::{Input, json},
+    problem::ApiError,
+};
+
+impl App {
+    /// The socket in the words of these clients.
+    fn mysocket(&self, socket: sallyport_model::Socket) -> Socket {
+        let route = self.routes.get(socket.id);
+        let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
+        let shared = Some(self.config.public_port)
+            .filter(|_| matches!(socket.socket_type, SocketType::Http | SocketType::Https | SocketType::Tls));
+        Socket {
+            socket_id: socket.id,
+            dnsname: self.dns_name(&socket.name),
+            name: socket.display_name.into(),
+            socket_type: socket.socket_type,
+            socket_tcp_ports: shared.into_iter().chain(socket.port).collect(),
+            protected_socket: socket.basic_auth.is_some(),
+            protected_username: socket.basic_auth.map(|basic| basic.username).unwrap_or_default(),
+            protected_password: String::new(),
+            cloud_authentication_enabled: false,
+            cloud_authentication_email_allowed_addressses: Vec::new(),
+            cloud_authentication_email_allowed_domains: Vec::new(),
+            ssh_ca: String::new(),
+            tunnels: tunnels.iter().map(|tunnel| self.mysocket_tunnel(tunnel.id, tunnel.forward_port)).collect(),
+            user_name: ssh_login_name(socket.account),
+        }
+    }
+
+    /// The tunnel in the words of these clients.
+    pub(super) fn mysocket_tunnel(&self, tunnel_id: sallyport_model::TunnelId, local_port: u16) -> Tunnel {
+        let (host, port) = match &self.config.ssh {
+            Some(ssh) => (&ssh.host, ssh.port),
+            None => (&self.config.tunnel_host, 22),
+        };
+        Tunnel { tunnel_id, local_port, tunnel_server: host.clone(), tunnel_server_port: port }
+    }
+
+    async fn create_mysocket(&self, caller: &Caller, wish: SocketWish) -> Result<sallyport_model::Socket, ApiError> {
+        refuse_what_is_missing(&wish)?;
+        let protected = protection(&wish)?;
+        let name = wish.name.ok_or_else(|| ApiError::field("name", "it is missing"))?;
+        let create =
+            CreateSocket { protected, ..CreateSocket::new(name, wish.socket_type.unwrap_or(SocketType::Http)) };
+        match self.create_socket(caller.account.id, create, false, None).await? {
+            Creation::Made((socket, _)) => Ok(socket),
+            Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key")),
+        }
+    }
+}
+
+/// Refuses what would leave a socket open that its owner believes to be closed.
+fn refuse_what_is_missing(wish: &SocketWish) -> Result<(), ApiError> {
+    if wish.cloud_authentication_enabled != Some(true) {
+        return Ok(());
+    }
+    let detail = "cloud authentication is not offered here: protect the socket with a user name and a password";
+    Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "not-offered", detail))
+}
+
+/// The user name and password of a socket that is to be protected.
+fn protection(wish: &SocketWish) -> Result<Option<Protect>, ApiError> {
+    if wish.protected_socket != Some(true) {
+        return Ok(None);
+    }
+    let missing = |field| ApiError::field(field, "a protected socket needs it");
+    let username = wish.protected_username.clone().ok_or_else(|| missing("protected_username"))?;
+    let password = wish.protected_password.clone().ok_or_else(|| missing("protected_password"))?;
+    Ok(Some(Protect { username, password }))
+}
+
+/// The account's sockets, oldest first.
+pub(super) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
+    let rows = app.store.sockets(caller.account.id, 0, MAX_SOCKETS_PER_ACCOUNT as u32).await?;
+    let sockets: Vec<_> = rows.into_iter().map(|(_, socket)| app.mysocket(socket)).collect();
+    Ok(json(StatusCode::OK, &sockets))
+}
+
+/// Makes a socket.
+pub(super) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<SocketWish>,
+) -> Result<Response, ApiError> {
+    let socket = app.create_mysocket(&caller, input.value).await?;
+    Ok(json(StatusCode::OK, &app.mysocket(socket)))
+}
+
+/// Makes a socket with a tunnel.
+pub(super) async fn connect(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<SocketWish>,
+) -> Result<Response, ApiError> {
+    let socket = app.create_mysocket(&caller, input.value).await?;
+    if let Err(error) = app.create_tunnel(&socket, None, false, None).await {
+        app.delete_socket(&socket).await?;
+        return Err(error);
+    }
+    Ok(json(StatusCode::OK, &app.mysocket(socket)))
+}
+
+/// One socket.
+pub(super) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
+    let socket = app.find_socket(caller.account.id, &id).await?;
+    Ok(json(StatusCode::OK, &app.mysocket(socket)))
+}
+
+/// Changes a socket; what is absent stays. A protected socket without a new password keeps the one it has.
+pub(super) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<SocketWish>,
+) -> Result<Response, ApiError> {
+    let wish = input.value;
+    refuse_what_is_missing(&wish)?;
+    let known = app.find_socket(caller.account.id, &id).await?.basic_auth;
+    let has_password = wish.protected_password.as_ref().is_some_and(|password| !password.expose().is_empty());
+    let same_user = known.is_some_and(|known| {
+        let given = wish.protected_username.as_deref().unwrap_or_default();
+        given.is_empty() || given == known.username
+    });
+    let protected = match wish.protected_socket {
+        None => None,
+        Some(false) => Some(None),
+        Some(true) if same_user && !has_password => None,
+        Some(true) => Some(protection(&wish)?),
+    };
+    let update = UpdateSocket { name: wish.name, socket_type: wish.socket_type, protected, ..UpdateSocket::default() };
+    let socket = app.update_socket(caller.account.id, &id, update).await?;
+    Ok(json(StatusCode::OK, &app.mysocket(socket)))
+}
+
+/// Deletes a socket with its tunnels.
+pub(super) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let socket = app.find_socket(caller.account.id, &id).await?;
+    app.delete_socket(&socket).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

@@ -1,0 +1,79 @@
+//! `/socket/{id}/tunnel`.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_model::MAX_TUNNELS_PER_SOCKET;
+use sallyport_store::Creation;
+
+use super::{Caller, words::Nothing};
+use crate::{
+    App,
+    extract::{Input, json},
+    problem::ApiError,
+};
+
+/// The socket's tunnels, oldest first.
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Path(socket): Path<String>,
+) -> Result<Response, ApiError> {
+    let socket = app.find_socket(caller.account.id, &socket).await?;
+    let rows = app.store.tunnels(socket.id, 0, MAX_TUNNELS_PER_SOCKET as u32).await?;
+    let tunnels: Vec<_> =
+        rows.into_iter().map(|(_, tunnel)| app.mysocket_tunnel(tunnel.id, tunnel.forward_port)).collect();
+    Ok(json(StatusCode::OK, &tunnels))
+}
+
+/// Makes a tunnel.
+pub(super) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Path(socket): Path<String>,
+    _input: Input<Nothing>,
+) -> Result<Response, ApiError> {
+    let socket = app.find_socket(caller.account.id, &socket).await?;
+    match app.create_tunnel(&socket, None, false, None).await? {
+        // Its holder logs in with an ssh key; the credential is for connectors, which can ask for another.
+        Creation::Made((tunnel, _credential)) => {
+            Ok(json(StatusCode::OK, &app.mysocket_tunnel(tunnel.id, tunnel.forward_port)))
+        }
+        Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key")),
+    }
+}
+
+/// One tunnel.
+pub(super) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    Ok(json(StatusCode::OK, &app.mysocket_tunnel(tunnel.id, tunnel.forward_port)))
+}
+
+/// Deletes a tunnel.
+pub(super) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    app.delete_tunnel(tunnel.socket, tunnel.id).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// A certificate for an ssh key: not offered, a key of the account does the same.
+pub(super) async fn sign_key(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    app.find_tunnel(caller.account.id, &socket, &id).await?;
+    let detail = "certificates for ssh keys are not offered here: add the key itself to the account, with \
+                  `sallyport ssh-key add` or POST /v1/ssh-keys";
+    Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "not-offered", detail))
+}

@@ -1,0 +1,85 @@
+//! `/user` and `/login`.
+
+use axum::{
+    extract::{Path, State},
+    response::Response,
+};
+use http::StatusCode;
+use sallyport_api::CreateAccount;
+use sallyport_bus::ssh_login_name;
+use sallyport_model::{Account, AccountId};
+
+use super::{
+    Caller,
+    token::Shown,
+    words::{Login, NewUser, Nothing, Token, User},
+};
+use crate::{
+    App,
+    extract::{Input, json},
+    limits::Client,
+    problem::ApiError,
+};
+
+async fn shown(app: &App, account: &Account) -> Result<User, ApiError> {
+    let keys = app.store.ssh_keys(account.id, 0, 1).await?;
+    Ok(User {
+        name: account.name.clone(),
+        email: account.email.to_string(),
+        user_id: account.id.uuid(),
+        user_name: ssh_login_name(account.id),
+        sshkey: keys.into_iter().next().map(|(_, key)| key.public_key).unwrap_or_default(),
+    })
+}
+
+/// Makes an account.
+pub(super) async fn create(
+    State(app): State<App>,
+    client: Client,
+    input: Input<NewUser>,
+) -> Result<Response, ApiError> {
+    let NewUser { name, email, password, sshkey } = input.value;
+    let ssh_key = sshkey.filter(|key| !key.trim().is_empty());
+    let account = app.create_account(client, CreateAccount { name, email, password, ssh_key }).await?;
+    Ok(json(StatusCode::OK, &shown(&app, &account).await?))
+}
+
+/// The account that asks; others are not there for it.
+pub(super) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Path(user_id): Path<String>,
+) -> Result<Response, ApiError> {
+    if user_id.parse::<AccountId>() != Ok(caller.account.id) {
+        return Err(ApiError::not_found("user"));
+    }
+    Ok(json(StatusCode::OK, &shown(&app, &caller.account).await?))
+}
+
+/// A token for a password.
+pub(super) async fn login(State(app): State<App>, client: Client, input: Input<Login>) -> Result<Response, ApiError> {
+    let account = app.check_login(client, &input.value.email, input.value.password).await?;
+    // These clients have no use for a refresh token: the session's own is thrown away.
+    let (session, _refresh) = app.begin_session(account.id).await?;
+    let logged_in_at = app.clock.now().unix_seconds;
+    token(&app, Shown { account: account.id, session, logged_in_at })
+}
+
+/// The next token for one that is still good.
+pub(super) async fn refresh(
+    State(app): State<App>,
+    client: Client,
+    caller: Caller,
+    _input: Input<Nothing>,
+) -> Result<Response, ApiError> {
+    app.limits.refresh(client, app.clock.now().monotonic)?;
+    token(&app, caller.shown)
+}
+
+fn token(app: &App, shown: Shown) -> Result<Response, ApiError> {
+    let token = app.mysocket_tokens.issue(shown, app.clock.now().unix_seconds).map_err(ApiError::internal)?;
+    let token = token.ok_or_else(|| {
+        ApiError::new(StatusCode::UNAUTHORIZED, "logged-out", "this login is 30 days old: log in again")
+    })?;
+    Ok(json(StatusCode::OK, &Token { token }))
+}

@@ -1,0 +1,213 @@
+//! The paths of the original clients, with what `mysocketctl` 0.15 sends and reads.
+
+use axum::body::Body;
+use http::{Request, StatusCode, header};
+use sallyport_bus::ssh_login_name;
+use sallyport_model::SocketType;
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Answer, Api, PASSWORD},
+    ssh::KEY,
+};
+
+/// A request as the client makes it.
+async fn call(api: &Api, method: &str, path: &str, token: &str, body: Option<Value>) -> Answer {
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::ACCEPT, "application/json")
+        .header(header::CONTENT_TYPE, "application/json");
+    if !token.is_empty() {
+        request = request.header("x-access-token", token);
+    }
+    api.raw(request.body(body.map_or_else(Body::empty, |body| Body::from(body.to_string()))).unwrap()).await
+}
+
+async fn get(api: &Api, path: &str, token: &str) -> Value {
+    call(api, "GET", path, token, None).await.read(StatusCode::OK)
+}
+
+async fn post(api: &Api, path: &str, token: &str, body: Value) -> Value {
+    call(api, "POST", path, token, Some(body)).await.read(StatusCode::OK)
+}
+
+/// The answer is an error in the form of these clients; gives its message.
+#[track_caller]
+fn is_error(answer: &Answer, status: StatusCode) -> String {
+    assert_eq!(answer.status, status, "{}", answer.text);
+    assert_eq!(answer.headers[header::CONTENT_TYPE], "application/json");
+    let json = answer.json();
+    assert_eq!(json["status_code"], status.as_u16());
+    json["error_message"].as_str().unwrap().to_owned()
+}
+
+fn new_user(email: &str) -> Value {
+    json!({"name": "Ann", "email": email, "password": PASSWORD, "sshkey": format!("{KEY}\n")})
+}
+
+/// What the client's `connect` sends.
+fn wish(name: &str, socket_type: &str) -> Value {
+    json!({
+        "name": name, "protected_socket": false, "protected_username": "", "protected_password": "",
+        "socket_type": socket_type, "cloud_authentication_enabled": false,
+        "cloud_authentication_email_allowed_addressses": [], "cloud_authentication_email_allowed_domains": [],
+    })
+}
+
+/// An account and its token.
+async fn login(api: &Api, email: &str) -> String {
+    post(api, "/user", "", new_user(email)).await;
+    let token = post(api, "/login", "", json!({"email": email, "password": PASSWORD})).await;
+    token["token"].as_str().unwrap().to_owned()
+}
+
+/// The claim `user_id`, read without a look at the signature, as the client does.
+fn user_id(token: &str) -> String {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+    serde_json::from_slice::<Value>(&claims).unwrap()["user_id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_account_is_made_and_logs_in() {
+    let api = Api::start().await;
+    let token = login(&api, "ann@example.com").await;
+    let id = user_id(&token);
+    let user = get(&api, &format!("/user/{id}"), &token).await;
+    assert_eq!(
+        (&user["name"], &user["email"], &user["user_id"]),
+        (&json!("Ann"), &json!("ann@example.com"), &json!(id))
+    );
+    assert_eq!((&user["user_name"], &user["sshkey"]), (&json!(id.replace('-', "")), &json!(KEY)));
+    assert_eq!(api.ssh_logins.get(user["user_name"].as_str().unwrap()).unwrap().keys, [KEY]);
+    let other = login(&api, "bob@example.com").await;
+    is_error(&call(&api, "GET", &format!("/user/{id}"), &other, None).await, StatusCode::NOT_FOUND);
+
+    let refreshed = post(&api, "/login/refresh", &token, json!({})).await;
+    let refreshed = refreshed["token"].as_str().unwrap();
+    assert_eq!((user_id(refreshed), get(&api, "/socket", refreshed).await), (id, json!([])));
+    api.clock.pass(86_400 + 61);
+    let says = is_error(&call(&api, "GET", "/socket", &token, None).await, StatusCode::UNAUTHORIZED);
+    assert!(says.contains("expired: log in again"), "{says}");
+}
+
+#[tokio::test]
+async fn connect_makes_a_socket_and_its_tunnel() {
+    let api = Api::start().await;
+    let token = login(&api, "ann@example.com").await;
+    let made = post(&api, "/connect", &token, wish("Local port 8000", "http")).await;
+    let socket = api.routes.by_name(made["dnsname"].as_str().unwrap().strip_suffix(".localhost").unwrap()).unwrap();
+    assert_eq!((&made["socket_type"], &made["socket_tcp_ports"]), (&json!("http"), &json!([8443])));
+    assert_eq!((&made["protected_socket"], &made["cloud_authentication_enabled"]), (&json!(false), &json!(false)));
+    assert_eq!(made["user_name"], json!(ssh_login_name(socket.account)));
+    let tunnel = &made["tunnels"][0];
+    assert_eq!((&tunnel["tunnel_server"], &tunnel["tunnel_server_port"]), (&json!("tunnel.localhost"), &json!(2222)));
+    // What ssh asks for then is this tunnel.
+    let port = u32::try_from(tunnel["local_port"].as_u64().unwrap()).unwrap();
+    let target = api.control.ssh_forward_target(socket.account, "localhost", port).await.unwrap();
+    assert_eq!(json!(target.tunnel), tunnel["tunnel_id"]);
+    assert_eq!((target.socket, target.temporary), (socket.id, false));
+
+    let listed = get(&api, "/connect", &token).await;
+    assert_eq!((&listed, &get(&api, "/socket", &token).await), (&json!([made]), &json!([made])));
+    let path = format!("/socket/{}", made["socket_id"].as_str().unwrap());
+    assert_eq!(get(&api, &path, &token).await, made);
+    assert_eq!(call(&api, "DELETE", &path, &token, None).await.status, StatusCode::NO_CONTENT);
+    assert!(api.routes.get(socket.id).is_none());
+    is_error(&call(&api, "DELETE", &path, &token, None).await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn sockets_of_every_type_are_made_and_changed() {
+    let api = Api::start().await;
+    let token = login(&api, "ann@example.com").await;
+    for (kind, ports) in [("https", json!([8443])), ("tcp", json!([20_000])), ("tls", json!([8443, 20_001]))] {
+        let made = post(&api, "/socket", &token, wish("s", kind)).await;
+        assert_eq!(
+            (&made["socket_type"], &made["socket_tcp_ports"], &made["tunnels"]),
+            (&json!(kind), &ports, &json!([]))
+        );
+    }
+    let mut protected = wish("secret", "http");
+    protected["protected_socket"] = json!(true);
+    protected["protected_username"] = json!("u");
+    protected["protected_password"] = json!("pass word");
+    let made = post(&api, "/socket", &token, protected.clone()).await;
+    assert_eq!((&made["protected_username"], &made["protected_password"]), (&json!("u"), &json!("")));
+    let path = format!("/socket/{}", made["socket_id"].as_str().unwrap());
+    let put = async |body| call(&api, "PUT", &path, &token, Some(body)).await.read::<Value>(StatusCode::OK);
+    let hash =
+        || api.routes.by_name(made["dnsname"].as_str().unwrap().split('.').next().unwrap()).unwrap().basic_auth.clone();
+    let former = hash();
+    protected["protected_password"] = json!("");
+    protected["name"] = json!("renamed");
+    let renamed = put(protected.clone()).await;
+    assert_eq!((&renamed["name"], hash()), (&json!("renamed"), former.clone()), "the password is kept");
+    protected["protected_password"] = json!("another");
+    put(protected).await;
+    assert!(hash().is_some() && hash() != former);
+    let kept = put(json!({"socket_type": "https"})).await;
+    assert_eq!((&kept["socket_type"], &kept["protected_socket"]), (&json!("https"), &json!(true)));
+    put(wish("open", "https")).await;
+    assert_eq!(hash(), None);
+}
+
+#[tokio::test]
+async fn tunnels_are_made_listed_and_removed() {
+    let api = Api::start().await;
+    let token = login(&api, "ann@example.com").await;
+    let socket = post(&api, "/socket", &token, wish("s", "http")).await;
+    let path = format!("/socket/{}/tunnel", socket["socket_id"].as_str().unwrap());
+    let first = post(&api, &path, &token, json!({})).await;
+    let second = post(&api, &path, &token, json!({})).await;
+    assert_ne!(first["local_port"], second["local_port"]);
+    assert_eq!(get(&api, &path, &token).await, json!([first, second]));
+    let one = format!("{path}/{}", first["tunnel_id"].as_str().unwrap());
+    assert_eq!(get(&api, &one, &token).await, first);
+    let sign = call(&api, "POST", &format!("{one}/signkey"), &token, Some(json!({"ssh_public_key": KEY}))).await;
+    assert!(is_error(&sign, StatusCode::NOT_IMPLEMENTED).contains("add the key itself"));
+    assert_eq!(call(&api, "DELETE", &one, &token, None).await.status, StatusCode::NO_CONTENT);
+    is_error(&call(&api, "GET", &one, &token, None).await, StatusCode::NOT_FOUND);
+    let other = login(&api, "bob@example.com").await;
+    is_error(&call(&api, "GET", &path, &other, None).await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn errors_have_the_form_that_these_clients_print() {
+    let api = Api::start().await;
+    let token = login(&api, "ann@example.com").await;
+    let bearer = api.login("ann@example.com").await.access_token.expose().to_owned();
+    for bad in ["", "nonsense", bearer.as_str()] {
+        is_error(&call(&api, "GET", "/connect", bad, None).await, StatusCode::UNAUTHORIZED);
+    }
+    api.get("/v1/sockets", Some(&token)).await.is_problem(StatusCode::UNAUTHORIZED, "bad-token");
+    let wrong = json!({"email": "ann@example.com", "password": "wrong password"});
+    is_error(&call(&api, "POST", "/login", "", Some(wrong)).await, StatusCode::UNAUTHORIZED);
+    is_error(&call(&api, "POST", "/user", "", Some(new_user("ann@example.com"))).await, StatusCode::CONFLICT);
+    let weak = json!({"name": "b", "email": "b@example.com", "password": "short", "sshkey": ""});
+    let says = is_error(&call(&api, "POST", "/user", "", Some(weak)).await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(says.starts_with("password: "), "{says}");
+    let no_key = json!({"name": "b", "email": "b@example.com", "password": PASSWORD, "sshkey": "no key"});
+    is_error(&call(&api, "POST", "/user", "", Some(no_key)).await, StatusCode::UNPROCESSABLE_ENTITY);
+
+    let mut cloud = wish("s", "http");
+    cloud["cloud_authentication_enabled"] = json!(true);
+    let says = is_error(&call(&api, "POST", "/connect", &token, Some(cloud)).await, StatusCode::NOT_IMPLEMENTED);
+    assert!(says.contains("cloud authentication"), "{says}");
+    let mut no_password = wish("s", "http");
+    no_password["protected_socket"] = json!(true);
+    for body in [json!({}), wish("", "http"), wish("s", "gopher"), no_password] {
+        is_error(&call(&api, "POST", "/socket", &token, Some(body)).await, StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    is_error(&call(&api, "PATCH", "/socket", &token, None).await, StatusCode::METHOD_NOT_ALLOWED);
+    is_error(&call(&api, "GET", "/mtls-ca/socket/x/auth", &token, None).await, StatusCode::NOT_FOUND);
+    assert_eq!(get(&api, "/socket", &token).await, json!([]), "nothing was made");
+    for _ in 0..5 {
+        post(&api, "/socket", &token, wish("s", "tcp")).await;
+    }
+    let full = call(&api, "POST", "/connect", &token, Some(wish("s", "tcp"))).await;
+    assert!(is_error(&full, StatusCode::CONFLICT).contains("all ports from 20000 to 20004"));
+    let types: Vec<_> = api.routes.all().iter().map(|route| route.socket_type).collect();
+    assert_eq!(types, [SocketType::Tcp; 5]);
+}
