@@ -70,6 +70,13 @@ pub(crate) async fn relay(
         if outcome.is_pending() && quick_ack.wants(inwards.moved, outwards.moved, Instant::now) {
             origin.acknowledge();
         }
+        // A client that has ended its direction may break off later: the service is not left waiting for it.
+        if outcome.is_pending()
+            && inwards.state == State::Over
+            && let Poll::Ready(error) = tunnel.poll_given_up(cx)
+        {
+            return Poll::Ready(Err((Side::Tunnel, error)));
+        }
         ready!(outcome).map_err(|end| end.side(Side::Origin, Side::Tunnel))?;
         match refusal.take() {
             Some(error) => Poll::Ready(Err((Side::Origin, error))),

@@ -59,11 +59,13 @@ impl Establishment {
         matches!(self.shared.outcome.get(), Some(Outcome::Lost(_)))
     }
 
-    pub(crate) fn succeed(&self) {
+    /// The origin took the connection. For streams that are no tunnel's.
+    pub fn succeed(&self) {
         self.set(Outcome::Opened);
     }
 
-    pub(crate) fn fail(&self, failure: OpenFailure) {
+    /// The origin was not reached. For streams that are no tunnel's.
+    pub fn fail(&self, failure: OpenFailure) {
         self.set(Outcome::Failed(failure));
     }
 

@@ -177,6 +177,20 @@ impl LegStream {
         }
     }
 
+    pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        // A stream that is over both ways cannot be given up any more, and what comes next on its leg is another one.
+        if self.leg.as_ref().is_some_and(|leg| !leg.state().is_idle()) {
+            self.notice_reset(cx);
+        }
+        match (&self.leg, &self.read_end) {
+            (_, ReadEnd::Reset(_) | ReadEnd::Lost(_) | ReadEnd::Failed(_)) => Poll::Ready(self.read_end.to_write()),
+            (Some(leg), ReadEnd::End) if leg.ticket.life.wake_at_end(Waiting::Read, cx) => {
+                Poll::Ready(self.lose(&session_over()))
+            }
+            _ => Poll::Pending,
+        }
+    }
+
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(leg) = &mut self.leg else {
             return Poll::Ready(if let ReadEnd::Lost(_) = self.read_end { self.read_end.to_read() } else { Ok(()) });

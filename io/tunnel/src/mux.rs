@@ -379,6 +379,23 @@ impl MuxStream {
         }
     }
 
+    pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if !self.read_ended || self.finished {
+            return Poll::Pending;
+        }
+        let mut state = self.mux.lock();
+        if let Some(error) = state.lost() {
+            return Poll::Ready(error);
+        }
+        if let Some(error) = state.session.write_error(self.id) {
+            return Poll::Ready(state.error(error));
+        }
+        if let Some(slot) = state.streams.get_mut(&self.id) {
+            remember(&mut slot.read, cx);
+        }
+        Poll::Pending
+    }
+
     pub(crate) fn poll_flush(&mut self) -> Poll<io::Result<()>> {
         Poll::Ready(match self.mux.lock().lost() {
             Some(error) if !(self.finished && self.read_ended) => Err(error),

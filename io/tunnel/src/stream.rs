@@ -53,6 +53,16 @@ impl TunnelStream {
         matches!(self.inner, Inner::Leg(_))
     }
 
+    /// After the end of what comes (a read of 0 bytes), while the own direction goes on: ready when the other side gave
+    /// the stream up after all, or the tunnel was lost, as a write would say. A relay that has nothing to write would not
+    /// learn of it otherwise. Pending for ever when the stream ends in good order.
+    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        match &mut self.inner {
+            Inner::Leg(stream) => stream.poll_given_up(cx),
+            Inner::Mux(stream) => stream.poll_given_up(cx),
+        }
+    }
+
     /// Gives the stream up in both directions.
     pub fn reset(mut self, code: ResetCode) {
         match &mut self.inner {

@@ -202,3 +202,29 @@ async fn an_answer_given_before_the_request_was_read_still_arrives() {
         assert!(soon(writing).await.unwrap() < 1 << 30, "the client is told that nobody reads any more");
     }
 }
+
+#[tokio::test]
+async fn a_client_that_breaks_off_after_its_end_is_a_reset_to_a_service_that_is_silent() {
+    let (ended_in, mut ended) = mpsc::channel(1);
+    let port = service(move |mut stream: TcpStream| {
+        let ended_in = ended_in.clone();
+        async move {
+            stream.write_all(b"!").await.unwrap();
+            stream.read_to_end(&mut Vec::new()).await.unwrap();
+            ended_in.send(None).await.unwrap();
+            // It only waits: the reset is an error of the socket, though not of a read after the end.
+            while stream.take_error().unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            ended_in.send(Some(())).await.unwrap();
+        }
+    });
+    let (edge, _connector) = before(port.await, None).await;
+    let mut stream = edge.open(Raw).await;
+    stream.write_all(b"a question").await.unwrap();
+    stream.shutdown().await.unwrap();
+    soon(stream.read_u8()).await.unwrap();
+    assert_eq!(soon(ended.recv()).await.unwrap(), None);
+    stream.reset(sallyport_wire::ResetCode::Cancelled);
+    assert_eq!(soon(ended.recv()).await.unwrap(), Some(()));
+}

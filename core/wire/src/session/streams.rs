@@ -89,6 +89,14 @@ impl Session {
         Ok(taken)
     }
 
+    /// Why the stream is of no more use to a writer: the peer gave it up, or the session is over. None while it is, and
+    /// once it is over in good order.
+    #[must_use]
+    pub fn write_error(&self, id: StreamId) -> Option<StreamError> {
+        let stream = self.streams.get(&id.0).filter(|stream| !stream.released && !stream.send.finish)?;
+        stream.error.clone().or_else(|| (self.phase == Phase::Over).then_some(StreamError::Down))
+    }
+
     /// Copies what has come to `buf`. What is consumed lets the peer send more, so there may be something to transmit.
     pub fn read(&mut self, id: StreamId, buf: &mut [u8], now: Instant) -> Result<Read, StreamError> {
         let Some(stream) = self.streams.get_mut(&id.0).filter(|stream| !stream.released) else {

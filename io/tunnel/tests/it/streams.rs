@@ -411,3 +411,37 @@ async fn the_origin_learns_where_the_client_connected_to() {
         assert_eq!(soon(opens.recv()).await.unwrap(), open_for(tunnel(1)), "legs {legs}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_silent_learns_too_that_the_other_side_gave_up_after_its_end() {
+    let (ends_in, mut ends) = tokio::sync::mpsc::unbounded_channel();
+    let origin = Arc::new(Origin(move |_, stream: IncomingStream| {
+        let ends_in = ends_in.clone();
+        async move {
+            let mut stream = stream.opened().await.unwrap();
+            stream.write_all(b"!").await.unwrap();
+            stream.flush().await.unwrap();
+            stream.read_to_end(&mut Vec::new()).await.unwrap();
+            ends_in.send(None).unwrap();
+            let error = std::future::poll_fn(|cx| stream.poll_given_up(cx)).await;
+            ends_in.send(Some(error.kind())).unwrap();
+        }
+    }));
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        for _ in 0..5 {
+            let mut stream = open(&edge);
+            stream.write_all(b"some words").await.unwrap();
+            stream.shutdown().await.unwrap();
+            soon(stream.read_u8()).await.unwrap();
+            assert_eq!(soon(ends.recv()).await.unwrap(), None);
+            stream.reset(ResetCode::Cancelled);
+            assert_eq!(soon(ends.recv()).await.unwrap(), Some(io::ErrorKind::ConnectionReset), "legs {legs}");
+        }
+        until("all streams end", || edge.handle(tunnel(1)).unwrap().active_streams() == 0).await;
+        if legs {
+            let stats = edge.tunnels.stats();
+            assert!(stats.legs_idle + stats.legs_busy <= 10, "its leg is used again: {stats:?}");
+        }
+    }
+}
