@@ -14,7 +14,7 @@ use sallyport_wire::Refusal;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::sockets::Sockets;
+use crate::{sockets::Sockets, way::Holder};
 
 /// Lets tunnels in by their credentials, and keeps the sockets and the directory in step with them.
 pub(crate) struct Gate {
@@ -133,13 +133,13 @@ impl Admission for Gate {
             agent: tunnel.agent().to_owned(),
             since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         });
-        self.sockets.pool(tunnel.socket()).arrived(tunnel);
+        self.sockets.pool(tunnel.socket()).arrived(tunnel.into());
     }
 
     fn detached(&self, tunnel: TunnelId, session: SessionId, reason: &str) {
         tracing::info!(%tunnel, reason, "a tunnel is down");
         // Looked for everywhere: the socket may be gone from the routes, and the tunnel be back by another session.
-        if !self.sockets.left(tunnel, session) {
+        if !self.sockets.left(tunnel, Holder::Session(session)) {
             self.directory.left(tunnel);
             self.admitted.lock().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
         }

@@ -5,7 +5,6 @@ use std::{io, net::SocketAddr, sync::Arc};
 use sallyport_balance::Attempts;
 use sallyport_model::{ProxyProtocol, SocketRoute};
 use sallyport_net::{Broke, Carried, ProxiedAddresses, ReadAhead, Recorded, Side, header_v1, header_v2, relay};
-use sallyport_tunnel::TunnelStream;
 use sallyport_wire::ResetCode;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -150,7 +149,7 @@ async fn carry<S: ClientIo>(
     tracing::debug!(error = %broke.error, side = ?broke.side, "a flow broke off");
     match broke.side {
         Side::First => {
-            TunnelStream::reset(stream, ResetCode::Cancelled);
+            stream.reset(ResetCode::Cancelled);
             Err(Verdict::ClientLeft)
         }
         Side::Second => Err(Verdict::Broken),

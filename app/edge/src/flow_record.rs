@@ -7,14 +7,14 @@ use std::{
 };
 
 use sallyport_http::RequestId;
-use sallyport_model::{SocketId, SocketName, SocketRoute, SocketType};
+use sallyport_model::{FlowRecord, SocketId, SocketName, SocketRoute, SocketType};
 use sallyport_net::Carried;
-use sallyport_tunnel::TunnelHandle;
 
 use crate::{
     Edge,
     metrics::{Metrics, SocketMetrics},
     sockets::SocketPool,
+    way::Way,
 };
 
 /// How a flow ended, and who ended it.
@@ -60,7 +60,7 @@ pub(crate) struct FlowTicket {
     client: SocketAddr,
     name: SocketName,
     socket: SocketId,
-    tunnel: Option<TunnelHandle>,
+    tunnel: Option<Way>,
     carried: Carried,
     metrics: Metrics,
     of_socket: Arc<SocketMetrics>,
@@ -93,7 +93,7 @@ impl FlowTicket {
     }
 
     /// The tunnel that took it, or was asked last.
-    pub(crate) fn went_to(&mut self, tunnel: TunnelHandle) {
+    pub(crate) fn went_to(&mut self, tunnel: Way) {
         self.tunnel = Some(tunnel);
     }
 
@@ -107,6 +107,20 @@ impl FlowTicket {
         let Carried { forth, back } = self.carried;
         self.metrics.flow_ended(self.transport.as_str(), verdict.as_str());
         self.of_socket.carried(forth, back);
+        let duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if let Some((way, omitted_before)) = self.tunnel.as_ref().and_then(|way| Some((way, way.log_turn()?))) {
+            way.log_flow(&FlowRecord {
+                at_ms: self.at_ms,
+                flow_id: self.id.as_str().to_owned(),
+                transport: self.transport,
+                verdict: verdict.as_str().to_owned(),
+                bytes_in: forth,
+                bytes_out: back,
+                duration_us,
+                client: self.client,
+                omitted_before,
+            });
+        }
         if self.access_log {
             tracing::info!(
                 target: "access",
@@ -117,7 +131,7 @@ impl FlowTicket {
                 at_ms = self.at_ms,
                 bytes_in = forth,
                 bytes_out = back,
-                duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX),
+                duration_us,
                 socket = %self.socket,
                 tunnel = self.tunnel.as_ref().map(|tunnel| tracing::field::display(tunnel.tunnel())),
                 verdict = verdict.as_str(),

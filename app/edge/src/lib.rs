@@ -33,6 +33,7 @@ mod request;
 mod send_bound;
 mod sockets;
 mod upgrade;
+mod way;
 
 use std::{
     future::Future,

@@ -23,10 +23,13 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use sallyport_net::ProxiedAddresses;
-use sallyport_tunnel::{Establishment, OpenError, TunnelHandle, TunnelStream};
+use sallyport_tunnel::{Establishment, OpenError};
 use sallyport_wire::{Open, StreamProtocol};
 
-use crate::body::{BoxError, Upload};
+use crate::{
+    body::{BoxError, Upload},
+    way::{Way, WayStream},
+};
 
 /// How many idle HTTP/1.1 connections are kept for one tunnel.
 const MAX_IDLE_CONNECTIONS: usize = 256;
@@ -49,7 +52,7 @@ const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// A tunnel as requests see it.
 pub(crate) struct Origin {
-    handle: TunnelHandle,
+    handle: Way,
     number: u64,
     in_flight: AtomicU32,
     gone: AtomicBool,
@@ -103,7 +106,7 @@ pub(crate) enum ConnectError {
 
 impl Origin {
     /// The origin behind this tunnel.
-    pub(crate) fn new(handle: TunnelHandle) -> Arc<Self> {
+    pub(crate) fn new(handle: Way) -> Arc<Self> {
         static ARRIVALS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
             handle,
@@ -121,7 +124,7 @@ impl Origin {
     }
 
     /// Its tunnel.
-    pub(crate) fn handle(&self) -> &TunnelHandle {
+    pub(crate) fn handle(&self) -> &Way {
         &self.handle
     }
 
@@ -151,7 +154,7 @@ impl Origin {
         client: std::net::SocketAddr,
         destination: Option<std::net::SocketAddr>,
         server_name: &str,
-    ) -> Result<TunnelStream, ConnectError> {
+    ) -> Result<WayStream, ConnectError> {
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let open = Open {
             tunnel: self.handle.tunnel(),
@@ -165,7 +168,7 @@ impl Origin {
     }
 
     /// A stream for a client's connection that is passed on as it is. Nothing waits for the origin yet.
-    pub(crate) fn open_flow(&self, ends: ProxiedAddresses, server_name: &str) -> Result<TunnelStream, ConnectError> {
+    pub(crate) fn open_flow(&self, ends: ProxiedAddresses, server_name: &str) -> Result<WayStream, ConnectError> {
         self.open_stream(StreamProtocol::Raw, ends.client, Some(ends.destination), server_name)
     }
 
@@ -316,7 +319,7 @@ enum Idleness {
 pub(crate) struct H1Connection {
     sender: http1::SendRequest<Upload>,
     /// Gone once nothing more is to be had from it.
-    connection: Option<http1::Connection<TokioIo<TunnelStream>, Upload>>,
+    connection: Option<http1::Connection<TokioIo<WayStream>, Upload>>,
     establishment: Establishment,
     /// Whether it has a leg for itself, or shares the control connection.
     on_leg: bool,
@@ -373,7 +376,7 @@ impl H1Connection {
 
     /// The stream below, and what was read from it beyond the last answer's head: for a connection whose protocol
     /// was switched.
-    pub(crate) fn into_stream(self) -> Option<(TunnelStream, Bytes)> {
+    pub(crate) fn into_stream(self) -> Option<(WayStream, Bytes)> {
         let parts = self.connection?.into_parts();
         Some((parts.io.into_inner(), parts.read_buf))
     }

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use sallyport_tunnel::{Establishment, TunnelStream};
+use sallyport_tunnel::Establishment;
 use sallyport_wire::FailureReason;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
-use crate::flow::ClientIo;
+use crate::{flow::ClientIo, way::WayStream};
 
 /// How much of what a client says is kept until its origin is reached; more waits in the kernel.
 const MAX_FIRST_BYTES: usize = 64 * 1024;
@@ -37,7 +37,7 @@ impl FirstBytes {
 /// A stream whose origin has taken the connection; it has got everything that was read from the client.
 pub(crate) struct Reached {
     /// The stream.
-    pub(crate) stream: TunnelStream,
+    pub(crate) stream: WayStream,
     /// What the origin said already.
     pub(crate) early: Vec<u8>,
 }
@@ -58,7 +58,7 @@ pub(crate) enum Unreached {
 /// Waits until the origin has taken the connection, and sends it what the client says.
 pub(crate) async fn reach<S: ClientIo>(
     client: &mut S,
-    stream: TunnelStream,
+    stream: WayStream,
     first: &mut FirstBytes,
     timeout: Duration,
 ) -> Result<Reached, Unreached> {
@@ -81,7 +81,7 @@ pub(crate) async fn reach<S: ClientIo>(
 }
 
 struct Attempt {
-    stream: TunnelStream,
+    stream: WayStream,
     establishment: Establishment,
     sent: usize,
     unflushed: bool,

@@ -9,9 +9,8 @@ use std::{
 use http::{Method, Uri, Version};
 use sallyport_http::{RequestHost, RequestId};
 use sallyport_model::{RequestRecord, SocketId};
-use sallyport_tunnel::TunnelHandle;
 
-use crate::{body::UploadSlot, guarded_io::WireState, metrics::SocketMetrics};
+use crate::{body::UploadSlot, guarded_io::WireState, metrics::SocketMetrics, way::Way};
 
 /// A request that runs. Its end is recorded once, however it comes.
 pub(crate) struct Ticket {
@@ -30,7 +29,7 @@ pub(crate) struct Ticket {
     upload: Option<Arc<UploadSlot>>,
     host: Option<RequestHost>,
     socket: Option<SocketId>,
-    tunnel: Option<TunnelHandle>,
+    tunnel: Option<Way>,
     metrics: Arc<SocketMetrics>,
     end: End,
 }
@@ -126,7 +125,7 @@ impl Ticket {
     }
 
     /// The tunnel that answered, or was asked last and failed: its owner wants to know of either.
-    pub(crate) fn went_to(&mut self, tunnel: TunnelHandle) {
+    pub(crate) fn went_to(&mut self, tunnel: Way) {
         self.tunnel = Some(tunnel);
     }
 
@@ -202,14 +201,14 @@ impl Drop for Ticket {
         let duration = self.began.elapsed();
         let bytes_in = self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes());
         self.metrics.count(self.status, duration.as_secs_f64(), bytes_in, self.bytes_out);
-        let turn = self.tunnel.as_ref().and_then(|tunnel| Some((tunnel, tunnel.request_log_turn()?)));
+        let turn = self.tunnel.as_ref().and_then(|tunnel| Some((tunnel, tunnel.log_turn()?)));
         if !self.access_log && turn.is_none() {
             return;
         }
         let mut record = self.to_record(bytes_in, u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
         if let Some((tunnel, omitted)) = turn {
             record.omitted_before = omitted;
-            tunnel.send_request_log(&record);
+            tunnel.log_request(&record);
         }
         if self.access_log {
             let end = match self.end {

@@ -8,12 +8,12 @@ use std::{
 
 use sallyport_balance::{Attempts, Rotation};
 use sallyport_model::{SocketId, TunnelId};
-use sallyport_tunnel::{SessionId, TunnelHandle};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
     metrics::SocketMetrics,
     origin::{InFlight, Origin},
+    way::{Holder, Way},
 };
 
 /// How many requests may wait for a tunnel to come back, on all sockets together.
@@ -77,11 +77,11 @@ impl Sockets {
         self.pools.write().unwrap_or_else(PoisonError::into_inner).retain(|socket, _| is_wanted(*socket));
     }
 
-    /// A tunnel left. Returns whether the same tunnel is still here over another session.
-    pub(crate) fn left(&self, tunnel: TunnelId, session: SessionId) -> bool {
+    /// A tunnel left. Returns whether the same tunnel is still here by another one.
+    pub(crate) fn left(&self, tunnel: TunnelId, holder: Holder) -> bool {
         let mut is_still_here = false;
         for pool in self.all() {
-            is_still_here |= pool.left(tunnel, session);
+            is_still_here |= pool.left(tunnel, holder);
         }
         is_still_here
     }
@@ -114,17 +114,17 @@ impl Sockets {
 
 impl SocketPool {
     /// A tunnel came.
-    pub(crate) fn arrived(&self, handle: TunnelHandle) {
+    pub(crate) fn arrived(&self, way: Way) {
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
-        origins.push(Origin::new(handle));
+        origins.push(Origin::new(way));
         drop(origins);
         self.arrival.notify_waiters();
     }
 
-    /// Drops the tunnel of this session, when it is here. Returns whether it is still here over another session.
-    fn left(&self, tunnel: TunnelId, session: SessionId) -> bool {
+    /// Drops the tunnel that this one holds up, when it is here. Returns whether it is still here by another one.
+    fn left(&self, tunnel: TunnelId, holder: Holder) -> bool {
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |o: &Arc<Origin>| o.handle().tunnel() == tunnel && o.handle().session() == session;
+        let is_it = |o: &Arc<Origin>| o.handle().tunnel() == tunnel && o.handle().holder() == holder;
         if let Some(at) = origins.iter().position(is_it) {
             origins.remove(at).leave();
             if origins.is_empty() {
