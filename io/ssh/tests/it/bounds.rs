@@ -13,14 +13,14 @@ use crate::lab::{Gate, Lab, soon, text, until};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_answers_no_more_is_given_up() {
     let lab = Lab::start_with(Gate::default(), |config| {
-        config.keepalive = Duration::from_millis(200);
+        config.keepalive = Duration::from_millis(700);
         config.keepalive_missed = 3;
     })
     .await;
     let client = lab.spawn(&["-N", "-R", "80:localhost:1"]);
     lab.published(80).await;
     // It answers keepalives as long as it runs.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(lab.ends.lock().unwrap().is_empty());
     client.signal("STOP");
     let ends = until(|| Some(lab.ends.lock().unwrap().clone()).filter(|ends| !ends.is_empty())).await;
