@@ -16,6 +16,7 @@ use crate::{
     extract::{Input, json},
     limits::Client,
     problem::ApiError,
+    replay::located,
 };
 
 fn shown(account: &sallyport_model::Account) -> Account {
@@ -29,6 +30,8 @@ fn shown(account: &sallyport_model::Account) -> Account {
 }
 
 /// Make an account
+///
+/// It takes no idempotency key: the e-mail address makes it once.
 #[utoipa::path(
     post, path = "/v1/accounts", tag = "accounts", operation_id = "create_account", security(()),
     request_body = CreateAccount,
@@ -46,7 +49,7 @@ pub(crate) async fn create(
     input: Input<CreateAccount>,
 ) -> Result<Response, ApiError> {
     let account = app.create_account(client, input.value).await?;
-    Ok(json(StatusCode::CREATED, &shown(&account)))
+    Ok(located(json(StatusCode::CREATED, &shown(&account)), "/v1/account"))
 }
 
 /// The account that asks

@@ -136,8 +136,17 @@ pub struct DisplayName(String);
 
 /// The text is not a display name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a name is one line of 1 to {MAX_DISPLAY_NAME_CHARS} characters")]
+#[error("a name is one line of 1 to {MAX_DISPLAY_NAME_CHARS} characters, none of which hides or turns text")]
 pub struct DisplayNameError;
+
+/// Whether the character could make a name look like another one: controls, marks that turn the direction of writing
+/// (Unicode Standard Annex 9), and those that show nothing. The joiners that some scripts and emoji need may stay.
+fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}')
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')
+        || matches!(c, '\u{e0000}'..='\u{e007f}')
+}
 
 impl DisplayName {
     /// The name as text.
@@ -145,13 +154,21 @@ impl DisplayName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// A name that was taken when more was allowed: what is refused now is shown as U+FFFD.
+    ///
+    /// # Errors
+    /// It was never a name.
+    pub fn from_kept(text: &str) -> Result<Self, DisplayNameError> {
+        text.chars().map(|c| if misleads(c) { char::REPLACEMENT_CHARACTER } else { c }).collect::<String>().parse()
+    }
 }
 
 impl FromStr for DisplayName {
     type Err = DisplayNameError;
     fn from_str(text: &str) -> Result<Self, DisplayNameError> {
         let text = text.trim();
-        if text.is_empty() || text.chars().count() > MAX_DISPLAY_NAME_CHARS || text.chars().any(char::is_control) {
+        if text.is_empty() || text.chars().count() > MAX_DISPLAY_NAME_CHARS || text.chars().any(misleads) {
             return Err(DisplayNameError);
         }
         Ok(Self(text.to_owned()))
@@ -243,6 +260,14 @@ mod tests {
         for bad in ["", "   ", "a\nb", "a\u{7}b"] {
             assert_eq!(bad.parse::<DisplayName>(), Err(DisplayNameError), "{bad:?}");
         }
+        for bad in ["a\u{202e}b", "\u{2066}a", "a\u{200b}b", "a\u{feff}b", "soft\u{ad}ly"] {
+            assert_eq!(bad.parse::<DisplayName>(), Err(DisplayNameError), "{bad:?}");
+        }
+        for good in ["Größe 👩\u{200d}💻", "می\u{200c}خواهم", "שלום"] {
+            assert_eq!(good.parse::<DisplayName>().unwrap().as_str(), good);
+        }
+        assert_eq!(DisplayName::from_kept("a\u{202e}b").unwrap().as_str(), "a\u{fffd}b");
+        assert_eq!(DisplayName::from_kept(" "), Err(DisplayNameError));
         assert!("x".repeat(101).parse::<DisplayName>().is_err());
     }
 }

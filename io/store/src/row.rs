@@ -2,6 +2,7 @@
 
 use std::{fmt::Display, str::FromStr};
 
+use sallyport_model::DisplayName;
 use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{Row, sqlite::SqliteRow};
 
@@ -17,6 +18,12 @@ pub(crate) fn bytes<const N: usize>(row: &SqliteRow, column: &'static str) -> Re
 pub(crate) fn parsed<T: FromStr<Err: Display>>(row: &SqliteRow, column: &'static str) -> Result<T, StoreError> {
     let value: &str = row.try_get(column)?;
     value.parse().map_err(|error| damaged(column, error))
+}
+
+/// A column with what somebody calls something.
+pub(crate) fn display_name(row: &SqliteRow, column: &'static str) -> Result<DisplayName, StoreError> {
+    let value: &str = row.try_get(column)?;
+    DisplayName::from_kept(value).map_err(|error| damaged(column, error))
 }
 
 /// A column of JSON.

@@ -332,7 +332,7 @@ fn socket(found: &SqliteRow) -> Result<Socket, StoreError> {
         id: SocketId::from_bytes(row::bytes(found, "id")?),
         account: AccountId::from_bytes(row::bytes(found, "account")?),
         name: row::parsed(found, "name")?,
-        display_name: row::parsed(found, "display_name")?,
+        display_name: row::display_name(found, "display_name")?,
         socket_type: row::parsed(found, "socket_type")?,
         origin_protocol: row::parsed(found, "origin_protocol")?,
         basic_auth: username.zip(password_hash).map(|(username, password_hash)| BasicAuth { username, password_hash }),

@@ -142,7 +142,7 @@ fn token(found: &SqliteRow) -> Result<StoredToken, StoreError> {
         .map_err(|error| row::damaged("scopes", error))?;
     Ok(StoredToken {
         id: TokenId::from_bytes(row::bytes(found, "id")?),
-        name: row::parsed(found, "name")?,
+        name: row::display_name(found, "name")?,
         scopes: ScopeSet::from(scopes),
         created_at: found.try_get("created_at")?,
         expires_at: found.try_get("expires_at")?,

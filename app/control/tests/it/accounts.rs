@@ -9,7 +9,9 @@ use crate::harness::{Api, PASSWORD};
 #[tokio::test]
 async fn an_account_is_made_and_seen_by_its_owner() {
     let api = Api::start().await;
-    let made: Account = api.create_account("Ann@Example.COM").await.read(StatusCode::CREATED);
+    let answer = api.create_account("Ann@Example.COM").await;
+    assert_eq!(answer.header("location"), Some("/v1/account"));
+    let made: Account = answer.read(StatusCode::CREATED);
     assert_eq!(made.email.as_str(), "Ann@example.com");
     assert_eq!(made.created_at.unix_timestamp(), crate::harness::START);
     let token = api.login("ann@example.com").await.access_token;
