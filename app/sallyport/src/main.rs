@@ -18,6 +18,7 @@ mod password;
 mod signals;
 mod telemetry;
 mod up;
+mod yaml;
 
 fn main() -> std::process::ExitCode {
     cli::main()

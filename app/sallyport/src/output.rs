@@ -81,7 +81,7 @@ impl Output {
         match self.format {
             Format::Table => line(&table(data)),
             Format::Json => line(&serde_json::to_string_pretty(data)?),
-            Format::Yaml => line(serde_norway::to_string(data)?.trim_end()),
+            Format::Yaml => line(&crate::yaml::text(&serde_norway::to_value(data)?)),
         }
     }
 
