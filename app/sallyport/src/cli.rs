@@ -109,9 +109,11 @@ pub(crate) fn main() -> ExitCode {
         Err(error) => return misused(&error, asks_for_json),
     };
     let output = Output::new(cli.global.output, cli.global.color);
+    let has_token = cli.global.token.as_ref().is_some_and(|token| !token.is_empty());
+    let describe = if has_token { failure::describe_with_token } else { failure::describe };
     match run(cli, output) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => match failure::describe(&error) {
+        Err(error) => match describe(&error) {
             None => ExitCode::SUCCESS,
             Some(failure) => {
                 output.failure(&failure);

@@ -98,6 +98,18 @@ pub(crate) fn describe(error: &anyhow::Error) -> Option<Failure> {
     Some(Failure::new(Kind::Failed, with_causes(error)))
 }
 
+/// As [`describe`], for a command that was given a token: it is the one to blame, and no login.
+pub(crate) fn describe_with_token(error: &anyhow::Error) -> Option<Failure> {
+    let is_of_token = error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(ClientError::Problem(problem)) if problem.status == 401 && problem.code == "bad-token")
+    });
+    if !is_of_token {
+        return describe(error);
+    }
+    let failure = Failure::new(Kind::NotLoggedIn, "the token given by --token or SALLYPORT_TOKEN is not valid");
+    Some(failure.next("copy it again, make another with `sallyport token create`, or leave it out"))
+}
+
 /// The error with its causes, those left out that it already ends with.
 fn with_causes(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
@@ -139,7 +151,10 @@ fn of_client(error: &ClientError) -> Failure {
 pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.status == 404 => {
-            Failure::new(Kind::NotFound, format!("{problem}: {thing}")).into()
+            let (said, thing) = (problem.to_string(), thing.to_string());
+            // "there is no such tunnel: tunnel 1" would say it twice.
+            let unsaid = thing.split_once(' ').filter(|(kind, _)| said.ends_with(kind)).map(|(_, name)| name);
+            Failure::new(Kind::NotFound, format!("{said}: {}", unsaid.unwrap_or(&thing))).into()
         }
         _ => error.into(),
     }
@@ -236,6 +251,30 @@ mod tests {
             assert_eq!((failure.kind.exit_code(), failure.message.as_str()), (code, "no"), "{status}");
             assert_eq!(failure.request_id.is_some(), status >= 500, "{status}");
         }
+    }
+
+    #[test]
+    fn what_does_not_exist_is_named_once() {
+        let told = |detail: &str| {
+            let json = format!(r#"{{"status":404,"detail":"{detail}"}}"#);
+            let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));
+            describe(&about(error, &"tunnel 7 of calm-bay-1000")).unwrap().message
+        };
+        assert_eq!(told("there is no such tunnel"), "there is no such tunnel: 7 of calm-bay-1000");
+        assert_eq!(told("there is no such socket"), "there is no such socket: tunnel 7 of calm-bay-1000");
+    }
+
+    #[test]
+    fn a_token_that_was_given_is_not_taken_for_a_login() {
+        let refused = |code: &str| -> anyhow::Error {
+            let json =
+                format!(r#"{{"status":401,"detail":"the access token is not valid: log in again","code":"{code}"}}"#);
+            ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap())).into()
+        };
+        let failure = describe_with_token(&refused("bad-token")).unwrap();
+        assert_eq!(failure.kind.exit_code(), 3);
+        assert_eq!(failure.message, "the token given by --token or SALLYPORT_TOKEN is not valid");
+        assert_eq!(describe_with_token(&refused("wrong-login")), describe(&refused("wrong-login")));
     }
 
     #[test]

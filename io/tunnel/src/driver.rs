@@ -195,6 +195,23 @@ impl<C: Carrier> Driver<C> {
     }
 }
 
-fn broken(error: &io::Error) -> String {
-    format!("the connection broke: {error}")
+pub(crate) fn broken(error: &io::Error) -> String {
+    match error.kind() {
+        // What TLS libraries have to say of it is of no use to anybody who reads this.
+        io::ErrorKind::UnexpectedEof => "the connection broke: the other side is gone".to_owned(),
+        _ => format!("the connection broke: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_broke_is_told_in_our_words() {
+        let of_tls = io::Error::new(io::ErrorKind::UnexpectedEof, "close_notify: https://docs.rs/rustls/x");
+        assert_eq!(broken(&of_tls), "the connection broke: the other side is gone");
+        let reset = io::Error::from(io::ErrorKind::ConnectionReset);
+        assert_eq!(broken(&reset), format!("the connection broke: {reset}"));
+    }
 }

@@ -64,7 +64,7 @@ pub(crate) struct EditArgs {
     /// What to call it
     #[arg(long)]
     name: Option<String>,
-    /// What the origin speaks
+    /// What the origin speaks. Connectors that run go on as they were started: restart them after this
     #[arg(long = "type", value_name = "TYPE", value_parser = socket_type())]
     socket_type: Option<SocketType>,
     /// Which HTTP version the origin is spoken to with
@@ -137,7 +137,11 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
         return Err(Failure::usage("nothing to change").next("see `sallyport socket edit --help`").into());
     }
     let socket = client.update_socket(socket, &update).await.map_err(about)?;
-    context.output.data(&socket, show)
+    context.output.data(&socket, show)?;
+    if update.socket_type.is_some() && socket.tunnels_up > 0 {
+        context.output.hint("connectors that run still speak to the service as before: restart them");
+    }
+    Ok(())
 }
 
 /// A socket for people.

@@ -13,7 +13,7 @@ use std::{
 use tokio::{io::ReadBuf, time::Sleep};
 
 use super::{FlowHandler, FlowLeg};
-use crate::Carrier;
+use crate::{Carrier, driver::broken};
 
 /// How much is taken from the leg at a time: four full TLS records. More is taken only when the kernel has all of it,
 /// so that what waits can still be dropped.
@@ -159,8 +159,4 @@ impl<C: Carrier> Driver<C> {
         }
         Poll::Ready(taken)
     }
-}
-
-fn broken(error: &io::Error) -> String {
-    format!("the connection broke: {error}")
 }
