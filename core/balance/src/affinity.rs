@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq;
 use crate::{HashKey, OriginId, hash::Purpose};
 
 /// The name of the cookie.
-pub const COOKIE_NAME: &str = "__Host-SPAFFINITY";
+pub const COOKIE_NAME: &str = "__Host-sallyport-affinity";
 /// How long its value is, in bytes.
 pub const COOKIE_VALUE_BYTES: usize = 22;
 

@@ -2,8 +2,8 @@
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
-/// The greatest weight, as HAProxy has it.
-pub const MAX_WEIGHT: u16 = 256;
+/// The greatest weight.
+pub const MAX_WEIGHT: u16 = 1_000;
 
 /// How much an origin takes beside the others: with weights 3 and 1, three requests of four. Weight 0 takes nothing
 /// new, which lets an origin finish what it has (drain).
