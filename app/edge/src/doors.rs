@@ -37,6 +37,8 @@ pub(crate) struct Doors {
 
 /// A connection behind its door.
 pub(crate) enum Opened {
+    /// A stock ssh client.
+    Ssh(TcpStream, SocketAddr),
     /// TLS ended here, for HTTP, the API or a tunnel.
     Shared(TlsStream<ClientTcp>, SocketAddr),
     /// TLS ended here, for a `tls` socket.
@@ -111,6 +113,14 @@ impl Doors {
         ends: ProxiedAddresses,
         socket: Option<Arc<SocketRoute>>,
     ) -> io::Result<Opened> {
+        // An ssh client sends its version at once (RFC 4253 section 4.2); a ClientHello begins with 0x16.
+        if edge.ssh.get().is_some() && socket.is_none() {
+            let mut first = [0];
+            stream.peek(&mut first).await?;
+            if &first == b"S" {
+                return Ok(Opened::Ssh(stream, ends.client));
+            }
+        }
         let io = Recorded::new(ReadAhead::new(stream));
         let mut start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
         let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
@@ -149,6 +159,6 @@ pub(crate) async fn serve_tls_port(
     match doors.open(&edge, stream, ends, Some(route), place).await {
         Some(Opened::Ended(arrival)) => flow::serve(edge, *arrival).await,
         Some(Opened::Passed(arrival)) => flow::serve(edge, *arrival).await,
-        Some(Opened::Shared(..)) | None => {}
+        Some(Opened::Shared(..) | Opened::Ssh(..)) | None => {}
     }
 }

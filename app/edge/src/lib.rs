@@ -32,6 +32,7 @@ mod redirect;
 mod request;
 mod send_bound;
 mod sockets;
+mod ssh;
 mod upgrade;
 mod way;
 
@@ -39,7 +40,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -47,16 +48,17 @@ use std::{
 
 use http::{Request, Response};
 use prometheus_client::registry::Registry;
-use sallyport_bus::{Directory, Routes};
+use sallyport_bus::{Directory, RouteChange, Routes};
 use sallyport_model::ClientAddr;
 use sallyport_net::{Certificates, Listening, Shutdown};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
-use tokio::sync::watch;
+use tokio::{net::TcpListener, sync::watch};
 
 pub use body::{ApiBody, ApiRequestBody, BoxError};
 pub use config::EdgeConfig;
 pub use drain::DrainReport;
 pub use readiness::Readiness;
+pub use ssh::{SshConcierge, SshSettings, SshTarget};
 
 use doors::Doors;
 use drain::Phase;
@@ -81,6 +83,7 @@ pub struct Edge {
     config: EdgeConfig,
     api_host: String,
     routes: Routes,
+    directory: Directory,
     sockets: Arc<sockets::Sockets>,
     gate: Arc<admission::Gate>,
     tunnels: EdgeTunnels,
@@ -89,6 +92,7 @@ pub struct Edge {
     no_socket: Arc<metrics::SocketMetrics>,
     registry: OnceLock<Registry>,
     readiness: OnceLock<readiness::Asker>,
+    ssh: OnceLock<Ssh>,
     api: ApiService,
     ids: ids::RequestIds,
     refusal_path: guarded_io::RefusalPath,
@@ -97,6 +101,13 @@ pub struct Edge {
     running: limits::Running,
     draining: AtomicBool,
     phase: watch::Sender<Phase>,
+}
+
+/// The server for stock ssh clients, and the tunnels that they hold up.
+struct Ssh {
+    server: sallyport_ssh::SshServer,
+    tunnels: Arc<ssh::SshTunnels>,
+    listener: Mutex<Option<TcpListener>>,
 }
 
 impl std::fmt::Debug for Edge {
@@ -117,7 +128,7 @@ impl Edge {
             config.domain.clone(),
             config.public_port,
             routes.clone(),
-            directory,
+            directory.clone(),
             sockets.clone(),
         ));
         let tunnels = EdgeTunnels::new(
@@ -133,6 +144,7 @@ impl Edge {
         Arc::new(Self {
             api_host: format!("api.{}", config.domain),
             routes,
+            directory,
             sockets,
             gate,
             tunnels,
@@ -141,6 +153,7 @@ impl Edge {
             metrics,
             registry: OnceLock::new(),
             readiness: OnceLock::new(),
+            ssh: OnceLock::new(),
             api,
             ids: ids::RequestIds::new(ids::random()),
             refusal_path: guarded_io::RefusalPath::from_random(ids::random()),
@@ -172,6 +185,14 @@ impl Edge {
     /// Whom `/readyz` asks from now on, beside the edge itself. Only the first call counts.
     pub fn ask_readiness(&self, ask: Readiness) {
         let _ = self.readiness.set(readiness::Asker::new(ask));
+    }
+
+    /// Serves stock ssh clients from now on: on the port that all share, and on one of their own where there is one.
+    /// To be called before [`Edge::serve`]; only the first call counts.
+    pub fn serve_ssh(self: &Arc<Self>, mut settings: SshSettings) {
+        let listener = Mutex::new(settings.listener.take());
+        let (server, tunnels) = ssh::server(self, settings);
+        let _ = self.ssh.set(Ssh { server, tunnels, listener });
     }
 
     /// The published metrics in the OpenMetrics text format; `None` when none are published.
@@ -208,12 +229,36 @@ impl Edge {
                 None => shutdown.wait().await,
             }
         };
-        let upkeep = async { tokio::join!(self.gate.follow(&self.tunnels, changes), self.sweep()) };
+        let ssh_listener =
+            self.ssh.get().and_then(|ssh| ssh.listener.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let ssh = async {
+            match ssh_listener {
+                Some(listener) => {
+                    let take = |stream, peer| listener::take_ssh(self, &doors, stream, peer);
+                    listener::accept(listener, shutdown.clone(), take).await;
+                }
+                None => shutdown.wait().await,
+            }
+        };
+        let upkeep = async { tokio::join!(self.gate.follow(&self.tunnels, changes), self.follow_ssh(), self.sweep()) };
         tokio::select! {
-            _ = async { tokio::join!(clients, plain, ports) } => {}
+            _ = async { tokio::join!(clients, plain, ports, ssh) } => {}
             _ = upkeep => {}
         }
         Ok(self.drain().await)
+    }
+
+    /// Sends ssh clients away whose tunnel is gone, for as long as the routes change.
+    async fn follow_ssh(&self) {
+        let mut changes = self.routes.subscribe();
+        while let Some(change) = changes.next().await {
+            let Some(ssh) = self.ssh.get() else { continue };
+            match change {
+                RouteChange::Changed(route) => ssh.tunnels.look_at(Some(route.id)),
+                RouteChange::Removed(socket) => ssh.tunnels.look_at(Some(socket)),
+                RouteChange::Missed => ssh.tunnels.look_at(None),
+            }
+        }
     }
 
     /// Lets go of origins' connections that ended, for as long as the edge serves.
@@ -239,6 +284,10 @@ impl Edge {
         let _ = tokio::time::timeout(linger, self.running.none_left()).await;
         self.phase.send_replace(Phase::Draining);
         self.tunnels.go_away("the edge is shutting down");
+        let ssh_over = self.ssh.get().map(|ssh| {
+            let (server, grace) = (ssh.server.clone(), self.config.drain);
+            tokio::spawn(async move { server.shutdown("the edge is shutting down", grace).await })
+        });
         let rest = || self.config.drain.saturating_sub(began.elapsed());
         let _ = tokio::time::timeout(rest(), self.running.none_left()).await;
         let cut = self.running.count();
@@ -247,6 +296,9 @@ impl Edge {
         }
         let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest()), self.tunnels.drained()).await;
         self.phase.send_replace(Phase::Cut);
+        if let Some(over) = ssh_over {
+            let _ = tokio::time::timeout(rest(), over).await;
+        }
         DrainReport { finished: ran.saturating_sub(cut), cut }
     }
 }

@@ -90,6 +90,21 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, 
     });
 }
 
+/// A TCP connection to the port that is for ssh alone.
+pub(crate) fn take_ssh(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, peer: SocketAddr) {
+    let Some(place) = edge.connections.enter(peer.ip()) else { return };
+    let (edge, doors) = (edge.clone(), doors.clone());
+    tokio::spawn(async move {
+        let _place = place;
+        if set_nodelay(&stream).and_then(|()| set_keepalive(&stream)).is_err() {
+            return;
+        }
+        if let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await {
+            dispatch(edge, Opened::Ssh(stream, ends.client)).await;
+        }
+    });
+}
+
 /// What the connection is, once its handshake is over.
 async fn open(
     edge: &Edge,
@@ -109,6 +124,11 @@ async fn open(
 /// Goes to the socket that the client's name says, or where its ALPN says.
 fn dispatch(edge: Arc<Edge>, opened: Opened) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     match opened {
+        Opened::Ssh(stream, client) => Box::pin(async move {
+            if let Some(ssh) = edge.ssh.get() {
+                ssh.server.serve_connection(stream, client).await;
+            }
+        }),
         Opened::Shared(stream, client) => dispatch_shared(edge, stream, client),
         Opened::Ended(arrival) => Box::pin(flow::serve(edge, *arrival)),
         Opened::Passed(arrival) => Box::pin(flow::serve(edge, *arrival)),

@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use sallyport_model::{FlowRecord, RequestRecord, SocketId, TunnelId};
+use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
 use sallyport_ssh::{Forward, SshStream};
 use sallyport_tunnel::{Establishment, OpenError, SessionId, TunnelHandle, TunnelStream};
 use sallyport_wire::{FailureReason, LogBudget, Open, OpenFailure, ResetCode};
@@ -38,15 +38,14 @@ pub(crate) enum Way {
 /// A forward that serves a tunnel.
 pub(crate) struct SshWay {
     tunnel: TunnelId,
-    socket: SocketId,
     forward: Forward,
     log: Mutex<LogBudget>,
 }
 
 impl SshWay {
-    /// The forward serves this tunnel of this socket.
-    pub(crate) fn new(tunnel: TunnelId, socket: SocketId, forward: Forward) -> Arc<Self> {
-        Arc::new(Self { tunnel, socket, forward, log: Mutex::new(LogBudget::new(Instant::now())) })
+    /// The forward serves this tunnel.
+    pub(crate) fn new(tunnel: TunnelId, forward: Forward) -> Arc<Self> {
+        Arc::new(Self { tunnel, forward, log: Mutex::new(LogBudget::new(Instant::now())) })
     }
 
     /// The forward.
@@ -67,14 +66,6 @@ impl Way {
         match self {
             Self::Tunnel(handle) => handle.tunnel(),
             Self::Ssh(way) => way.tunnel,
-        }
-    }
-
-    /// The socket it serves.
-    pub(crate) fn socket(&self) -> SocketId {
-        match self {
-            Self::Tunnel(handle) => handle.socket(),
-            Self::Ssh(way) => way.socket,
         }
     }
 

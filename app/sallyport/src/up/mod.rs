@@ -1,5 +1,8 @@
 //! `sallyport up`: control and edge in one process, over one data directory.
 
+mod args;
+mod ssh;
+
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -8,157 +11,39 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
 use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes, SshLogins};
-use sallyport_control::{Control, ControlConfig, DEFAULT_PORT_RANGE, Secrets, SignUp};
+use sallyport_control::{Control, ControlConfig, Secrets, SignUp};
 use sallyport_edge::{ApiService, Edge, EdgeConfig, Readiness};
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, Shutdown, TakeoverOffer};
 use sallyport_store::{DataDirLock, LockError, Store};
 use tower_service::Service as _;
 use tracing::{info, warn};
 
+pub(crate) use self::args::UpArgs;
+use self::{
+    args::{ListenAddress, RedirectAddress, SignUpChoice},
+    ssh::SshParts,
+};
 use crate::{
-    duration,
     failure::{Failure, Kind},
     local,
     signals::Signals,
-    telemetry::{LogFormat, Telemetry},
+    telemetry::Telemetry,
 };
 
 /// The port that serves clients, the API and tunnels unless another is asked for.
 const DEFAULT_PORT: u16 = 8443;
 /// The port that redirects plain HTTP unless another is asked for.
 const DEFAULT_REDIRECT_PORT: u16 = 8080;
+
 /// When a process that took over reads the sockets again, counted from its start: requests to the API that the former
 /// process had accepted may still change them until its drain is over.
 const RELOADS_AFTER_TAKEOVER: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(35)];
 /// How long the last traces may hold up the end.
 const TRACE_FLUSH: Duration = Duration::from_secs(5);
-
-/// What `sallyport up` can be told.
-#[derive(Debug, Args)]
-pub(crate) struct UpArgs {
-    /// Where everything is kept [default: /var/lib/sallyport for root, else ~/.local/share/sallyport]
-    #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
-    data: Option<PathBuf>,
-    /// The domain under which sockets get their names
-    #[arg(long, value_name = "DOMAIN", env = "SALLYPORT_DOMAIN", default_value = "localhost", value_parser = domain)]
-    domain: String,
-    /// Where clients, the API and tunnels are served: ADDR:PORT or :PORT [default: 127.0.0.1:8443 for localhost, else
-    /// [::]:8443]
-    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", value_parser = listen_address)]
-    listen: Option<ListenAddress>,
-    /// Where plain HTTP is redirected to HTTPS: ADDR:PORT, :PORT or none [default: port 8080 when it is free]
-    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", value_parser = redirect_address)]
-    listen_http: Option<RedirectAddress>,
-    /// The port in public URLs, where a port mapping stands in front [default: the port of --listen]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    public_port: Option<u16>,
-    /// Replace the `sallyport up` that runs on the same data directory: take its ports over, so that no connection is
-    /// refused, and let it finish what it serves
-    #[arg(long)]
-    takeover: bool,
-    /// How long what runs may take to finish after SIGTERM
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
-    drain: Duration,
-    /// How long an origin may take to accept a connection before another one is tried
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
-    connect_timeout: Duration,
-    /// How long an origin may take to begin its answer
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse_positive)]
-    response_timeout: Duration,
-    /// After how much silence a connector is asked for a sign of life
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
-    keepalive: Duration,
-    /// After how many missing signs of life a connector is down
-    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    keepalive_missed: u32,
-    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default: open
-    /// for localhost on a loopback address, else closed]
-    #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
-    sign_up: Option<SignUpChoice>,
-    /// Do not log each request
-    #[arg(long)]
-    no_access_log: bool,
-    /// How log lines are written: text or json
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
-    log_format: LogFormat,
-    /// Send traces to this OpenTelemetry collector, by OTLP over HTTP, such as http://127.0.0.1:4318
-    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
-    otlp_endpoint: Option<String>,
-    /// How many of all traces are sent, from 0 to 1
-    #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
-    otlp_ratio: f64,
-}
-
-/// Who may make an account, as the command line says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SignUpChoice {
-    Open,
-    Closed,
-}
-
-/// An address to listen on; without an IP address, the default one for the domain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ListenAddress {
-    ip: Option<IpAddr>,
-    port: u16,
-}
-
-/// Where plain HTTP is redirected, if at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RedirectAddress {
-    Nowhere,
-    At(ListenAddress),
-}
-
-impl ListenAddress {
-    fn with_default(self, ip: IpAddr) -> SocketAddr {
-        SocketAddr::new(self.ip.unwrap_or(ip), self.port)
-    }
-}
-
-fn listen_address(text: &str) -> Result<ListenAddress, String> {
-    let wrong = || "expected ADDR:PORT or :PORT, such as 127.0.0.1:8443 or [::]:443".to_owned();
-    if let Some(port) = text.strip_prefix(':') {
-        return Ok(ListenAddress { ip: None, port: port.parse().map_err(|_| wrong())? });
-    }
-    let address: SocketAddr = text.parse().map_err(|_| wrong())?;
-    Ok(ListenAddress { ip: Some(address.ip()), port: address.port() })
-}
-
-fn redirect_address(text: &str) -> Result<RedirectAddress, String> {
-    if text == "none" {
-        return Ok(RedirectAddress::Nowhere);
-    }
-    listen_address(text).map(RedirectAddress::At).map_err(|error| format!("{error}, or none"))
-}
-
-/// A domain: labels of letters, digits and hyphens; kept in lower case without a final dot.
-fn domain(text: &str) -> Result<String, String> {
-    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-    let label_ok = |label: &str| {
-        (1..=63).contains(&label.len())
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    };
-    // Room must be left for the label of a socket and its dot (RFC 1035 section 2.3.4: 255 octets in all).
-    if name.len() > 253 - 64 || !name.split('.').all(label_ok) || name.parse::<Ipv4Addr>().is_ok() {
-        return Err("expected a domain such as localhost or tunnels.example.com".to_owned());
-    }
-    Ok(name)
-}
-
-fn ratio(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|ratio| (0.0..=1.0).contains(ratio))
-        .ok_or_else(|| "expected a number from 0 to 1".to_owned())
-}
 
 /// The data directory that is used when none is named.
 fn default_data_dir() -> Option<PathBuf> {
@@ -220,6 +105,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     };
     let address = listening.tls.local_addr()?;
     let public_port = args.public_port.unwrap_or(address.port());
+    let ssh = SshParts::open(&args, &data, address.ip(), public_port, was_takeover).await?;
     let routes = Routes::default();
     let directory = Directory::default();
     let config = ControlConfig {
@@ -229,11 +115,12 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         ca_pem: Some(ca.root_pem().to_owned()),
         ca_fingerprint: Some(fingerprint.clone()),
         sign_up: sign_up(&args, address.ip()),
-        port_range: DEFAULT_PORT_RANGE,
-        ssh: None,
+        port_range: args.port_range.0.clone(),
+        ssh: ssh.as_ref().map(|ssh| ssh.info.clone()),
     };
     let ssh_logins = SshLogins::default();
-    let control = Control::start(config, store.clone(), routes.clone(), ssh_logins, directory.clone(), secrets).await?;
+    let control =
+        Control::start(config, store.clone(), routes.clone(), ssh_logins.clone(), directory.clone(), secrets).await?;
 
     if was_takeover {
         tokio::spawn(reload_after_takeover(control.clone()));
@@ -242,6 +129,9 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let certificates = Certificates::new(ca, &args.domain)?;
     let edge = Edge::new(edge_config(&args, public_port), routes, directory, api_service(&control));
     edge.ask_readiness(readiness(&control));
+    if let Some(ssh) = ssh {
+        edge.serve_ssh(ssh.settings(ssh_logins, control.clone()));
+    }
     let mut registry = Registry::default();
     edge.register_metrics(&mut registry);
     control.register_metrics(&mut registry);
@@ -308,6 +198,7 @@ fn edge_config(args: &UpArgs, public_port: u16) -> EdgeConfig {
     config.drain = args.drain;
     config.session.keepalive = args.keepalive;
     config.session.missed_limit = args.keepalive_missed;
+    config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
     config
 }
@@ -449,45 +340,6 @@ fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_may_leave_out_its_ip() {
-        assert_eq!(listen_address(":443").unwrap(), ListenAddress { ip: None, port: 443 });
-        let six = listen_address("[::1]:8443").unwrap();
-        assert_eq!(six.with_default(Ipv4Addr::LOCALHOST.into()), "[::1]:8443".parse().unwrap());
-        for bad in ["", "8443", "localhost:8443", ":70000", "127.0.0.1", "::1:8443"] {
-            assert!(listen_address(bad).unwrap_err().contains("ADDR:PORT"), "{bad}");
-        }
-        assert_eq!(redirect_address("none").unwrap(), RedirectAddress::Nowhere);
-        assert!(redirect_address("nowhere").unwrap_err().ends_with("or none"));
-    }
-
-    #[test]
-    fn a_domain_is_lower_case_and_leaves_room_for_names() {
-        assert_eq!(domain("Tunnels.Example.COM.").unwrap(), "tunnels.example.com");
-        for bad in ["", ".", "a..b", "-a.b", "a_b.c", "127.0.0.1", &"a.".repeat(120)] {
-            assert!(domain(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn strangers_sign_up_only_where_none_can_come_or_where_they_are_asked_for() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            up: UpArgs,
-        }
-        let sign_up = |line: &[&str], listens_on: &str| {
-            let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
-            super::sign_up(&args, listens_on.parse().unwrap())
-        };
-        assert_eq!(sign_up(&["--domain", "localhost"], "127.0.0.1"), SignUp::Open);
-        assert_eq!(sign_up(&["--domain", "a.localhost"], "::1"), SignUp::Open);
-        assert_eq!(sign_up(&["--domain", "localhost"], "0.0.0.0"), SignUp::Closed);
-        assert_eq!(sign_up(&["--domain", "example.com"], "127.0.0.1"), SignUp::Closed);
-        assert_eq!(sign_up(&["--domain", "example.com", "--sign-up", "open"], "::"), SignUp::Open);
-        assert_eq!(sign_up(&["--domain", "localhost", "--sign-up", "closed"], "127.0.0.1"), SignUp::Closed);
-    }
 
     #[test]
     fn the_default_https_port_is_not_spelled_out() {

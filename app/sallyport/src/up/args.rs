@@ -1,0 +1,215 @@
+//! What `sallyport up` can be told.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::RangeInclusive,
+    path::PathBuf,
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use sallyport_policy::Network;
+
+use crate::{duration, telemetry::LogFormat};
+
+/// What `sallyport up` can be told.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Where everything is kept [default: /var/lib/sallyport for root, else ~/.local/share/sallyport]
+    #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
+    pub(super) data: Option<PathBuf>,
+    /// The domain under which sockets get their names
+    #[arg(long, value_name = "DOMAIN", env = "SALLYPORT_DOMAIN", default_value = "localhost", value_parser = domain)]
+    pub(super) domain: String,
+    /// Where clients, the API and tunnels are served: ADDR:PORT or :PORT [default: 127.0.0.1:8443 for localhost, else
+    /// [::]:8443]
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", value_parser = listen_address)]
+    pub(super) listen: Option<ListenAddress>,
+    /// Where plain HTTP is redirected to HTTPS: ADDR:PORT, :PORT or none [default: port 8080 when it is free]
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", value_parser = redirect_address)]
+    pub(super) listen_http: Option<RedirectAddress>,
+    /// The port in public URLs, where a port mapping stands in front [default: the port of --listen]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) public_port: Option<u16>,
+    /// Replace the `sallyport up` that runs on the same data directory: take its ports over, so that no connection is
+    /// refused, and let it finish what it serves
+    #[arg(long)]
+    pub(super) takeover: bool,
+    /// How long what runs may take to finish after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
+    pub(super) drain: Duration,
+    /// How long an origin may take to accept a connection before another one is tried
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
+    pub(super) connect_timeout: Duration,
+    /// How long an origin may take to begin its answer
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse_positive)]
+    pub(super) response_timeout: Duration,
+    /// After how much silence a connector is asked for a sign of life
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
+    pub(super) keepalive: Duration,
+    /// After how many missing signs of life a connector is down
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(super) keepalive_missed: u32,
+    /// The ports that tcp, tls and udp sockets get for themselves
+    #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
+    pub(super) port_range: PortRange,
+    /// The networks of balancers in front, whose connections begin with a PROXY protocol header that is believed
+    #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
+    pub(super) trust_proxy: Vec<Network>,
+    /// Serve ssh clients on a port of their own too, beside the one that all share: ADDR:PORT or :PORT
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_SSH", value_parser = listen_address)]
+    pub(super) listen_ssh: Option<ListenAddress>,
+    /// Serve no ssh clients
+    #[arg(long, conflicts_with_all = ["listen_ssh", "ssh_guests"])]
+    pub(super) no_ssh: bool,
+    /// Let ssh clients without an account open temporary sockets: `ssh -R 80:localhost:8000 HOST`
+    #[arg(long, env = "SALLYPORT_SSH_GUESTS")]
+    pub(super) ssh_guests: bool,
+    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default: open
+    /// for localhost on a loopback address, else closed]
+    #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
+    pub(super) sign_up: Option<SignUpChoice>,
+    /// Do not log each request
+    #[arg(long)]
+    pub(super) no_access_log: bool,
+    /// How log lines are written: text or json
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
+    pub(super) log_format: LogFormat,
+    /// Send traces to this OpenTelemetry collector, by OTLP over HTTP, such as http://127.0.0.1:4318
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub(super) otlp_endpoint: Option<String>,
+    /// How many of all traces are sent, from 0 to 1
+    #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
+    pub(super) otlp_ratio: f64,
+}
+
+/// Who may make an account, as the command line says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum SignUpChoice {
+    Open,
+    Closed,
+}
+
+/// An address to listen on; without an IP address, the default one for the domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ListenAddress {
+    pub(super) ip: Option<IpAddr>,
+    pub(super) port: u16,
+}
+
+/// Where plain HTTP is redirected, if at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RedirectAddress {
+    Nowhere,
+    At(ListenAddress),
+}
+
+impl ListenAddress {
+    pub(super) fn with_default(self, ip: IpAddr) -> SocketAddr {
+        SocketAddr::new(self.ip.unwrap_or(ip), self.port)
+    }
+}
+
+/// A range of ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PortRange(pub(super) RangeInclusive<u16>);
+
+/// Ports that need no privileges, at least one.
+fn port_range(text: &str) -> Result<PortRange, String> {
+    text.split_once('-')
+        .and_then(|(from, to)| Some((from.trim().parse().ok()?, to.trim().parse().ok()?)))
+        .filter(|(from, to)| (1_024..=*to).contains(from))
+        .map(|(from, to)| PortRange(from..=to))
+        .ok_or_else(|| "expected a range of ports from 1024 up, such as 20000-20999".to_owned())
+}
+
+fn listen_address(text: &str) -> Result<ListenAddress, String> {
+    let wrong = || "expected ADDR:PORT or :PORT, such as 127.0.0.1:8443 or [::]:443".to_owned();
+    if let Some(port) = text.strip_prefix(':') {
+        return Ok(ListenAddress { ip: None, port: port.parse().map_err(|_| wrong())? });
+    }
+    let address: SocketAddr = text.parse().map_err(|_| wrong())?;
+    Ok(ListenAddress { ip: Some(address.ip()), port: address.port() })
+}
+
+fn redirect_address(text: &str) -> Result<RedirectAddress, String> {
+    if text == "none" {
+        return Ok(RedirectAddress::Nowhere);
+    }
+    listen_address(text).map(RedirectAddress::At).map_err(|error| format!("{error}, or none"))
+}
+
+/// A domain: labels of letters, digits and hyphens; kept in lower case without a final dot.
+fn domain(text: &str) -> Result<String, String> {
+    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    let label_ok = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    // Room must be left for the label of a socket and its dot (RFC 1035 section 2.3.4: 255 octets in all).
+    if name.len() > 253 - 64 || !name.split('.').all(label_ok) || name.parse::<Ipv4Addr>().is_ok() {
+        return Err("expected a domain such as localhost or tunnels.example.com".to_owned());
+    }
+    Ok(name)
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|ratio| (0.0..=1.0).contains(ratio))
+        .ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_leave_out_its_ip() {
+        assert_eq!(listen_address(":443").unwrap(), ListenAddress { ip: None, port: 443 });
+        let six = listen_address("[::1]:8443").unwrap();
+        assert_eq!(six.with_default(Ipv4Addr::LOCALHOST.into()), "[::1]:8443".parse().unwrap());
+        for bad in ["", "8443", "localhost:8443", ":70000", "127.0.0.1", "::1:8443"] {
+            assert!(listen_address(bad).unwrap_err().contains("ADDR:PORT"), "{bad}");
+        }
+        assert_eq!(redirect_address("none").unwrap(), RedirectAddress::Nowhere);
+        assert!(redirect_address("nowhere").unwrap_err().ends_with("or none"));
+    }
+
+    #[test]
+    fn a_range_of_ports_has_one_and_no_privileged_one() {
+        assert_eq!(port_range("20000-20000").unwrap().0, 20_000..=20_000);
+        for bad in ["", "20000", "80-90", "3000-2000", "1-2-3", "1024-70000"] {
+            assert!(port_range(bad).unwrap_err().contains("20000-20999"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_domain_is_lower_case_and_leaves_room_for_names() {
+        assert_eq!(domain("Tunnels.Example.COM.").unwrap(), "tunnels.example.com");
+        for bad in ["", ".", "a..b", "-a.b", "a_b.c", "127.0.0.1", &"a.".repeat(120)] {
+            assert!(domain(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn strangers_sign_up_only_where_none_can_come_or_where_they_are_asked_for() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            up: UpArgs,
+        }
+        let sign_up = |line: &[&str], listens_on: &str| {
+            let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
+            super::sign_up(&args, listens_on.parse().unwrap())
+        };
+        assert_eq!(sign_up(&["--domain", "localhost"], "127.0.0.1"), SignUp::Open);
+        assert_eq!(sign_up(&["--domain", "a.localhost"], "::1"), SignUp::Open);
+        assert_eq!(sign_up(&["--domain", "localhost"], "0.0.0.0"), SignUp::Closed);
+        assert_eq!(sign_up(&["--domain", "example.com"], "127.0.0.1"), SignUp::Closed);
+        assert_eq!(sign_up(&["--domain", "example.com", "--sign-up", "open"], "::"), SignUp::Open);
+        assert_eq!(sign_up(&["--domain", "localhost", "--sign-up", "closed"], "127.0.0.1"), SignUp::Closed);
+    }
+}

@@ -1,0 +1,118 @@
+//! Stock ssh clients of `sallyport up`: the edge serves them, control says what their forwards mean.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use sallyport_bus::SshLogins;
+use sallyport_control::{Control, SshInfo};
+use sallyport_edge::{SshConcierge, SshSettings, SshTarget};
+use sallyport_model::AccountId;
+use sallyport_net::ListenError;
+use sallyport_ssh::{BoxFuture, HostKeys, SshConfig};
+use tokio::net::TcpListener;
+
+use super::args::{ListenAddress, UpArgs};
+
+/// How long the process that is replaced may take to let go of the port that is for ssh alone.
+const MAX_WAIT_FOR_PORT: Duration = Duration::from_secs(10);
+/// How often it is looked whether it has.
+const PORT_POLL: Duration = Duration::from_millis(50);
+/// What a client that logs in without a key is told.
+const BANNER: &str = "Sallyport: log in as the user that `sallyport ssh-key ls` shows, with one of its keys.\r\n";
+
+/// What is needed to serve ssh clients, found before anything is served.
+pub(super) struct SshParts {
+    config: SshConfig,
+    listener: Option<TcpListener>,
+    /// What the API tells of it.
+    pub(super) info: SshInfo,
+}
+
+impl SshParts {
+    /// Host keys from the data directory, and the port for ssh alone where one is asked for. `None`: no ssh.
+    pub(super) async fn open(
+        args: &UpArgs,
+        data: &Path,
+        ip: std::net::IpAddr,
+        public_port: u16,
+        was_takeover: bool,
+    ) -> anyhow::Result<Option<Self>> {
+        if args.no_ssh {
+            return Ok(None);
+        }
+        let keys = HostKeys::open_or_create(data).context("the host keys for ssh cannot be used")?;
+        let mut config = SshConfig::new(keys.private_keys().to_vec());
+        config.banner = Some(BANNER.to_owned());
+        config.guests = args.ssh_guests;
+        let listener = match args.listen_ssh {
+            Some(address) => Some(listen(address, ip, was_takeover).await?),
+            None => None,
+        };
+        let port = match &listener {
+            Some(listener) => listener.local_addr()?.port(),
+            None => public_port,
+        };
+        let host = host(&args.domain);
+        let info = SshInfo { known_hosts: keys.known_hosts_lines(&host, port), host, port };
+        Ok(Some(Self { config, listener, info }))
+    }
+
+    /// What the edge is told.
+    pub(super) fn settings(self, logins: SshLogins, control: Control) -> SshSettings {
+        SshSettings { config: self.config, logins, concierge: Arc::new(Concierge { control }), listener: self.listener }
+    }
+}
+
+/// The host that ssh clients dial. Not every system knows the names below `localhost`, and ssh asks the system.
+fn host(domain: &str) -> String {
+    if domain == "localhost" || domain.ends_with(".localhost") {
+        "localhost".to_owned()
+    } else {
+        format!("tunnel.{domain}")
+    }
+}
+
+async fn listen(address: ListenAddress, ip: std::net::IpAddr, was_takeover: bool) -> anyhow::Result<TcpListener> {
+    let address = address.with_default(ip);
+    let began = tokio::time::Instant::now();
+    loop {
+        match sallyport_net::listen(address, "--listen-ssh") {
+            Err(ListenError::Taken { .. }) if was_takeover && began.elapsed() < MAX_WAIT_FOR_PORT => {
+                tokio::time::sleep(PORT_POLL).await;
+            }
+            listener => return Ok(listener?),
+        }
+    }
+}
+
+struct Concierge {
+    control: Control,
+}
+
+impl SshConcierge for Concierge {
+    fn target<'a>(
+        &'a self,
+        account: Option<AccountId>,
+        address: &'a str,
+        port: u32,
+    ) -> BoxFuture<'a, Result<SshTarget, String>> {
+        Box::pin(async move {
+            let account = match account {
+                Some(account) => account,
+                None => self.control.guest_account().await.map_err(|refusal| refusal.message)?,
+            };
+            let target = self.control.ssh_forward_target(account, address, port).await;
+            let target = target.map_err(|refusal| refusal.message)?;
+            let sallyport_control::SshTarget { socket, tunnel, temporary, url, port } = target;
+            Ok(SshTarget { socket, tunnel, temporary, url, port })
+        })
+    }
+
+    fn ended(&self, target: SshTarget) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let SshTarget { socket, tunnel, temporary, url, port } = target;
+            let target = sallyport_control::SshTarget { socket, tunnel, temporary, url, port };
+            self.control.ssh_forward_ended(&target).await;
+        })
+    }
+}
