@@ -1,10 +1,11 @@
-//! Listeners, TLS and socket craft: everything of Sallyport that touches a TCP socket before bytes have a meaning.
+//! Listeners, TLS and socket craft: everything of Sallyport that touches a TCP or UDP socket before bytes have a meaning.
 //!
 //! - [`LocalCa`] keeps the built-in authority's files, [`Certificates`] makes and renews server certificates from it;
 //! - [`server_config`] and [`client_config`] are the two TLS configurations that every program uses;
 //! - [`Listening`] opens the public ports, or takes them over from systemd;
 //! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines;
 //! - [`TakeoverOffer`] and [`take_over`] pass the open ports from a process to the one that replaces it;
+//! - [`UdpPort`] takes and sends datagrams; [`OwnPorts`] are the ports that sockets have for themselves;
 //! - [`relay`] carries bytes between two connections; [`read_header`] and its kin speak the PROXY protocol;
 //! - [`Shutdown`] tells every task of a process that it is over.
 
@@ -15,6 +16,7 @@ mod client;
 mod connect;
 mod failure;
 mod listening;
+mod own_ports;
 mod pin;
 mod provider;
 mod proxy_protocol;
@@ -26,6 +28,7 @@ mod shutdown;
 mod socket;
 mod systemd;
 mod takeover;
+mod udp;
 
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{CertificateStats, Certificates, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
@@ -33,6 +36,7 @@ pub use client::{Trust, TrustError, client_config, roots};
 pub use connect::{MAX_ADDRESSES, connect_tcp, connect_tls, resolve};
 pub use failure::TlsFailure;
 pub use listening::{BACKLOG, ListenError, Listening, listen};
+pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};
 pub use pin::{PinMismatch, PresentedRoot, fetch_root};
 pub use proxy_protocol::{
     MAX_HEADER_BYTES as MAX_PROXY_HEADER_BYTES, ProxiedAddresses, ProxyHeaderError, header_v1, header_v2, read_header,
@@ -46,3 +50,4 @@ pub use shutdown::Shutdown;
 pub use socket::{set_keepalive, set_nodelay, set_notsent_lowat, set_user_timeout};
 pub use systemd::{notify_ready, notify_status, notify_stopping};
 pub use takeover::{Asked, HandOver, TakeoverError, TakeoverOffer, take_over};
+pub use udp::{Received, UdpPort};

@@ -9,7 +9,7 @@ use listenfd::ListenFd;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::socket::tune_listener;
+use crate::{own_ports::OwnPorts, socket::tune_listener};
 
 /// How many connections may wait to be accepted. The kernel takes less where `net.core.somaxconn` is lower.
 pub const BACKLOG: i32 = 4_096;
@@ -26,6 +26,8 @@ pub struct Listening {
     pub tls: TcpListener,
     /// Plain HTTP, answered by redirects to TLS.
     pub redirect: Option<TcpListener>,
+    /// The ports that sockets have for themselves: those of a former process first, later the ones that are open.
+    pub own: OwnPorts,
 }
 
 /// Why a port was not opened.
@@ -80,6 +82,7 @@ impl Listening {
         Ok(Self {
             tls: listen(tls, "--listen")?,
             redirect: redirect.map(|address| listen(address, "--listen-http")).transpose()?,
+            own: OwnPorts::default(),
         })
     }
 
@@ -102,7 +105,11 @@ impl Listening {
         let mut take = |index: usize| {
             inherited(&mut given, index).map_err(|error| ListenError::Inherited(format!("number {index}: {error}")))
         };
-        Ok(Some(Self { tls: take(roles.tls)?, redirect: roles.redirect.map(take).transpose()? }))
+        Ok(Some(Self {
+            tls: take(roles.tls)?,
+            redirect: roles.redirect.map(take).transpose()?,
+            own: OwnPorts::default(),
+        }))
     }
 
     /// Where TLS is listened for; the port is the real one when 0 was asked for.
@@ -142,12 +149,17 @@ pub fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, 
         socket.listen(BACKLOG)?;
         TcpListener::from_std(socket.into())
     };
-    open().map_err(|source| match source.kind() {
+    open().map_err(|source| why_not_open(source, address, option))
+}
+
+/// One sentence that names the port and what to do.
+pub(crate) fn why_not_open(source: io::Error, address: SocketAddr, option: &'static str) -> ListenError {
+    match source.kind() {
         io::ErrorKind::AddrInUse => ListenError::Taken { address, option },
         io::ErrorKind::PermissionDenied => ListenError::NotAllowed { address, option },
         io::ErrorKind::AddrNotAvailable => ListenError::NotHere { address, option },
         _ => ListenError::Other { address, source },
-    })
+    }
 }
 
 fn inherited(given: &mut ListenFd, index: usize) -> io::Result<TcpListener> {

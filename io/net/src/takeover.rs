@@ -2,13 +2,15 @@
 //! the two.
 //!
 //! The running process listens on `takeover.sock` in its data directory. The new one connects; both are of the same
-//! user, or it is root. The running process sends its listening sockets (SCM_RIGHTS, unix(7)), lets go of the data
-//! directory, says so with one byte, and then lets what it still serves finish. Connections that come meanwhile wait in
-//! the sockets' queues for the new process.
+//! user, or it is root. The running process sends its listening sockets (SCM_RIGHTS, unix(7)): in a first message those
+//! of the shared ports, `S`; then the ports that sockets have for themselves, in as many messages as it takes, each
+//! `P`. It lets go of the data directory, says so with one byte, `R`, and then lets what it still serves finish.
+//! Connections and datagrams that come meanwhile wait in the sockets' queues for the new process. What a socket is, TCP
+//! or UDP and of which port, the kernel says.
 
 use std::{
     fs::File,
-    io::{self, IoSlice, IoSliceMut, Read as _, Write as _},
+    io::{self, IoSlice, IoSliceMut, Write as _},
     mem::MaybeUninit,
     net,
     os::{
@@ -27,15 +29,19 @@ use rustix::net::{
     recvmsg, sendmsg, sockopt,
 };
 
-use crate::{Listening, listening};
+use crate::{Listening, OwnPorts, listening, own_ports::MAX_PASSED_PORTS};
 
 /// The socket's file in the data directory.
 const SOCKET_FILE: &str = "takeover.sock";
-/// What the running process sends with its sockets, and when it has let go of the data directory.
+/// What the running process sends with its sockets, with those of sockets' own ports, and when it has let go of the
+/// data directory.
 const SOCKETS: u8 = b'S';
+const OWN_PORTS: u8 = b'P';
 const RELEASED: u8 = b'R';
-/// How many sockets are passed at most: the TLS port and the redirecting one.
-const MAX_SOCKETS: usize = 2;
+/// How many sockets one message carries at most (unix(7): SCM_MAX_FD is 253).
+const MAX_SOCKETS_PER_MESSAGE: usize = 250;
+/// How many messages there are at most: the shared ports, those of the sockets' own, and the last one, without any.
+const MAX_MESSAGES: usize = 2 + MAX_PASSED_PORTS.div_ceil(MAX_SOCKETS_PER_MESSAGE);
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -120,10 +126,12 @@ pub struct Asked {
     stream: StdUnixStream,
 }
 
-/// Copies of the listening sockets, to be handed over. While they are kept, the ports stay open.
+/// Copies of the shared ports' sockets, and where those of sockets' own ports are found, to be handed over. While they
+/// are kept, the shared ports stay open.
 #[derive(Debug)]
 pub struct HandOver {
     sockets: Vec<OwnedFd>,
+    own: OwnPorts,
 }
 
 impl HandOver {
@@ -136,7 +144,7 @@ impl HandOver {
         if let Some(redirect) = &listening.redirect {
             sockets.push(redirect.as_fd().try_clone_to_owned()?);
         }
-        Ok(Self { sockets })
+        Ok(Self { sockets, own: listening.own.clone() })
     }
 }
 
@@ -148,13 +156,10 @@ impl Asked {
     pub fn send(&mut self, ports: &HandOver) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(PATIENCE))?;
-        let sockets: Vec<BorrowedFd<'_>> = ports.sockets.iter().map(|fd| fd.as_fd()).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(&sockets)) {
-            return Err(io::Error::other("too many sockets"));
+        send_sockets(&self.stream, SOCKETS, &ports.sockets)?;
+        for part in ports.own.copies()?.chunks(MAX_SOCKETS_PER_MESSAGE) {
+            send_sockets(&self.stream, OWN_PORTS, part)?;
         }
-        sendmsg(&self.stream, &[IoSlice::new(&[SOCKETS])], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
@@ -165,6 +170,17 @@ impl Asked {
     pub fn released(mut self) -> io::Result<()> {
         self.stream.write_all(&[RELEASED])
     }
+}
+
+fn send_sockets(stream: &StdUnixStream, kind: u8, sockets: &[OwnedFd]) -> io::Result<()> {
+    let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(|fd| fd.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS_PER_MESSAGE))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&sockets)) {
+        return Err(io::Error::other("too many sockets"));
+    }
+    sendmsg(stream, &[IoSlice::new(&[kind])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 /// Asks the process that holds the data directory for its ports, and waits until it has let go of the directory. To be
@@ -194,32 +210,47 @@ fn socket_path(dir: &Path) -> io::Result<(Option<File>, PathBuf)> {
     Ok((Some(dir), path))
 }
 
-fn receive(mut stream: StdUnixStream) -> io::Result<Listening> {
+fn receive(stream: StdUnixStream) -> io::Result<Listening> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let owner = sockopt::socket_peercred(&stream)?.uid;
     if owner != rustix::process::geteuid() && !owner.is_root() {
         return Err(io::Error::other("it is another user's"));
     }
+    let (mut shared, mut own) = (Vec::new(), Vec::new());
+    for _ in 0..MAX_MESSAGES {
+        match receive_message(&stream)? {
+            (SOCKETS, sockets) => shared.extend(sockets),
+            (OWN_PORTS, sockets) => own.extend(sockets),
+            (RELEASED, _) => return listening_of(shared, own),
+            _ => break,
+        }
+    }
+    Err(io::Error::other("it kept the data directory"))
+}
+
+/// One message: what kind it is, and the sockets in it.
+fn receive_message(stream: &StdUnixStream) -> io::Result<(u8, Vec<OwnedFd>)> {
     let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS_PER_MESSAGE))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    recvmsg(&stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    // One byte at a time: the kernel does not join messages that carry sockets, but their end would be lost here.
+    let message = recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if message.bytes == 0 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
+    }
     let mut sockets = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
-            sockets.extend(fds.map(net::TcpListener::from));
+            sockets.extend(fds);
         }
     }
-    let mut sockets = sockets.into_iter();
-    let (SOCKETS, Some(tls)) = (byte[0], sockets.next()) else {
-        return Err(io::Error::other("it sent no sockets"));
-    };
-    let redirect = sockets.next();
-    stream.read_exact(&mut byte)?;
-    if byte[0] != RELEASED {
-        return Err(io::Error::other("it kept the data directory"));
-    }
-    Ok(Listening { tls: listening::adopt(tls)?, redirect: redirect.map(listening::adopt).transpose()? })
+    Ok((byte[0], sockets))
+}
+
+fn listening_of(shared: Vec<OwnedFd>, own: Vec<OwnedFd>) -> io::Result<Listening> {
+    let mut shared = shared.into_iter().map(|socket| listening::adopt(net::TcpListener::from(socket)));
+    let tls = shared.next().ok_or_else(|| io::Error::other("it sent no sockets"))??;
+    Ok(Listening { tls, redirect: shared.next().transpose()?, own: OwnPorts::inherit(own) })
 }
 
 #[cfg(test)]
@@ -243,6 +274,39 @@ mod tests {
         let second = second.await.unwrap().unwrap();
         assert_eq!((second.tls_addr().unwrap(), second.redirect_addr().unwrap()), (tls, redirect));
         second.tls.accept().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_ports_of_sockets_pass_with_what_waits_in_them() {
+        use crate::UdpPort;
+        let any: net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let first = Listening::bind(any, None).unwrap();
+        let tcp: Vec<_> = (0..300).map(|_| listening::listen(any, "--x").unwrap()).collect();
+        let (udp, closed) = (UdpPort::bind(any, "--x").unwrap(), UdpPort::bind(any, "--x").unwrap());
+        let opened: Vec<_> = tcp.iter().map(|listener| first.own.opened(listener)).collect();
+        let (opened_udp, not_any_more) = (first.own.opened(&udp), first.own.opened(&closed));
+        drop(not_any_more);
+        let ports = HandOver::of(&first).unwrap();
+        let offer = TakeoverOffer::open(dir.path()).unwrap();
+        let path = dir.path().to_owned();
+        let second = tokio::task::spawn_blocking(move || take_over(&path));
+        let mut asked = offer.asked().await;
+        asked.send(&ports).unwrap();
+        let addresses: Vec<_> = tcp.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        let (at, not_passed) = (udp.address(), closed.address());
+        drop((first, ports, opened, opened_udp, udp, closed, tcp));
+        asked.released().unwrap();
+        let client = net::UdpSocket::bind(any).unwrap();
+        client.send_to(b"between two processes", at).unwrap();
+        let second = second.await.unwrap().unwrap();
+        assert!(addresses.iter().all(|address| second.own.take_listener(*address).is_some()));
+        assert!(second.own.take_udp(not_passed).is_none() && second.own.take_listener(at).is_none());
+        let udp = second.own.take_udp(at).unwrap();
+        udp.readable().await.unwrap();
+        let mut came = Vec::new();
+        udp.try_recv(|received| came.extend(received.datagrams().map(<[u8]>::to_vec))).unwrap();
+        assert_eq!(came, [b"between two processes".to_vec()]);
     }
 
     #[tokio::test(flavor = "multi_thread")]

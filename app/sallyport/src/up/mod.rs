@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes, SshLogins};
 use sallyport_control::{Control, ControlConfig, Secrets, SignUp};
 use sallyport_edge::{ApiService, Edge, EdgeConfig, Readiness};
-use sallyport_net::{Certificates, HandOver, Listening, LocalCa, Shutdown, TakeoverOffer};
+use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, TakeoverOffer};
 use sallyport_store::{DataDirLock, LockError, Store};
 use tower_service::Service as _;
 use tracing::{info, warn};
@@ -318,7 +318,7 @@ fn listen(args: &UpArgs) -> anyhow::Result<Listening> {
             }
         },
     };
-    Ok(Listening { tls, redirect })
+    Ok(Listening { tls, redirect, own: OwnPorts::default() })
 }
 
 /// SIGTERM, SIGINT and the end of the terminal begin the drain; a second signal ends the process at once, as an impatient user expects.

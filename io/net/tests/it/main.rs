@@ -11,3 +11,4 @@ mod listening;
 mod outside_clients;
 mod pinning;
 mod support;
+mod udp;
