@@ -8,8 +8,8 @@ use time::UtcOffset;
 use crate::{
     argv, command,
     command::{
-        account::AccountCommand, connect::ConnectArgs, login::LoginArgs, socket::SocketCommand, token::TokenCommand,
-        trust::TrustCommand, tunnel::TunnelCommand,
+        account::AccountCommand, connect::ConnectArgs, login::LoginArgs, socket::SocketCommand, ssh_key::SshKeyCommand,
+        token::TokenCommand, trust::TrustCommand, tunnel::TunnelCommand,
     },
     context::Context,
     failure,
@@ -88,6 +88,9 @@ pub(crate) enum Command {
     /// The connections that carry a socket's requests to its origins
     #[command(subcommand)]
     Tunnel(TunnelCommand),
+    /// Keys with which stock ssh clients log in
+    #[command(subcommand)]
+    SshKey(SshKeyCommand),
     /// API tokens, for programs that cannot type a password
     #[command(subcommand)]
     Token(TokenCommand),
@@ -171,6 +174,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Connect(args) => command::connect::run(&context, args).await,
         Command::Socket(command) => command::socket::run(&context, command).await,
         Command::Tunnel(command) => command::tunnel::run(&context, command).await,
+        Command::SshKey(command) => command::ssh_key::run(&context, command).await,
         Command::Token(command) => command::token::run(&context, command).await,
         Command::Trust(command) => command::trust::run(&context, &command),
         Command::Completion(_) | Command::Version => Ok(()),

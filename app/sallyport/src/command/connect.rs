@@ -8,7 +8,8 @@ use sallyport_model::{OriginProtocol, SocketType};
 use super::{
     display_name,
     hold::{self, Credential, OriginArgs},
-    options::{ProtectArgs, idempotency_key, origin_protocol, socket_type},
+    options::{PortArgs, ProtectArgs, idempotency_key, origin_protocol, socket_type},
+    settings::SettingsArgs,
 };
 use crate::{
     context::Context,
@@ -23,14 +24,18 @@ pub(crate) struct ConnectArgs {
     /// What to call the socket [default: host and port of the service]
     #[arg(long)]
     name: Option<String>,
-    /// What the service speaks
+    /// What the service speaks: http, https, tcp, tls or udp
     #[arg(long = "type", value_name = "TYPE", default_value = "http", value_parser = socket_type())]
     socket_type: SocketType,
     /// Which HTTP version the service is spoken to with
     #[arg(long, value_name = "PROTOCOL", default_value = "auto", value_parser = origin_protocol())]
     origin_protocol: OriginProtocol,
     #[command(flatten)]
+    port: PortArgs,
+    #[command(flatten)]
     protect: ProtectArgs,
+    #[command(flatten)]
+    settings: SettingsArgs,
     #[command(flatten)]
     origin: OriginArgs,
 }
@@ -44,11 +49,13 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
     let origin = args.origin.prepare(args.socket_type)?;
     let target = context.target()?;
     let client = context.client(&target)?;
-    let create = CreateSocket {
+    let mut create = CreateSocket {
         origin_protocol: args.origin_protocol,
         protected: args.protect.read(None)?,
+        port: args.port.public_port,
         ..CreateSocket::new(name, args.socket_type)
     };
+    args.settings.set(&mut create)?;
     // From here on the socket must be taken back, whatever ends us.
     let mut signals = Signals::take()?;
     let key = idempotency_key()?;

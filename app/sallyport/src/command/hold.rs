@@ -56,6 +56,7 @@ pub(crate) struct OriginArgs {
 
 /// The service, ready to be connected to.
 pub(crate) struct Origin {
+    socket_type: SocketType,
     address: OriginAddr,
     tls: Option<OriginTls>,
     connect_timeout: Duration,
@@ -109,6 +110,7 @@ impl OriginArgs {
             }
         };
         Ok(Origin {
+            socket_type,
             address,
             tls,
             connect_timeout: self.connect_timeout,
@@ -120,8 +122,7 @@ impl OriginArgs {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        write!(f, "{scheme}://{}", self.address)
+        write!(f, "{}://{}", self.socket_type, self.address)
     }
 }
 

@@ -16,7 +16,7 @@ const SOCKET_PASSWORD_ENV: &str = "SALLYPORT_SOCKET_PASSWORD";
 
 /// Reads a type of socket.
 pub(crate) fn socket_type() -> impl TypedValueParser<Value = SocketType> {
-    PossibleValuesParser::new(["http", "https"]).try_map(|text| text.parse::<SocketType>())
+    PossibleValuesParser::new(SocketType::ALL.map(SocketType::as_str)).try_map(|text| text.parse::<SocketType>())
 }
 
 /// Reads an origin protocol.
@@ -41,6 +41,14 @@ impl SocketArg {
     pub(crate) fn get(&self) -> anyhow::Result<&SocketRef> {
         Ok(self.socket.as_ref().or(self.socket_id.as_ref()).ok_or_else(|| Failure::usage("which socket?"))?)
     }
+}
+
+/// The port of a new socket.
+#[derive(Debug, Args)]
+pub(crate) struct PortArgs {
+    /// The port that clients use, for a tcp, tls or udp socket [default: a free one, which stays with the socket]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) public_port: Option<u16>,
 }
 
 /// Who may come in.

@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::{
     display_name,
-    options::{ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
+    options::{PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
+    settings::{self, SettingsArgs},
     utc,
 };
 use crate::{
@@ -39,14 +40,18 @@ pub(crate) struct CreateArgs {
     /// What to call it
     #[arg(long)]
     name: String,
-    /// What the origin speaks
+    /// What it is: http, https, tcp, tls or udp
     #[arg(long = "type", value_name = "TYPE", default_value = "http", value_parser = socket_type())]
     socket_type: SocketType,
     /// Which HTTP version the origin is spoken to with
     #[arg(long, value_name = "PROTOCOL", default_value = "auto", value_parser = origin_protocol())]
     origin_protocol: OriginProtocol,
     #[command(flatten)]
+    port: PortArgs,
+    #[command(flatten)]
     protect: ProtectArgs,
+    #[command(flatten)]
+    settings: SettingsArgs,
 }
 
 /// Options of `socket show` and `socket delete`.
@@ -64,7 +69,8 @@ pub(crate) struct EditArgs {
     /// What to call it
     #[arg(long)]
     name: Option<String>,
-    /// What the origin speaks. Connectors that run go on as they were started: restart them after this
+    /// What it is; a socket with a port of its own (tcp, tls, udp) keeps having one. Connectors that run go on as they
+    /// were started: restart them after this
     #[arg(long = "type", value_name = "TYPE", value_parser = socket_type())]
     socket_type: Option<SocketType>,
     /// Which HTTP version the origin is spoken to with
@@ -72,6 +78,8 @@ pub(crate) struct EditArgs {
     origin_protocol: Option<OriginProtocol>,
     #[command(flatten)]
     protect: ProtectArgs,
+    #[command(flatten)]
+    settings: SettingsArgs,
 }
 
 /// Does it.
@@ -102,11 +110,13 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
 
 async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
-    let create = CreateSocket {
+    let mut create = CreateSocket {
         origin_protocol: args.origin_protocol,
         protected: args.protect.read(None)?,
+        port: args.port.public_port,
         ..CreateSocket::new(display_name(&args.name)?, args.socket_type)
     };
+    args.settings.set(&mut create)?;
     let socket = client.create_socket(&create, &idempotency_key()?).await?;
     context.output.data(&socket, show)?;
     let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
@@ -118,21 +128,24 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     let socket = args.socket.get()?;
     let about = |error| failure::about(error, socket);
     let client = context.client(&context.target()?)?;
+    let asks_first = args.settings.needs_current() || (args.protect.protected && !args.protect.not_protected);
+    let known = if asks_first { Some(client.socket(socket).await.map_err(about)?) } else { None };
     let protected = if args.protect.not_protected {
         Some(None)
     } else if args.protect.protected {
-        let known = client.socket(socket).await.map_err(about)?.protected.map(|protected| protected.username);
-        args.protect.read(known)?.map(Some)
+        let username = known.as_ref().and_then(|known| Some(known.protected.as_ref()?.username.clone()));
+        args.protect.read(username)?.map(Some)
     } else {
         args.protect.read(None)?.map(Some)
     };
-    let update = UpdateSocket {
+    let mut update = UpdateSocket {
         name: args.name.as_deref().map(display_name).transpose()?,
         socket_type: args.socket_type,
         origin_protocol: args.origin_protocol,
         protected,
         ..UpdateSocket::default()
     };
+    args.settings.change(known.as_ref(), &mut update)?;
     if update.is_empty() {
         return Err(Failure::usage("nothing to change").next("see `sallyport socket edit --help`").into());
     }
@@ -146,16 +159,27 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
 
 /// A socket for people.
 pub(crate) fn show(socket: &Socket) -> String {
-    output::pairs(&[
+    let mut rows = vec![
         ("socket", socket.id.to_string()),
         ("name", socket.name.to_string()),
         ("URL", socket.url.clone()),
         ("type", socket.socket_type.to_string()),
-        ("origin protocol", socket.origin_protocol.to_string()),
-        ("protected", protected(socket)),
-        ("tunnels", format!("{} of {} up", socket.tunnels_up, socket.tunnels_total)),
-        ("created", utc(socket.created_at)),
-    ])
+    ];
+    if let Some(port) = socket.port {
+        rows.push(("own port", port.to_string()));
+    }
+    if socket.socket_type.is_http() {
+        rows.push(("origin protocol", socket.origin_protocol.to_string()));
+        rows.push(("protected", protected(socket)));
+    }
+    rows.extend(settings::show(socket));
+    rows.push(("tunnels", format!("{} of {} up", socket.tunnels_up, socket.tunnels_total)));
+    rows.push(("created", utc(socket.created_at)));
+    if let Some(ssh) = &socket.ssh {
+        rows.push(("with ssh", ssh.command.clone()));
+        rows.extend(ssh.known_hosts.iter().map(|line| ("known_hosts", line.clone())));
+    }
+    output::pairs(&rows)
 }
 
 /// Who may come in.

@@ -1,7 +1,7 @@
 //! `sallyport tunnel`.
 
 use clap::{Args, Subcommand};
-use sallyport_api::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus};
+use sallyport_api::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus, UpdateTunnel};
 use sallyport_client::{ApiClient, SocketRef};
 use sallyport_model::{SocketType, TunnelId};
 use serde_json::json;
@@ -23,10 +23,12 @@ use crate::{
 #[derive(Debug, Subcommand)]
 pub(crate) enum TunnelCommand {
     /// Make a tunnel; its credential is shown this once
-    Create(SocketOnly),
+    Create(CreateArgs),
     /// List the tunnels of a socket
     #[command(alias = "list")]
     Ls(SocketOnly),
+    /// Change a tunnel's share of the socket's traffic
+    Edit(EditArgs),
     /// Delete a tunnel; its connector is told to go
     #[command(alias = "rm")]
     Delete(DeleteArgs),
@@ -34,7 +36,30 @@ pub(crate) enum TunnelCommand {
     Connect(ConnectArgs),
 }
 
-/// Options of `tunnel create` and `tunnel ls`.
+/// Options of `tunnel create`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateArgs {
+    #[command(flatten)]
+    socket: SocketArg,
+    /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new [default: 100]
+    #[arg(long)]
+    weight: Option<u16>,
+}
+
+/// Options of `tunnel edit`.
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    #[command(flatten)]
+    socket: SocketArg,
+    /// The id of the tunnel, as `tunnel ls` shows it
+    #[arg(long)]
+    tunnel_id: TunnelId,
+    /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new
+    #[arg(long)]
+    weight: u16,
+}
+
+/// Options of `tunnel ls`.
 #[derive(Debug, Args)]
 pub(crate) struct SocketOnly {
     #[command(flatten)]
@@ -81,10 +106,8 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
         TunnelCommand::Create(args) => {
             let socket = args.socket.get()?;
             let client = context.client(&context.target()?)?;
-            let created = client
-                .create_tunnel(socket, &CreateTunnel::default())
-                .await
-                .map_err(|error| failure::about(error, socket))?;
+            let create = CreateTunnel { weight: args.weight };
+            let created = client.create_tunnel(socket, &create).await.map_err(|error| failure::about(error, socket))?;
             context.output.data(&created, show)?;
             context.output.hint("keep the credential now: it is not shown again");
             Ok(())
@@ -95,6 +118,14 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             let tunnels = client.tunnels(socket).await.map_err(|error| failure::about(error, socket))?;
             let empty = format!("no tunnels yet: `sallyport tunnel connect {socket} --port PORT` attaches a service");
             context.output.list(&tunnels, &empty, list)
+        }
+        TunnelCommand::Edit(args) => {
+            let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
+            let client = context.client(&context.target()?)?;
+            let changed = client.update_tunnel(socket, tunnel, &UpdateTunnel { weight: args.weight }).await;
+            let changed =
+                changed.map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {socket}")))?;
+            context.output.data(&changed, |changed| list(std::slice::from_ref(changed)))
         }
         TunnelCommand::Delete(args) => {
             let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
@@ -185,13 +216,15 @@ fn show(created: &CreatedTunnel) -> String {
         ("tunnel", created.details.id.to_string()),
         ("socket", created.details.socket_id.to_string()),
         ("credential", created.credential.expose().to_owned()),
+        ("weight", created.details.weight.to_string()),
+        ("ssh forward port", created.details.forward_port.to_string()),
         ("connects to", format!("{}:{}", created.connect.host, created.connect.port)),
     ])
 }
 
 fn list(tunnels: &[Tunnel]) -> String {
     output::table(
-        ["TUNNEL", "STATUS", "SINCE", "CONNECTOR", "PROGRAM"],
+        ["TUNNEL", "STATUS", "WEIGHT", "SSH PORT", "SINCE", "CONNECTOR", "PROGRAM"],
         tunnels.iter().map(|tunnel| {
             [
                 tunnel.id.to_string(),
@@ -199,6 +232,8 @@ fn list(tunnels: &[Tunnel]) -> String {
                     TunnelStatus::Up => "up".to_owned(),
                     TunnelStatus::Down => "down".to_owned(),
                 },
+                tunnel.weight.to_string(),
+                tunnel.forward_port.to_string(),
                 tunnel.since.map(utc).unwrap_or_default(),
                 tunnel.connector_addr.map(|address| address.to_string()).unwrap_or_default(),
                 tunnel.agent.clone().unwrap_or_default(),

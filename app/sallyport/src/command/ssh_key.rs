@@ -1,0 +1,188 @@
+//! `sallyport ssh-key`: keys with which stock ssh clients log in.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal as _, Read as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use sallyport_api::{CreateSshKey, SshKey};
+use sallyport_client::ApiClient;
+use serde_json::json;
+
+use super::{display_name, utc};
+use crate::{
+    context::Context,
+    failure::{self, Failure, Kind},
+    output,
+};
+
+/// The longest file that is read, in bytes: the longest key that the API takes.
+const MAX_FILE_BYTES: u64 = 16_384;
+/// The keys that ssh itself uses, best first.
+const USUAL_KEYS: [&str; 3] = ["id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub"];
+
+/// What can be done with ssh keys.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SshKeyCommand {
+    /// Let ssh clients with a key log in: `ssh -R` then serves your sockets
+    Add(AddArgs),
+    /// List the ssh keys
+    #[command(alias = "list")]
+    Ls,
+    /// Remove an ssh key
+    #[command(alias = "delete")]
+    Rm(RmArgs),
+}
+
+/// Options of `ssh-key add`.
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// The file with the public key, - for the standard input [default: ~/.ssh/id_ed25519.pub, id_ecdsa.pub or id_rsa.pub]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What to call it [default: the comment in the key]
+    #[arg(long)]
+    name: Option<String>,
+}
+
+/// Options of `ssh-key rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// The key: its id, fingerprint or name, as `ssh-key ls` shows them
+    #[arg(value_name = "KEY")]
+    key: String,
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Result<()> {
+    let client = context.client(&context.target()?)?;
+    match command {
+        SshKeyCommand::Add(args) => {
+            let name = args.name.as_deref().map(display_name).transpose()?;
+            let key = CreateSshKey { name, public_key: read(args.file)? };
+            let key = client.create_ssh_key(&key).await?;
+            context.output.data(&key, show)?;
+            context.output.hint("next: `sallyport socket show SOCKET` has the ssh command that serves it");
+            Ok(())
+        }
+        SshKeyCommand::Ls => {
+            let empty = "no ssh keys yet: `sallyport ssh-key add` lets a stock ssh client serve your sockets";
+            context.output.list(&client.ssh_keys().await?, empty, list)
+        }
+        SshKeyCommand::Rm(args) => {
+            let key = find(&client, &args.key).await?;
+            client.delete_ssh_key(key.id).await.map_err(|error| failure::about(error, &args.key))?;
+            let gone = json!({ "deleted": key.id });
+            context.output.data(&gone, |_| format!("removed {} ({})", key.name, key.fingerprint))
+        }
+    }
+}
+
+/// The key that is meant.
+async fn find(client: &ApiClient, text: &str) -> anyhow::Result<SshKey> {
+    let keys = client.ssh_keys().await?;
+    let mut found: Vec<_> = keys
+        .into_iter()
+        .filter(|key| key.id.to_string() == text || key.fingerprint == text || key.name == text)
+        .collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(key), true) => Ok(key),
+        (Some(_), false) => Err(Failure::new(Kind::Refused, format!("several ssh keys are called {text:?}"))
+            .next("say which one by its id or fingerprint: see `sallyport ssh-key ls`")
+            .into()),
+        (None, _) => Err(Failure::new(Kind::NotFound, format!("there is no such ssh key: {text}"))
+            .next("see `sallyport ssh-key ls`")
+            .into()),
+    }
+}
+
+/// Reads a public key; a private one is refused here and never sent.
+///
+/// # Errors
+/// There is no such file, it is too long, or it is a private key.
+pub(crate) fn read(file: Option<PathBuf>) -> anyhow::Result<String> {
+    let file = match file {
+        Some(file) => file,
+        None => usual_key()?,
+    };
+    let mut text = String::new();
+    let from = if file == Path::new("-") {
+        if io::stdin().is_terminal() {
+            return Err(Failure::usage("the standard input is a terminal")
+                .next("name the file of the public key")
+                .into());
+        }
+        io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text).context("cannot read the public key")?;
+        "the standard input".to_owned()
+    } else {
+        let opened = File::open(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+        read.with_context(|| format!("cannot read {}", file.display()))?;
+        file.display().to_string()
+    };
+    check(&text, &from)?;
+    Ok(text.trim().to_owned())
+}
+
+fn check(text: &str, from: &str) -> Result<(), Failure> {
+    if text.contains("PRIVATE KEY") {
+        return Err(Failure::usage(format!("{from} is a private key: it was not sent anywhere, and never should be"))
+            .next("give the public key, which is in the file of the same name that ends in .pub"));
+    }
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(Failure::usage(format!("{from} is longer than {MAX_FILE_BYTES} bytes: that is no public key")));
+    }
+    Ok(())
+}
+
+fn usual_key() -> Result<PathBuf, Failure> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let keys = home.iter().flat_map(|home| USUAL_KEYS.map(|name| home.join(".ssh").join(name)));
+    keys.into_iter().find(|key| key.is_file()).ok_or_else(|| {
+        Failure::usage("there is no ssh key in ~/.ssh")
+            .next("make one with `ssh-keygen -t ed25519`, or name the file of a public key")
+    })
+}
+
+fn show(key: &SshKey) -> String {
+    output::pairs(&[
+        ("ssh key", key.id.to_string()),
+        ("name", key.name.clone()),
+        ("fingerprint", key.fingerprint.clone()),
+        ("added", utc(key.created_at)),
+    ])
+}
+
+fn list(keys: &[SshKey]) -> String {
+    output::table(
+        ["ID", "NAME", "FINGERPRINT", "ADDED"],
+        keys.iter().map(|key| [key.id.to_string(), key.name.clone(), key.fingerprint.clone(), utc(key.created_at)]),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_key_is_never_sent() {
+        let private = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n";
+        let refused = check(private, "id_ed25519").unwrap_err();
+        assert!(refused.message.contains("not sent anywhere") && refused.next_step.unwrap().contains(".pub"));
+        assert!(check(&"x".repeat(20_000), "x").is_err());
+        assert!(check("ssh-ed25519 AAAA me", "x").is_ok());
+    }
+
+    #[test]
+    fn the_key_is_read_from_a_file_without_its_line_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("k.pub");
+        std::fs::write(&file, "ssh-ed25519 AAAA me\n").unwrap();
+        assert_eq!(read(Some(file)).unwrap(), "ssh-ed25519 AAAA me");
+        let missing = read(Some(dir.path().join("none"))).unwrap_err();
+        assert!(missing.to_string().contains("none"), "{missing}");
+    }
+}
