@@ -24,6 +24,7 @@ use crate::{
     origin::Download,
     record::Ticket,
     send_bound::{self, Patience},
+    upload_meter::{MeteredUpload, UploadMeter},
 };
 
 /// Any error that ends a body before its end.
@@ -57,11 +58,12 @@ pub(crate) struct UploadSlot {
     size: SizeHint,
     expects: AtomicBool,
     silence: OnceLock<Duration>,
+    metered: Option<MeteredUpload>,
 }
 
 impl UploadSlot {
-    /// The slot of this body; none when the request has no body.
-    pub(crate) fn of(body: Incoming) -> Option<Arc<Self>> {
+    /// The slot of this body, counted by the meter of an HTTP/2 connection; none when the request has no body.
+    pub(crate) fn of(body: Incoming, meter: Option<&Arc<UploadMeter>>) -> Option<Arc<Self>> {
         if body.is_end_stream() {
             return None;
         }
@@ -76,6 +78,7 @@ impl UploadSlot {
             answered: AtomicBool::new(false),
             expects: AtomicBool::new(false),
             silence: OnceLock::new(),
+            metered: meter.map(UploadMeter::begin),
         }))
     }
 
@@ -139,6 +142,9 @@ impl UploadSlot {
     fn passed(&self, frame: Option<&Frame<Bytes>>, is_last: bool) {
         let data = frame.and_then(Frame::data_ref).map_or(0, Bytes::len);
         self.bytes.fetch_add(data as u64, Ordering::Relaxed);
+        if let Some(metered) = &self.metered {
+            metered.taken(data);
+        }
         if is_last {
             self.finished.store(true, Ordering::Relaxed);
         }

@@ -30,6 +30,7 @@ use crate::{
     guarded_io::{GuardedIo, Silence, WireState},
     request,
     send_bound::StreamExecutor,
+    upload_meter::{MeteredIo, UploadMeter},
 };
 
 /// How many header fields hyper reads; the guard allows fewer, so that ours is the refusal that clients see.
@@ -72,6 +73,8 @@ pub(crate) struct Client {
     pub(crate) http2: bool,
     /// How long it may stand still in the middle of something.
     pub(crate) send_timeout: Duration,
+    /// What it holds of uploads, when it speaks HTTP/2.
+    pub(crate) uploads: Option<Arc<UploadMeter>>,
     requests: AtomicU64,
 }
 
@@ -79,7 +82,8 @@ impl Client {
     fn new(edge: &Edge, addr: SocketAddr, http2: bool) -> Arc<Self> {
         let fields = ClientFields::new(addr, "https", edge.config.public_port);
         let send_timeout = edge.config.send_timeout;
-        Arc::new(Self { addr, fields, wire: Arc::default(), http2, send_timeout, requests: AtomicU64::new(0) })
+        let uploads = http2.then(|| edge.uploads.meter(addr.ip()));
+        Arc::new(Self { addr, fields, wire: Arc::default(), http2, send_timeout, uploads, requests: AtomicU64::new(0) })
     }
 
     /// Whether no request should follow this one on an HTTP/1 connection.
@@ -210,6 +214,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let client = Client::new(&edge, addr, true);
+    let io = MeteredIo::new(io, client.uploads.clone().unwrap_or_else(|| edge.uploads.meter(addr.ip())));
     let service = service_fn({
         let (edge, client) = (edge.clone(), client.clone());
         move |request: Request<Incoming>| {

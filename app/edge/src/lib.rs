@@ -34,6 +34,7 @@ mod send_bound;
 mod sockets;
 mod ssh;
 mod upgrade;
+mod upload_meter;
 mod way;
 
 use std::{
@@ -99,6 +100,7 @@ pub struct Edge {
     handshakes: Arc<limits::Handshakes>,
     connections: Arc<limits::Connections>,
     running: limits::Running,
+    uploads: Arc<upload_meter::UploadBudget>,
     draining: AtomicBool,
     phase: watch::Sender<Phase>,
 }
@@ -160,6 +162,7 @@ impl Edge {
             handshakes: Arc::default(),
             connections: limits::Connections::new(config.max_connections, config.max_connections_per_address),
             running: limits::Running::default(),
+            uploads: Arc::default(),
             draining: AtomicBool::new(false),
             phase: watch::Sender::new(Phase::Serving),
             config,
@@ -173,6 +176,7 @@ impl Edge {
             tunnels: metrics::TunnelsInDebug(self.tunnels.clone()),
             connections: self.connections.clone(),
             handshakes: self.handshakes.clone(),
+            uploads: self.uploads.clone(),
         }));
     }
 

@@ -13,7 +13,10 @@ use prometheus_client::{
 };
 use sallyport_tunnel::EdgeTunnels;
 
-use crate::limits::{Connections, Handshakes};
+use crate::{
+    limits::{Connections, Handshakes},
+    upload_meter::UploadBudget,
+};
 
 /// How many sockets have labels of their own; all others are counted together as `other`.
 const MAX_LABELLED_SOCKETS: usize = 1_000;
@@ -210,6 +213,7 @@ pub(crate) struct Gauges {
     pub(crate) tunnels: TunnelsInDebug,
     pub(crate) connections: Arc<Connections>,
     pub(crate) handshakes: Arc<Handshakes>,
+    pub(crate) uploads: Arc<UploadBudget>,
 }
 
 /// The tunnels, in a coat that can be printed.
@@ -232,6 +236,11 @@ impl Collector for Gauges {
             ("sallyport_edge_streams_multiplexed", "Streams on control connections", stats.mux_streams),
             ("sallyport_edge_connections_open", "Open TLS connections", self.connections.open()),
             ("sallyport_edge_handshakes_pending", "TLS handshakes that have not finished", self.handshakes.len()),
+            (
+                "sallyport_edge_uploads_held_bytes",
+                "Uploads over HTTP/2 that no origin has taken yet",
+                self.uploads.held(),
+            ),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));

@@ -43,7 +43,7 @@ pub(crate) async fn serve(
     let on_upgrade = upgrade::wanted(&mut request);
     let websocket = on_upgrade.is_some();
     let (mut head, body) = request.into_parts();
-    let (asked, upload) = (Asked::of(&head.headers), UploadSlot::of(body));
+    let (asked, upload) = (Asked::of(&head.headers), UploadSlot::of(body, client.uploads.as_ref()));
     let has_body = upload.is_some();
     let is_head = head.method == Method::HEAD;
     let mut relay = None;

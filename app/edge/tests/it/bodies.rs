@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -244,4 +244,44 @@ async fn an_upload_that_takes_longer_than_the_answer_may_is_no_timeout() {
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(b"x").await.unwrap();
     assert_eq!(read_answer(&mut client).await.status, 408);
+}
+
+/// How much of uploads the edge holds, as its metrics have it.
+fn uploads_held(world: &World) -> usize {
+    let text = world.edge.metrics_text().unwrap();
+    let line = text.lines().find(|line| line.starts_with("sallyport_edge_uploads_held_bytes ")).unwrap();
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[tokio::test]
+async fn uploads_that_no_origin_reads_hold_so_much_memory_and_give_it_back() {
+    const CLIENTS: usize = 12;
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|tcp| async move {
+        std::future::pending::<()>().await;
+        drop(tcp);
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    // More than the buffers of the kernel on the way take.
+    let body = bytes::Bytes::from(vec![b'x'; 32 << 20]);
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut sender = world.http2(&socket).await;
+        for _ in 0..6 {
+            let uri = format!("https://{}/", socket.host());
+            let request = Request::post(uri).body(text(body.clone())).unwrap();
+            sender.ready().await.unwrap();
+            clients.push(tokio::spawn(sender.send_request(request)));
+        }
+    }
+    // Without a bound it would be 4 MiB of each of them.
+    until("the bound is reached", || uploads_held(&world) >= 32 << 20).await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let held = uploads_held(&world);
+    assert!(held <= (32 << 20) + CLIENTS * 128 * 1024, "{held}");
+    clients.iter().for_each(tokio::task::JoinHandle::abort);
+    drop(clients);
+    until("nothing is held", || uploads_held(&world) == 0).await;
 }
