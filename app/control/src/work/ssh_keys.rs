@@ -4,7 +4,7 @@ use base64::{
     Engine,
     engine::general_purpose::{STANDARD, STANDARD_NO_PAD},
 };
-use sallyport_model::{AccountId, DisplayName, MAX_DISPLAY_NAME_CHARS, SshLogin};
+use sallyport_model::{AccountId, DisplayName, SshLogin};
 use sallyport_store::{Position, SshKey};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -13,8 +13,6 @@ use crate::{App, problem::ApiError, random};
 
 /// The longest key that is read, in bytes: RSA of 16,384 bits has less than 3,000.
 const MAX_KEY_BYTES: usize = 16_384;
-/// The longest comment that is kept, in characters.
-const MAX_COMMENT_CHARS: usize = 256;
 /// The shortest RSA key, in bits (NIST SP 800-131A).
 const MIN_RSA_BITS: usize = 2_048;
 /// The longest RSA key, in bits: longer ones only cost time.
@@ -95,9 +93,9 @@ impl PublicKeyText {
         if comment.chars().any(char::is_control) {
             return Err(KeyError::Form);
         }
-        let comment: String = comment.chars().take(MAX_COMMENT_CHARS).collect();
         let blob = check(kind, encoded)?;
-        let comment = Some(comment).filter(|comment| !comment.is_empty());
+        // What could not be a name is no comment worth to be shown again.
+        let comment = comment.parse::<DisplayName>().ok().map(String::from);
         let line = [Some(kind), Some(encoded), comment.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
         let fingerprint = format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(blob)));
         Ok(Self { line, fingerprint, comment })
@@ -146,7 +144,7 @@ impl App {
         let name = name.map(String::from).or(key.comment).unwrap_or_else(|| "ssh key".to_owned());
         Ok(SshKey {
             id: uuid::Builder::from_random_bytes(random::bytes()?).into_uuid().into_bytes(),
-            name: name.chars().take(MAX_DISPLAY_NAME_CHARS).collect(),
+            name,
             public_key: key.line,
             fingerprint: key.fingerprint,
             created_at: self.clock.now().unix_seconds,
@@ -220,6 +218,8 @@ mod tests {
         assert_eq!(key.fingerprint, "SHA256:T7SvZ2cslqpPj6nKzitCBHHlpVF3r3MvLwmFL0fk0IE");
         let other = PublicKeyText::read(&format!("{} other comment", ED25519.rsplit_once(' ').unwrap().0)).unwrap();
         assert_eq!(other.fingerprint, key.fingerprint, "the comment is not part of the key");
+        let turned = PublicKeyText::read(&format!("{ED25519}\u{202e}")).unwrap();
+        assert_eq!((turned.comment, turned.line.as_str()), (None, ED25519.rsplit_once(' ').unwrap().0));
     }
 
     #[test]
