@@ -90,7 +90,10 @@ impl Gate {
     pub(crate) async fn follow(&self, tunnels: &EdgeTunnels, mut changes: RouteChanges) {
         while let Some(change) = changes.next().await {
             match change {
-                RouteChange::Changed(route) => self.dismiss(tunnels, Some(route.id)),
+                RouteChange::Changed(route) => {
+                    self.dismiss(tunnels, Some(route.id));
+                    self.sockets.changed(&route);
+                }
                 RouteChange::Removed(socket) => {
                     self.dismiss(tunnels, Some(socket));
                     self.sockets.forget(socket);
@@ -98,6 +101,7 @@ impl Gate {
                 RouteChange::Missed => {
                     self.dismiss(tunnels, None);
                     self.sockets.retain(|socket| self.routes.get(socket).is_some());
+                    self.routes.all().iter().for_each(|route| self.sockets.changed(route));
                 }
             }
         }

@@ -17,6 +17,7 @@ use sallyport_wire::{FailureReason, OpenFailure};
 
 use crate::{
     body::{AnswerBody, Source},
+    entry::Barred,
     exchange::Failure,
     origin::ConnectError,
 };
@@ -34,6 +35,8 @@ pub(crate) enum Trouble {
     UnknownPath,
     /// Only clients on this machine may ask that.
     LocalOnly,
+    /// Its client's address is not let in.
+    Denied,
     /// It needs a user name and a password.
     Unauthorized(String),
     /// Its address failed to give a good password too often.
@@ -49,6 +52,14 @@ pub(crate) enum Trouble {
 impl From<Failure> for Trouble {
     fn from(failure: Failure) -> Self {
         Self::Origin(failure)
+    }
+}
+
+impl From<Barred> for Trouble {
+    fn from(barred: Barred) -> Self {
+        match barred {
+            Barred::Denied => Self::Denied,
+        }
     }
 }
 
@@ -122,6 +133,13 @@ impl Trouble {
                 "Not from here",
                 "This is only answered to clients on the same machine.",
                 "",
+            ),
+            Self::Denied => Words::new(
+                S::FORBIDDEN,
+                "denied",
+                "Not from here",
+                "The owner of this service does not let your address in.",
+                "Ask the owner, if that is not as it should be.",
             ),
             Self::Unauthorized(_) => Words::new(
                 S::UNAUTHORIZED,

@@ -1,7 +1,8 @@
 //! What can be set of an edge.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use sallyport_geo::Geo;
 use sallyport_policy::Network;
 use sallyport_wire::SessionConfig;
 
@@ -44,6 +45,9 @@ pub struct EdgeConfig {
     pub max_requests_per_connection: u64,
     /// From which networks connections begin with a PROXY protocol header that is believed.
     pub trusted_proxies: Vec<Network>,
+    /// Where addresses are, for access lists that ask for countries or autonomous systems. A list that asks for what is
+    /// not here lets nobody in.
+    pub geo: Option<Arc<Geo>>,
     /// Whether each request is logged, under the target `access`.
     pub access_log: bool,
 }
@@ -69,6 +73,7 @@ impl EdgeConfig {
             max_connections_per_address: 16_384,
             max_requests_per_connection: 100_000,
             trusted_proxies: Vec::new(),
+            geo: None,
             access_log: true,
         }
     }

@@ -22,6 +22,8 @@ use crate::{
 pub(crate) enum Verdict {
     /// Both directions ended in good order.
     Complete,
+    /// The client's address is not let in.
+    Denied,
     /// The client broke off.
     ClientLeft,
     /// The origin or its tunnel broke off.
@@ -41,6 +43,7 @@ impl Verdict {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Complete => "complete",
+            Self::Denied => "denied",
             Self::ClientLeft => "client-left",
             Self::Broken => "broken",
             Self::NoTunnel => "no-tunnel",

@@ -30,6 +30,7 @@ mod readiness;
 mod record;
 mod redirect;
 mod request;
+mod rules;
 mod send_bound;
 mod sockets;
 mod ssh;
@@ -125,7 +126,8 @@ impl Edge {
     /// When the operating system gives no random bytes: nothing here would be safe then.
     #[must_use]
     pub fn new(config: EdgeConfig, routes: Routes, directory: Directory, api: ApiService) -> Arc<Self> {
-        let sockets = Arc::new(sockets::Sockets::new());
+        let sockets =
+            Arc::new(sockets::Sockets::new(sockets::Shared { routes: routes.clone(), geo: config.geo.clone() }));
         let gate = Arc::new(admission::Gate::new(
             config.domain.clone(),
             config.public_port,
@@ -233,6 +235,11 @@ impl Edge {
                 None => shutdown.wait().await,
             }
         };
+        let geo = async {
+            if let Some(geo) = &self.config.geo {
+                geo.clone().follow().await;
+            }
+        };
         let ssh_listener =
             self.ssh.get().and_then(|ssh| ssh.listener.lock().unwrap_or_else(PoisonError::into_inner).take());
         let ssh = async {
@@ -244,7 +251,8 @@ impl Edge {
                 None => shutdown.wait().await,
             }
         };
-        let upkeep = async { tokio::join!(self.gate.follow(&self.tunnels, changes), self.follow_ssh(), self.sweep()) };
+        let upkeep =
+            async { tokio::join!(self.gate.follow(&self.tunnels, changes), self.follow_ssh(), self.sweep(), geo) };
         tokio::select! {
             _ = async { tokio::join!(clients, plain, ports, ssh) } => {}
             _ = upkeep => {}

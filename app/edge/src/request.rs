@@ -25,6 +25,7 @@ use crate::{
     auth::Access,
     body::{AnswerBody, Source, Upload, UploadSlot},
     connection::Client,
+    entry,
     exchange::{self, Failure, OriginConnection, Patience},
     guarded_io::Refused,
     local,
@@ -65,7 +66,9 @@ pub(crate) async fn serve(
         let (route, pool) = find_socket(&edge, &host)?;
         ticket.is_of(route.id, pool.metrics(|| edge.metrics.of_socket(route.name.as_str())));
         // 4. May they?
+        let rules = entry::check_address(&edge, &route, &pool, client.addr.ip())?;
         check_access(&edge, &client, &route, &mut head).await?;
+        entry::take_place(&pool, &rules, client.addr.ip()).await?;
         let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, ticket.id());
         let mut attempts = Tries::default();
         let (response, carrier, origin) = loop {

@@ -7,12 +7,15 @@ use std::{
 };
 
 use sallyport_balance::{Attempts, Rotation};
-use sallyport_model::{SocketId, TunnelId};
+use sallyport_bus::Routes;
+use sallyport_geo::Geo;
+use sallyport_model::{SocketId, SocketRoute, TunnelId};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
     metrics::SocketMetrics,
     origin::{InFlight, Origin},
+    rules::Rules,
     way::{Holder, Way},
 };
 
@@ -26,14 +29,27 @@ const MAX_ABSENCE: Duration = Duration::from_secs(10);
 /// Every socket that has, or had, tunnels here.
 #[derive(Debug)]
 pub(crate) struct Sockets {
+    shared: Arc<Shared>,
     pools: RwLock<HashMap<SocketId, Arc<SocketPool>>>,
     started: Instant,
     held: Semaphore,
 }
 
-/// The origins of one socket.
+/// What all pools need to know.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The sockets that there are.
+    pub(crate) routes: Routes,
+    /// Where addresses are.
+    pub(crate) geo: Option<Arc<Geo>>,
+}
+
+/// The origins of one socket, and its owner's rules.
 #[derive(Debug)]
 pub(crate) struct SocketPool {
+    socket: SocketId,
+    shared: Arc<Shared>,
+    rules: RwLock<Option<Arc<Rules>>>,
     origins: RwLock<Vec<Arc<Origin>>>,
     rotation: Mutex<Rotation<u64>>,
     lost: Mutex<Option<Instant>>,
@@ -41,9 +57,12 @@ pub(crate) struct SocketPool {
     metrics: OnceLock<Arc<SocketMetrics>>,
 }
 
-impl Default for SocketPool {
-    fn default() -> Self {
+impl SocketPool {
+    fn new(socket: SocketId, shared: Arc<Shared>) -> Self {
         Self {
+            socket,
+            shared,
+            rules: RwLock::default(),
             origins: RwLock::default(),
             rotation: Mutex::new(Rotation::new()),
             lost: Mutex::default(),
@@ -55,8 +74,9 @@ impl Default for SocketPool {
 
 impl Sockets {
     /// No sockets yet.
-    pub(crate) fn new() -> Self {
-        Self { pools: RwLock::default(), started: Instant::now(), held: Semaphore::new(MAX_HELD_REQUESTS) }
+    pub(crate) fn new(shared: Shared) -> Self {
+        let (started, held) = (Instant::now(), Semaphore::new(MAX_HELD_REQUESTS));
+        Self { shared: Arc::new(shared), pools: RwLock::default(), started, held }
     }
 
     /// The pool of this socket. Only for sockets that exist, so that there are no more pools than routes.
@@ -64,7 +84,16 @@ impl Sockets {
         if let Some(pool) = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&socket) {
             return pool.clone();
         }
-        self.pools.write().unwrap_or_else(PoisonError::into_inner).entry(socket).or_default().clone()
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        pools.entry(socket).or_insert_with(|| Arc::new(SocketPool::new(socket, self.shared.clone()))).clone()
+    }
+
+    /// The socket's route has changed.
+    pub(crate) fn changed(&self, route: &Arc<SocketRoute>) {
+        let pool = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&route.id).cloned();
+        if let Some(pool) = pool {
+            pool.rules(route);
+        }
     }
 
     /// The socket is gone for good.
@@ -113,8 +142,22 @@ impl Sockets {
 }
 
 impl SocketPool {
+    /// The rules of this route, which is the socket's as it is now.
+    pub(crate) fn rules(self: &Arc<Self>, route: &Arc<SocketRoute>) -> Arc<Rules> {
+        let known = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(rules) = known.filter(|rules| rules.are_of(route)) {
+            return rules;
+        }
+        let rules = Arc::new(Rules::new(route.clone(), self.shared.geo.as_deref()));
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Some(rules.clone());
+        rules
+    }
+
     /// A tunnel came.
-    pub(crate) fn arrived(&self, way: Way) {
+    pub(crate) fn arrived(self: &Arc<Self>, way: Way) {
+        if let Some(route) = self.shared.routes.get(self.socket) {
+            self.rules(&route);
+        }
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
         origins.push(Origin::new(way));
         drop(origins);

@@ -16,21 +16,21 @@ async fn free_port() -> u16 {
 
 impl TestSocket {
     /// Makes it a socket with a port of its own.
-    async fn is_of_type(&mut self, world: &World, socket_type: SocketType) -> SocketAddr {
+    pub(crate) async fn is_of_type(&mut self, world: &World, socket_type: SocketType) -> SocketAddr {
         self.route.socket_type = socket_type;
         self.route.port = Some(free_port().await);
         world.routes.put(self.route.clone());
         SocketAddr::new([127, 0, 0, 1].into(), self.route.port.unwrap())
     }
 
-    fn set(&mut self, world: &World, change: impl FnOnce(&mut sallyport_model::SocketSettings)) {
+    pub(crate) fn set(&mut self, world: &World, change: impl FnOnce(&mut sallyport_model::SocketSettings)) {
         change(&mut self.route.settings);
         world.routes.put(self.route.clone());
     }
 }
 
 /// The edge opens ports a moment after the route changed.
-async fn connect(addr: SocketAddr) -> TcpStream {
+pub(crate) async fn connect(addr: SocketAddr) -> TcpStream {
     for _ in 0..200 {
         if let Ok(stream) = TcpStream::connect(addr).await {
             stream.set_nodelay(true).unwrap();
@@ -42,7 +42,7 @@ async fn connect(addr: SocketAddr) -> TcpStream {
 }
 
 /// An origin whose every connection is given to this function.
-async fn service<F, R>(serve: F) -> SocketAddr
+pub(crate) async fn service<F, R>(serve: F) -> SocketAddr
 where
     F: Fn(TcpStream) -> R + Send + 'static,
     R: Future<Output = ()> + Send + 'static,
@@ -58,7 +58,7 @@ where
 }
 
 /// Answers with all that came, once the client has ended its direction, and a word before and after.
-async fn says_back(mut stream: TcpStream) {
+pub(crate) async fn says_back(mut stream: TcpStream) {
     stream.write_all(b"hello ").await.unwrap();
     let mut all = Vec::new();
     stream.read_to_end(&mut all).await.unwrap();
@@ -66,7 +66,10 @@ async fn says_back(mut stream: TcpStream) {
     stream.write_all(b" bye").await.unwrap();
 }
 
-async fn ask(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, question: &[u8]) -> Vec<u8> {
+pub(crate) async fn ask(
+    mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    question: &[u8],
+) -> Vec<u8> {
     stream.write_all(question).await.unwrap();
     stream.shutdown().await.unwrap();
     let mut answer = Vec::new();
@@ -178,7 +181,7 @@ async fn the_origin_is_told_the_client_by_the_proxy_protocol() {
 }
 
 /// A connection that comes from this address of the machine itself.
-async fn connect_from(ip: [u8; 4], addr: SocketAddr) -> TcpStream {
+pub(crate) async fn connect_from(ip: [u8; 4], addr: SocketAddr) -> TcpStream {
     drop(connect(addr).await);
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((ip, 0))).unwrap();

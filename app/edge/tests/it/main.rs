@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
+mod access;
 mod balance;
 mod bodies;
 mod clients;

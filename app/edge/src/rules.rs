@@ -1,0 +1,76 @@
+//! What a socket's owner has set, in the form in which it is asked on every arrival: made once for each change of the
+//! route.
+
+use std::{net::IpAddr, sync::Arc};
+
+use sallyport_geo::Geo;
+use sallyport_model::SocketRoute;
+use sallyport_policy::{AccessList, CompiledList, Rule, RuleError};
+
+/// The rules of one socket.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    route: Arc<SocketRoute>,
+    access: Access,
+}
+
+/// From where clients may come.
+#[derive(Debug)]
+enum Access {
+    /// From everywhere.
+    Everyone,
+    /// From where the list says.
+    Listed(CompiledList),
+    /// From nowhere: the list cannot be kept to, and nobody may slip through.
+    Nobody,
+}
+
+impl Rules {
+    /// The rules that this route says.
+    pub(crate) fn new(route: Arc<SocketRoute>, geo: Option<&Geo>) -> Self {
+        let access = Access::of(&route, geo);
+        Self { route, access }
+    }
+
+    /// Whether they were made of this very route.
+    pub(crate) fn are_of(&self, route: &Arc<SocketRoute>) -> bool {
+        Arc::ptr_eq(&self.route, route)
+    }
+
+    /// Whether a client of this address may come in. Its country and system are looked up where a rule asks for them.
+    pub(crate) fn admit(&self, client: IpAddr, geo: Option<&Geo>) -> bool {
+        match &self.access {
+            Access::Everyone => true,
+            Access::Listed(list) => {
+                let country = geo.filter(|_| list.needs_country()).and_then(|geo| geo.country(client));
+                let asn = geo.filter(|_| list.needs_asn()).and_then(|geo| geo.asn(client));
+                list.decide(client, country, asn).allowed
+            }
+            Access::Nobody => false,
+        }
+    }
+}
+
+impl Access {
+    fn of(route: &SocketRoute, geo: Option<&Geo>) -> Self {
+        let rules = &route.settings.access;
+        if rules.is_empty() {
+            return Self::Everyone;
+        }
+        let parse = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<Rule>, RuleError>>();
+        let list = parse(&rules.allow).and_then(|allow| Ok(AccessList { allow, deny: parse(&rules.deny)? }));
+        let reason = match list.map(|list| list.compile()) {
+            Ok(Ok(list)) if list.needs_country() && !geo.is_some_and(Geo::has_country) => {
+                "it asks for countries, and there is no database of these (--geoip-country)".to_owned()
+            }
+            Ok(Ok(list)) if list.needs_asn() && !geo.is_some_and(Geo::has_asn) => {
+                "it asks for autonomous systems, and there is no database of these (--geoip-asn)".to_owned()
+            }
+            Ok(Ok(list)) => return Self::Listed(list),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(socket = %route.id, reason, "a socket's access list cannot be kept to: it lets nobody in");
+        Self::Nobody
+    }
+}

@@ -1,0 +1,111 @@
+//! From where clients may come.
+
+use std::{path::Path, sync::Arc};
+
+use sallyport_geo::Geo;
+use sallyport_model::{AccessRules, SocketType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    flows::{ask, connect, connect_from, says_back, service},
+    harness::*,
+};
+
+fn allow(rules: &[&str]) -> AccessRules {
+    AccessRules { allow: rules.iter().map(|rule| (*rule).to_owned()).collect(), deny: Vec::new() }
+}
+
+fn deny(rules: &[&str]) -> AccessRules {
+    AccessRules { allow: Vec::new(), deny: allow(rules).allow }
+}
+
+/// MaxMind's own test databases.
+fn geo() -> Arc<Geo> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../io/geo/tests/data");
+    let (country, asn) = (data.join("GeoLite2-Country-Test.mmdb"), data.join("GeoLite2-ASN-Test.mmdb"));
+    Arc::new(Geo::open(Some(&country), Some(&asn)).unwrap())
+}
+
+#[tokio::test]
+async fn a_client_that_is_not_let_in_gets_403_and_the_origin_hears_nothing() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
+    assert_eq!(world.get(&socket, "/").await.status, 200);
+    socket.set(&world, |settings| settings.access = deny(&["127.0.0.0/8"]));
+    let answer = world.get(&socket, "/").await;
+    assert_eq!(answer.status, 403);
+    assert!(answer.text().contains("does not let your address in"), "{}", answer.text());
+    socket.set(&world, |settings| settings.access = allow(&["192.0.2.0/24"]));
+    assert_eq!(world.get(&socket, "/").await.status, 403, "with an allow list, all others are kept out");
+    socket.set(&world, |settings| settings.access = allow(&["127.0.0.1"]));
+    assert_eq!(world.get(&socket, "/").await.status, 200);
+    assert!(world.edge.metrics_text().unwrap().contains(r#"refusals_total{reason="denied"} 2"#));
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_not_even_asked_for_a_password() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    socket.protect(&world, "ann", "secret");
+    socket.set(&world, |settings| settings.access = deny(&["127.0.0.1"]));
+    assert_eq!(world.get(&socket, "/").await.status, 403);
+    socket.set(&world, |settings| settings.access = deny(&["127.0.0.2"]));
+    assert_eq!(world.get(&socket, "/").await.status, 401);
+}
+
+#[tokio::test]
+async fn a_tcp_connection_that_is_not_let_in_is_reset() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    drop(connect(addr).await);
+    socket.set(&world, |settings| settings.access = deny(&["127.0.0.2"]));
+    let mut kept_out = connect_from([127, 0, 0, 2], addr).await;
+    let error = soon(kept_out.read(&mut [0; 1])).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(ask(connect_from([127, 0, 0, 3], addr).await, b"x").await, b"hello x bye");
+    assert!(world.edge.metrics_text().unwrap().contains(r#"flows_total{transport="tcp",verdict="denied"} 1"#));
+}
+
+#[tokio::test]
+async fn countries_and_autonomous_systems_are_known_by_the_databases() {
+    let world = World::start_with(|config| {
+        config.trusted_proxies = vec!["127.0.0.2/32".parse().unwrap()];
+        config.geo = Some(geo());
+    })
+    .await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let comes_in = async |client: &str| {
+        let mut stream = connect_from([127, 0, 0, 2], addr).await;
+        let header = format!("PROXY TCP4 {client} 198.51.100.1 5000 443\r\n");
+        stream.write_all(header.as_bytes()).await.unwrap();
+        let mut word = [0; 5];
+        soon(stream.read_exact(&mut word)).await.is_ok()
+    };
+    let (british, swedish, telstra, nobody) = ("2.125.160.217", "89.160.20.113", "1.128.0.1", "203.0.113.1");
+    socket.set(&world, |settings| settings.access = deny(&["country:GB"]));
+    assert!(!comes_in(british).await && comes_in(swedish).await && comes_in(nobody).await);
+    socket.set(&world, |settings| settings.access = allow(&["country:se", "asn:1221"]));
+    assert!(comes_in(swedish).await && comes_in(telstra).await);
+    assert!(!comes_in(british).await && !comes_in(nobody).await, "what is not known is not allowed");
+    socket.set(&world, |settings| settings.access = deny(&["asn:1221"]));
+    assert!(!comes_in(telstra).await && comes_in(british).await);
+}
+
+#[tokio::test]
+async fn a_list_that_cannot_be_kept_to_lets_nobody_in() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
+    for access in [deny(&["country:CH"]), deny(&["asn:64500"]), deny(&["no rule at all"]), deny(&["0.0.0.0/0", "::/0"])]
+    {
+        socket.set(&world, |settings| settings.access = access.clone());
+        assert_eq!(world.get(&socket, "/").await.status, 403, "{access:?}");
+    }
+    socket.set(&world, |settings| settings.access = AccessRules::default());
+    assert_eq!(world.get(&socket, "/").await.status, 200);
+}
