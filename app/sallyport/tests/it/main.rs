@@ -3,9 +3,11 @@
 
 mod bad_input;
 mod clock;
+mod commands;
 mod harness;
 mod main_job;
 mod observed;
+mod original_client;
 mod protocols;
 mod restarts;
 mod terminal;
