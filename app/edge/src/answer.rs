@@ -1,6 +1,6 @@
 //! What clients are told when a request is not answered by an origin.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -37,6 +37,8 @@ pub(crate) enum Trouble {
     LocalOnly,
     /// Its client's address is not let in.
     Denied,
+    /// Its socket has used what it may; with how long to wait.
+    Limited(Duration),
     /// It needs a user name and a password.
     Unauthorized(String),
     /// Its address failed to give a good password too often.
@@ -59,6 +61,7 @@ impl From<Barred> for Trouble {
     fn from(barred: Barred) -> Self {
         match barred {
             Barred::Denied => Self::Denied,
+            Barred::Limited { retry_after } => Self::Limited(retry_after),
         }
     }
 }
@@ -141,6 +144,13 @@ impl Trouble {
                 "The owner of this service does not let your address in.",
                 "Ask the owner, if that is not as it should be.",
             ),
+            Self::Limited(_) => Words::new(
+                S::TOO_MANY_REQUESTS,
+                "limited",
+                "Too many requests",
+                "This service gets as many requests as its owner allows.",
+                "Try again in a few seconds.",
+            ),
             Self::Unauthorized(_) => Words::new(
                 S::UNAUTHORIZED,
                 "unauthorized",
@@ -194,6 +204,10 @@ impl Trouble {
         match self {
             Self::Unauthorized(realm) => {
                 fields.insert(WWW_AUTHENTICATE, basic::challenge(realm));
+            }
+            Self::Limited(wait) => {
+                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                fields.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
             }
             Self::TooManyFailures(seconds) => {
                 fields.insert(RETRY_AFTER, HeaderValue::from(*seconds));

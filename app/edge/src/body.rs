@@ -17,10 +17,12 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
+use sallyport_net::Pace as _;
 use sallyport_tunnel::Establishment;
 use tokio::time::Sleep;
 
 use crate::{
+    bounds::Meter,
     origin::Download,
     record::Ticket,
     send_bound::{self, Patience},
@@ -58,6 +60,7 @@ pub(crate) struct UploadSlot {
     size: SizeHint,
     expects: AtomicBool,
     silence: OnceLock<Duration>,
+    pace: OnceLock<Meter>,
     metered: Option<MeteredUpload>,
 }
 
@@ -78,6 +81,7 @@ impl UploadSlot {
             answered: AtomicBool::new(false),
             expects: AtomicBool::new(false),
             silence: OnceLock::new(),
+            pace: OnceLock::new(),
             metered: meter.map(UploadMeter::begin),
         }))
     }
@@ -100,6 +104,11 @@ impl UploadSlot {
     /// Whether the client's side of the body ended in an error.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
+    }
+
+    /// The body is counted here, and held back while its socket has used what it may.
+    pub(crate) fn is_metered(&self, meter: Meter) {
+        let _ = self.pace.set(meter);
     }
 
     /// How long the client may send nothing of it once its answer has ended; for an origin that may go on reading.
@@ -165,6 +174,7 @@ impl UploadSlot {
 pub(crate) struct Upload {
     shared: Option<Arc<UploadSlot>>,
     gate: Gate,
+    pace: Option<Meter>,
 }
 
 /// What stands between the client's body and the origin.
@@ -195,7 +205,8 @@ impl Upload {
             (Some(slot), None) => Self::after_origin(slot),
             (None, _) => Gate::Clear,
         };
-        Self { shared, gate }
+        let pace = shared.as_ref().and_then(|slot| slot.pace.get().cloned());
+        Self { shared, gate, pace }
     }
 
     fn after_origin(slot: &UploadSlot) -> Gate {
@@ -239,6 +250,9 @@ impl Body for Upload {
                     None => return Poll::Ready(Some(Err("the request body went to another origin".into()))),
                 },
                 Gate::Open(body, patience) => {
+                    if let Some(pace) = &mut this.pace {
+                        ready!(pace.poll_ready(cx));
+                    }
                     let polled = Pin::new(&mut *body).poll_frame(cx);
                     if let Some(patience) = patience {
                         patience.moved |= polled.is_ready() || !slot.answered.load(Ordering::Acquire);
@@ -254,6 +268,9 @@ impl Body for Upload {
                         Some(Ok(frame)) => {
                             if let Some(trailers) = frame.trailers_mut() {
                                 sallyport_http::forward::trailers(trailers);
+                            }
+                            if let (Some(pace), Some(data)) = (&mut this.pace, frame.data_ref()) {
+                                pace.moved(data.len());
                             }
                             slot.passed(Some(frame), body.is_end_stream());
                         }
@@ -420,7 +437,17 @@ impl AnswerBody {
                 _ => None,
             },
             Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
-            Source::Origin(download) => ready!(download.poll_frame(cx)),
+            Source::Origin(download) => {
+                let mut pass = self.ticket.as_mut().and_then(|ticket| ticket.pass());
+                if let Some(pass) = &mut pass {
+                    ready!(pass.poll_ready(cx));
+                }
+                let frame = ready!(download.poll_frame(cx));
+                if let (Some(pass), Some(Ok(frame))) = (pass, &frame) {
+                    pass.moved(frame.data_ref().map_or(0, Bytes::len));
+                }
+                frame
+            }
         })
     }
 

@@ -4,31 +4,59 @@ use std::{
     net::IpAddr,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use sallyport_model::SocketRoute;
 use sallyport_net::Pace;
 
-use crate::{Edge, flow_record::Verdict, rules::Rules, sockets::SocketPool};
+use crate::{
+    Edge,
+    bounds::{Full, Meter, Place},
+    flow_record::Verdict,
+    sockets::SocketPool,
+};
 
 /// Why a flow may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Barred {
     /// Its address is not let in.
     Denied,
+    /// The socket has used what it may.
+    Limited {
+        /// After how long it may be worth trying again.
+        retry_after: Duration,
+    },
+}
+
+impl From<Full> for Barred {
+    fn from(full: Full) -> Self {
+        Self::Limited { retry_after: full.retry_after }
+    }
 }
 
 impl From<Barred> for Verdict {
     fn from(barred: Barred) -> Self {
         match barred {
             Barred::Denied => Self::Denied,
+            Barred::Limited { .. } => Self::Limited,
         }
     }
 }
 
 /// What a flow got when it was let in; given back when dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Pass {}
+#[derive(Debug)]
+pub(crate) struct Pass {
+    _place: Option<Place>,
+    meter: Meter,
+}
+
+impl Pass {
+    /// What counts its bytes.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}
 
 /// Whether a flow from this address may enter the socket now.
 ///
@@ -40,8 +68,8 @@ pub(crate) async fn may_enter(
     pool: &Arc<SocketPool>,
     client: IpAddr,
 ) -> Result<Pass, Barred> {
-    let rules = check_address(edge, route, pool, client)?;
-    take_place(pool, &rules, client).await
+    check_address(edge, route, pool, client)?;
+    take_place(pool).await
 }
 
 /// Whether the access list lets this address in.
@@ -53,22 +81,25 @@ pub(crate) fn check_address(
     route: &Arc<SocketRoute>,
     pool: &Arc<SocketPool>,
     client: IpAddr,
-) -> Result<Arc<Rules>, Barred> {
+) -> Result<(), Barred> {
     let rules = pool.rules(route);
-    if rules.admit(client, edge.config.geo.as_deref()) { Ok(rules) } else { Err(Barred::Denied) }
+    if rules.admit(client, edge.config.geo.as_deref()) { Ok(()) } else { Err(Barred::Denied) }
 }
 
-/// What is left to do for one whose address is let in.
+/// A place among the flows of the socket, for one whose address is let in; it may be waited for.
 ///
 /// # Errors
-/// Why there is no room.
-pub(crate) async fn take_place(_pool: &Arc<SocketPool>, _rules: &Rules, _client: IpAddr) -> Result<Pass, Barred> {
-    Ok(Pass::default())
+/// [`Barred::Limited`].
+pub(crate) async fn take_place(pool: &SocketPool) -> Result<Pass, Barred> {
+    let place = pool.bounds().enter().await?;
+    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()) })
 }
 
 impl Pace for Pass {
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
-        Poll::Ready(())
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.meter.poll_ready(cx)
     }
-    fn moved(&mut self, _bytes: usize) {}
+    fn moved(&mut self, bytes: usize) {
+        self.meter.moved(bytes);
+    }
 }

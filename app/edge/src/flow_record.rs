@@ -24,6 +24,8 @@ pub(crate) enum Verdict {
     Complete,
     /// The client's address is not let in.
     Denied,
+    /// The socket has used what it may.
+    Limited,
     /// The client broke off.
     ClientLeft,
     /// The origin or its tunnel broke off.
@@ -44,6 +46,7 @@ impl Verdict {
         match self {
             Self::Complete => "complete",
             Self::Denied => "denied",
+            Self::Limited => "limited",
             Self::ClientLeft => "client-left",
             Self::Broken => "broken",
             Self::NoTunnel => "no-tunnel",

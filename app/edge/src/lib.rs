@@ -9,6 +9,7 @@ mod admission;
 mod answer;
 mod auth;
 mod body;
+mod bounds;
 mod config;
 mod connection;
 mod doors;

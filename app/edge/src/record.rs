@@ -10,7 +10,7 @@ use http::{Method, Uri, Version};
 use sallyport_http::{RequestHost, RequestId};
 use sallyport_model::{RequestRecord, SocketId};
 
-use crate::{body::UploadSlot, guarded_io::WireState, metrics::SocketMetrics, way::Way};
+use crate::{body::UploadSlot, entry::Pass, guarded_io::WireState, metrics::SocketMetrics, way::Way};
 
 /// A request that runs. Its end is recorded once, however it comes.
 pub(crate) struct Ticket {
@@ -31,6 +31,7 @@ pub(crate) struct Ticket {
     socket: Option<SocketId>,
     tunnel: Option<Way>,
     metrics: Arc<SocketMetrics>,
+    pass: Option<Pass>,
     end: End,
 }
 
@@ -74,6 +75,7 @@ impl Ticket {
             socket: None,
             tunnel: None,
             metrics,
+            pass: None,
             end: End::Left,
         })
     }
@@ -107,6 +109,19 @@ impl Ticket {
     pub(crate) fn is_of(&mut self, socket: SocketId, metrics: Arc<SocketMetrics>) {
         self.socket = Some(socket);
         self.metrics = metrics;
+    }
+
+    /// The request has a place among those of its socket, up to its end.
+    pub(crate) fn enters(&mut self, pass: Pass) {
+        if let Some(upload) = &self.upload {
+            upload.is_metered(pass.meter().clone());
+        }
+        self.pass = Some(pass);
+    }
+
+    /// What counts the bytes of its answer.
+    pub(crate) fn pass(&mut self) -> Option<&mut Pass> {
+        self.pass.as_mut()
     }
 
     /// The request has this body.

@@ -66,9 +66,10 @@ pub(crate) async fn serve(
         let (route, pool) = find_socket(&edge, &host)?;
         ticket.is_of(route.id, pool.metrics(|| edge.metrics.of_socket(route.name.as_str())));
         // 4. May they?
-        let rules = entry::check_address(&edge, &route, &pool, client.addr.ip())?;
+        entry::check_address(&edge, &route, &pool, client.addr.ip())?;
         check_access(&edge, &client, &route, &mut head).await?;
-        entry::take_place(&pool, &rules, client.addr.ip()).await?;
+        let pass = entry::take_place(&pool).await?;
+        ticket.enters(pass);
         let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, ticket.id());
         let mut attempts = Tries::default();
         let (response, carrier, origin) = loop {

@@ -13,6 +13,7 @@ use sallyport_model::{SocketId, SocketRoute, TunnelId};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
+    bounds::Bounds,
     metrics::SocketMetrics,
     origin::{InFlight, Origin},
     rules::Rules,
@@ -50,6 +51,7 @@ pub(crate) struct SocketPool {
     socket: SocketId,
     shared: Arc<Shared>,
     rules: RwLock<Option<Arc<Rules>>>,
+    bounds: Arc<Bounds>,
     origins: RwLock<Vec<Arc<Origin>>>,
     rotation: Mutex<Rotation<u64>>,
     lost: Mutex<Option<Instant>>,
@@ -63,6 +65,7 @@ impl SocketPool {
             socket,
             shared,
             rules: RwLock::default(),
+            bounds: Arc::default(),
             origins: RwLock::default(),
             rotation: Mutex::new(Rotation::new()),
             lost: Mutex::default(),
@@ -148,9 +151,15 @@ impl SocketPool {
         if let Some(rules) = known.filter(|rules| rules.are_of(route)) {
             return rules;
         }
+        self.bounds.set(route.settings.limits);
         let rules = Arc::new(Rules::new(route.clone(), self.shared.geo.as_deref()));
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Some(rules.clone());
         rules
+    }
+
+    /// What the socket may use.
+    pub(crate) fn bounds(&self) -> &Arc<Bounds> {
+        &self.bounds
     }
 
     /// A tunnel came.

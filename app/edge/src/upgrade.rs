@@ -12,10 +12,12 @@ use http::Request;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use sallyport_http::forward;
+use sallyport_net::Pace as _;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::{
     Edge,
+    bounds::Meter,
     origin::{H1Connection, InFlight},
     record::Ticket,
 };
@@ -48,8 +50,9 @@ impl Relay {
         tokio::spawn(async move {
             let _running = running;
             let mut counts = (0, 0);
+            let pace = ticket.pass().map(|pass| pass.meter().clone());
             let ended = tokio::select! {
-                ended = self.run(on_client, &mut counts) => ended,
+                ended = self.run(on_client, pace, &mut counts) => ended,
                 () = crate::drain::cut(&mut phase) => Err(io::Error::other("the edge shuts down")),
             };
             ticket.count_relayed(counts.0, counts.1);
@@ -60,7 +63,7 @@ impl Relay {
         });
     }
 
-    async fn run(mut self, on_client: OnUpgrade, counts: &mut (u64, u64)) -> io::Result<()> {
+    async fn run(mut self, on_client: OnUpgrade, pace: Option<Meter>, counts: &mut (u64, u64)) -> io::Result<()> {
         let _origin = self.origin;
         let client = on_client.await.map_err(io::Error::other)?;
         // The connection has read the 101 already; it only has to notice that it is done.
@@ -71,8 +74,8 @@ impl Relay {
         .await;
         let gone = || io::Error::from(io::ErrorKind::ConnectionAborted);
         let (origin, early) = self.connection.into_stream().ok_or_else(gone)?;
-        let mut client = Counted { inner: TokioIo::new(client), read: &mut counts.0 };
-        let mut origin = Counted { inner: origin, read: &mut counts.1 };
+        let mut client = Counted { inner: TokioIo::new(client), read: &mut counts.0, pace: pace.clone() };
+        let mut origin = Counted { inner: origin, read: &mut counts.1, pace };
         if !early.is_empty() {
             *origin.read += early.len() as u64;
             client.write_all(&early).await?;
@@ -87,13 +90,21 @@ impl Relay {
 struct Counted<'a, S> {
     inner: S,
     read: &'a mut u64,
+    pace: Option<Meter>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(pace) = &mut self.pace {
+            ready!(pace.poll_ready(cx));
+        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        *self.read += (buf.filled().len() - before) as u64;
+        let read = buf.filled().len() - before;
+        *self.read += read as u64;
+        if let Some(pace) = &mut self.pace {
+            pace.moved(read);
+        }
         Poll::Ready(Ok(()))
     }
 }

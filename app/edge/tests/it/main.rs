@@ -11,4 +11,5 @@ mod flows;
 mod harness;
 mod http1;
 mod http2;
+mod limits;
 mod malformed;

@@ -1,0 +1,295 @@
+//! What one socket may use: flows at a time, flows in a second, bytes in a second, and a queue of those beyond.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use sallyport_balance::limits::{MAX_PER_SECOND, Outcome, Queue, QueueConfig, RateLimit, Ticket, TokenBucket};
+use sallyport_model::Limits;
+use sallyport_net::Pace;
+use tokio::{sync::oneshot, time::Sleep};
+
+/// How long one waits at most for a turn.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// The bounds of one socket, and what is used of them.
+#[derive(Debug, Default)]
+pub(crate) struct Bounds {
+    /// Whether flows are counted; else nothing is looked at.
+    counts_flows: AtomicBool,
+    /// Whether bytes are.
+    counts_bytes: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    limits: Limits,
+    /// Kept when its bound is taken away, since those that it counts give their places back.
+    places: Option<Queue>,
+    waiting: HashMap<Ticket, oneshot::Sender<()>>,
+    flows: Option<TokenBucket>,
+    bytes: Option<TokenBucket>,
+}
+
+/// There is no room now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// After how long it may be worth trying again.
+    pub(crate) retry_after: Duration,
+}
+
+/// One of the flows at a time; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Bounds>);
+
+impl Bounds {
+    /// These are the limits from here on. What runs goes on.
+    pub(crate) fn set(&self, limits: Limits) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        if state.limits == limits {
+            return;
+        }
+        let waits = limits.queue.map_or(0, |queue| queue as usize);
+        let config = match limits.max_connections {
+            Some(max) if waits > 0 => QueueConfig { max_at_once: max as usize, max_waiting: waits, max_wait: MAX_WAIT },
+            Some(max) => QueueConfig::refusing(max as usize),
+            None => QueueConfig::refusing(usize::MAX),
+        };
+        match &mut state.places {
+            Some(places) => places.set_config(config),
+            None if limits.max_connections.is_some() => state.places = Some(Queue::new(config)),
+            None => {}
+        }
+        let bucket = |old: Option<TokenBucket>, per_second: Option<u64>| {
+            let limit = per_second.and_then(|n| RateLimit::new(n.min(MAX_PER_SECOND), n.min(MAX_PER_SECOND)).ok())?;
+            Some(old.filter(|bucket| bucket.limit() == limit).unwrap_or_else(|| TokenBucket::new(limit, now)))
+        };
+        state.flows = bucket(state.flows.take(), limits.requests_per_second.map(u64::from));
+        state.bytes = bucket(state.bytes.take(), limits.bytes_per_second);
+        state.limits = limits;
+        self.counts_flows.store(state.flows.is_some() || limits.max_connections.is_some(), Ordering::Relaxed);
+        self.counts_bytes.store(state.bytes.is_some(), Ordering::Relaxed);
+        while let Some(ticket) = state.places.as_mut().and_then(|places| places.admit_next(now)) {
+            state.call(ticket);
+        }
+    }
+
+    /// A place for one more flow: at once, after a while in the queue, or none.
+    ///
+    /// # Errors
+    /// When there is no room and the queue is full, or too slow.
+    pub(crate) async fn enter(self: &Arc<Self>) -> Result<Option<Place>, Full> {
+        if !self.counts_flows.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let place = self.take_place().await?;
+        let turn = {
+            let mut state = self.lock();
+            let max_waiting = state.limits.queue.map_or(0, |queue| queue as usize);
+            let max_wait = if max_waiting > 0 { MAX_WAIT } else { Duration::ZERO };
+            state.flows.as_mut().map(|flows| flows.reserve(1, Instant::now(), max_wait, max_waiting))
+        };
+        match turn {
+            None | Some(Outcome::Admit) => {}
+            Some(Outcome::Wait(until)) => tokio::time::sleep_until(until.into()).await,
+            Some(Outcome::Refuse { retry_after }) => return Err(Full { retry_after }),
+        }
+        Ok(place)
+    }
+
+    async fn take_place(self: &Arc<Self>) -> Result<Option<Place>, Full> {
+        let (mut waiting, called) = {
+            let mut state = self.lock();
+            match state.places.as_mut().map(|places| places.arrive(Instant::now())) {
+                None => return Ok(None),
+                Some(Outcome::Admit) => return Ok(Some(Place(self.clone()))),
+                Some(Outcome::Refuse { retry_after }) => return Err(Full { retry_after }),
+                Some(Outcome::Wait(ticket)) => {
+                    let (sender, called) = oneshot::channel();
+                    state.waiting.insert(ticket, sender);
+                    (Waiting { bounds: self, ticket, is_admitted: false }, called)
+                }
+            }
+        };
+        match tokio::time::timeout_at(waiting.ticket.until.into(), called).await {
+            Ok(Ok(())) => {
+                waiting.is_admitted = true;
+                Ok(Some(Place(self.clone())))
+            }
+            _ => Err(Full { retry_after: MAX_WAIT }),
+        }
+    }
+
+    fn leave(&self) {
+        let mut state = self.lock();
+        if let Some(ticket) = state.places.as_mut().and_then(|places| places.leave(Instant::now())) {
+            state.call(ticket);
+        }
+    }
+
+    /// So many bytes were carried.
+    fn charge(&self, bytes: usize) {
+        if let Some(bucket) = &mut self.lock().bytes {
+            bucket.charge(bytes as u64, Instant::now());
+        }
+    }
+
+    /// How long until what was carried is paid for.
+    fn owed(&self) -> Duration {
+        self.lock().bytes.as_mut().map_or(Duration::ZERO, |bucket| bucket.charge(0, Instant::now()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Tells one who waits that it has a place. It may just have gone: then its [`Waiting`] gives the place back.
+    fn call(&mut self, ticket: Ticket) {
+        if let Some(sender) = self.waiting.remove(&ticket) {
+            let _ = sender.send(());
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// One who waits in the queue.
+struct Waiting<'a> {
+    bounds: &'a Bounds,
+    ticket: Ticket,
+    is_admitted: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.is_admitted {
+            return;
+        }
+        let waited_still = {
+            let mut state = self.bounds.lock();
+            state.waiting.remove(&self.ticket);
+            state.places.as_mut().is_none_or(|places| places.give_up(self.ticket))
+        };
+        if !waited_still {
+            self.bounds.leave();
+        }
+    }
+}
+
+/// Counts the bytes of one flow, and holds them back while the socket has used what it may.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    bounds: Arc<Bounds>,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Meter {
+    /// For a flow of the socket with these bounds.
+    pub(crate) fn new(bounds: Arc<Bounds>) -> Self {
+        Self { bounds, pause: None }
+    }
+}
+
+impl Clone for Meter {
+    fn clone(&self) -> Self {
+        Self::new(self.bounds.clone())
+    }
+}
+
+impl Pace for Meter {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(cx));
+                self.pause = None;
+            }
+            if !self.bounds.counts_bytes.load(Ordering::Relaxed) {
+                return Poll::Ready(());
+            }
+            // Others may have carried theirs meanwhile.
+            let owed = self.bounds.owed();
+            if owed.is_zero() {
+                return Poll::Ready(());
+            }
+            self.pause = Some(Box::pin(tokio::time::sleep(owed)));
+        }
+    }
+
+    fn moved(&mut self, bytes: usize) {
+        if self.bounds.counts_bytes.load(Ordering::Relaxed) {
+            self.bounds.charge(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds(limits: Limits) -> Arc<Bounds> {
+        let bounds = Arc::new(Bounds::default());
+        bounds.set(limits);
+        bounds
+    }
+
+    #[tokio::test]
+    async fn who_finds_no_place_waits_in_line_or_is_refused() {
+        let bounds = bounds(Limits { max_connections: Some(1), queue: Some(1), ..Limits::default() });
+        let first = bounds.enter().await.unwrap();
+        let second = tokio::spawn({
+            let bounds = bounds.clone();
+            async move { bounds.enter().await }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(bounds.enter().await.unwrap_err().retry_after, MAX_WAIT, "the line is full");
+        drop(first);
+        let second = second.await.unwrap().unwrap();
+        assert!(second.is_some());
+        drop(second);
+        assert!(bounds.enter().await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn who_goes_while_waiting_leaves_no_trace() {
+        let bounds = bounds(Limits { max_connections: Some(1), queue: Some(5), ..Limits::default() });
+        let first = bounds.enter().await.unwrap();
+        let gone = tokio::spawn({
+            let bounds = bounds.clone();
+            async move { drop(bounds.enter().await) }
+        });
+        tokio::task::yield_now().await;
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+        assert!(bounds.lock().waiting.is_empty());
+        drop(first);
+        assert!(bounds.enter().await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn places_survive_a_change_of_their_bound() {
+        let bounds = bounds(Limits { max_connections: Some(2), ..Limits::default() });
+        let (_first, second) = (bounds.enter().await.unwrap(), bounds.enter().await.unwrap());
+        bounds.set(Limits::default());
+        assert!(bounds.enter().await.unwrap().is_none(), "no bound, no place");
+        bounds.set(Limits { max_connections: Some(1), ..Limits::default() });
+        assert!(bounds.enter().await.is_err());
+        drop(second);
+        assert!(bounds.enter().await.is_err(), "the first is still there");
+    }
+}

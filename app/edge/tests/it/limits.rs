@@ -1,0 +1,153 @@
+//! What a socket may use.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use http::Response;
+use sallyport_model::{Limits, SocketType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    flows::{ask, connect, says_back, service},
+    harness::*,
+};
+
+/// An origin that answers when it is allowed to; gives how many requests have reached it.
+async fn held_origin(release: Arc<tokio::sync::Semaphore>) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let reached = Arc::new(AtomicUsize::new(0));
+    let count = reached.clone();
+    let addr = origin(move |_| {
+        let (release, count) = (release.clone(), count.clone());
+        async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            release.acquire().await.unwrap().forget();
+            Response::new(text("done"))
+        }
+    })
+    .await;
+    (addr, reached)
+}
+
+#[tokio::test]
+async fn more_requests_in_a_second_than_allowed_are_told_when_to_come_again() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
+    assert_eq!(world.get(&socket, "/").await.status, 200);
+    socket.set(&world, |settings| settings.limits = Limits { requests_per_second: Some(1), ..Limits::default() });
+    let mut answers = Vec::new();
+    // One connection: a handshake for each would take longer than a token.
+    let mut client = world.client(&socket).await;
+    for _ in 0..5 {
+        client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+        answers.push(read_answer(&mut client).await);
+    }
+    assert_eq!(answers[0].status, 200, "one at once is allowed");
+    let refused = answers.iter().find(|answer| answer.status == 429).expect("five within a second are not");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert!(refused.text().contains("as many requests as its owner allows"), "{}", refused.text());
+    socket.set(&world, |settings| settings.limits = Limits::default());
+    for _ in 0..5 {
+        assert_eq!(world.get(&socket, "/").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn requests_beyond_a_bound_wait_for_their_turn_in_a_queue() {
+    let world = Arc::new(World::start().await);
+    let mut socket = world.socket();
+    let release = Arc::new(tokio::sync::Semaphore::new(0));
+    let (addr, reached) = held_origin(release.clone()).await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let limits = Limits { max_connections: Some(1), queue: Some(1), ..Limits::default() };
+    socket.set(&world, |settings| settings.limits = limits);
+    let socket = Arc::new(socket);
+    let request = || {
+        let (world, socket) = (world.clone(), socket.clone());
+        tokio::spawn(async move { world.get(&socket, "/").await })
+    };
+    let first = request();
+    until("the first request is served", || reached.load(Ordering::SeqCst) == 1).await;
+    let second = request();
+    // One of these is in the queue, the other one is refused.
+    let third = request();
+    let (second, third) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            release.add_permits(2);
+            soon(second).await.unwrap()
+        },
+        async { soon(third).await.unwrap() }
+    );
+    assert_eq!(soon(first).await.unwrap().status, 200);
+    let mut statuses = [second.status, third.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 429]);
+    assert_eq!(reached.load(Ordering::SeqCst), 2, "the origin had one at a time");
+    let refused = if second.status == 429 { second } else { third };
+    assert!(refused.header("retry-after").is_some());
+    release.add_permits(1);
+    assert_eq!(world.get(&socket, "/").await.status, 200, "places are given back");
+}
+
+#[tokio::test]
+async fn tcp_connections_beyond_the_bound_are_reset() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    drop(ask(connect(addr).await, b"x").await);
+    socket.set(&world, |settings| settings.limits = Limits { max_connections: Some(2), ..Limits::default() });
+    let (mut one, mut two, mut three) = (connect(addr).await, connect(addr).await, connect(addr).await);
+    let mut word = [0; 5];
+    soon(one.read_exact(&mut word)).await.unwrap();
+    soon(two.read_exact(&mut word)).await.unwrap();
+    let error = soon(three.read(&mut word)).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert!(world.edge.metrics_text().unwrap().contains(r#"flows_total{transport="tcp",verdict="limited"} 1"#));
+    drop(one);
+    let mut answer = Vec::new();
+    for _ in 0..200 {
+        let mut stream = connect(addr).await;
+        stream.write_all(b"x").await.unwrap();
+        let _ = stream.shutdown().await;
+        answer.clear();
+        if soon(stream.read_to_end(&mut answer)).await.is_ok() {
+            break;
+        }
+    }
+    assert_eq!(answer, b"hello x bye", "a place that was given back is taken again");
+}
+
+#[tokio::test]
+async fn bytes_come_no_faster_than_allowed() {
+    const BODY: usize = 96 * 1024;
+    let world = World::start().await;
+    let limits = Limits { bytes_per_second: Some(64 * 1024), ..Limits::default() };
+
+    let mut web = world.socket();
+    let large = origin(|_| async { Response::new(text(vec![b'x'; BODY])) }).await;
+    let _web = world.tunnel(&mut web, large).await;
+    web.set(&world, |settings| settings.limits = limits);
+    let began = Instant::now();
+    for _ in 0..2 {
+        assert_eq!(world.get(&web, "/").await.body.len(), BODY);
+    }
+    // The first second's bytes are there at once; the last piece is paid for by whoever comes next.
+    assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
+
+    let mut raw = world.socket();
+    let addr = raw.is_of_type(&world, SocketType::Tcp).await;
+    let _raw = world.tunnel(&mut raw, service(says_back).await).await;
+    raw.set(&world, |settings| settings.limits = limits);
+    drop(connect(addr).await);
+    let began = Instant::now();
+    let answer = ask(connect(addr).await, &vec![7; BODY]).await;
+    assert_eq!(answer.len(), BODY + 10);
+    assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
+}
