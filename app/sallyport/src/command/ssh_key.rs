@@ -65,12 +65,20 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
             let key = CreateSshKey { name, public_key: read(args.file)? };
             let key = client.create_ssh_key(&key).await?;
             context.output.data(&key, show)?;
+            context.output.hint(&format!("ssh clients with it log in as {}", client.account().await?.ssh_user));
             context.output.hint("next: `sallyport socket show SOCKET` has the ssh command that serves it");
             Ok(())
         }
         SshKeyCommand::Ls => {
             let empty = "no ssh keys yet: `sallyport ssh-key add` lets a stock ssh client serve your sockets";
-            context.output.list(&client.ssh_keys().await?, empty, list)
+            let keys = client.ssh_keys().await?;
+            context.output.list(&keys, empty, list)?;
+            if !keys.is_empty() {
+                context
+                    .output
+                    .hint(&format!("ssh clients with one of them log in as {}", client.account().await?.ssh_user));
+            }
+            Ok(())
         }
         SshKeyCommand::Rm(args) => {
             let key = find(&client, &args.key).await?;

@@ -164,6 +164,8 @@ fn ratio(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
+    use sallyport_control::SignUp;
+
     use super::*;
 
     #[test]
@@ -203,7 +205,7 @@ mod tests {
         }
         let sign_up = |line: &[&str], listens_on: &str| {
             let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
-            super::sign_up(&args, listens_on.parse().unwrap())
+            crate::up::sign_up(&args, listens_on.parse().unwrap())
         };
         assert_eq!(sign_up(&["--domain", "localhost"], "127.0.0.1"), SignUp::Open);
         assert_eq!(sign_up(&["--domain", "a.localhost"], "::1"), SignUp::Open);

@@ -7,6 +7,7 @@ mod commands;
 mod harness;
 mod main_job;
 mod observed;
+mod original_client;
 mod protocols;
 mod restarts;
 mod terminal;

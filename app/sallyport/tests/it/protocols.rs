@@ -11,7 +11,7 @@ use std::{
 use crate::harness::{Home, Origin, Program, Up, text};
 
 /// The path of a tool, by `scripts/tools`; `None`, with the reason printed, where it cannot be had outside of CI.
-fn tool(name: &str) -> Option<PathBuf> {
+pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/tools");
     let output = Command::new(scripts).arg(name).output().unwrap();
     if output.status.success() {
@@ -22,7 +22,7 @@ fn tool(name: &str) -> Option<PathBuf> {
     None
 }
 
-fn client(name: &str) -> String {
+pub(crate) fn client(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients").join(name).to_str().unwrap().to_owned()
 }
 
