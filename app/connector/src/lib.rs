@@ -1,26 +1,26 @@
 //! The connector: runs next to a private service and brings the streams of its tunnels to it.
 //!
-//! [`run`] keeps the session with the edge ([`sallyport_tunnel::run_connector`]). For every stream, `origin` reaches the
+//! [`run`] keeps the session with the edge ([`sallyport_tunnel::run_connector`]), which `dial` reaches. For every stream, `origin` reaches the
 //! service, with TLS where it speaks it (`origin_tls`), and `relay` moves the bytes.
 
+mod dial;
 mod origin;
 mod origin_tls;
 mod quick_ack;
 mod relay;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use dial::Edge;
+pub use dial::{Transport, TransportChoice, UnknownTransport};
 use origin::Origin;
 pub use origin_tls::{OriginTls, OriginTlsError};
 use sallyport_model::OriginAddr;
 use sallyport_net::Shutdown;
-use sallyport_tunnel::{BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, ConnectorConfig, Dial, run_connector};
+use sallyport_tunnel::{ConnectorConfig, run_connector};
 pub use sallyport_tunnel::{ConnectorError, ConnectorEvent, TunnelCredential};
 pub use sallyport_wire::ALPN;
 use tokio::sync::mpsc;
-
-/// How long a connection to the edge may take to come about, its TLS handshake included.
-const EDGE_CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// What a connector needs to know.
 #[derive(Debug, Clone)]
@@ -31,8 +31,10 @@ pub struct ConnectorOptions {
     pub edge_host: String,
     /// The port of the edge.
     pub edge_port: u16,
-    /// TLS to the edge: whom to trust, with [`ALPN`] as the only protocol.
+    /// TLS to the edge: whom to trust. The protocols (ALPN) are those of the transport.
     pub tls: Arc<rustls::ClientConfig>,
+    /// What carries the tunnels.
+    pub transport: TransportChoice,
     /// The private service.
     pub origin: OriginAddr,
     /// TLS to the service, where it speaks it.
@@ -65,42 +67,8 @@ pub async fn run(
     config.ready_legs = config.ready_legs.min(options.max_legs);
     config.session.keepalive = options.keepalive;
     config.drain = options.drain;
-    let edge = Edge { host: options.edge_host, port: options.edge_port, tls: options.tls };
+    let edge = Edge::new(options.edge_host, options.edge_port, options.agent, &options.tls, options.transport);
     let origin = Origin::new(options.origin, options.origin_tls.as_ref(), options.connect_timeout)?;
     run_connector(config, Arc::new(edge), Arc::new(origin), events, shutdown.wait()).await?;
     Ok(())
-}
-
-/// The edge, as it is dialed.
-struct Edge {
-    host: String,
-    port: u16,
-    tls: Arc<rustls::ClientConfig>,
-}
-
-impl Edge {
-    fn connect(&self, is_control: bool) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
-        let (host, port, tls) = (self.host.clone(), self.port, self.tls.clone());
-        Box::pin(async move {
-            let stream = sallyport_net::connect_tls(&host, port, &host, tls, EDGE_CONNECT_TIME).await?;
-            if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
-                let text = format!("{host}:{port} takes no tunnels: is it a Sallyport edge?");
-                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
-            }
-            if is_control {
-                sallyport_net::set_notsent_lowat(stream.get_ref().0.get_ref(), CONTROL_NOTSENT_BYTES)?;
-            }
-            Ok(Box::new(stream) as BoxedCarrier)
-        })
-    }
-}
-
-impl Dial for Edge {
-    fn dial(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
-        self.connect(false)
-    }
-
-    fn dial_control(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
-        self.connect(true)
-    }
 }

@@ -202,6 +202,13 @@ impl<S> GuardedIo<S> {
         self.inner
     }
 
+    /// The connection below after an upgrade, and what was read of it that nobody has taken.
+    pub(crate) fn into_upgraded(mut self) -> (S, Vec<u8>) {
+        let mut early = self.ready.split_off(self.ready_from);
+        early.append(&mut self.held);
+        (self.inner, early)
+    }
+
     /// Whether there is something to give out that has passed already.
     fn has_ready(&self) -> bool {
         self.ready_from < self.ready.len()

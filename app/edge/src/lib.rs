@@ -10,6 +10,7 @@ mod answer;
 mod auth;
 mod body;
 mod bounds;
+mod carriers;
 mod config;
 mod connection;
 mod doors;
@@ -85,6 +86,7 @@ const MAX_TUNNEL_DRAIN: Duration = Duration::from_secs(2);
 pub struct Edge {
     config: EdgeConfig,
     api_host: String,
+    tunnel_host: String,
     routes: Routes,
     directory: Directory,
     sockets: Arc<sockets::Sockets>,
@@ -148,6 +150,7 @@ impl Edge {
         let metrics = metrics::Metrics::new();
         Arc::new(Self {
             api_host: format!("api.{}", config.domain),
+            tunnel_host: format!("tunnel.{}", config.domain),
             routes,
             directory,
             sockets,

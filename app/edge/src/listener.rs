@@ -8,13 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_net::{Negotiated, Shutdown, negotiated, set_keepalive, set_nodelay, set_notsent_lowat};
-use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, CarrierKind};
+use sallyport_net::{Negotiated, Shutdown, negotiated, set_keepalive, set_nodelay};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 
 use crate::{
-    Edge, connection,
+    Edge, carriers, connection,
     doors::{ClientTcp, Doors, Opened},
     flow::{self, ClientIo as _},
     limits::HandshakePlace,
@@ -145,14 +144,7 @@ fn dispatch_shared(
     let bound = edge.config.send_timeout;
     let bounded = |stream| SendBound::new(stream, bound, |stream: &TlsStream<ClientTcp>| stream.tcp());
     match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
-        Negotiated::Tunnel => Box::pin(async move {
-            let tune = |stream: &TlsStream<ClientTcp>, kind| {
-                if kind != CarrierKind::Leg {
-                    let _ = set_notsent_lowat(stream.tcp(), CONTROL_NOTSENT_BYTES);
-                }
-            };
-            edge.tunnels.serve_carrier_with(stream, peer, tune).await;
-        }),
+        Negotiated::Tunnel => Box::pin(async move { carriers::serve_native(&edge, stream, peer).await }),
         Negotiated::TunnelTooOld => {
             edge.metrics.handshake_failed("tunnel-too-old");
             Box::pin(std::future::ready(()))

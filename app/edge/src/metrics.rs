@@ -47,6 +47,12 @@ struct FlowLabel {
     verdict: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CarrierLabel {
+    transport: &'static str,
+    kind: &'static str,
+}
+
 /// Everything that is counted as it happens.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
@@ -57,6 +63,7 @@ pub(crate) struct Metrics {
     refusals: Family<ReasonLabel, Counter>,
     handshakes_failed: Family<ReasonLabel, Counter>,
     flows: Family<FlowLabel, Counter>,
+    carriers: Family<CarrierLabel, Counter>,
     retries: Counter,
     /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
     labelled: Arc<Mutex<HashMap<String, usize>>>,
@@ -84,6 +91,7 @@ impl Metrics {
             refusals: Family::default(),
             handshakes_failed: Family::default(),
             flows: Family::default(),
+            carriers: Family::default(),
             retries: Counter::default(),
             labelled: Arc::default(),
         }
@@ -144,6 +152,11 @@ impl Metrics {
         self.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
     }
 
+    /// A connector opened a connection of this kind over this transport.
+    pub(crate) fn carrier_came(&self, transport: &'static str, kind: &'static str) {
+        self.carriers.get_or_create(&CarrierLabel { transport, kind }).inc();
+    }
+
     /// A TCP or TLS connection, or a UDP flow, ended this way.
     pub(crate) fn flow_ended(&self, transport: &'static str, verdict: &'static str) {
         self.flows.get_or_create(&FlowLabel { transport, verdict }).inc();
@@ -178,6 +191,7 @@ impl Metrics {
         );
         registry.register("handshakes_failed", "TLS handshakes that failed, by reason", self.handshakes_failed.clone());
         registry.register("flows", "TCP and TLS connections and UDP flows that ended, by how", self.flows.clone());
+        registry.register("carriers", "Connections of connectors, by transport and kind", self.carriers.clone());
         registry.register("retries", "Attempts that were repeated on another origin", self.retries.clone());
     }
 }

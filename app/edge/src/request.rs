@@ -24,6 +24,7 @@ use crate::{
     answer::{self, Trouble},
     auth::Access,
     body::{AnswerBody, Source, Upload, UploadSlot},
+    carriers,
     connection::Client,
     entry,
     exchange::{self, Failure, OriginConnection, Patience},
@@ -32,7 +33,7 @@ use crate::{
     origin::{Carrier, Download, InFlight, Origin},
     record::Ticket,
     sockets::SocketPool,
-    upgrade::{self, Relay},
+    upgrade::{self, Relay, Upgrade},
 };
 
 /// Serves one request: it goes to an origin and its answer comes back, or the client is told why not.
@@ -47,7 +48,7 @@ pub(crate) async fn serve(
     let (asked, upload) = (Asked::of(&head.headers), UploadSlot::of(body, client.uploads.as_ref()));
     let has_body = upload.is_some();
     let is_head = head.method == Method::HEAD;
-    let mut relay = None;
+    let mut upgraded = None;
 
     // 1. Name the request: its id, its client, its moment.
     let mut ticket = name(&edge, &client, &head);
@@ -61,6 +62,9 @@ pub(crate) async fn serve(
         if host.is(&edge.api_host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
             return local::answer(&edge, &client, head, upload).await;
+        }
+        if host.is(&edge.tunnel_host) {
+            return carriers::answer(&head, websocket, &mut upgraded);
         }
         // 3. Find the socket.
         let (route, pool) = find_socket(&edge, &host)?;
@@ -89,28 +93,28 @@ pub(crate) async fn serve(
             }
         };
         // 8. Answer.
-        answer_with(&ticket, response, carrier, origin, websocket, &mut relay)
+        answer_with(&ticket, response, carrier, origin, websocket, &mut upgraded)
     };
     let mut answer = match steps.instrument(span.clone()).await {
         Ok(answer) => answer,
         Err(trouble) => tell(&edge, &client, &ticket, trouble, &asked, has_body),
     };
     if websocket {
-        client.wire.upgrade_answered(relay.is_some());
+        client.wire.upgrade_answered(upgraded.is_some());
     }
     if is_head {
         answer::without_body(&mut answer);
     }
-    if relay.is_none() && client.is_last_request(&edge) {
+    if upgraded.is_none() && client.is_last_request(&edge) {
         answer::close_after(&mut answer);
     }
 
     // 9. Record it, once its body, or what it was upgraded to, has come to its end.
     ticket.answered(answer.status());
     span.record("status", answer.status().as_u16());
-    match (relay, on_upgrade) {
-        (Some(relay), Some(on_upgrade)) => {
-            relay.start(&edge, on_upgrade, ticket);
+    match (upgraded, on_upgrade) {
+        (Some(upgraded), Some(on_upgrade)) => {
+            upgraded.start(&edge, &client, on_upgrade, ticket);
             answer
         }
         _ => answer.map(|body| body.with_ticket(ticket)),
@@ -411,7 +415,7 @@ fn answer_with(
     carrier: Carrier,
     origin: InFlight,
     websocket: bool,
-    relay: &mut Option<Relay>,
+    upgraded: &mut Option<Upgrade>,
 ) -> Result<Response<AnswerBody>, Trouble> {
     let (mut head, body) = response.into_parts();
     let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
@@ -425,7 +429,7 @@ fn answer_with(
     head.extensions = http::Extensions::new();
     let source = match carrier {
         Carrier::H1(connection) if switched && websocket => {
-            *relay = Some(Relay::new(connection, origin));
+            *upgraded = Some(Upgrade::Relay(Relay::new(connection, origin)));
             Source::Empty
         }
         _ if switched => return Err(Failure::Unasked.into()),

@@ -72,6 +72,14 @@ impl<S> SendBound<S> {
         Self { inner, socket, bound, patience: Patience::new(bound / 2), suspected: false }
     }
 
+    /// The connection, without the bound from now on.
+    pub(crate) fn into_inner(self) -> S {
+        if self.suspected {
+            let _ = sallyport_net::set_user_timeout((self.socket)(&self.inner), Duration::ZERO);
+        }
+        self.inner
+    }
+
     /// Looks at the outcome of a write: what was taken, or that nothing is.
     fn judge<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {

@@ -1,4 +1,4 @@
-//! WebSockets: after the origin's 101 both connections carry bytes that are no HTTP any more.
+//! WebSockets: after a 101, of the origin or of our own, connections carry bytes that are no HTTP any more.
 
 use std::{
     future::poll_fn,
@@ -18,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use crate::{
     Edge,
     bounds::Meter,
+    carriers,
+    connection::Client,
     origin::{H1Connection, InFlight},
     record::Ticket,
 };
@@ -29,6 +31,27 @@ const RELAY_BUFFER_BYTES: usize = 16 * 1024;
 pub(crate) fn wanted(request: &mut Request<Incoming>) -> Option<OnUpgrade> {
     forward::is_websocket_upgrade(request.method(), request.version(), request.headers())
         .then(|| hyper::upgrade::on(request))
+}
+
+/// What becomes of a connection after our 101.
+pub(crate) enum Upgrade {
+    /// It goes on to the origin that said 101.
+    Relay(Relay),
+    /// It is a connector's, and carries a tunnel.
+    Carrier,
+}
+
+impl Upgrade {
+    /// Begins, as soon as the 101 is out.
+    pub(crate) fn start(self, edge: &Arc<Edge>, client: &Client, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
+        match self {
+            Self::Relay(relay) => relay.start(edge, on_client, ticket),
+            Self::Carrier => {
+                ticket.complete();
+                carriers::start(edge.clone(), client.addr, on_client);
+            }
+        }
+    }
 }
 
 /// The origin's side of a WebSocket that was agreed on.
@@ -44,7 +67,7 @@ impl Relay {
     }
 
     /// Carries bytes both ways until both sides have ended, one has failed, or the edge has no more time.
-    pub(crate) fn start(self, edge: &Arc<Edge>, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
+    fn start(self, edge: &Arc<Edge>, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
         let running = edge.running.enter();
         let mut phase = edge.phase.subscribe();
         tokio::spawn(async move {

@@ -144,8 +144,8 @@ impl Live {
 fn state(event: &ConnectorEvent) -> (AnsiColor, String) {
     match event {
         ConnectorEvent::Connecting => (AnsiColor::BrightBlack, "connecting".to_owned()),
-        ConnectorEvent::Connected { rtt } => {
-            (AnsiColor::BrightBlack, format!("connected, {} away", duration(micros(*rtt))))
+        ConnectorEvent::Connected { rtt, transport } => {
+            (AnsiColor::BrightBlack, format!("connected by {transport}, {} away", duration(micros(*rtt))))
         }
         ConnectorEvent::Attached { url, .. } => (AnsiColor::Green, format!("open at {url}")),
         ConnectorEvent::NotAttached { refusal, .. } => (AnsiColor::Red, format!("refused: {refusal}")),
@@ -163,7 +163,9 @@ fn state(event: &ConnectorEvent) -> (AnsiColor, String) {
 fn as_json(event: &ConnectorEvent) -> Value {
     match event {
         ConnectorEvent::Connecting => json!({ "event": "connecting" }),
-        ConnectorEvent::Connected { rtt } => json!({ "event": "connected", "rtt_us": micros(*rtt) }),
+        ConnectorEvent::Connected { rtt, transport } => {
+            json!({ "event": "connected", "rtt_us": micros(*rtt), "transport": transport })
+        }
         ConnectorEvent::Attached { tunnel, url } => json!({ "event": "attached", "tunnel": tunnel, "url": url }),
         ConnectorEvent::NotAttached { tunnel, refusal } => json!({
             "event": "refused", "tunnel": tunnel,

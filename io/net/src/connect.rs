@@ -12,7 +12,12 @@ use std::{
 };
 
 use rustls::{ClientConfig, pki_types::ServerName};
-use tokio::{net::TcpStream, task::JoinSet, time};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    task::JoinSet,
+    time,
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{ReadAhead, failure::handshake_failure, set_keepalive, set_nodelay};
@@ -138,17 +143,30 @@ pub async fn connect_tls(
     config: Arc<ClientConfig>,
     timeout: Duration,
 ) -> io::Result<TlsStream<ReadAhead<TcpStream>>> {
+    let began = time::Instant::now();
+    let stream = connect_tcp(host, port, timeout).await?;
+    start_tls(stream, host, port, server_name, config, timeout.saturating_sub(began.elapsed())).await
+}
+
+/// Begins TLS on a connection to `host` and `port`, within `timeout`, and verifies that the server is `server_name`.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] when it takes too long; else the error holds a [`crate::TlsFailure`], whose text says what
+/// to do, unless the connection itself broke.
+pub async fn start_tls<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    host: &str,
+    port: u16,
+    server_name: &str,
+    config: Arc<ClientConfig>,
+    timeout: Duration,
+) -> io::Result<TlsStream<ReadAhead<S>>> {
     let at = display_host_port(host, port);
     let name = ServerName::try_from(server_name.to_owned()).map_err(|_| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("{server_name:?} is not a name that a server can have"))
     })?;
-    let connect = async {
-        let stream = connect_tcp(host, port, timeout).await?;
-        let handshake = TlsConnector::from(config).connect(name, ReadAhead::new(stream)).await;
-        handshake.map_err(|error| handshake_failure(error, &at, server_name))
-    };
-    match time::timeout(timeout, connect).await {
-        Ok(result) => result,
+    match time::timeout(timeout, TlsConnector::from(config).connect(name, ReadAhead::new(stream))).await {
+        Ok(result) => result.map_err(|error| handshake_failure(error, &at, server_name)),
         Err(_) => {
             let text = format!("{at} took the connection but did not finish the TLS handshake within {timeout:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, text))

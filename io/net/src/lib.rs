@@ -33,7 +33,7 @@ mod udp;
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{CertificateStats, Certificates, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
 pub use client::{Trust, TrustError, client_config, roots};
-pub use connect::{MAX_ADDRESSES, connect_tcp, connect_tls, resolve};
+pub use connect::{MAX_ADDRESSES, connect_tcp, connect_tls, resolve, start_tls};
 pub use failure::TlsFailure;
 pub use listening::{BACKLOG, ListenError, Listening, listen};
 pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};

@@ -10,6 +10,7 @@
 //!
 //! Datagrams travel in flows ([`FlowHandle`], [`FlowSink`]), which share a connection of their own. `docs/tunnel-protocol.md` describes what travels.
 
+pub mod carrier;
 mod connector;
 mod count;
 mod driver;

@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use clap::Args;
 use sallyport_api::{ConnectTo, CreatedTunnel, Secret};
-use sallyport_connector::{ConnectorOptions, OriginTls, TunnelCredential};
+use sallyport_connector::{ConnectorOptions, OriginTls, TransportChoice, TunnelCredential};
 use sallyport_model::{OriginAddr, SocketType, TunnelId};
 use sallyport_net::{Fingerprint, Shutdown};
 use tokio::sync::mpsc;
@@ -52,6 +52,10 @@ pub(crate) struct OriginArgs {
     /// How many connections to the edge carry one request each; 0: all requests share one connection
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u16).range(0..=4_096))]
     max_legs: u16,
+    /// What carries the tunnel to the edge: auto, tcp or websocket. auto begins with tcp, and goes over to websocket where
+    /// something on the way lets only the web's protocols through
+    #[arg(long, value_name = "TRANSPORT", env = "SALLYPORT_TRANSPORT", default_value = "auto")]
+    transport: TransportChoice,
 }
 
 /// The service, ready to be connected to.
@@ -62,6 +66,7 @@ pub(crate) struct Origin {
     connect_timeout: Duration,
     keepalive: Duration,
     max_legs: usize,
+    transport: TransportChoice,
 }
 
 /// A tunnel, and what proves that we may hold it.
@@ -116,6 +121,7 @@ impl OriginArgs {
             connect_timeout: self.connect_timeout,
             keepalive: self.keepalive,
             max_legs: usize::from(self.max_legs),
+            transport: self.transport,
         })
     }
 }
@@ -186,6 +192,7 @@ fn options(target: &Target, credential: Credential, origin: Origin) -> anyhow::R
         edge_host: credential.connect.host,
         edge_port: credential.connect.port,
         tls,
+        transport: origin.transport,
         origin: origin.address,
         origin_tls: origin.tls,
         connect_timeout: origin.connect_timeout,

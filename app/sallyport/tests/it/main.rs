@@ -11,3 +11,4 @@ mod original_client;
 mod protocols;
 mod restarts;
 mod terminal;
+mod transports;

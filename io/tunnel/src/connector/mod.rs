@@ -27,6 +27,9 @@ const MIN_LINGER: Duration = Duration::from_millis(250);
 /// How long sessions may take to close once their streams are done.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
+/// The transport that goes without saying.
+pub(crate) const DEFAULT_TRANSPORT: &str = "tcp";
+
 /// A tunnel to hold.
 #[derive(Clone)]
 pub struct TunnelCredential {
@@ -89,6 +92,16 @@ pub trait Dial: Send + Sync + 'static {
     fn dial_control(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
         self.dial()
     }
+
+    /// A new connection for the datagrams of the session that there is: like one for control.
+    fn dial_datagrams(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
+        self.dial_control()
+    }
+
+    /// What the last connection for control went over, as a word.
+    fn transport(&self) -> &'static str {
+        DEFAULT_TRANSPORT
+    }
 }
 
 /// Serves the streams that come through the tunnels.
@@ -111,6 +124,8 @@ pub enum ConnectorEvent {
     Connected {
         /// From our first word to the answer.
         rtt: Duration,
+        /// What carries the tunnels: see [`Dial::transport`].
+        transport: &'static str,
     },
     /// A tunnel is up.
     Attached {
@@ -331,7 +346,7 @@ impl Supervisor {
         }
         let Some(live) = &mut self.current else { return Ok(()) };
         match news {
-            News::Welcomed { rtt } => self.tell(ConnectorEvent::Connected { rtt }),
+            News::Welcomed { rtt, transport } => self.tell(ConnectorEvent::Connected { rtt, transport }),
             News::Attached { tunnel, url } => {
                 live.attached.insert(tunnel);
                 live.was_attached = true;

@@ -20,7 +20,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{Shared, TunnelCredential, random};
+use super::{DEFAULT_TRANSPORT, Shared, TunnelCredential, random};
 use crate::{
     BoxFuture, BoxedCarrier, FlowHandler, IncomingStream, TunnelStream,
     count::{Counter, Held},
@@ -42,7 +42,7 @@ const LASTING: Duration = Duration::from_secs(10);
 
 /// What a session tells the connector.
 pub(super) enum News {
-    Welcomed { rtt: Duration },
+    Welcomed { rtt: Duration, transport: &'static str },
     Attached { tunnel: TunnelId, url: String },
     NotAttached { tunnel: TunnelId, refusal: Refusal },
     Detached { tunnel: TunnelId, code: String, message: String },
@@ -61,6 +61,7 @@ pub(super) struct ConnectorSession {
     legs: Arc<LegRegistry>,
     handshakes: Semaphore,
     started: Instant,
+    transport: &'static str,
     join: OnceLock<Join>,
     has_first_legs: AtomicBool,
     /// A datagram leg is wanted, and a task keeps one.
@@ -77,9 +78,14 @@ impl ConnectorSession {
         news: mpsc::Sender<(u64, News)>,
     ) -> Arc<Self> {
         let config = &shared.config;
+        let transport = shared.dial.transport();
+        let agent = match transport {
+            DEFAULT_TRANSPORT => config.agent.clone(),
+            other => format!("{} over {other}", config.agent),
+        };
         let hello = Hello {
             versions: vec![sallyport_wire::VERSION],
-            agent: config.agent.clone(),
+            agent,
             connector: config.connector_id,
             max_legs: u16::try_from(config.max_legs).unwrap_or(u16::MAX),
             features: [Some(feature::OPEN_FIELDS), shared.origin.flows().map(|_| feature::DATAGRAMS)]
@@ -98,6 +104,7 @@ impl ConnectorSession {
             legs: Arc::default(),
             handshakes: Semaphore::new(MAX_HANDSHAKES),
             started: Instant::now(),
+            transport,
             join: OnceLock::new(),
             has_first_legs: AtomicBool::new(false),
             keeps_datagrams: AtomicBool::new(false),
@@ -130,7 +137,7 @@ impl ConnectorSession {
                 for tunnel in &self.tunnels {
                     self.attach(tunnel);
                 }
-                self.tell(News::Welcomed { rtt: self.started.elapsed() });
+                self.tell(News::Welcomed { rtt: self.started.elapsed(), transport: self.transport });
             }
             Event::Attached { tunnel, url, datagrams } => {
                 if datagrams && let Some(handler) = self.shared.origin.flows() {
@@ -219,7 +226,7 @@ impl ConnectorSession {
         let mut frame = Vec::new();
         join.encode_datagrams(&mut frame);
         let opening = async {
-            let mut io = self.shared.dial.dial_control().await?;
+            let mut io = self.shared.dial.dial_datagrams().await?;
             io.write_all(&frame).await?;
             io.flush().await?;
             io::Result::Ok(io)

@@ -8,3 +8,4 @@ mod lab;
 mod life;
 mod sessions;
 mod streams;
+mod websocket;

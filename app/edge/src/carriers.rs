@@ -1,0 +1,101 @@
+//! Connectors' connections: how the carriers of tunnels come in, by our ALPN or as a WebSocket on `tunnel.<domain>`.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use http::{Response, StatusCode, request::Parts};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use sallyport_net::set_notsent_lowat;
+use sallyport_tunnel::{
+    CONTROL_NOTSENT_BYTES, CarrierKind,
+    carrier::websocket::{self, WebSocketCarrier, WebSocketRefusal},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+
+use crate::{
+    Edge,
+    answer::{self, Trouble},
+    body::{AnswerBody, Source},
+    doors::ClientTcp,
+    flow::ClientIo as _,
+    guarded_io::GuardedIo,
+    send_bound::SendBound,
+    upgrade::Upgrade,
+};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// A client's HTTP/1 connection, as `listener` makes it.
+type ClientHttp1 = GuardedIo<Box<SendBound<TlsStream<ClientTcp>>>>;
+
+/// Serves a carrier that came with our ALPN.
+pub(crate) async fn serve_native(edge: &Edge, stream: TlsStream<ClientTcp>, peer: SocketAddr) {
+    serve(edge, stream, peer, "tcp", |stream| Some(stream.tcp())).await;
+}
+
+/// Answers a request to the host that connectors dial. A WebSocket that is agreed on becomes a carrier.
+pub(crate) fn answer(
+    head: &Parts,
+    websocket: bool,
+    upgrade: &mut Option<Upgrade>,
+) -> Result<Response<AnswerBody>, Trouble> {
+    if head.uri.path() != websocket::PATH {
+        return Err(Trouble::UnknownPath);
+    }
+    let agreed = if websocket { websocket::agree(&head.headers) } else { Err(WebSocketRefusal::NoUpgrade) };
+    let (mut answer, headers) = match agreed {
+        Ok(headers) => {
+            *upgrade = Some(Upgrade::Carrier);
+            let mut answer = Response::new(AnswerBody::new(Source::Empty, None));
+            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            (answer, headers)
+        }
+        Err(refusal) => (answer::plain(refusal.status(), TEXT, format!("{refusal}\n")), refusal.headers()),
+    };
+    answer.headers_mut().extend(headers);
+    Ok(answer)
+}
+
+/// Serves the carrier that a connection becomes once our 101 is out.
+pub(crate) fn start(edge: Arc<Edge>, peer: SocketAddr, on_upgrade: OnUpgrade) {
+    tokio::spawn(async move {
+        let Ok(upgraded) = on_upgrade.await else { return };
+        let Ok(parts) = upgraded.downcast::<TokioIo<ClientHttp1>>() else {
+            return tracing::debug!(%peer, "a WebSocket over an unknown kind of connection was closed");
+        };
+        let (io, unread) = parts.io.into_inner().into_upgraded();
+        let early = [&parts.read_buf[..], &unread].concat();
+        // How long a connector may pause is for the tunnel's own keepalive to say.
+        let io = (*io).into_inner();
+        let carrier = Box::pin(WebSocketCarrier::accepted(io, early)).await;
+        serve(&edge, carrier, peer, "websocket", |carrier| Some(carrier.get_ref().tcp())).await;
+    });
+}
+
+/// Hands a carrier to the tunnels. `tcp` finds its TCP connection, where it has one of its own.
+async fn serve<S>(edge: &Edge, carrier: S, peer: SocketAddr, transport: &'static str, tcp: fn(&S) -> Option<&TcpStream>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let tune = |carrier: &S, kind| {
+        edge.metrics.carrier_came(transport, kind_name(kind));
+        if kind != CarrierKind::Leg
+            && let Some(tcp) = tcp(carrier)
+        {
+            let _ = set_notsent_lowat(tcp, CONTROL_NOTSENT_BYTES);
+        }
+    };
+    edge.tunnels.serve_carrier_with(carrier, peer, tune).await;
+}
+
+fn kind_name(kind: CarrierKind) -> &'static str {
+    match kind {
+        CarrierKind::Control => "control",
+        CarrierKind::Leg => "leg",
+        CarrierKind::Datagrams => "datagrams",
+    }
+}

@@ -1,0 +1,176 @@
+//! Ways to the edge: each transport carries requests, and what blocks one of them is gone round.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use sallyport_net::{Certificates, LocalCa, Trust, client_config, connect_tls, server_config};
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::harness::{Home, Origin, Program, Up};
+
+/// What the connector said it is connected by.
+fn transport_of(connector: &Program) -> String {
+    let event: Value = serde_json::from_str(&connector.wait_for("\"connected\"")).unwrap();
+    event["transport"].as_str().unwrap().to_owned()
+}
+
+/// Requests of several kinds get through.
+fn carries_requests(up: &Up, host: &str) {
+    let answer = up.curl(host, "/hello", &[]);
+    assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
+    assert_eq!(up.curl(host, "/bytes/5000000", &[]).body.len(), 5_000_000);
+    let upload = "x".repeat(100_000);
+    let answer = up.curl(host, "/upload", &["--data-binary", &upload]);
+    assert!(answer.body.ends_with(&upload), "{}", answer.body.len());
+}
+
+/// The value of a counter whose name and labels are these.
+fn counted(up: &Up, series: &str) -> u64 {
+    let metrics = up.curl("api.localhost", "/metrics", &[]).body;
+    metrics.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn each_transport_carries_requests_and_says_its_name() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    for (options, transport) in [
+        (["--transport", "auto", "--max-legs", "512"], "tcp"),
+        (["--transport", "tcp", "--max-legs", "0"], "tcp"),
+        (["--transport", "websocket", "--max-legs", "512"], "websocket"),
+        (["--transport", "websocket", "--max-legs", "0"], "websocket"),
+    ] {
+        let connector = home.connector(&socket, origin.address, &options);
+        assert_eq!(transport_of(&connector), transport);
+        carries_requests(&up, &host);
+        assert!(connector.stop().success(), "{}", connector.output());
+    }
+    for kind in ["control", "leg"] {
+        let series = format!("sallyport_edge_carriers_total{{transport=\"websocket\",kind=\"{kind}\"}}");
+        assert!(counted(&up, &series) >= 1, "{series}");
+    }
+}
+
+#[test]
+fn a_websocket_that_is_no_connectors_is_refused_by_name() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+    let upgrade = ["--http1.1", "-H", "Connection: Upgrade", "-H", "Upgrade: websocket", "-H", key];
+    let ask = |path: &str, more: &[&str]| up.curl("tunnel.localhost", path, &[&upgrade, more].concat());
+    let (version, ours) = ("Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: sallyport-tunnel.1");
+
+    let answer = ask("/_sallyport/tunnel", &["-H", version, "-H", "Sec-WebSocket-Protocol: chat"]);
+    assert_eq!((answer.status, answer.body.contains("sallyport-tunnel.1")), (400, true), "{}", answer.body);
+    let answer = ask("/_sallyport/tunnel", &["-H", "Sec-WebSocket-Version: 8", "-H", ours]);
+    assert_eq!((answer.status, answer.header("sec-websocket-version")), (426, Some("13")));
+    assert_eq!(ask("/elsewhere", &["-H", version, "-H", ours]).status, 404);
+    let plain = up.curl("tunnel.localhost", "/_sallyport/tunnel", &[]);
+    assert_eq!((plain.status, plain.header("upgrade")), (426, None), "HTTP/2 has no Upgrade");
+    let plain = up.curl("tunnel.localhost", "/_sallyport/tunnel", &["--http1.1"]);
+    assert_eq!((plain.status, plain.header("upgrade")), (426, Some("websocket")));
+    assert_eq!(counted(&up, "sallyport_edge_carriers_total{transport=\"websocket\",kind=\"control\"}"), 0);
+}
+
+/// What stands in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Obstacle {
+    /// Ends TLS, and speaks HTTP/1.1 alone.
+    OnlyHttp,
+    /// Ends TLS, and knows no ALPN.
+    NoAlpn,
+    /// Resets connections whose ClientHello has our ALPN.
+    Resets,
+}
+
+/// Something between connector and edge; it counts the connections that it had a part in.
+fn obstacle(kind: Obstacle, home: &Home, listener: std::net::TcpListener, edge: SocketAddr) -> Arc<AtomicUsize> {
+    let data = home.data();
+    let counter = Arc::new(AtomicUsize::new(0));
+    let count = counter.clone();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            listener.set_nonblocking(true).unwrap();
+            let listener = TcpListener::from_std(listener).unwrap();
+            let ca = LocalCa::open_or_create(&data, "localhost").unwrap();
+            let trust = Trust::Ca(data.join("ca.pem"));
+            let mut server = (*server_config(Certificates::new(ca, "localhost").unwrap(), b"unused")).clone();
+            server.alpn_protocols = if kind == Obstacle::NoAlpn { Vec::new() } else { vec![b"http/1.1".to_vec()] };
+            let acceptor = TlsAcceptor::from(Arc::new(server));
+            let client = client_config(&trust, &[b"http/1.1"]).unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, client, count) = (acceptor.clone(), client.clone(), count.clone());
+                tokio::spawn(async move {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    if kind == Obstacle::Resets {
+                        return pass_or_reset(stream, edge).await;
+                    }
+                    let Ok(mut near) = acceptor.accept(stream).await else { return };
+                    let name = near.get_ref().1.server_name().unwrap_or("localhost").to_owned();
+                    let far = connect_tls("127.0.0.1", edge.port(), &name, client, Duration::from_secs(20)).await;
+                    let _ = tokio::io::copy_bidirectional(&mut near, &mut far.unwrap()).await;
+                });
+            }
+        });
+    });
+    counter
+}
+
+async fn pass_or_reset(mut near: TcpStream, edge: SocketAddr) {
+    let mut start = [0; 4_096];
+    near.readable().await.unwrap();
+    let n = near.peek(&mut start).await.unwrap_or(0);
+    if start[..n].windows(16).any(|part| part == b"sallyport-tunnel") {
+        near.set_zero_linger().unwrap();
+        return;
+    }
+    let mut far = TcpStream::connect(edge).await.unwrap();
+    let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+}
+
+#[test]
+fn what_lets_only_the_webs_protocols_through_is_passed_by_websocket() {
+    for kind in [Obstacle::OnlyHttp, Obstacle::NoAlpn, Obstacle::Resets] {
+        let home = Home::new();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let public = listener.local_addr().unwrap().port().to_string();
+        let log = ["--public-port", &public];
+        let up = home.up(&log);
+        let line = up.program.wait_for("listen=");
+        let edge: SocketAddr =
+            line.split("listen=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+        let passed = obstacle(kind, &home, listener, edge);
+        home.account();
+        let (socket, host) = home.socket(&[]);
+        let origin = Origin::start("origin");
+
+        let connector = home.connector(&socket, origin.address, &["--transport", "auto"]);
+        assert_eq!(transport_of(&connector), "websocket", "{kind:?}");
+        carries_requests(&up, &host);
+        assert!(passed.load(Ordering::SeqCst) > 3, "{kind:?}");
+        assert!(connector.stop().success());
+
+        // Nothing else was asked for: it is not gone round, and the words say what is in the way.
+        let port = origin.address.port().to_string();
+        let only = ["tunnel", "connect", &socket, "--port", &port, "--transport", "tcp", "-o", "json"];
+        let connector = Program::start(&mut home.command(&only));
+        let event: Value = serde_json::from_str(&connector.wait_for("\"disconnected\"")).unwrap();
+        let reason = event["reason"].as_str().unwrap();
+        let words = if kind == Obstacle::Resets { "closed the connection" } else { "is it a Sallyport edge?" };
+        assert!(reason.contains(words), "{kind:?}: {reason}");
+        connector.signal("KILL");
+    }
+}

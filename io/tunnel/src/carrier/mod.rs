@@ -1,0 +1,3 @@
+//! Carriers other than TLS with our ALPN, for networks that let nothing else through.
+
+pub mod websocket;

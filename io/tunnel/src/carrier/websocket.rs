@@ -1,0 +1,335 @@
+//! Carriers over WebSocket (RFC 6455): what a carrier sends travels in binary messages, whose bounds mean nothing.
+//!
+//! The frames are read and written by tungstenite. Pings are answered, text is refused (close code 1003), and so are
+//! messages of more than [`MAX_MESSAGE_BYTES`] (1009). The end of the connection is a Close frame.
+
+use std::{
+    future::Future as _,
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use futures_core::Stream as _;
+use futures_sink::Sink as _;
+use http::{
+    HeaderMap, HeaderValue, StatusCode,
+    header::{
+        CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+    },
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Sleep,
+};
+use tokio_tungstenite::{
+    WebSocketStream, client_async_with_config,
+    tungstenite::{
+        ClientRequestBuilder, Error, Message,
+        error::CapacityError,
+        handshake::derive_accept_key,
+        protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
+    },
+};
+
+/// Where an edge takes carriers over WebSocket, on the host that connectors dial.
+pub const PATH: &str = "/_sallyport/tunnel";
+/// The subprotocol that both sides name.
+pub const SUBPROTOCOL: &str = "sallyport-tunnel.1";
+/// The longest message that is taken, in bytes, whether in one frame or in several.
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+/// How much is sent in one message at most, in bytes.
+const MAX_SENT_BYTES: usize = 65_536;
+/// How much is read at once, in bytes. Each carrier keeps a buffer of this size.
+const READ_BUFFER_BYTES: usize = 16_384;
+/// How much may wait to be written, in bytes: a message, and answers to pings.
+const MAX_UNWRITTEN_BYTES: usize = 256 * 1024;
+/// For how long, and how much, is read and dropped after the other side was told that it broke the rules: closing at
+/// once would take the words with it.
+const MAX_LINGER: Duration = Duration::from_secs(1);
+const MAX_LINGER_BYTES: usize = 4 * MAX_MESSAGE_BYTES;
+
+/// Why a request for a WebSocket is not what a connector sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WebSocketRefusal {
+    /// It asks for no WebSocket.
+    #[error("this is where connectors open their tunnels over WebSocket")]
+    NoUpgrade,
+    /// Another version of the protocol.
+    #[error("only version 13 of the WebSocket protocol is spoken here")]
+    Version,
+    /// No usable key.
+    #[error("Sec-WebSocket-Key is not the Base64 of 16 bytes")]
+    Key,
+    /// It does not offer our subprotocol.
+    #[error("Sec-WebSocket-Protocol does not offer sallyport-tunnel.1")]
+    Subprotocol,
+}
+
+impl WebSocketRefusal {
+    /// The status of the answer.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::NoUpgrade | Self::Version => StatusCode::UPGRADE_REQUIRED,
+            Self::Key | Self::Subprotocol => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// What the client could do instead, as header fields of the answer (RFC 6455 section 4.4, RFC 9110 section 7.8).
+    #[must_use]
+    pub fn headers(self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if self.status() == StatusCode::UPGRADE_REQUIRED {
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        }
+        headers
+    }
+}
+
+/// The header fields of the answer that agrees to a WebSocket (status 101). That the request asks for one is for the
+/// caller to see. Where it comes from (Origin) is ignored: a page in a browser has no credential of a tunnel.
+///
+/// # Errors
+/// The request does not fit: see [`WebSocketRefusal`].
+pub fn agree(headers: &HeaderMap) -> Result<HeaderMap, WebSocketRefusal> {
+    if single(headers, SEC_WEBSOCKET_VERSION.as_str()).map(HeaderValue::as_bytes) != Some(b"13") {
+        return Err(WebSocketRefusal::Version);
+    }
+    let key = single(headers, SEC_WEBSOCKET_KEY.as_str()).map(HeaderValue::as_bytes).unwrap_or_default();
+    if !is_key(key) {
+        return Err(WebSocketRefusal::Key);
+    }
+    let offers = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let mut names = offers.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    if !names.any(|name| name == SUBPROTOCOL.as_bytes()) {
+        return Err(WebSocketRefusal::Subprotocol);
+    }
+    let accept = HeaderValue::from_str(&derive_accept_key(key)).map_err(|_| WebSocketRefusal::Key)?;
+    let mut answer = HeaderMap::new();
+    answer.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    answer.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    answer.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
+    Ok(answer)
+}
+
+fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// 16 bytes in Base64: 22 digits and the filling.
+fn is_key(key: &[u8]) -> bool {
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    key.len() == 24 && key.ends_with(b"==") && key[..22].iter().all(is_digit)
+}
+
+/// A carrier over WebSocket. Reads and writes are those of the bytes in the messages.
+pub struct WebSocketCarrier<S> {
+    socket: WebSocketStream<S>,
+    /// Of the last message, what was not asked for yet.
+    rest: Bytes,
+    is_over: bool,
+    refused: Option<Refused>,
+}
+
+/// The other side was told what it did wrong; what it still sends is dropped.
+struct Refused {
+    why: String,
+    until: Pin<Box<Sleep>>,
+    left_bytes: usize,
+}
+
+impl<S> std::fmt::Debug for WebSocketCarrier<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WebSocketCarrier").field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+fn config() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        // Whoever writes knows when to flush; TLS below makes records of it.
+        .write_buffer_size(0)
+        .max_write_buffer_size(MAX_UNWRITTEN_BYTES)
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES))
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketCarrier<S> {
+    /// The edge's side, after [`agree`] was answered; `early` is what was read already.
+    pub async fn accepted(io: S, early: Vec<u8>) -> Self {
+        Self::new(WebSocketStream::from_partially_read(io, early, Role::Server, Some(config())).await)
+    }
+
+    /// The connector's side: asks for a WebSocket over this connection to an edge, which is `host` and `port`.
+    ///
+    /// # Errors
+    /// The other side does not agree, or answers something else; the text says what.
+    pub async fn request(io: S, host: &str, port: u16, agent: &str) -> io::Result<Self>
+    where
+        S: Send,
+    {
+        let authority = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let uri = format!("wss://{authority}{PATH}")
+            .parse()
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no host")))?;
+        let request =
+            ClientRequestBuilder::new(uri).with_sub_protocol(SUBPROTOCOL).with_header("User-Agent", agent.to_owned());
+        match client_async_with_config(request, io, Some(config())).await {
+            Ok((socket, _)) => Ok(Self::new(socket)),
+            Err(Error::Io(error)) => Err(error),
+            Err(Error::Http(answer)) => {
+                let text = format!(
+                    "{authority} takes no tunnels over WebSocket (it answered with status {}): is it a Sallyport edge?",
+                    answer.status().as_u16()
+                );
+                Err(io::Error::new(io::ErrorKind::Unsupported, text))
+            }
+            Err(error) => {
+                let text = format!("{authority} does not answer as an edge does to a request for a WebSocket: {error}");
+                Err(io::Error::new(io::ErrorKind::InvalidData, text))
+            }
+        }
+    }
+
+    fn new(socket: WebSocketStream<S>) -> Self {
+        Self { socket, rest: Bytes::new(), is_over: false, refused: None }
+    }
+
+    /// The connection below.
+    pub fn get_ref(&self) -> &S {
+        self.socket.get_ref()
+    }
+
+    /// Tells the other side what it did wrong, as far as that can be sent, and waits for a while that it hears it.
+    fn refuse(&mut self, cx: &mut Context<'_>, code: CloseCode, why: &str) {
+        let mut socket = Pin::new(&mut self.socket);
+        let frame = CloseFrame { code, reason: why.to_owned().into() };
+        if socket.as_mut().start_send(Message::Close(Some(frame))).is_ok() {
+            let _ = socket.as_mut().poll_flush(cx);
+        }
+        let until = Box::pin(tokio::time::sleep(MAX_LINGER));
+        self.refused = Some(Refused { why: why.to_owned(), until, left_bytes: MAX_LINGER_BYTES });
+    }
+
+    /// Ready once the other side has heard why it was refused, or has had time to.
+    fn poll_refused(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some(refused) = &mut self.refused else { return Poll::Pending };
+        let mut scrap = [0; 4_096];
+        while refused.left_bytes > 0 && refused.until.as_mut().poll(cx).is_pending() {
+            let mut buf = ReadBuf::new(&mut scrap);
+            match ready!(Pin::new(self.socket.get_mut()).poll_read(cx, &mut buf)) {
+                Ok(()) if !buf.filled().is_empty() => {
+                    refused.left_bytes = refused.left_bytes.saturating_sub(buf.filled().len());
+                }
+                _ => break,
+            }
+        }
+        Poll::Ready(io::Error::new(io::ErrorKind::InvalidData, refused.why.clone()))
+    }
+
+    /// The next message, when what is left of the last one is used up.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.rest.is_empty() && !self.is_over {
+            if self.refused.is_some() {
+                return self.poll_refused(cx).map(Err);
+            }
+            match ready!(Pin::new(&mut self.socket).poll_next(cx)) {
+                Some(Ok(Message::Binary(bytes))) => self.rest = bytes,
+                Some(Ok(Message::Text(_))) => {
+                    self.refuse(cx, CloseCode::Unsupported, "tunnels travel in binary messages, not in text");
+                }
+                Some(Ok(Message::Close(_))) | None => {
+                    self.is_over = true;
+                    // Tungstenite has queued our own Close; it may be the last that is written.
+                    let _ = Pin::new(&mut self.socket).poll_flush(cx);
+                }
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
+                    self.refuse(cx, CloseCode::Size, "a message has more than 1 MiB");
+                }
+                Some(Err(Error::Protocol(error))) => {
+                    self.refuse(cx, CloseCode::Protocol, &error.to_string());
+                }
+                Some(Err(error)) => return Poll::Ready(Err(as_io(error))),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.refused.is_some() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        Pin::new(&mut self.socket).poll_ready(cx).map_err(as_io)
+    }
+
+    fn send(&mut self, bytes: Bytes) -> io::Result<usize> {
+        let n = bytes.len();
+        Pin::new(&mut self.socket).start_send(Message::Binary(bytes)).map_err(as_io)?;
+        Ok(n)
+    }
+}
+
+fn as_io(error: Error) -> io::Error {
+    match error {
+        Error::Io(error) => error,
+        Error::ConnectionClosed | Error::AlreadyClosed => io::ErrorKind::BrokenPipe.into(),
+        error => io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for WebSocketCarrier<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_message(cx))?;
+        let n = self.rest.len().min(buf.remaining());
+        buf.put_slice(&self.rest.split_to(n));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocketCarrier<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.poll_room(cx))?;
+        Poll::Ready(self.send(Bytes::copy_from_slice(&buf[..buf.len().min(MAX_SENT_BYTES)])))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>().min(MAX_SENT_BYTES);
+        if len == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.poll_room(cx))?;
+        let mut message = BytesMut::with_capacity(len);
+        for buf in bufs {
+            message.extend_from_slice(&buf[..buf.len().min(len - message.len())]);
+        }
+        Poll::Ready(self.send(message.freeze()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx).map_err(as_io)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.socket).poll_close(cx)).map_err(as_io)?;
+        Pin::new(self.socket.get_mut()).poll_shutdown(cx)
+    }
+}
