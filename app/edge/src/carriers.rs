@@ -21,7 +21,6 @@ use crate::{
     answer::{self, Trouble},
     body::{AnswerBody, Source},
     doors::ClientTcp,
-    flow::ClientIo as _,
     guarded_io::GuardedIo,
     send_bound::SendBound,
     upgrade::Upgrade,
@@ -34,7 +33,7 @@ type ClientHttp1 = GuardedIo<Box<SendBound<TlsStream<ClientTcp>>>>;
 
 /// Serves a carrier that came with our ALPN.
 pub(crate) async fn serve_native(edge: &Edge, stream: TlsStream<ClientTcp>, peer: SocketAddr) {
-    serve(edge, stream, peer, "tcp", |stream| Some(stream.tcp())).await;
+    serve(edge, stream, peer, "tcp", |stream| Some(tcp_of(stream))).await;
 }
 
 /// Answers a request to the host that connectors dial. A WebSocket that is agreed on becomes a carrier.
@@ -72,7 +71,7 @@ pub(crate) fn start(edge: Arc<Edge>, peer: SocketAddr, on_upgrade: OnUpgrade) {
         // How long a connector may pause is for the tunnel's own keepalive to say.
         let io = (*io).into_inner();
         let carrier = Box::pin(WebSocketCarrier::accepted(io, early)).await;
-        serve(&edge, carrier, peer, "websocket", |carrier| Some(carrier.get_ref().tcp())).await;
+        serve(&edge, carrier, peer, "websocket", |carrier| Some(tcp_of(carrier.get_ref()))).await;
     });
 }
 
@@ -90,6 +89,11 @@ where
         }
     };
     edge.tunnels.serve_carrier_with(carrier, peer, tune).await;
+}
+
+/// The TCP connection under a client's TLS.
+fn tcp_of(stream: &TlsStream<ClientTcp>) -> &TcpStream {
+    stream.get_ref().0.get_ref().get_ref()
 }
 
 fn kind_name(kind: CarrierKind) -> &'static str {
