@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use sallyport_model::OriginAddr;
-use sallyport_net::ReadAhead;
+use sallyport_net::{ReadAhead, RelayEnd};
 use sallyport_tunnel::{BoxFuture, IncomingStream, OriginHandler};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
 use tokio::net::TcpStream;
@@ -13,7 +13,7 @@ use tracing::debug;
 use crate::{
     origin_tls::{Configs, OriginTls, OriginTlsError},
     quick_ack::Stalls,
-    relay::{Buffers, relay},
+    relay::relay,
 };
 
 /// The private service, as its connector reaches it.
@@ -27,7 +27,6 @@ struct Shared {
     address: OriginAddr,
     tls: Option<Tls>,
     connect_timeout: Duration,
-    buffers: Buffers,
     stalls: Stalls,
 }
 
@@ -50,8 +49,7 @@ impl Origin {
             }),
             None => None,
         };
-        let (buffers, stalls) = (Buffers::default(), Stalls::default());
-        Ok(Self { shared: Arc::new(Shared { address, tls, connect_timeout, buffers, stalls }) })
+        Ok(Self { shared: Arc::new(Shared { address, tls, connect_timeout, stalls: Stalls::default() }) })
     }
 }
 
@@ -102,10 +100,10 @@ impl Shared {
         }
     }
 
-    async fn serve(&self, stream: IncomingStream, connected: Result<impl OriginStream, OpenFailure>) {
+    async fn serve(&self, stream: IncomingStream, connected: Result<impl RelayEnd, OpenFailure>) {
         let outcome = match connected {
             Ok(origin) => match stream.opened().await {
-                Ok(tunnel) => relay(tunnel, origin, &self.buffers, &self.stalls).await,
+                Ok(tunnel) => relay(tunnel, origin, &self.stalls).await,
                 Err(error) => Err(error),
             },
             Err(failure) => {
@@ -152,38 +150,6 @@ fn why_not_connected(error: &io::Error, address: &OriginAddr) -> OpenFailure {
         _ => (FailureReason::Other, error.to_string()),
     };
     OpenFailure::new(reason, &text)
-}
-
-/// The plain connection underneath, for what concerns TCP alone.
-pub(crate) trait OriginStream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin {
-    /// Ends the connection so that the service notices that it was given up (a reset instead of an orderly end).
-    fn abort(self);
-
-    /// Acknowledges what has come at once (TCP_QUICKACK), where the system can.
-    fn acknowledge(&self);
-}
-
-impl OriginStream for TcpStream {
-    fn abort(self) {
-        // Only the wish for a reset can fail; the connection is closed anyway.
-        drop(self.set_zero_linger());
-    }
-
-    fn acknowledge(&self) {
-        // What the kernel refuses it acknowledges later, as it would have done anyway.
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        drop(self.set_quickack(true));
-    }
-}
-
-impl OriginStream for Box<TlsStream<ReadAhead<TcpStream>>> {
-    fn abort(self) {
-        drop(self.get_ref().0.get_ref().set_zero_linger());
-    }
-
-    fn acknowledge(&self) {
-        self.get_ref().0.get_ref().acknowledge();
-    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,11 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use sallyport_balance::Attempts;
 use sallyport_model::{ProxyProtocol, SocketRoute};
-use sallyport_net::{Broke, Carried, ProxiedAddresses, ReadAhead, Recorded, Side, header_v1, header_v2, relay};
-use sallyport_wire::ResetCode;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+use sallyport_net::{
+    Broke, Carried, Pace as _, ProxiedAddresses, ReadAhead, Recorded, RelayEnd, Side, header_v1, header_v2, relay,
 };
+use sallyport_wire::ResetCode;
+use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::{
@@ -21,26 +20,26 @@ use crate::{
 };
 
 /// A client's connection that is passed on as it is.
-pub(crate) trait ClientIo: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub(crate) trait ClientIo: RelayEnd + Send + 'static {
     /// The connection underneath, for what concerns TCP alone.
-    fn tcp(&self) -> &TcpStream;
+    fn socket(&self) -> &TcpStream;
 }
 
 impl ClientIo for TcpStream {
-    fn tcp(&self) -> &TcpStream {
+    fn socket(&self) -> &TcpStream {
         self
     }
 }
 
 impl ClientIo for Recorded<ReadAhead<TcpStream>> {
-    fn tcp(&self) -> &TcpStream {
+    fn socket(&self) -> &TcpStream {
         self.get_ref().get_ref()
     }
 }
 
 impl<S: ClientIo> ClientIo for TlsStream<S> {
-    fn tcp(&self) -> &TcpStream {
-        self.get_ref().0.tcp()
+    fn socket(&self) -> &TcpStream {
+        self.get_ref().0.socket()
     }
 }
 
@@ -63,16 +62,14 @@ pub(crate) async fn serve<S: ClientIo>(edge: Arc<Edge>, mut arrival: Arrival<S>)
     let pool = edge.sockets.pool(arrival.route.id);
     let mut ticket = FlowTicket::new(&edge, &arrival.route, &pool, arrival.ends.client);
     let mut phase = edge.phase.subscribe();
+    let mut carried = Carried::default();
     let steps = async {
         // 2. May they?
         let mut pass = entry::may_enter(&edge, &arrival.route, &pool, arrival.ends.client.ip()).await?;
         // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
         let reached = reach_origin(&edge, &mut arrival, &pool, &mut ticket).await?;
         // 5. Carry bytes both ways.
-        let mut carried = Carried::default();
-        let end = carry(&mut arrival.io, reached, &mut pass, &mut carried).await;
-        ticket.count(carried);
-        end
+        carry(&mut arrival.io, reached, &mut pass, &mut carried).await
     };
     let end = tokio::select! {
         end = steps => end,
@@ -80,9 +77,10 @@ pub(crate) async fn serve<S: ClientIo>(edge: Arc<Edge>, mut arrival: Arrival<S>)
     };
     // A client whose flow did not end in good order must not take it for complete.
     if end.is_err() {
-        drop(arrival.io.tcp().set_zero_linger());
+        drop(arrival.io.socket().set_zero_linger());
     }
     // 6. Record it.
+    ticket.count(carried);
     ticket.ended(end.err().unwrap_or(Verdict::Complete));
 }
 
@@ -140,7 +138,9 @@ async fn carry<S: ClientIo>(
     pass: &mut entry::Pass,
     carried: &mut Carried,
 ) -> Result<(), Verdict> {
-    let Reached { mut stream, early } = reached;
+    let Reached { mut stream, said, early } = reached;
+    carried.forth += said as u64;
+    pass.moved(said);
     let end = match write_early(client, &early, carried).await {
         Ok(()) => relay(client, &mut stream, pass, carried).await,
         Err(error) => Err(Broke { side: Side::First, error }),

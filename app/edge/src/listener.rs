@@ -142,7 +142,7 @@ fn dispatch_shared(
     peer: SocketAddr,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let bound = edge.config.send_timeout;
-    let bounded = |stream| SendBound::new(stream, bound, |stream: &TlsStream<ClientTcp>| stream.tcp());
+    let bounded = |stream| SendBound::new(stream, bound, |stream: &TlsStream<ClientTcp>| stream.socket());
     match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
         Negotiated::Tunnel => Box::pin(async move { carriers::serve_native(&edge, stream, peer).await }),
         Negotiated::TunnelTooOld => {

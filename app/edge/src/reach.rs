@@ -24,13 +24,15 @@ const MAX_EARLY_BYTES: usize = 4 * 1024;
 /// What the client said so far, and that it has ended its direction.
 pub(crate) struct FirstBytes {
     bytes: Vec<u8>,
+    /// How many of them are our own.
+    greeting: usize,
     ended: bool,
 }
 
 impl FirstBytes {
     /// Beginning with what we say ourselves.
     pub(crate) fn new(greeting: Vec<u8>) -> Self {
-        Self { bytes: greeting, ended: false }
+        Self { greeting: greeting.len(), bytes: greeting, ended: false }
     }
 }
 
@@ -38,6 +40,8 @@ impl FirstBytes {
 pub(crate) struct Reached {
     /// The stream.
     pub(crate) stream: WayStream,
+    /// How many bytes of the client's it has got.
+    pub(crate) said: usize,
     /// What the origin said already.
     pub(crate) early: Vec<u8>,
 }
@@ -74,8 +78,8 @@ pub(crate) async fn reach<S: ClientIo>(
             let rest = tokio::io::AsyncWriteExt::write_all(&mut stream, &first.bytes[sent..]).await;
             rest.map_err(|_| Unreached::Lost)?;
             tokio::io::AsyncWriteExt::flush(&mut stream).await.map_err(|_| Unreached::Lost)?;
-            first.bytes = Vec::new();
-            Ok(Reached { stream, early })
+            let said = std::mem::take(&mut first.bytes).len() - first.greeting;
+            Ok(Reached { stream, said, early })
         }
     }
 }

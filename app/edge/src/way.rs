@@ -12,6 +12,7 @@ use std::{
 };
 
 use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
+use sallyport_net::RelayEnd;
 use sallyport_ssh::{Forward, SshStream};
 use sallyport_tunnel::{Establishment, OpenError, SessionId, TunnelHandle, TunnelStream};
 use sallyport_wire::{FailureReason, LogBudget, Open, OpenFailure, ResetCode};
@@ -140,12 +141,15 @@ impl Way {
         }
     }
 
-    /// Tells the owner of a flow that ended. To be called after [`Self::log_turn`]. Connectors are not told of flows.
+    /// Tells the owner of a flow that ended. To be called after [`Self::log_turn`].
     pub(crate) fn log_flow(&self, record: &FlowRecord) {
-        if let Self::Ssh(way) = self {
-            let FlowRecord { transport, verdict, bytes_in, bytes_out, client, .. } = record;
-            let line = format!("{transport} {verdict}  in {bytes_in}  out {bytes_out} bytes  {}", client.ip());
-            way.forward.connection().console().line(&line);
+        match self {
+            Self::Tunnel(handle) => handle.send_flow_log(record),
+            Self::Ssh(way) => {
+                let FlowRecord { transport, verdict, bytes_in, bytes_out, client, .. } = record;
+                let line = format!("{transport} {verdict}  in {bytes_in}  out {bytes_out} bytes  {}", client.ip());
+                way.forward.connection().console().line(&line);
+            }
         }
     }
 }
@@ -231,6 +235,16 @@ fn failure(error: &sallyport_ssh::OpenError) -> OpenFailure {
         sallyport_ssh::OpenError::Gone | sallyport_ssh::OpenError::NoRoom => FailureReason::Other,
     };
     OpenFailure::new(reason, &error.to_string())
+}
+
+impl RelayEnd for WayStream {
+    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        match self {
+            Self::Tunnel(stream) => stream.poll_given_up(cx),
+            // SSH closes a channel in both directions or ends one; it has no resets.
+            Self::Ssh(_) => Poll::Pending,
+        }
+    }
 }
 
 impl AsyncRead for WayStream {

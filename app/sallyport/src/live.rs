@@ -1,9 +1,9 @@
-//! What a command that holds a tunnel shows while it runs: where it is reached, whether it is, and every request.
+//! What a command that holds a tunnel shows while it runs: where it is reached, whether it is, and every request or flow.
 
 use clap::builder::styling::{AnsiColor, Style};
 use sallyport_api::Socket;
 use sallyport_connector::ConnectorEvent;
-use sallyport_model::RequestRecord;
+use sallyport_model::{FlowRecord, RequestRecord};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, UtcOffset};
 
@@ -11,6 +11,10 @@ use crate::output::{self, Format, Output, paint, safe, styled};
 
 /// The width of the target's column, in characters; longer ones push the rest aside.
 const TARGET_COLUMN: usize = 40;
+/// The width of a flow's client, in characters: an IPv4 address and its port.
+const CLIENT_COLUMN: usize = 21;
+/// The width of how a flow ended, in characters.
+const VERDICT_COLUMN: usize = 16;
 
 /// Shows what happens: on a terminal all of it, in a pipe the address and the requests, for programs as events.
 pub(crate) struct Live {
@@ -57,13 +61,12 @@ impl Live {
         }
         match event {
             ConnectorEvent::Request(record) => {
-                if record.omitted_before > 0 {
-                    output::line(&format!(
-                        "          … {} more, faster than they can be shown",
-                        record.omitted_before
-                    ))?;
-                }
+                omitted(record.omitted_before)?;
                 return output::line(&self.request(record));
+            }
+            ConnectorEvent::Flow(record) => {
+                omitted(record.omitted_before)?;
+                return output::line(&self.flow(record));
             }
             ConnectorEvent::Attached { url, .. } if !self.output.terminal => {
                 self.is_lost = false;
@@ -134,9 +137,26 @@ impl Live {
         } else {
             bytes(record.bytes_out)
         };
-        let clock = clock(record.at_ms, self.offset);
-        let duration = duration(record.duration_us);
+        let (clock, duration) = (clock(record.at_ms, self.offset), duration(record.duration_us));
         format!("{clock}  {method:<7} {target:<TARGET_COLUMN$} {status} {duration:>9}  {bytes}")
+    }
+
+    /// Time, transport, client, verdict, duration and bytes of a flow.
+    fn flow(&self, record: &FlowRecord) -> String {
+        let verdict = format!("{:<VERDICT_COLUMN$}", safe(&record.verdict));
+        let verdict = if self.output.color { paint(&verdict, verdict_color(&record.verdict)) } else { verdict };
+        let (clock, duration) = (clock(record.at_ms, self.offset), duration(record.duration_us));
+        let (transport, client) = (record.transport.as_str(), record.client.to_string());
+        let (sent, received) = (bytes(record.bytes_in), bytes(record.bytes_out));
+        format!("{clock}  {transport:<4} {client:<CLIENT_COLUMN$} {verdict} {duration:>9}  {sent} in, {received} out")
+    }
+}
+
+/// So many lines were left out.
+fn omitted(count: u32) -> anyhow::Result<()> {
+    match count {
+        0 => Ok(()),
+        _ => output::line(&format!("          … {count} more, faster than they can be shown")),
     }
 }
 
@@ -155,7 +175,7 @@ fn state(event: &ConnectorEvent) -> (AnsiColor, String) {
         ConnectorEvent::Retrying { after } => {
             (AnsiColor::Yellow, format!("trying again in {:.1} s", after.as_secs_f64()))
         }
-        ConnectorEvent::Request(_) => (AnsiColor::White, String::new()),
+        ConnectorEvent::Request(_) | ConnectorEvent::Flow(_) => (AnsiColor::White, String::new()),
     }
 }
 
@@ -178,11 +198,21 @@ fn as_json(event: &ConnectorEvent) -> Value {
         ConnectorEvent::Disconnected { reason } => json!({ "event": "disconnected", "reason": reason }),
         ConnectorEvent::Retrying { after } => json!({ "event": "retrying", "after_ms": micros(*after) / 1_000 }),
         ConnectorEvent::Request(record) => json!({ "event": "request", "request": record }),
+        ConnectorEvent::Flow(record) => json!({ "event": "flow", "flow": record }),
     }
 }
 
 fn micros(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn verdict_color(verdict: &str) -> AnsiColor {
+    match verdict {
+        "complete" => AnsiColor::Green,
+        "client-left" => AnsiColor::White,
+        "cut-off" | "evicted" | "too-many-flows" | "unanswered" => AnsiColor::Yellow,
+        _ => AnsiColor::Red,
+    }
 }
 
 fn status_color(status: u16) -> AnsiColor {
@@ -264,6 +294,28 @@ mod tests {
         assert!(colored.request(&record()).contains("\u{1b}[33m404\u{1b}[0m"));
         let upload = RequestRecord { bytes_in: 10, ..record() };
         assert!(plain.request(&upload).ends_with("10 B in, 1.2 kB out"));
+    }
+
+    #[test]
+    fn a_flow_is_one_line_that_says_how_it_ended() {
+        let record = FlowRecord {
+            at_ms: 3_723_000,
+            flow_id: "f".into(),
+            transport: sallyport_model::SocketType::Tcp,
+            verdict: "client-left".into(),
+            bytes_in: 10,
+            bytes_out: 1_234,
+            duration_us: 1_500_000,
+            client: "192.0.2.1:5000".parse().unwrap(),
+            omitted_before: 0,
+        };
+        let live = Live::new(Output::new(Format::Table, Color::Never), UtcOffset::UTC);
+        let line = live.flow(&record);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let wanted = "01:02:03 tcp 192.0.2.1:5000 client-left 1.5 s 10 B in, 1.2 kB out";
+        assert_eq!(words.join(" "), wanted);
+        let event = as_json(&ConnectorEvent::Flow(record));
+        assert_eq!((&event["event"], &event["flow"]["verdict"]), (&json!("flow"), &json!("client-left")));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-use sallyport_model::{RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -39,6 +39,8 @@ pub mod feature {
     pub const DATAGRAMS: &str = "datagrams";
     /// It reads the fields that follow the server name in OPEN, and ignores those that it does not know.
     pub const OPEN_FIELDS: &str = "open-fields";
+    /// It takes flows that ended in REQUEST_LOG, beside requests.
+    pub const FLOW_LOG: &str = "flow-log";
 }
 
 macro_rules! json_message {
@@ -567,8 +569,18 @@ pub(crate) fn decode_reset(payload: &[u8]) -> Result<(u32, ResetCode), Violation
     Ok((serial, ResetCode::from_byte(code)))
 }
 
+/// What a REQUEST_LOG frame tells: the fields say which of the two it is.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum LogRecord {
+    /// A request that was served.
+    Request(RequestRecord),
+    /// A flow that ended; see [`feature::FLOW_LOG`].
+    Flow(FlowRecord),
+}
+
 /// Appends one record as a REQUEST_LOG frame; false, and nothing appended, if it is too long for one.
-pub(crate) fn encode_request_log(record: &RequestRecord, out: &mut Vec<u8>) -> bool {
+pub(crate) fn encode_request_log(record: &impl Serialize, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     put_json(out, FrameType::RequestLog, record);
     let fits = out.len() - start <= HEADER_BYTES + MAX_CONTROL_MESSAGE_BYTES;
@@ -579,7 +591,7 @@ pub(crate) fn encode_request_log(record: &RequestRecord, out: &mut Vec<u8>) -> b
 }
 
 /// Reads the payload of a REQUEST_LOG frame.
-pub(crate) fn decode_request_log(payload: &[u8]) -> Result<RequestRecord, Violation> {
+pub(crate) fn decode_request_log(payload: &[u8]) -> Result<LogRecord, Violation> {
     get_json(FrameType::RequestLog, payload)
 }
 

@@ -12,6 +12,7 @@ use std::{
 };
 
 use rustls::{ClientConfig, pki_types::ServerName};
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -20,7 +21,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::{ReadAhead, failure::handshake_failure, set_keepalive, set_nodelay};
+use crate::{ReadAhead, failure::handshake_failure, set_keepalive, set_nodelay, socket::keep_urgent_inline};
 
 /// How many addresses of one name are tried at most.
 pub const MAX_ADDRESSES: usize = 16;
@@ -89,6 +90,7 @@ pub async fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result
             .map_err(|error| io::Error::new(error.kind(), format!("cannot connect to {at}: {}", reason(&error))))?;
         set_nodelay(&stream)?;
         set_keepalive(&stream)?;
+        keep_urgent_inline(&SockRef::from(&stream))?;
         Ok(stream)
     };
     match time::timeout(timeout, connect).await {

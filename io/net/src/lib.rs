@@ -15,6 +15,7 @@ mod certificates;
 mod client;
 mod connect;
 mod failure;
+mod given_up;
 mod listening;
 mod own_ports;
 mod pin;
@@ -35,6 +36,7 @@ pub use certificates::{CertificateStats, Certificates, MAX_CACHED_CERTIFICATES, 
 pub use client::{Trust, TrustError, client_config, roots};
 pub use connect::{MAX_ADDRESSES, connect_tcp, connect_tls, resolve, start_tls};
 pub use failure::TlsFailure;
+pub use given_up::GivenUp;
 pub use listening::{BACKLOG, ListenError, Listening, listen};
 pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};
 pub use pin::{PinMismatch, PresentedRoot, fetch_root};
@@ -43,7 +45,7 @@ pub use proxy_protocol::{
 };
 pub use read_ahead::ReadAhead;
 pub use recorded::{MAX_RECORDED_BYTES, Recorded};
-pub use relay::{Broke, Carried, Pace, Side, Unpaced, relay};
+pub use relay::{Broke, Carried, Pace, RelayEnd, Side, Unpaced, relay};
 pub use sallyport_pki::{Fingerprint, FingerprintError, RootInfo};
 pub use server::{Negotiated, negotiated, server_config, server_config_for};
 pub use shutdown::Shutdown;

@@ -10,7 +10,12 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+use crate::{GivenUp, ReadAhead, Recorded};
 
 /// How much one direction carries at a time: with a leg's header it fills whole TLS records.
 const BUFFER_BYTES: usize = 65_532;
@@ -61,12 +66,71 @@ pub struct Carried {
     pub back: u64,
 }
 
-/// Something that says when bytes may move; for bounds on bytes per second.
+/// One of the two connections, as a relay uses it.
+pub trait RelayEnd: AsyncRead + AsyncWrite + Unpin {
+    /// The TCP connection at the bottom, where there is one, for what concerns TCP alone.
+    fn tcp(&self) -> Option<&TcpStream> {
+        None
+    }
+
+    /// After the end of what comes, while the own direction goes on: ready when the other side broke off after all.
+    /// Where there is a TCP connection at the bottom, the relay looks there by itself.
+    fn poll_given_up(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
+        Poll::Pending
+    }
+}
+
+impl RelayEnd for TcpStream {
+    fn tcp(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+}
+
+impl<S: RelayEnd> RelayEnd for ReadAhead<S> {
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.get_ref().tcp()
+    }
+}
+
+impl<S: RelayEnd> RelayEnd for Recorded<S> {
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.get_ref().tcp()
+    }
+}
+
+impl<S: RelayEnd> RelayEnd for tokio_rustls::server::TlsStream<S> {
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.get_ref().0.tcp()
+    }
+}
+
+impl<S: RelayEnd> RelayEnd for tokio_rustls::client::TlsStream<S> {
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.get_ref().0.tcp()
+    }
+}
+
+impl<S: RelayEnd + ?Sized> RelayEnd for Box<S> {
+    fn tcp(&self) -> Option<&TcpStream> {
+        (**self).tcp()
+    }
+
+    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        (**self).poll_given_up(cx)
+    }
+}
+
+/// Something that says when bytes may move: bounds on bytes per second, acknowledgements at once.
 pub trait Pace {
     /// Ready when the next bytes may be read.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()>;
     /// So many bytes moved.
     fn moved(&mut self, bytes: usize);
+    /// No more comes from the second connection for now. So many bytes were read so far; true: acknowledge them at once
+    /// (TCP_QUICKACK).
+    fn acknowledges(&mut self, _read: Carried) -> bool {
+        false
+    }
 }
 
 /// No bound.
@@ -81,40 +145,73 @@ impl Pace for Unpaced {
 }
 
 /// Carries bytes both ways until both directions have ended. The end of one direction is passed on (a half-close) and
-/// leaves the other one running. When a connection cannot be written to any more, what it still sends is carried to the
-/// end first: a service may answer and close before it has read everything.
+/// leaves the other one running. When the second connection cannot be written to any more, what it still sends is carried
+/// to the end first: a service may answer and close before it has read everything. A connection that breaks off after it
+/// has ended its direction is noticed, even when there is nothing to write to it.
 ///
 /// # Errors
 /// Which connection broke, and how.
 pub async fn relay(
-    first: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    second: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    first: &mut impl RelayEnd,
+    second: &mut impl RelayEnd,
     pace: &mut impl Pace,
     carried: &mut Carried,
 ) -> Result<(), Broke> {
     let (mut forth, mut back) = (Direction::new(), Direction::new());
+    let (mut first_watch, mut second_watch) = (GivenUp::default(), GivenUp::default());
+    let broke = |side, error: io::Error| Poll::Ready(Err(Broke { side, error }));
     poll_fn(|cx| {
         if forth.is_running() {
             forth.poll(cx, first, second, pace, &mut carried.forth);
             if let Some(error) = forth.reader_broke.take() {
-                return Poll::Ready(Err(Broke { side: Side::First, error }));
+                return broke(Side::First, error);
             }
         }
         if back.is_running() {
             back.poll(cx, second, first, pace, &mut carried.back);
             if let Some(error) = back.reader_broke.take() {
-                return Poll::Ready(Err(Broke { side: Side::Second, error }));
+                return broke(Side::Second, error);
             }
+            if let Some(error) = back.writer_broke.take() {
+                return broke(Side::First, error);
+            }
+            if back.is_running() && pace.acknowledges(Carried { forth: forth.read, back: back.read }) {
+                second.tcp().into_iter().for_each(acknowledge);
+            }
+        }
+        if forth.state == State::Over
+            && back.is_running()
+            && let Poll::Ready(error) = poll_given_up(first, &mut first_watch, cx)
+        {
+            return broke(Side::First, error);
+        }
+        if back.state == State::Over
+            && forth.is_running()
+            && let Poll::Ready(error) = poll_given_up(second, &mut second_watch, cx)
+        {
+            return broke(Side::Second, error);
         }
         if forth.is_running() || back.is_running() {
             return Poll::Pending;
         }
-        let broke = |side, error: Option<io::Error>| error.map(|error| Broke { side, error });
-        let end =
-            broke(Side::Second, forth.writer_broke.take()).or_else(|| broke(Side::First, back.writer_broke.take()));
-        Poll::Ready(end.map_or(Ok(()), Err))
+        forth.writer_broke.take().map_or(Poll::Ready(Ok(())), |error| broke(Side::Second, error))
     })
     .await
+}
+
+fn poll_given_up(end: &mut impl RelayEnd, watch: &mut GivenUp, cx: &mut Context<'_>) -> Poll<io::Error> {
+    match end.tcp() {
+        Some(tcp) => watch.poll(tcp, cx),
+        None => end.poll_given_up(cx),
+    }
+}
+
+/// Acknowledges what has come at once, where the system can. What it refuses it acknowledges later.
+fn acknowledge(tcp: &TcpStream) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    drop(tcp.set_quickack(true));
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = tcp;
 }
 
 /// What is on its way in one direction.
@@ -124,6 +221,8 @@ struct Direction {
     end: usize,
     unflushed: bool,
     state: State,
+    /// How many bytes were read so far.
+    read: u64,
     reader_broke: Option<io::Error>,
     writer_broke: Option<io::Error>,
 }
@@ -138,7 +237,8 @@ enum State {
 impl Direction {
     fn new() -> Self {
         let (reader_broke, writer_broke) = (None, None);
-        Self { buffer: None, start: 0, end: 0, unflushed: false, state: State::Moving, reader_broke, writer_broke }
+        let state = State::Moving;
+        Self { buffer: None, start: 0, end: 0, unflushed: false, state, read: 0, reader_broke, writer_broke }
     }
 
     fn is_running(&self) -> bool {
@@ -210,6 +310,7 @@ impl Direction {
         match read {
             Poll::Ready(Ok(())) if filled > 0 => {
                 pace.moved(filled);
+                self.read += filled as u64;
                 (self.buffer, self.start, self.end) = (Some(buffer), 0, filled);
                 return Poll::Ready(());
             }
@@ -292,6 +393,34 @@ mod tests {
         let (end, _) = relaying.await.unwrap();
         assert_eq!(end.unwrap_err().side, Side::First);
         let _ = service.read(&mut [0; 1]).await;
+    }
+
+    #[tokio::test]
+    async fn a_reset_after_the_end_of_a_direction_is_noticed_though_nobody_says_anything() {
+        for is_client in [true, false] {
+            let (mut client, mut service, relaying) = relayed().await;
+            let (ends, silent) = if is_client { (&mut client, &mut service) } else { (&mut service, &mut client) };
+            ends.shutdown().await.unwrap();
+            assert_eq!(silent.read(&mut [0; 1]).await.unwrap(), 0);
+            ends.set_zero_linger().unwrap();
+            drop(if is_client { client } else { service });
+            let (end, _) = relaying.await.unwrap();
+            assert_eq!(end.unwrap_err().side, if is_client { Side::First } else { Side::Second });
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_in_good_order_is_not_taken_for_a_reset() {
+        let (mut client, mut service, relaying) = relayed().await;
+        client.shutdown().await.unwrap();
+        assert_eq!(service.read(&mut [0; 1]).await.unwrap(), 0);
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        service.write_all(b"still there").await.unwrap();
+        service.shutdown().await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "still there");
+        relaying.await.unwrap().0.unwrap();
     }
 
     #[tokio::test]

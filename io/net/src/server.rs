@@ -47,8 +47,8 @@ pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc
     Arc::new(config)
 }
 
-/// TLS for one name: as `base`, but with the certificate for `name` whatever the client asks for, and with these protocols
-/// (ALPN); without any, none is negotiated.
+/// TLS for one name: as `base`, but with the certificate for `name` whatever the client asks for, with tickets that open
+/// nothing else, and with these protocols (ALPN); without any, none is negotiated.
 #[must_use]
 pub fn server_config_for(
     base: &ServerConfig,
@@ -57,6 +57,7 @@ pub fn server_config_for(
     alpn: &[String],
 ) -> Arc<ServerConfig> {
     let mut config = base.clone();
+    config.ticketer = Arc::new(TicketsOf { name: name.clone(), tickets: base.ticketer.clone() });
     config.cert_resolver = Arc::new(OneName { certificates, name });
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect();
     Arc::new(config)
@@ -74,6 +75,42 @@ impl server::ResolvesServerCert for OneName {
     }
 }
 
+/// Tickets of one name. A resumed session shows no certificate, so without this a ticket of one name would open another
+/// one's port, for a client that says there which name it wants.
+#[derive(Debug)]
+struct TicketsOf {
+    name: String,
+    tickets: Arc<dyn server::ProducesTickets>,
+}
+
+/// No session that rustls writes into a ticket begins with this byte.
+const NAMED_TICKET: u8 = 0xff;
+
+impl TicketsOf {
+    fn mark(&self) -> Vec<u8> {
+        [&[NAMED_TICKET], self.name.as_bytes(), &[0]].concat()
+    }
+}
+
+impl server::ProducesTickets for TicketsOf {
+    fn enabled(&self) -> bool {
+        self.tickets.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.tickets.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.tickets.encrypt(&[&self.mark(), plain].concat())
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        let plain = self.tickets.decrypt(cipher)?;
+        plain.strip_prefix(&self.mark()[..]).map(<[u8]>::to_vec)
+    }
+}
+
 /// What was agreed on in a finished handshake.
 #[must_use]
 pub fn negotiated(connection: &ServerConnection, tunnel_alpn: &[u8]) -> Negotiated {
@@ -84,5 +121,24 @@ pub fn negotiated(connection: &ServerConnection, tunnel_alpn: &[u8]) -> Negotiat
         },
         Some(b"h2") => Negotiated::Http2,
         _ => Negotiated::Http1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::server::ProducesTickets as _;
+
+    use super::*;
+
+    #[test]
+    fn a_ticket_opens_the_name_that_it_is_of_and_no_other() {
+        let tickets = Ticketer::new().unwrap();
+        let of = |name: &str| TicketsOf { name: name.into(), tickets: tickets.clone() };
+        let (one, other) = (of("a.localhost"), of("b.localhost"));
+        let ticket = one.encrypt(b"session").unwrap();
+        assert_eq!(one.decrypt(&ticket).as_deref(), Some(&b"session"[..]));
+        assert_eq!(other.decrypt(&ticket), None);
+        assert_eq!(of("a").decrypt(&ticket), None, "nor one that its name begins with");
+        assert_eq!(one.decrypt(&tickets.encrypt(b"session").unwrap()), None, "nor is one of the shared port's taken");
     }
 }

@@ -60,10 +60,16 @@ pub fn set_user_timeout(stream: &TcpStream, timeout: Duration) -> io::Result<()>
     }
 }
 
+/// Keeps urgent data (RFC 6093) where it is among the other bytes, instead of leaving it out (SO_OOBINLINE).
+pub(crate) fn keep_urgent_inline(socket: &SockRef<'_>) -> io::Result<()> {
+    socket.set_out_of_band_inline(true)
+}
+
 /// Sets on a listener what its connections shall have: Linux hands these options down to what is accepted, which
-/// saves two system calls for each connection.
+/// saves three system calls for each connection.
 pub(crate) fn tune_listener(listener: &SockRef<'_>) -> io::Result<()> {
     listener.set_tcp_nodelay(true)?;
+    keep_urgent_inline(listener)?;
     keepalive(listener)
 }
 

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::{RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
 use sallyport_wire::{
     Attach, Event, Open, OpenError, OpenFailure, Read, Refusal, ResetCode, Session, StreamError, StreamId,
 };
@@ -122,6 +122,10 @@ impl Mux {
 
     pub(crate) fn send_request_log(&self, record: &RequestRecord) -> bool {
         self.act(|session| session.send_request_log(record))
+    }
+
+    pub(crate) fn send_flow_log(&self, record: &FlowRecord) -> bool {
+        self.act(|session| session.send_flow_log(record))
     }
 
     pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sallyport_model::{RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
 
 use super::{
     DownReason, Event, KEEPALIVE_BOUNDS, MAX_MISSED_LIMIT, MAX_QUEUED_LOG_EVENTS, MAX_REFUSED_ATTACHMENTS, MAX_STREAMS,
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Attach, Attached, Detach, FrameType, GoAway, Hello, NotAttached, Refusal, Side, VERSION, Violation, Welcome,
     frame::put_frame,
-    message::{bad, decode_request_log, feature},
+    message::{LogRecord, bad, decode_request_log, feature},
 };
 
 /// What the driver decides.
@@ -117,6 +117,15 @@ impl Session {
             && self.out.log(record)
     }
 
+    /// Tells the connector of a flow, as [`Self::send_request_log`]; false also if the connector takes no flows (edge).
+    pub fn send_flow_log(&mut self, record: &FlowRecord) -> bool {
+        self.side == Side::Edge
+            && self.phase == Phase::Up
+            && self.has_flow_log
+            && self.tunnels.values().any(|wants| *wants)
+            && self.out.log(record)
+    }
+
     fn is_known(&self, tunnel: TunnelId) -> bool {
         self.tunnels.contains_key(&tunnel) || self.unanswered.contains_key(&tunnel)
     }
@@ -133,6 +142,7 @@ impl Session {
             return Ok(());
         }
         self.has_open_fields = hello.has(feature::OPEN_FIELDS);
+        self.has_flow_log = hello.has(feature::FLOW_LOG);
         if let Some(mut welcome) = self.welcome.take() {
             if !self.has_open_fields {
                 self.max_streams = self.max_streams.min(MAX_STREAMS_OF_ONE_WINDOW);
@@ -231,10 +241,13 @@ impl Session {
     }
 
     pub(super) fn on_request_log(&mut self, payload: &[u8]) -> Result<(), Violation> {
-        let record = decode_request_log(payload)?;
+        let event = match decode_request_log(payload)? {
+            LogRecord::Request(record) => Event::RequestLog(record),
+            LogRecord::Flow(record) => Event::FlowLog(record),
+        };
         if self.log_events < MAX_QUEUED_LOG_EVENTS {
             self.log_events += 1;
-            self.events.push_back(Event::RequestLog(record));
+            self.events.push_back(event);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use sallyport_model::{RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
 
 use crate::{Attach, Hello, Open, OpenFailure, Refusal, ResetCode, Violation, Welcome};
 
@@ -91,6 +91,8 @@ pub enum Event {
     Refused(Refusal),
     /// The edge served a request (connector).
     RequestLog(RequestRecord),
+    /// A flow ended at the edge (connector).
+    FlowLog(FlowRecord),
     /// A stream begins: answer with `opened` or `failed` (connector).
     StreamOpen(StreamId, Open),
     /// The origin took the connection (edge).

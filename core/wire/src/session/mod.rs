@@ -101,6 +101,8 @@ pub struct Session {
     grown_bytes: u64,
     /// The connector reads the fields that follow the server name in OPEN (edge).
     has_open_fields: bool,
+    /// The connector takes flows in REQUEST_LOG (edge).
+    has_flow_log: bool,
     out: Outbox,
     events: VecDeque<Event>,
     log_events: usize,
@@ -166,6 +168,7 @@ impl Session {
             first_windows_bytes: 0,
             grown_bytes: 0,
             has_open_fields: false,
+            has_flow_log: false,
             out: Outbox::default(),
             events: VecDeque::new(),
             log_events: 0,
@@ -221,7 +224,7 @@ impl Session {
     /// The next thing that happened. Events about a stream may still wait when the stream is already forgotten.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
-        if matches!(event, Event::RequestLog(_)) {
+        if matches!(event, Event::RequestLog(_) | Event::FlowLog(_)) {
             self.log_events -= 1;
         }
         Some(event)

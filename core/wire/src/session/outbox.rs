@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use sallyport_model::RequestRecord;
+use serde::Serialize;
 
 use super::input::frame_bytes;
 use super::stream::QUANTUM_BYTES;
@@ -69,8 +69,8 @@ impl Outbox {
         true
     }
 
-    /// Queues a record of the request log; false if there is no room.
-    pub(crate) fn log(&mut self, record: &RequestRecord) -> bool {
+    /// Queues a record of the request log, a request or a flow; false if there is no room.
+    pub(crate) fn log(&mut self, record: &impl Serialize) -> bool {
         let mut frame = Vec::new();
         if !encode_request_log(record, &mut frame) || self.log.len() + frame.len() > MAX_REQUEST_LOG_BYTES {
             return false;

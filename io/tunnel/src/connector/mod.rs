@@ -8,7 +8,7 @@ mod session;
 
 use std::{collections::HashSet, future::Future, io, pin::pin, sync::Arc, time::Duration};
 
-use sallyport_model::{RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
 use sallyport_wire::{Backoff, Open, Refusal, SessionConfig};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tracing::debug;
@@ -167,6 +167,8 @@ pub enum ConnectorEvent {
     },
     /// The edge served a request.
     Request(RequestRecord),
+    /// A TCP or TLS connection or a UDP flow ended at the edge.
+    Flow(FlowRecord),
 }
 
 /// Why a connector ended by itself.
@@ -275,10 +277,10 @@ struct Supervisor {
 }
 
 impl Shared {
-    /// Tells of a request while there is room enough for what matters more.
-    fn tell_request(&self, record: RequestRecord) {
+    /// Tells of a request or a flow while there is room enough for what matters more.
+    fn tell_logged(&self, event: ConnectorEvent) {
         if self.events.capacity() > self.events.max_capacity() / 4 {
-            let _ = self.events.try_send(ConnectorEvent::Request(record));
+            let _ = self.events.try_send(event);
         }
     }
 }

@@ -83,12 +83,13 @@ impl ConnectorSession {
             DEFAULT_TRANSPORT => config.agent.clone(),
             other => format!("{} over {other}", config.agent),
         };
+        let datagrams = shared.origin.flows().map(|_| feature::DATAGRAMS);
         let hello = Hello {
             versions: vec![sallyport_wire::VERSION],
             agent,
             connector: config.connector_id,
             max_legs: u16::try_from(config.max_legs).unwrap_or(u16::MAX),
-            features: [Some(feature::OPEN_FIELDS), shared.origin.flows().map(|_| feature::DATAGRAMS)]
+            features: [Some(feature::OPEN_FIELDS), Some(feature::FLOW_LOG), datagrams]
                 .into_iter()
                 .flatten()
                 .map(str::to_owned)
@@ -153,7 +154,8 @@ impl ConnectorSession {
             Event::LegsWanted(count) => self.open_legs(usize::from(count)),
             Event::GoAway { message, .. } => self.tell(News::GoAway { message }),
             Event::Refused(refusal) => self.tell(News::Refused(refusal)),
-            Event::RequestLog(record) => self.shared.tell_request(record),
+            Event::RequestLog(record) => self.shared.tell_logged(super::ConnectorEvent::Request(record)),
+            Event::FlowLog(record) => self.shared.tell_logged(super::ConnectorEvent::Flow(record)),
             Event::StreamOpen(id, open) => {
                 let held = Held::new(&self.streams, None);
                 let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, held)));

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::{RequestRecord, SocketId, TunnelId};
+use sallyport_model::{FlowRecord, RequestRecord, SocketId, TunnelId};
 use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, Open};
 
 use super::EdgeSession;
@@ -190,7 +190,7 @@ impl TunnelHandle {
         self.inner.session.flows().map(|leg| leg.stats()).unwrap_or_default()
     }
 
-    /// Whether the connector is to be told of one more request that was served, and if so, how many before it were left
+    /// Whether the connector is to be told of one more request or flow, and if so, how many before it were left
     /// out: it asked for them, and they do not come faster than anybody can read.
     #[must_use]
     pub fn request_log_turn(&self) -> Option<u32> {
@@ -205,6 +205,12 @@ impl TunnelHandle {
     /// [`Self::request_log_turn`].
     pub fn send_request_log(&self, record: &RequestRecord) {
         self.inner.session.mux.send_request_log(record);
+    }
+
+    /// Tells the connector of a flow that ended, if it takes flows and there is room. To be called after
+    /// [`Self::request_log_turn`].
+    pub fn send_flow_log(&self, record: &FlowRecord) {
+        self.inner.session.mux.send_flow_log(record);
     }
 }
 

@@ -1,0 +1,62 @@
+//! Noticing that a TCP connection was reset after its other end had ended its direction.
+
+use std::{
+    fmt,
+    future::Future,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::net::TcpStream;
+
+type Watch = Pin<Box<dyn Future<Output = io::Error> + Send>>;
+
+/// Waits for the reset. Reading says nothing more after the end, and writing needs something to write: the kernel's word
+/// that the connection broke is all there is. It is asked for by a second descriptor of the connection, which only flows
+/// have that are half over.
+#[derive(Default)]
+pub struct GivenUp {
+    watch: Option<Watch>,
+}
+
+impl fmt::Debug for GivenUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GivenUp").field("is_watching", &self.watch.is_some()).finish()
+    }
+}
+
+impl GivenUp {
+    /// Ready when the connection was reset; pending for ever when it ends in good order. Always the same connection.
+    pub fn poll(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.watch.is_none() {
+            // Without a descriptor to spare the reset is noticed at the next write.
+            self.watch = Some(watch(stream).unwrap_or_else(|_| Box::pin(std::future::pending())));
+        }
+        match &mut self.watch {
+            Some(watch) => {
+                let error = ready!(watch.as_mut().poll(cx));
+                self.watch = None;
+                Poll::Ready(error)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(unix)]
+fn watch(stream: &TcpStream) -> io::Result<Watch> {
+    let second: std::net::TcpStream = socket2::SockRef::from(stream).try_clone()?.into();
+    let second = TcpStream::from_std(second)?;
+    Ok(Box::pin(async move {
+        match second.ready(tokio::io::Interest::ERROR).await {
+            Ok(_) => io::Error::new(io::ErrorKind::ConnectionReset, "the other side reset the connection"),
+            Err(error) => error,
+        }
+    }))
+}
+
+#[cfg(not(unix))]
+fn watch(_stream: &TcpStream) -> io::Result<Watch> {
+    Ok(Box::pin(std::future::pending()))
+}
