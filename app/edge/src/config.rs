@@ -6,6 +6,8 @@ use sallyport_geo::Geo;
 use sallyport_policy::Network;
 use sallyport_wire::SessionConfig;
 
+use crate::{AffinityKey, ids};
+
 /// How long a client may take nothing of what waits for it, when nothing else is said.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -48,6 +50,8 @@ pub struct EdgeConfig {
     /// Where addresses are, for access lists that ask for countries or autonomous systems. A list that asks for what is
     /// not here lets nobody in.
     pub geo: Option<Arc<Geo>>,
+    /// The secret behind which origin a client meets, where it meets the same again. Kept for as long as clients shall.
+    pub affinity_key: AffinityKey,
     /// Whether each request is logged, under the target `access`.
     pub access_log: bool,
 }
@@ -74,6 +78,7 @@ impl EdgeConfig {
             max_requests_per_connection: 100_000,
             trusted_proxies: Vec::new(),
             geo: None,
+            affinity_key: AffinityKey::from(ids::random()),
             access_log: true,
         }
     }

@@ -12,8 +12,10 @@ use sallyport_net::Pace;
 
 use crate::{
     Edge,
+    affinity::Wish,
     bounds::{Full, Meter, Place},
     flow_record::Verdict,
+    rules::Rules,
     sockets::SocketPool,
 };
 
@@ -49,9 +51,15 @@ impl From<Barred> for Verdict {
 pub(crate) struct Pass {
     _place: Option<Place>,
     meter: Meter,
+    wish: Wish,
 }
 
 impl Pass {
+    /// Which origin it should go to.
+    pub(crate) fn wish(&self) -> &Wish {
+        &self.wish
+    }
+
     /// What counts its bytes.
     pub(crate) fn meter(&self) -> &Meter {
         &self.meter
@@ -68,8 +76,8 @@ pub(crate) async fn may_enter(
     pool: &Arc<SocketPool>,
     client: IpAddr,
 ) -> Result<Pass, Barred> {
-    check_address(edge, route, pool, client)?;
-    take_place(pool).await
+    let rules = check_address(edge, route, pool, client)?;
+    take_place(pool, Wish::of_flow(&rules, &edge.config.affinity_key, client)).await
 }
 
 /// Whether the access list lets this address in.
@@ -81,18 +89,18 @@ pub(crate) fn check_address(
     route: &Arc<SocketRoute>,
     pool: &Arc<SocketPool>,
     client: IpAddr,
-) -> Result<(), Barred> {
+) -> Result<Arc<Rules>, Barred> {
     let rules = pool.rules(route);
-    if rules.admit(client, edge.config.geo.as_deref()) { Ok(()) } else { Err(Barred::Denied) }
+    if rules.admit(client, edge.config.geo.as_deref()) { Ok(rules) } else { Err(Barred::Denied) }
 }
 
 /// A place among the flows of the socket, for one whose address is let in; it may be waited for.
 ///
 /// # Errors
 /// [`Barred::Limited`].
-pub(crate) async fn take_place(pool: &SocketPool) -> Result<Pass, Barred> {
+pub(crate) async fn take_place(pool: &SocketPool, wish: Wish) -> Result<Pass, Barred> {
     let place = pool.bounds().enter().await?;
-    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()) })
+    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), wish })
 }
 
 impl Pace for Pass {

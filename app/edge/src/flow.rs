@@ -12,7 +12,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::{
-    Edge, drain, entry,
+    Edge,
+    affinity::Wish,
+    drain, entry,
     flow_record::{FlowTicket, Verdict},
     origin::InFlight,
     reach::{self, Reached, Unreached},
@@ -67,7 +69,7 @@ pub(crate) async fn serve<S: ClientIo>(edge: Arc<Edge>, mut arrival: Arrival<S>)
         // 2. May they?
         let mut pass = entry::may_enter(&edge, &arrival.route, &pool, arrival.ends.client.ip()).await?;
         // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
-        let reached = reach_origin(&edge, &mut arrival, &pool, &mut ticket).await?;
+        let reached = reach_origin(&edge, &mut arrival, &pool, pass.wish(), &mut ticket).await?;
         // 5. Carry bytes both ways.
         carry(&mut arrival.io, reached, &mut pass, &mut carried).await
     };
@@ -89,13 +91,14 @@ async fn reach_origin<S: ClientIo>(
     edge: &Edge,
     arrival: &mut Arrival<S>,
     pool: &SocketPool,
+    wish: &Wish,
     ticket: &mut FlowTicket,
 ) -> Result<(Reached, InFlight), Verdict> {
     let mut first_bytes = reach::FirstBytes::new(greeting(arrival.route.settings.proxy_protocol, arrival.ends));
     let mut tried = Attempts::default();
     let mut last = None;
     loop {
-        let Some(origin) = pool.choose(&mut tried) else {
+        let Some(origin) = pool.choose(&mut tried, wish) else {
             let is_hopeful = !tried.is_exhausted() && last.is_none();
             if is_hopeful && edge.sockets.hold(pool, &tried, ticket.began()).await {
                 continue;

@@ -6,6 +6,7 @@
 //! what remains. `admission` lets tunnels in. `docs/life-of-a-request.md` walks through all of it.
 
 mod admission;
+mod affinity;
 mod answer;
 mod auth;
 mod body;
@@ -26,6 +27,7 @@ mod listener;
 mod local;
 mod metrics;
 mod origin;
+mod origin_standing;
 mod ports;
 mod reach;
 mod readiness;
@@ -58,6 +60,7 @@ use sallyport_net::{Certificates, Listening, Shutdown};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
 use tokio::{net::TcpListener, sync::watch};
 
+pub use affinity::AffinityKey;
 pub use body::{ApiBody, ApiRequestBody, BoxError};
 pub use config::EdgeConfig;
 pub use drain::DrainReport;
@@ -129,8 +132,11 @@ impl Edge {
     /// When the operating system gives no random bytes: nothing here would be safe then.
     #[must_use]
     pub fn new(config: EdgeConfig, routes: Routes, directory: Directory, api: ApiService) -> Arc<Self> {
-        let sockets =
-            Arc::new(sockets::Sockets::new(sockets::Shared { routes: routes.clone(), geo: config.geo.clone() }));
+        let sockets = Arc::new(sockets::Sockets::new(sockets::Shared {
+            routes: routes.clone(),
+            geo: config.geo.clone(),
+            key: config.affinity_key.clone(),
+        }));
         let gate = Arc::new(admission::Gate::new(
             config.domain.clone(),
             config.public_port,

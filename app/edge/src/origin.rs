@@ -28,6 +28,7 @@ use sallyport_wire::{Open, StreamProtocol};
 
 use crate::{
     body::{BoxError, Upload},
+    origin_standing::Standing,
     way::{Way, WayStream},
 };
 
@@ -56,6 +57,7 @@ pub(crate) struct Origin {
     number: u64,
     in_flight: AtomicU32,
     gone: AtomicBool,
+    standing: Standing,
     #[expect(clippy::vec_box, reason = "a connection is large, and moves in and out with every request")]
     idle: Mutex<Vec<Box<H1Connection>>>,
     shared: tokio::sync::Mutex<Vec<H2Connection>>,
@@ -113,6 +115,7 @@ impl Origin {
             number: ARRIVALS.fetch_add(1, Ordering::Relaxed),
             in_flight: AtomicU32::new(0),
             gone: AtomicBool::new(false),
+            standing: Standing::default(),
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
         })
@@ -128,6 +131,11 @@ impl Origin {
         &self.handle
     }
 
+    /// How it stands among the others.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
     /// How many requests it is busy with.
     pub(crate) fn load(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
@@ -135,6 +143,11 @@ impl Origin {
 
     /// Whether new requests may go to it.
     pub(crate) fn is_usable(&self) -> bool {
+        self.is_up() && self.standing.is_fit()
+    }
+
+    /// Whether its tunnel is up.
+    pub(crate) fn is_up(&self) -> bool {
         !self.gone.load(Ordering::Acquire) && self.handle.is_usable()
     }
 

@@ -10,7 +10,7 @@ use http::{Method, Uri, Version};
 use sallyport_http::{RequestHost, RequestId};
 use sallyport_model::{RequestRecord, SocketId};
 
-use crate::{body::UploadSlot, entry::Pass, guarded_io::WireState, metrics::SocketMetrics, way::Way};
+use crate::{affinity::Wish, body::UploadSlot, entry::Pass, guarded_io::WireState, metrics::SocketMetrics, way::Way};
 
 /// A request that runs. Its end is recorded once, however it comes.
 pub(crate) struct Ticket {
@@ -117,6 +117,11 @@ impl Ticket {
             upload.is_metered(pass.meter().clone());
         }
         self.pass = Some(pass);
+    }
+
+    /// Which origin it should go to.
+    pub(crate) fn wish(&self) -> &Wish {
+        self.pass.as_ref().map_or(&Wish::Any, Pass::wish)
     }
 
     /// What counts the bytes of its answer.

@@ -21,6 +21,7 @@ use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
     Edge,
+    affinity::Wish,
     answer::{self, Trouble},
     auth::Access,
     body::{AnswerBody, Source, Upload, UploadSlot},
@@ -70,10 +71,11 @@ pub(crate) async fn serve(
         let (route, pool) = find_socket(&edge, &host)?;
         ticket.is_of(route.id, pool.metrics(|| edge.metrics.of_socket(route.name.as_str())));
         // 4. May they?
-        entry::check_address(&edge, &route, &pool, client.addr.ip())?;
+        let rules = entry::check_address(&edge, &route, &pool, client.addr.ip())?;
         check_access(&edge, &client, &route, &mut head).await?;
-        let pass = entry::take_place(&pool).await?;
-        ticket.enters(pass);
+        let key = &edge.config.affinity_key;
+        let wish = Wish::of_request(&rules, key, client.addr.ip(), &mut head.headers);
+        ticket.enters(entry::take_place(&pool, wish).await?);
         let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, ticket.id());
         let mut attempts = Tries::default();
         let (response, carrier, origin) = loop {
@@ -93,7 +95,7 @@ pub(crate) async fn serve(
             }
         };
         // 8. Answer.
-        answer_with(&ticket, response, carrier, origin, websocket, &mut upgraded)
+        answer_with(&ticket, &pool, response, carrier, origin, websocket, &mut upgraded)
     };
     let mut answer = match steps.instrument(span.clone()).await {
         Ok(answer) => answer,
@@ -355,7 +357,7 @@ async fn choose_origin(
         return Ok(origin);
     }
     loop {
-        if let Some(origin) = pool.choose(&mut attempts.tried) {
+        if let Some(origin) = pool.choose(&mut attempts.tried, ticket.wish()) {
             Span::current().record("tunnel", tracing::field::display(origin.origin().handle().tunnel()));
             return Ok(origin);
         }
@@ -411,6 +413,7 @@ async fn forward(
 /// Step 8, when an origin answered.
 fn answer_with(
     ticket: &Ticket,
+    pool: &SocketPool,
     response: Response<Incoming>,
     carrier: Carrier,
     origin: InFlight,
@@ -425,6 +428,7 @@ fn answer_with(
         return Err(Failure::ForeignCoding.into());
     }
     forward::response_headers(&mut head.headers, &ticket.id().header_value(), switched && websocket);
+    ticket.wish().set_cookie(|| pool.code(origin.origin()), &mut head.headers);
     head.version = Version::HTTP_11;
     head.extensions = http::Extensions::new();
     let source = match carrier {

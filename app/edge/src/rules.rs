@@ -3,15 +3,30 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use sallyport_balance::{Weight, maglev::Maglev};
 use sallyport_geo::Geo;
-use sallyport_model::SocketRoute;
+use sallyport_model::{Affinity, SocketRoute};
 use sallyport_policy::{AccessList, CompiledList, Rule, RuleError};
+
+use crate::affinity::{AffinityKey, origin_id};
 
 /// The rules of one socket.
 #[derive(Debug)]
 pub(crate) struct Rules {
     route: Arc<SocketRoute>,
     access: Access,
+    stickiness: Stickiness,
+}
+
+/// Whether a client comes back to the same origin.
+#[derive(Debug)]
+pub(crate) enum Stickiness {
+    /// It does not.
+    None,
+    /// By a cookie.
+    Cookie,
+    /// By its address, with this table of all the tunnels that the socket has, whether they are up or not.
+    Address(Box<Maglev>),
 }
 
 /// From where clients may come.
@@ -27,14 +42,24 @@ enum Access {
 
 impl Rules {
     /// The rules that this route says.
-    pub(crate) fn new(route: Arc<SocketRoute>, geo: Option<&Geo>) -> Self {
-        let access = Access::of(&route, geo);
-        Self { route, access }
+    pub(crate) fn new(route: Arc<SocketRoute>, geo: Option<&Geo>, key: &AffinityKey) -> Self {
+        let (access, stickiness) = (Access::of(&route, geo), Stickiness::of(&route, key));
+        Self { route, access, stickiness }
     }
 
     /// Whether they were made of this very route.
     pub(crate) fn are_of(&self, route: &Arc<SocketRoute>) -> bool {
         Arc::ptr_eq(&self.route, route)
+    }
+
+    /// The route.
+    pub(crate) fn route(&self) -> &SocketRoute {
+        &self.route
+    }
+
+    /// Whether a client comes back to the same origin.
+    pub(crate) fn stickiness(&self) -> &Stickiness {
+        &self.stickiness
     }
 
     /// Whether a client of this address may come in. Its country and system are looked up where a rule asks for them.
@@ -47,6 +72,22 @@ impl Rules {
                 list.decide(client, country, asn).allowed
             }
             Access::Nobody => false,
+        }
+    }
+}
+
+impl Stickiness {
+    fn of(route: &SocketRoute, key: &AffinityKey) -> Self {
+        match route.settings.affinity {
+            Affinity::None => Self::None,
+            Affinity::Cookie => Self::Cookie,
+            Affinity::Address => {
+                let weight = |weight| Weight::new(weight).unwrap_or_default();
+                let origins: Vec<_> =
+                    route.tunnels.iter().map(|tunnel| (origin_id(tunnel.id), weight(tunnel.weight))).collect();
+                // A socket has fewer tunnels than a table takes.
+                Maglev::new(key.hash_key(), &origins).map_or(Self::None, |table| Self::Address(Box::new(table)))
+            }
         }
     }
 }

@@ -6,13 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_balance::{Attempts, Rotation};
+use sallyport_balance::{Attempts, Rotation, affinity::AffinityCode};
 use sallyport_bus::Routes;
 use sallyport_geo::Geo;
 use sallyport_model::{SocketId, SocketRoute, TunnelId};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
+    affinity::{AffinityKey, Wish, origin_id},
     bounds::Bounds,
     metrics::SocketMetrics,
     origin::{InFlight, Origin},
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) routes: Routes,
     /// Where addresses are.
     pub(crate) geo: Option<Arc<Geo>>,
+    /// The secret behind which origin a client meets.
+    pub(crate) key: AffinityKey,
 }
 
 /// The origins of one socket, and its owner's rules.
@@ -51,6 +54,8 @@ pub(crate) struct SocketPool {
     socket: SocketId,
     shared: Arc<Shared>,
     rules: RwLock<Option<Arc<Rules>>>,
+    /// Held while origins are told the rules: what they are told last is what holds.
+    telling: Mutex<()>,
     bounds: Arc<Bounds>,
     origins: RwLock<Vec<Arc<Origin>>>,
     rotation: Mutex<Rotation<u64>>,
@@ -65,6 +70,7 @@ impl SocketPool {
             socket,
             shared,
             rules: RwLock::default(),
+            telling: Mutex::default(),
             bounds: Arc::default(),
             origins: RwLock::default(),
             rotation: Mutex::new(Rotation::new()),
@@ -152,9 +158,21 @@ impl SocketPool {
             return rules;
         }
         self.bounds.set(route.settings.limits);
-        let rules = Arc::new(Rules::new(route.clone(), self.shared.geo.as_deref()));
+        let rules = Arc::new(Rules::new(route.clone(), self.shared.geo.as_deref(), &self.shared.key));
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Some(rules.clone());
+        self.tell_origins();
         rules
+    }
+
+    /// Tells the origins what the rules say of them.
+    fn tell_origins(&self) {
+        let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone() else { return };
+        for origin in self.origins() {
+            if let Some(tunnel) = rules.route().tunnel(origin.handle().tunnel()) {
+                origin.standing().weighs(tunnel.weight);
+            }
+        }
     }
 
     /// What the socket may use.
@@ -170,6 +188,7 @@ impl SocketPool {
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
         origins.push(Origin::new(way));
         drop(origins);
+        self.tell_origins();
         self.arrival.notify_waiters();
     }
 
@@ -186,14 +205,22 @@ impl SocketPool {
         origins.iter().any(|origin| origin.handle().tunnel() == tunnel)
     }
 
-    /// The usable origin with the least to do, in turn where several have the same, and none of those already tried.
-    /// It counts as tried, and as busy, from here on.
-    pub(crate) fn choose(&self, tried: &mut Attempts<u64>) -> Option<InFlight> {
+    /// What names this origin in a cookie.
+    pub(crate) fn code(&self, origin: &Origin) -> AffinityCode {
+        let socket = self.socket.as_bytes();
+        AffinityCode::new(self.shared.key.hash_key(), socket, &origin_id(origin.handle().tunnel()))
+    }
+
+    /// The usable origin that is wished for; else the one with the least to do for its weight, in turn where several have
+    /// the same; and none of those already tried. It counts as tried, and as busy, from here on.
+    pub(crate) fn choose(&self, tried: &mut Attempts<u64>, wish: &Wish) -> Option<InFlight> {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
         // The count goes up under the rotation's lock: requests that come at once see one another.
         let mut rotation = self.rotation.lock().unwrap_or_else(PoisonError::into_inner);
-        let usable = |o: &Arc<Origin>| o.is_usable() && tried.may_try(&o.number());
-        let at = rotation.choose(&origins, |o| o.number(), |o| o.load(), usable)?;
+        let fit = |o: &Arc<Origin>| o.is_usable() && tried.may_try(&o.number());
+        let at = wish.find(&origins, |origin| self.code(origin), fit).or_else(|| {
+            rotation.choose_weighted(&origins, |o| o.number(), |o| o.load(), |o| o.standing().weight(), fit)
+        })?;
         let origin = origins.get(at)?;
         tried.record(origin.number());
         Some(InFlight::enter(origin.clone()))

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails here fails the test")]
 
 mod access;
+mod affinity;
 mod balance;
 mod bodies;
 mod clients;
