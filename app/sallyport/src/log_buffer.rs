@@ -5,12 +5,18 @@ use std::{
     io::{self, Write},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 use tracing_subscriber::fmt::MakeWriter;
 
 /// How much may wait to be written. Whoever logs beyond that waits: no line is lost.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
+
+/// How long lines gather before they are written: a busy log wakes its thread a hundred times a second, not once a line.
+const GATHER_TIME: Duration = Duration::from_millis(10);
+/// From how much on lines are not left to gather any longer.
+const ENOUGH_BYTES: usize = 64 * 1024;
 
 /// Where log lines are put.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +68,9 @@ impl LogBuffer {
                 if waiting.bytes.is_empty() {
                     return;
                 }
+                let is_short = |waiting: &mut Waiting| waiting.bytes.len() < ENOUGH_BYTES && !waiting.is_over;
+                let gathered = shared.more.wait_timeout_while(waiting, GATHER_TIME, is_short);
+                let (mut waiting, _) = gathered.unwrap_or_else(PoisonError::into_inner);
                 std::mem::swap(&mut lines, &mut waiting.bytes);
                 drop(waiting);
                 shared.room.notify_all();
@@ -87,10 +96,11 @@ impl Write for &LogBuffer {
         while waiting.bytes.len() >= MAX_WAITING_BYTES && !waiting.is_over {
             waiting = self.shared.room.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        let was_empty = waiting.bytes.is_empty();
+        let before = waiting.bytes.len();
         waiting.bytes.extend_from_slice(line);
+        let now = waiting.bytes.len();
         drop(waiting);
-        if was_empty {
+        if before == 0 || (before < ENOUGH_BYTES && now >= ENOUGH_BYTES) {
             self.shared.more.notify_one();
         }
         Ok(line.len())
