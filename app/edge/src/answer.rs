@@ -47,6 +47,8 @@ pub(crate) enum Trouble {
     Busy,
     /// The socket of this name has no tunnel.
     NoTunnel(String),
+    /// Tunnels of this name are up, and none of their origins takes anything.
+    NoHealthyOrigin,
     /// No origin gave an answer; this is what the last one did.
     Origin(Failure),
 }
@@ -182,6 +184,13 @@ impl Trouble {
                      tunnel connect {name} --port 8000"
                 ),
             ),
+            Self::NoHealthyOrigin => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "no-healthy-origin",
+                "No healthy origin",
+                "Connectors are connected, but every service behind them fails its health check or is being drained.",
+                "Try again in a moment; if it stays so, tell the owner of the service.",
+            ),
             Self::Origin(failure) => words_of(failure),
         }
     }
@@ -212,7 +221,7 @@ impl Trouble {
             Self::TooManyFailures(seconds) => {
                 fields.insert(RETRY_AFTER, HeaderValue::from(*seconds));
             }
-            Self::Busy | Self::NoTunnel(_) => {
+            Self::Busy | Self::NoTunnel(_) | Self::NoHealthyOrigin => {
                 fields.insert(RETRY_AFTER, HeaderValue::from_static("5"));
             }
             _ => {}

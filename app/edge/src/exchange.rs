@@ -86,6 +86,15 @@ impl Failure {
         matches!(self, Self::Stale(_) | Self::Unsent)
     }
 
+    /// Whether the origin took no connection.
+    pub(crate) fn is_of_origin(&self) -> bool {
+        match self {
+            Self::ConnectTimedOut | Self::NoStream(ConnectError::TimedOut) => true,
+            Self::NotReached(failure) => failure.reason != FailureReason::Draining,
+            _ => false,
+        }
+    }
+
     /// Whether the tunnel was to blame and not the origin: another tunnel, or the same one when it is back, may do.
     pub(crate) fn is_of_tunnel(&self) -> bool {
         match self {

@@ -99,11 +99,12 @@ async fn reach_origin<S: ClientIo>(
     let mut last = None;
     loop {
         let Some(origin) = pool.choose(&mut tried, wish) else {
-            let is_hopeful = !tried.is_exhausted() && last.is_none();
+            let is_unwell = pool.is_unwell();
+            let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none();
             if is_hopeful && edge.sockets.hold(pool, &tried, ticket.began()).await {
                 continue;
             }
-            return Err(last.unwrap_or(Verdict::NoTunnel));
+            return Err(last.unwrap_or(if is_unwell { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));
         };
         ticket.went_to(origin.origin().handle().clone());
         let stream = match origin.origin().open_flow(arrival.ends, &arrival.server_name) {
@@ -115,12 +116,16 @@ async fn reach_origin<S: ClientIo>(
             }
         };
         match reach::reach(&mut arrival.io, stream, &mut first_bytes, edge.config.connect_timeout).await {
-            Ok(reached) => return Ok((reached, origin)),
+            Ok(reached) => {
+                origin.origin().standing().served();
+                return Ok((reached, origin));
+            }
             Err(Unreached::ClientLeft) => return Err(Verdict::ClientLeft),
             Err(Unreached::Lost) => return Err(Verdict::Broken),
             Err(Unreached::Refused) => last = Some(Verdict::OriginRefused),
             Err(Unreached::TimedOut) => last = Some(Verdict::OriginTimedOut),
         }
+        pool.failed(origin.origin());
         edge.metrics.retried();
     }
 }

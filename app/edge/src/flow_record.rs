@@ -26,6 +26,8 @@ pub(crate) enum Verdict {
     Denied,
     /// The socket has used what it may.
     Limited,
+    /// Tunnels are up, and none of their origins takes anything.
+    NoHealthyOrigin,
     /// The client broke off.
     ClientLeft,
     /// The origin or its tunnel broke off.
@@ -47,6 +49,7 @@ impl Verdict {
             Self::Complete => "complete",
             Self::Denied => "denied",
             Self::Limited => "limited",
+            Self::NoHealthyOrigin => "no-healthy-origin",
             Self::ClientLeft => "client-left",
             Self::Broken => "broken",
             Self::NoTunnel => "no-tunnel",

@@ -21,12 +21,14 @@ mod exchange;
 mod flow;
 mod flow_record;
 mod guarded_io;
+mod health;
 mod ids;
 mod limits;
 mod listener;
 mod local;
 mod metrics;
 mod origin;
+mod origin_metrics;
 mod origin_standing;
 mod ports;
 mod reach;
@@ -132,11 +134,7 @@ impl Edge {
     /// When the operating system gives no random bytes: nothing here would be safe then.
     #[must_use]
     pub fn new(config: EdgeConfig, routes: Routes, directory: Directory, api: ApiService) -> Arc<Self> {
-        let sockets = Arc::new(sockets::Sockets::new(sockets::Shared {
-            routes: routes.clone(),
-            geo: config.geo.clone(),
-            key: config.affinity_key.clone(),
-        }));
+        let sockets = Arc::new(sockets::Sockets::new(sockets::Shared::new(&config, routes.clone())));
         let gate = Arc::new(admission::Gate::new(
             config.domain.clone(),
             config.public_port,
@@ -184,6 +182,7 @@ impl Edge {
     /// Makes the edge's metrics known to the registry.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.metrics.register(registry);
+        self.sockets.shared().metrics.register(&self.sockets, registry);
         registry.register_collector(Box::new(metrics::Gauges {
             tunnels: metrics::TunnelsInDebug(self.tunnels.clone()),
             connections: self.connections.clone(),

@@ -151,6 +151,11 @@ impl Origin {
         !self.gone.load(Ordering::Acquire) && self.handle.is_usable()
     }
 
+    /// Whether its tunnel has left for good.
+    pub(crate) fn has_left(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     /// The tunnel left: idle connections are let go at once, busy ones when they are done.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);

@@ -1,19 +1,41 @@
-//! How an origin stands among those of its socket.
+//! How an origin stands among those of its socket: its weight, its checks, its failures.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU16, Ordering},
+    },
+    time::Instant,
+};
 
-use sallyport_balance::Weight;
+use sallyport_balance::{
+    Weight,
+    ejection::{Ejected, EjectionConfig, EjectionState, Failure, PoolCount},
+};
+
+use crate::health::{Checks, Probe};
 
 /// The standing of one origin.
 #[derive(Debug)]
 pub(crate) struct Standing {
     weight: AtomicU16,
+    is_down: AtomicBool,
+    checks: Mutex<Option<Checks>>,
+    /// Whether it ever failed: else there is nothing to look up.
+    has_failed: AtomicBool,
+    failures: Mutex<EjectionState>,
 }
 
 impl Default for Standing {
     /// One of which nothing is known: it takes its share.
     fn default() -> Self {
-        Self { weight: AtomicU16::new(sallyport_model::DEFAULT_WEIGHT) }
+        Self {
+            weight: AtomicU16::new(sallyport_model::DEFAULT_WEIGHT),
+            is_down: AtomicBool::new(false),
+            checks: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+            failures: Mutex::default(),
+        }
     }
 }
 
@@ -30,6 +52,59 @@ impl Standing {
 
     /// Whether it takes new flows, as far as its owner and its checks say.
     pub(crate) fn is_fit(&self) -> bool {
-        self.weight() != Weight::ZERO
+        !self.is_down() && self.weight() != Weight::ZERO
+    }
+
+    /// Whether its checks are bad.
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
+    }
+
+    /// It is checked like this from now on, or not at all. What is checked differently is not known to be down.
+    pub(crate) fn is_checked(&self, probe: Option<&Arc<Probe>>, start: impl FnOnce(Arc<Probe>) -> Checks) {
+        let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        if checks.as_ref().map(Checks::probe) != probe {
+            *checks = probe.cloned().map(start);
+            self.is_down.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// This check says so. One that is not made any more says nothing.
+    pub(crate) fn is_judged(&self, probe: &Arc<Probe>, is_down: bool) -> bool {
+        let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = checks.as_ref().is_some_and(|checks| Arc::ptr_eq(checks.probe(), probe));
+        if counts {
+            self.is_down.store(is_down, Ordering::Relaxed);
+        }
+        counts
+    }
+
+    /// Whether it is left out for a while, because it took no connection too often.
+    pub(crate) fn is_ejected(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed) && self.failures().is_ejected(Instant::now())
+    }
+
+    /// It took a connection.
+    pub(crate) fn served(&self) {
+        if self.has_failed.load(Ordering::Relaxed) {
+            self.failures().succeeded();
+        }
+    }
+
+    /// It took none. Returns whether it is left out from now on.
+    pub(crate) fn failed(&self, config: &EjectionConfig, pool: PoolCount) -> Option<Ejected> {
+        self.has_failed.store(true, Ordering::Relaxed);
+        self.failures().failed(config, Failure::Connect, pool, Instant::now())
+    }
+
+    /// A check was good: it is not left out any more.
+    pub(crate) fn check_passed(&self, now: Instant) {
+        if self.has_failed.load(Ordering::Relaxed) {
+            self.failures().check_passed(now);
+        }
+    }
+
+    fn failures(&self) -> std::sync::MutexGuard<'_, EjectionState> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -90,8 +90,16 @@ pub(crate) async fn serve(
                 Err(failure) => Err(failure),
             };
             match outcome {
-                Ok((response, carrier)) => break (response, carrier, origin),
-                Err(failure) => attempts.failed(&edge, &ticket, &outgoing, origin, failure)?,
+                Ok((response, carrier)) => {
+                    origin.origin().standing().served();
+                    break (response, carrier, origin);
+                }
+                Err(failure) => {
+                    if failure.is_of_origin() {
+                        pool.failed(origin.origin());
+                    }
+                    attempts.failed(&edge, &ticket, &outgoing, origin, failure)?;
+                }
             }
         };
         // 8. Answer.
@@ -361,12 +369,13 @@ async fn choose_origin(
             Span::current().record("tunnel", tracing::field::display(origin.origin().handle().tunnel()));
             return Ok(origin);
         }
+        let is_unwell = pool.is_unwell();
         let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
-        if !is_hopeful || !edge.sockets.hold(pool, &attempts.tried, ticket.began()).await {
-            return Err(attempts
-                .last
-                .take()
-                .map_or_else(|| Trouble::NoTunnel(ticket.socket_name().to_owned()), Trouble::Origin));
+        if is_unwell || !is_hopeful || !edge.sockets.hold(pool, &attempts.tried, ticket.began()).await {
+            let nobody = || {
+                if is_unwell { Trouble::NoHealthyOrigin } else { Trouble::NoTunnel(ticket.socket_name().to_owned()) }
+            };
+            return Err(attempts.last.take().map_or_else(nobody, Trouble::Origin));
         }
     }
 }

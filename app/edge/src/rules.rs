@@ -8,7 +8,11 @@ use sallyport_geo::Geo;
 use sallyport_model::{Affinity, SocketRoute};
 use sallyport_policy::{AccessList, CompiledList, Rule, RuleError};
 
-use crate::affinity::{AffinityKey, origin_id};
+use crate::{
+    affinity::{AffinityKey, origin_id},
+    health::Probe,
+    sockets::Shared,
+};
 
 /// The rules of one socket.
 #[derive(Debug)]
@@ -16,6 +20,7 @@ pub(crate) struct Rules {
     route: Arc<SocketRoute>,
     access: Access,
     stickiness: Stickiness,
+    probe: Option<Arc<Probe>>,
 }
 
 /// Whether a client comes back to the same origin.
@@ -42,9 +47,11 @@ enum Access {
 
 impl Rules {
     /// The rules that this route says.
-    pub(crate) fn new(route: Arc<SocketRoute>, geo: Option<&Geo>, key: &AffinityKey) -> Self {
-        let (access, stickiness) = (Access::of(&route, geo), Stickiness::of(&route, key));
-        Self { route, access, stickiness }
+    pub(crate) fn new(route: Arc<SocketRoute>, shared: &Shared) -> Self {
+        let access = Access::of(&route, shared.geo.as_deref());
+        let stickiness = Stickiness::of(&route, &shared.key);
+        let probe = Probe::of(&route, &shared.domain).map(Arc::new);
+        Self { route, access, stickiness, probe }
     }
 
     /// Whether they were made of this very route.
@@ -55,6 +62,11 @@ impl Rules {
     /// The route.
     pub(crate) fn route(&self) -> &SocketRoute {
         &self.route
+    }
+
+    /// What its origins are asked, when anything.
+    pub(crate) fn probe(&self) -> Option<&Arc<Probe>> {
+        self.probe.as_ref()
     }
 
     /// Whether a client comes back to the same origin.

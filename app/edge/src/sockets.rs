@@ -6,17 +6,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_balance::{Attempts, Rotation, affinity::AffinityCode};
+use sallyport_balance::{
+    Attempts, Rotation,
+    affinity::AffinityCode,
+    ejection::{EjectionConfig, PoolCount},
+    health::HealthEvent,
+};
 use sallyport_bus::Routes;
 use sallyport_geo::Geo;
 use sallyport_model::{SocketId, SocketRoute, TunnelId};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
+    EdgeConfig,
     affinity::{AffinityKey, Wish, origin_id},
     bounds::Bounds,
+    health::{self, Checks, MAX_CHECKS_AT_ONCE, Probe},
     metrics::SocketMetrics,
     origin::{InFlight, Origin},
+    origin_metrics::OriginMetrics,
     rules::Rules,
     way::{Holder, Way},
 };
@@ -46,6 +54,29 @@ pub(crate) struct Shared {
     pub(crate) geo: Option<Arc<Geo>>,
     /// The secret behind which origin a client meets.
     pub(crate) key: AffinityKey,
+    /// The domain that sockets' names are under.
+    pub(crate) domain: String,
+    /// When origins are left out for a while.
+    pub(crate) ejection: EjectionConfig,
+    /// Turns for health checks.
+    pub(crate) checks: Semaphore,
+    /// What is counted of origins.
+    pub(crate) metrics: OriginMetrics,
+}
+
+impl Shared {
+    /// What an edge of this configuration says.
+    pub(crate) fn new(config: &EdgeConfig, routes: Routes) -> Self {
+        Self {
+            routes,
+            geo: config.geo.clone(),
+            key: config.affinity_key.clone(),
+            domain: config.domain.clone(),
+            ejection: EjectionConfig::default(),
+            checks: Semaphore::new(MAX_CHECKS_AT_ONCE),
+            metrics: OriginMetrics::default(),
+        }
+    }
 }
 
 /// The origins of one socket, and its owner's rules.
@@ -105,6 +136,11 @@ impl Sockets {
         }
     }
 
+    /// What all pools need to know.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// The socket is gone for good.
     pub(crate) fn forget(&self, socket: SocketId) {
         self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(&socket);
@@ -158,21 +194,79 @@ impl SocketPool {
             return rules;
         }
         self.bounds.set(route.settings.limits);
-        let rules = Arc::new(Rules::new(route.clone(), self.shared.geo.as_deref(), &self.shared.key));
+        let rules = Arc::new(Rules::new(route.clone(), &self.shared));
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Some(rules.clone());
         self.tell_origins();
         rules
     }
 
     /// Tells the origins what the rules say of them.
-    fn tell_origins(&self) {
+    fn tell_origins(self: &Arc<Self>) {
         let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone() else { return };
         for origin in self.origins() {
             if let Some(tunnel) = rules.route().tunnel(origin.handle().tunnel()) {
                 origin.standing().weighs(tunnel.weight);
             }
+            origin.standing().is_checked(rules.probe(), |probe| Checks::start(self, &origin, probe));
         }
+    }
+
+    /// A check of this origin says something new.
+    pub(crate) fn checked(&self, origin: &Origin, probe: &Arc<Probe>, event: HealthEvent) {
+        let is_down = event != HealthEvent::Up;
+        if origin.standing().is_judged(probe, is_down) {
+            health::log(self, origin, event);
+            self.shared.metrics.changed(is_down);
+            self.arrival.notify_waiters();
+        }
+    }
+
+    /// The origin took no connection. When that happens too often it is left out for a while, unless it is the last.
+    pub(crate) fn failed(&self, origin: &Origin) {
+        let origins = self.origins();
+        let usable = || origins.iter().filter(|origin| origin.is_usable());
+        let ejected = usable().filter(|origin| origin.standing().is_ejected()).count();
+        let count = PoolCount { origins: usable().count(), ejected };
+        if let Some(ejected) = origin.standing().failed(&self.shared.ejection, count) {
+            let seconds = ejected.until.saturating_duration_since(Instant::now()).as_secs();
+            tracing::info!(
+                socket = %self.socket,
+                tunnel = %origin.handle().tunnel(),
+                failures = ejected.failures,
+                seconds,
+                "an origin took no connection several times in a row: it is left out for a while"
+            );
+            self.shared.metrics.ejected();
+        }
+    }
+
+    /// Whether tunnels are up, and none of their origins takes anything: by their checks, or by their weights.
+    pub(crate) fn is_unwell(&self) -> bool {
+        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        origins.iter().any(|origin| origin.is_up()) && !origins.iter().any(|origin| origin.is_usable())
+    }
+
+    /// How many origins take new flows.
+    pub(crate) fn healthy(&self) -> usize {
+        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        origins.iter().filter(|origin| origin.is_usable() && !origin.standing().is_ejected()).count()
+    }
+
+    /// The socket's name, once it is known.
+    pub(crate) fn name(&self) -> Option<String> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules.as_ref().map(|rules| rules.route().name.as_str().to_owned())
+    }
+
+    /// The socket.
+    pub(crate) fn socket(&self) -> SocketId {
+        self.socket
+    }
+
+    /// What all pools need to know.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// What the socket may use.
@@ -211,16 +305,20 @@ impl SocketPool {
         AffinityCode::new(self.shared.key.hash_key(), socket, &origin_id(origin.handle().tunnel()))
     }
 
-    /// The usable origin that is wished for; else the one with the least to do for its weight, in turn where several have
+    /// The usable origin that is wished for, else the one with the least to do for its weight, in turn where several have
     /// the same; and none of those already tried. It counts as tried, and as busy, from here on.
     pub(crate) fn choose(&self, tried: &mut Attempts<u64>, wish: &Wish) -> Option<InFlight> {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
         // The count goes up under the rotation's lock: requests that come at once see one another.
         let mut rotation = self.rotation.lock().unwrap_or_else(PoisonError::into_inner);
-        let fit = |o: &Arc<Origin>| o.is_usable() && tried.may_try(&o.number());
-        let at = wish.find(&origins, |origin| self.code(origin), fit).or_else(|| {
-            rotation.choose_weighted(&origins, |o| o.number(), |o| o.load(), |o| o.standing().weight(), fit)
-        })?;
+        let mut pick = |fit: &dyn Fn(&Arc<Origin>) -> bool| {
+            wish.find(&origins, |origin| self.code(origin), fit).or_else(|| {
+                rotation.choose_weighted(&origins, |o| o.number(), |o| o.load(), |o| o.standing().weight(), fit)
+            })
+        };
+        let usable = |o: &Arc<Origin>| o.is_usable() && tried.may_try(&o.number());
+        // Rather one that has failed than none.
+        let at = pick(&|o| usable(o) && !o.standing().is_ejected()).or_else(|| pick(&usable))?;
         let origin = origins.get(at)?;
         tried.record(origin.number());
         Some(InFlight::enter(origin.clone()))

@@ -10,6 +10,7 @@ mod clients;
 mod edges;
 mod flows;
 mod harness;
+mod health;
 mod http1;
 mod http2;
 mod limits;

@@ -1,0 +1,259 @@
+//! Active health checks: each origin that is to be checked has a task that asks it, through its tunnel, what its
+//! clients would, and says how it stands.
+
+use std::{
+    future::poll_fn,
+    net::{Ipv4Addr, SocketAddr},
+    pin::Pin,
+    sync::{Arc, Weak},
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use http::{
+    HeaderValue, Method, Request, Uri, Version,
+    header::{CONNECTION, HOST, USER_AGENT},
+    uri::Scheme,
+};
+use sallyport_balance::health::{CheckFailure, HealthCheck, HealthConfig, HealthEvent, HealthState};
+use sallyport_model::{OriginProtocol, ProxyProtocol, SocketRoute, SocketType};
+use sallyport_net::ProxiedAddresses;
+use sallyport_wire::FailureReason;
+use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
+
+use crate::{
+    body::Upload,
+    exchange::{self, Failure, OriginConnection, Patience},
+    origin::{ConnectError, Origin},
+    sockets::SocketPool,
+    way::WayStream,
+};
+
+/// How many checks of all origins run at once; others wait for their turn.
+pub(crate) const MAX_CHECKS_AT_ONCE: usize = 64;
+/// How origins see who asks.
+const AGENT: &str = concat!("sallyport-health-check/", env!("CARGO_PKG_VERSION"));
+/// A header of the PROXY protocol that says: this is the balancer itself, and no client. In version 1 and in version 2
+/// (`LOCAL`, no addresses).
+const UNKNOWN_V1: &[u8] = b"PROXY UNKNOWN\r\n";
+const LOCAL_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
+
+/// What origins of a socket are asked, and how often.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    config: HealthConfig,
+    host: String,
+    socket_type: SocketType,
+    protocol: OriginProtocol,
+    proxy_protocol: ProxyProtocol,
+}
+
+impl Probe {
+    /// What the owner of this socket wants to be asked, when anything.
+    pub(crate) fn of(route: &SocketRoute, domain: &str) -> Option<Self> {
+        let wanted = route.settings.health_check.as_ref()?;
+        let check = match &wanted.probe {
+            sallyport_model::Probe::Tcp => HealthCheck::Tcp,
+            sallyport_model::Probe::Http { path, status_from, status_to } => HealthCheck::Http {
+                path: path.clone(),
+                expected_status: format!("{status_from}-{status_to}").parse().unwrap_or_default(),
+                host: None,
+            },
+        };
+        let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+        Some(Self {
+            config: HealthConfig {
+                check,
+                interval: seconds(wanted.interval_seconds),
+                timeout: seconds(wanted.timeout_seconds),
+                healthy_threshold: wanted.healthy_threshold,
+                unhealthy_threshold: wanted.unhealthy_threshold,
+            },
+            host: format!("{}.{domain}", route.name),
+            socket_type: route.socket_type,
+            protocol: route.origin_protocol,
+            proxy_protocol: route.settings.proxy_protocol,
+        })
+    }
+}
+
+/// The checks of one origin; they end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    probe: Arc<Probe>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Checks {
+    /// Checks the origin from now on.
+    pub(crate) fn start(pool: &Arc<SocketPool>, origin: &Arc<Origin>, probe: Arc<Probe>) -> Self {
+        let watch = watch(Arc::downgrade(pool), Arc::downgrade(origin), probe.clone());
+        Self { probe, task: tokio::spawn(watch).abort_handle() }
+    }
+
+    /// What is asked.
+    pub(crate) fn probe(&self) -> &Arc<Probe> {
+        &self.probe
+    }
+}
+
+impl Drop for Checks {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Checks an origin for as long as it is there.
+async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) {
+    let mut state = HealthState::new(probe.config.clone(), Instant::now(), random());
+    while let Some(due) = state.next_check() {
+        tokio::time::sleep_until(due.into()).await;
+        let (Some(pool), Some(origin)) = (pool.upgrade(), origin.upgrade()) else { return };
+        if origin.has_left() {
+            return;
+        }
+        let Ok(turn) = pool.shared().checks.acquire().await else { return };
+        let opened = tokio::time::timeout(probe.config.timeout, open(&origin, &probe)).await;
+        if !origin.is_up() || matches!(opened, Ok(Err(ConnectError::Tunnel(_)))) {
+            // The tunnel is away, or has no room: that says nothing of the origin behind it.
+            drop(turn);
+            drop((pool, origin));
+            tokio::time::sleep(probe.config.interval).await;
+            continue;
+        }
+        let Some(number) = state.check_started(Instant::now()) else { return };
+        let asked = async {
+            match opened {
+                Ok(Ok(opened)) => opened.ask(&probe).await,
+                Ok(Err(ConnectError::TimedOut)) | Err(_) => Err(CheckFailure::TimedOut),
+                Ok(Err(_)) => Err(CheckFailure::BadAnswer),
+            }
+        };
+        let outcome = tokio::time::timeout(probe.config.timeout, asked).await.unwrap_or(Err(CheckFailure::TimedOut));
+        let now = Instant::now();
+        let event = match outcome {
+            Ok(()) => {
+                origin.standing().check_passed(now);
+                state.check_passed(number, now, random())
+            }
+            Err(why) => state.check_failed(number, why, now, random()),
+        };
+        if let Some(event) = event {
+            pool.checked(&origin, &probe, event);
+        }
+    }
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&crate::ids::random()[..8]);
+    u64::from_be_bytes(bytes)
+}
+
+/// A connection on which an origin is asked.
+enum Opened {
+    Raw(WayStream),
+    Http(OriginConnection),
+}
+
+/// Who asks: nobody that could be named.
+const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
+    if probe.config.check == HealthCheck::Tcp {
+        return origin
+            .open_flow(ProxiedAddresses { client: NOBODY, destination: NOBODY }, &probe.host)
+            .map(Opened::Raw);
+    }
+    Ok(Opened::Http(match probe.protocol {
+        OriginProtocol::Http2 => {
+            OriginConnection::H2(origin.connect_h2(NOBODY, &probe.host, probe.config.timeout).await?)
+        }
+        OriginProtocol::Auto | OriginProtocol::Http1 => {
+            OriginConnection::H1 { connection: origin.connect_h1(NOBODY, &probe.host).await?, reused: false }
+        }
+    }))
+}
+
+impl Opened {
+    async fn ask(self, probe: &Probe) -> Result<(), CheckFailure> {
+        match (self, &probe.config.check) {
+            (Self::Raw(stream), _) => ask_tcp(stream, probe).await,
+            (Self::Http(connection), HealthCheck::Http { path, expected_status, .. }) => {
+                let request = request(probe, path).ok_or(CheckFailure::BadAnswer)?;
+                let patience = Patience { connect: probe.config.timeout, response: probe.config.timeout };
+                let (response, _carrier) =
+                    exchange::exchange(connection, request, None, patience).await.map_err(|failure| why(&failure))?;
+                let status = response.status().as_u16();
+                if expected_status.contains(status) { Ok(()) } else { Err(CheckFailure::Status(status)) }
+            }
+            (Self::Http(_), _) => Ok(()),
+        }
+    }
+}
+
+/// Whether the origin takes the connection.
+async fn ask_tcp(mut stream: WayStream, probe: &Probe) -> Result<(), CheckFailure> {
+    let greeting = match probe.proxy_protocol {
+        ProxyProtocol::Off => &[][..],
+        ProxyProtocol::V1 => UNKNOWN_V1,
+        ProxyProtocol::V2 => LOCAL_V2,
+    };
+    let establishment = stream.establishment();
+    // A stream that fails says why where it is read.
+    let _ = stream.write_all(greeting).await;
+    let _ = stream.flush().await;
+    poll_fn(|cx| {
+        let mut scrap = [0; 64];
+        let read = Pin::new(&mut stream).poll_read(cx, &mut ReadBuf::new(&mut scrap));
+        match establishment.peek() {
+            Some(Ok(())) => Poll::Ready(Ok(())),
+            Some(Err(failure)) if failure.reason == FailureReason::TimedOut => Poll::Ready(Err(CheckFailure::TimedOut)),
+            Some(Err(_)) => Poll::Ready(Err(CheckFailure::Connect)),
+            None if read.is_ready() => Poll::Ready(Err(CheckFailure::Connect)),
+            None => Poll::Pending,
+        }
+    })
+    .await?;
+    // In good order, so that the origin does not log a client that broke off.
+    let _ = stream.shutdown().await;
+    Ok(())
+}
+
+fn request(probe: &Probe, path: &str) -> Option<Request<Upload>> {
+    let mut request = Request::new(Upload::new(None, None));
+    *request.method_mut() = Method::GET;
+    *request.uri_mut() = path.parse().ok()?;
+    let fields = request.headers_mut();
+    fields.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    if probe.protocol == OriginProtocol::Http2 {
+        let scheme = if probe.socket_type == SocketType::Https { Scheme::HTTPS } else { Scheme::HTTP };
+        let uri = Uri::builder().scheme(scheme).authority(probe.host.as_str()).path_and_query(path);
+        *request.uri_mut() = uri.build().ok()?;
+        *request.version_mut() = Version::HTTP_2;
+    } else {
+        fields.insert(HOST, HeaderValue::from_str(&probe.host).ok()?);
+        fields.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Some(request)
+}
+
+fn why(failure: &Failure) -> CheckFailure {
+    match failure {
+        Failure::ConnectTimedOut | Failure::ResponseTimedOut => CheckFailure::TimedOut,
+        Failure::NotReached(failure) if failure.reason == FailureReason::TimedOut => CheckFailure::TimedOut,
+        Failure::NotReached(_) | Failure::NoStream(_) | Failure::TunnelLost(_) => CheckFailure::Connect,
+        _ => CheckFailure::BadAnswer,
+    }
+}
+
+/// What the log says of an origin whose checks say something new.
+pub(crate) fn log(pool: &SocketPool, origin: &Origin, event: HealthEvent) {
+    let (socket, tunnel) = (pool.socket(), origin.handle().tunnel());
+    match event {
+        HealthEvent::Up => tracing::info!(%socket, %tunnel, "an origin is well, by its health check"),
+        HealthEvent::Down { why, failures } => {
+            tracing::info!(%socket, %tunnel, %why, failures, "an origin is not well, by its health check: it gets nothing");
+        }
+    }
+}

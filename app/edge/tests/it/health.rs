@@ -1,0 +1,187 @@
+//! Origins that are not well.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use http::{Response, StatusCode};
+use sallyport_model::{HealthCheck, Probe, ProxyProtocol, SocketType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    flows::{ask, connect, says_back, service},
+    harness::*,
+};
+
+/// As often as may be, and one answer decides.
+fn check(probe: Probe) -> Option<HealthCheck> {
+    let (interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold) = (1, 1, 1, 1);
+    Some(HealthCheck { probe, interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold })
+}
+
+fn http_check() -> Option<HealthCheck> {
+    check(Probe::Http { path: "/up?really".into(), status_from: 200, status_to: 299 })
+}
+
+/// The number in the metrics' line that begins like this.
+fn metric(world: &World, line: &str) -> Option<u64> {
+    let text = world.edge.metrics_text().unwrap();
+    text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok())
+}
+
+fn healthy(world: &World, socket: &TestSocket) -> Option<u64> {
+    metric(world, &format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name))
+}
+
+/// An origin that is well when this says so, and serves all the same; gives its address and what checks asked for.
+async fn moody_origin(name: &'static str, well: Arc<AtomicBool>) -> (std::net::SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = asked.clone();
+    let addr = origin(move |request| {
+        let mut answer = Response::new(text(name));
+        if request.uri().path() == "/up" {
+            let host = request.headers()["host"].to_str().unwrap();
+            log.lock().unwrap().push(format!("{} {host}", request.uri()));
+            if !well.load(Ordering::SeqCst) {
+                *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            }
+        }
+        async move { answer }
+    })
+    .await;
+    (addr, asked)
+}
+
+#[tokio::test]
+async fn an_origin_that_is_not_well_gets_nothing_until_it_is_well_again() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let well = Arc::new(AtomicBool::new(false));
+    let (sick, asked) = moody_origin("sick", well.clone()).await;
+    let _good = world.tunnel(&mut socket, named_origin("good").await).await;
+    let _sick = world.tunnel(&mut socket, sick).await;
+    socket.set(&world, |settings| settings.health_check = http_check());
+    until("the sick one is out", || healthy(&world, &socket) == Some(1)).await;
+    for _ in 0..10 {
+        assert_eq!(world.get(&socket, "/").await.text(), "good");
+    }
+    assert_eq!(asked.lock().unwrap()[0], format!("/up?really {}", socket.host()));
+    well.store(true, Ordering::SeqCst);
+    until("the sick one is back", || healthy(&world, &socket) == Some(2)).await;
+    let mut names = Vec::new();
+    for _ in 0..10 {
+        names.push(world.get(&socket, "/").await.text().to_owned());
+    }
+    assert_eq!(names.iter().filter(|name| *name == "sick").count(), 5, "{names:?}");
+    assert_eq!(metric(&world, r#"sallyport_edge_origin_health_changes_total{to="down"}"#), Some(1));
+    // Who is not checked any more is not down.
+    well.store(false, Ordering::SeqCst);
+    until("the sick one is out", || healthy(&world, &socket) == Some(1)).await;
+    socket.set(&world, |settings| settings.health_check = None);
+    until("nobody is checked", || healthy(&world, &socket) == Some(2)).await;
+}
+
+#[tokio::test]
+async fn when_no_origin_is_well_clients_are_told_so_at_once() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let well = Arc::new(AtomicBool::new(false));
+    let (sick, _) = moody_origin("sick", well.clone()).await;
+    let _sick = world.tunnel(&mut socket, sick).await;
+    socket.set(&world, |settings| settings.health_check = http_check());
+    until("it is out", || healthy(&world, &socket) == Some(0)).await;
+    let began = Instant::now();
+    let answer = world.get(&socket, "/").await;
+    assert!(began.elapsed() < Duration::from_secs(4), "nothing is waited for");
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("No healthy origin"), "{}", answer.text());
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(metric(&world, r#"sallyport_edge_refusals_total{reason="no-healthy-origin"}"#), Some(1));
+    well.store(true, Ordering::SeqCst);
+    until("it is back", || healthy(&world, &socket) == Some(1)).await;
+    assert_eq!(world.get(&socket, "/").await.text(), "sick");
+    socket.set(&world, |settings| settings.health_check = None);
+    socket.route.tunnels[0].weight = 0;
+    world.routes.put(socket.route.clone());
+    assert_eq!(world.get(&socket, "/").await.status, 503, "all are drained");
+}
+
+#[tokio::test]
+async fn tcp_origins_are_asked_for_a_connection_and_told_that_it_is_no_client() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let first_words = Arc::new(Mutex::new(Vec::new()));
+    let alive = service({
+        let first_words = first_words.clone();
+        move |mut stream: tokio::net::TcpStream| {
+            let first_words = first_words.clone();
+            async move {
+                let mut line = Vec::new();
+                while !line.ends_with(b"\n") && stream.read_buf(&mut line).await.is_ok_and(|n| n > 0) {}
+                first_words.lock().unwrap().push(String::from_utf8(line).unwrap());
+                let _ = stream.write_all(b"alive").await;
+            }
+        }
+    })
+    .await;
+    let _dead = world.tunnel(&mut socket, dead_origin().await).await;
+    let _alive = world.tunnel(&mut socket, alive).await;
+    socket.set(&world, |settings| {
+        settings.health_check = check(Probe::Tcp);
+        settings.proxy_protocol = ProxyProtocol::V1;
+    });
+    until("the dead one is out", || healthy(&world, &socket) == Some(1)).await;
+    until("the other one was asked", || !first_words.lock().unwrap().is_empty()).await;
+    assert_eq!(first_words.lock().unwrap()[0], "PROXY UNKNOWN\r\n");
+    drop(connect(addr).await);
+    let retries = metric(&world, "sallyport_edge_retries_total");
+    for _ in 0..6 {
+        assert_eq!(ask(connect(addr).await, b"x").await, b"alive");
+    }
+    assert_eq!(metric(&world, "sallyport_edge_retries_total"), retries, "the dead one was not tried");
+}
+
+#[tokio::test]
+async fn an_origin_that_refuses_several_times_in_a_row_is_left_out_without_any_check() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _dead = world.tunnel(&mut socket, dead_origin().await).await;
+    let _good = world.tunnel(&mut socket, named_origin("good").await).await;
+    for _ in 0..20 {
+        assert_eq!(world.get(&socket, "/").await.text(), "good");
+    }
+    assert_eq!(metric(&world, "sallyport_edge_origin_ejections_total"), Some(1));
+    assert_eq!(metric(&world, "sallyport_edge_retries_total"), Some(5), "it was tried until it was left out");
+    assert_eq!(healthy(&world, &socket), Some(1));
+}
+
+#[tokio::test]
+async fn the_last_origin_is_never_left_out() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _dead = world.tunnel(&mut socket, dead_origin().await).await;
+    drop(connect(addr).await);
+    for _ in 0..10 {
+        let mut client = connect(addr).await;
+        assert!(soon(client.read(&mut [0; 1])).await.is_err());
+    }
+    assert_eq!(metric(&world, "sallyport_edge_origin_ejections_total"), Some(0));
+    // What is left out and then is all there is, is used again.
+    let alive = world.tunnel(&mut socket, service(says_back).await).await;
+    for _ in 0..12 {
+        assert_eq!(ask(connect(addr).await, b"x").await, b"hello x bye");
+    }
+    assert_eq!(metric(&world, "sallyport_edge_origin_ejections_total"), Some(1));
+    let tunnel = alive.tunnel;
+    alive.stop().await;
+    until("the good one is gone", || world.directory.get(tunnel).is_none()).await;
+    let mut client = connect(addr).await;
+    assert!(soon(client.read(&mut [0; 1])).await.is_err());
+    assert!(metric(&world, r#"sallyport_edge_flows_total{transport="tcp",verdict="origin-refused"}"#) >= Some(11));
+}
