@@ -25,6 +25,9 @@ use crate::{
 /// How long a TLS handshake may take; and, from a balancer, the header before it.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// The fatal alert `unrecognized_name` (RFC 6066 section 3), as a whole record.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
 /// A client's TCP connection below TLS.
 pub(crate) type ClientTcp = Recorded<ReadAhead<TcpStream>>;
 
@@ -124,6 +127,12 @@ impl Doors {
         let io = Recorded::new(ReadAhead::new(stream));
         let mut start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
         let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
+        if socket.is_none() && !server_name.is_empty() && !self.certificates.covers(&server_name) {
+            start.io.stop();
+            tokio::io::AsyncWriteExt::write_all(&mut start.io, &UNRECOGNIZED_NAME).await?;
+            tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the client wants a name that is not of this edge"));
+        }
         let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {
             start.io.stop();
             return Ok(Opened::Shared(start.into_stream(self.base.clone()).await?, ends.client));
@@ -140,8 +149,8 @@ impl Doors {
     }
 }
 
-/// The `tls` socket of this name. Only the outer name of an encrypted ClientHello is seen (RFC 9849); where that names
-/// no socket, the client gets an alert, and never somebody else's certificate or origin.
+/// The `tls` socket of this name. Only the outer name of an encrypted ClientHello is seen (RFC 9849): it is what counts,
+/// so that nobody gets somebody else's certificate or origin.
 fn tls_socket(edge: &Edge, server_name: &str) -> Option<Arc<SocketRoute>> {
     let label = server_name.strip_suffix(&edge.config.domain)?.strip_suffix('.')?;
     edge.routes.by_name(label).filter(|route| route.socket_type == SocketType::Tls)

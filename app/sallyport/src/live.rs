@@ -3,7 +3,7 @@
 use clap::builder::styling::{AnsiColor, Style};
 use sallyport_api::Socket;
 use sallyport_connector::ConnectorEvent;
-use sallyport_model::{FlowRecord, RequestRecord};
+use sallyport_model::{FlowRecord, RequestRecord, SocketType};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, UtcOffset};
 
@@ -88,15 +88,19 @@ impl Live {
         Ok(())
     }
 
-    /// Nothing listens at the service's address: requests will fail until something does.
+    /// Nothing listens at the service's address: requests or connections will fail until something does.
     ///
     /// # Errors
     /// The standard output is closed.
-    pub(crate) fn origin_missing(&self, reason: &str) -> anyhow::Result<()> {
+    pub(crate) fn origin_missing(&self, reason: &str, socket_type: SocketType) -> anyhow::Result<()> {
         if self.output.format != Format::Table {
             return self.emit(json!({ "event": "origin-missing", "reason": reason }));
         }
-        output::note(&format!("note: {}; requests get status 502 until the service is there", safe(reason)));
+        let what = match socket_type {
+            SocketType::Http | SocketType::Https => "requests get status 502",
+            SocketType::Tcp | SocketType::Tls | SocketType::Udp => "connections are reset",
+        };
+        output::note(&format!("note: {}; {what} until the service is there", safe(reason)));
         Ok(())
     }
 
@@ -301,7 +305,7 @@ mod tests {
         let record = FlowRecord {
             at_ms: 3_723_000,
             flow_id: "f".into(),
-            transport: sallyport_model::SocketType::Tcp,
+            transport: SocketType::Tcp,
             verdict: "client-left".into(),
             bytes_in: 10,
             bytes_out: 1_234,

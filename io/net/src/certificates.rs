@@ -153,6 +153,15 @@ impl Certificates {
         self.make(&label).map(|entry| entry.certificate)
     }
 
+    /// Whether there can be a certificate for a name: the domain itself, or one valid label beneath it. A name for which
+    /// there can be none is counted as refused.
+    #[must_use]
+    pub fn covers(&self, name: &str) -> bool {
+        let covers = self.label(name).is_some();
+        self.counts.refused_name.fetch_add(u64::from(!covers), Relaxed);
+        covers
+    }
+
     /// The authority that signs.
     #[must_use]
     pub fn ca(&self) -> &LocalCa {

@@ -150,8 +150,11 @@ pub(crate) async fn hold(
     live: &mut Live,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
-    if let Err(error) = sallyport_net::connect_tcp(&origin.address.host, origin.address.port, LOOK_TIMEOUT).await {
-        live.origin_missing(&error.to_string())?;
+    // Whether anybody listens on a UDP port can only be found out by saying something.
+    if origin.socket_type != SocketType::Udp
+        && let Err(error) = sallyport_net::connect_tcp(&origin.address.host, origin.address.port, LOOK_TIMEOUT).await
+    {
+        live.origin_missing(&error.to_string(), origin.socket_type)?;
     }
     let options = options(target, credential, origin)?;
     let shutdown = Shutdown::new();

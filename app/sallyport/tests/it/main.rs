@@ -10,5 +10,7 @@ mod observed;
 mod original_client;
 mod protocols;
 mod restarts;
+mod tcp;
 mod terminal;
+mod tls;
 mod transports;
