@@ -1,8 +1,16 @@
 //! TCP and TLS sockets: bytes that are nobody's business, both ways.
 
-use std::{io, net::SocketAddr};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use sallyport_model::{ProxyProtocol, SocketType, TlsMode};
+use sallyport_tunnel::ConnectorEvent;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -129,6 +137,114 @@ async fn resets_pass_in_both_directions() {
     soon(tells.recv()).await.expect("the origin notices that the client is gone").ok();
     let metrics = world.edge.metrics_text().unwrap();
     assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="broken"} 1"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_client_that_breaks_off_after_its_end_is_noticed_while_the_origin_is_silent() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+    let origin = service(move |mut stream| {
+        let told = told.clone();
+        async move {
+            let _ = told.send(stream.read_to_end(&mut Vec::new()).await.map_err(|error| error.kind()));
+            std::future::pending::<()>().await;
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    let mut client = connect(addr).await;
+    client.write_all(b"a question").await.unwrap();
+    client.shutdown().await.unwrap();
+    assert_eq!(soon(tells.recv()).await, Some(Ok(10)));
+    client.set_zero_linger().unwrap();
+    drop(client);
+    until("the edge notices", || {
+        let metrics = world.edge.metrics_text().unwrap();
+        metrics.contains(r#"flows_total{transport="tcp",verdict="client-left"} 1"#)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_owner_sees_every_flow_with_all_of_its_clients_bytes_and_none_of_ours() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let mut connector = world.tunnel(&mut socket, service(says_back).await).await;
+    for version in [ProxyProtocol::Off, ProxyProtocol::V1, ProxyProtocol::V2] {
+        socket.set(&world, |settings| settings.proxy_protocol = version);
+        let client = connect(addr).await;
+        let from = client.local_addr().unwrap();
+        let answer = ask(client, b"ten bytes.").await;
+        let record = loop {
+            match soon(connector.log.recv()).await.unwrap() {
+                ConnectorEvent::Flow(record) if record.client == from => break record,
+                _ => {}
+            }
+        };
+        assert_eq!((record.bytes_in, record.bytes_out), (10, answer.len() as u64), "{version:?}");
+        assert_eq!((record.transport, record.verdict.as_str()), (SocketType::Tcp, "complete"));
+    }
+}
+
+/// Sends so much and reads so much, both at once.
+async fn exchange(stream: TcpStream, bytes: usize) -> usize {
+    let (mut read, mut write) = stream.into_split();
+    let writing = tokio::spawn(async move {
+        write.write_all(&vec![3; bytes]).await.unwrap();
+        write.shutdown().await.unwrap();
+    });
+    let mut all = Vec::new();
+    soon(read.read_to_end(&mut all)).await.unwrap();
+    writing.await.unwrap();
+    all.len()
+}
+
+#[tokio::test]
+async fn much_goes_both_ways_at_once() {
+    const BYTES: usize = 8 << 20;
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+    let origin = service(move |stream| {
+        let told = told.clone();
+        async move { told.send(exchange(stream, BYTES).await).unwrap() }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    assert_eq!(exchange(connect(addr).await, BYTES).await, BYTES);
+    assert_eq!(soon(tells.recv()).await, Some(BYTES));
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_makes_the_origin_wait() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = sent.clone();
+    let origin = service(move |mut stream| {
+        let counter = counter.clone();
+        async move {
+            while stream.write_all(&[5; 65_536]).await.is_ok() {
+                counter.fetch_add(65_536, Ordering::SeqCst);
+            }
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    let mut client = connect(addr).await;
+    client.write_all(b"go").await.unwrap();
+    let mut before = usize::MAX;
+    while before != sent.load(Ordering::SeqCst) || before == 0 {
+        before = sent.load(Ordering::SeqCst);
+        assert!(before < 200 << 20, "what nobody reads is kept: {before} bytes");
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    assert!(before < 64 << 20, "{before} bytes are kept, which is more than the kernel's buffers");
 }
 
 #[tokio::test]

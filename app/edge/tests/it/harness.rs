@@ -196,6 +196,11 @@ impl World {
         self.client_at(self.addr, name, alpn).await.unwrap()
     }
 
+    /// The roots that clients of this world trust.
+    pub(crate) fn roots(&self) -> rustls::RootCertStore {
+        sallyport_net::roots(&Trust::Ca(self.ca.clone())).unwrap()
+    }
+
     /// A TLS connection to this address, of a client that trusts this world's authority.
     pub(crate) async fn client_at(&self, addr: SocketAddr, name: &str, alpn: &[&[u8]]) -> io::Result<Client> {
         let tls = client_config(&Trust::Ca(self.ca.clone()), alpn).unwrap();

@@ -7,6 +7,7 @@ mod affinity;
 mod balance;
 mod bodies;
 mod clients;
+mod doors;
 mod edges;
 mod flows;
 mod harness;
