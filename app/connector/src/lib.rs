@@ -1,9 +1,11 @@
 //! The connector: runs next to a private service and brings the streams of its tunnels to it.
 //!
-//! [`run`] keeps the session with the edge ([`sallyport_tunnel::run_connector`]), which `dial` reaches. For every stream, `origin` reaches the
-//! service, with TLS where it speaks it (`origin_tls`), and `relay` moves the bytes.
+//! [`run`] keeps the session with the edge ([`sallyport_tunnel::run_connector`]), which `dial` reaches. For every stream,
+//! `origin` reaches the service, with TLS where it speaks it (`origin_tls`), and `relay` moves the bytes. `flows` does so
+//! for datagrams.
 
 mod dial;
+mod flows;
 mod origin;
 mod origin_tls;
 mod quick_ack;

@@ -4,13 +4,14 @@ use std::{io, sync::Arc, time::Duration};
 
 use sallyport_model::OriginAddr;
 use sallyport_net::{ReadAhead, RelayEnd};
-use sallyport_tunnel::{BoxFuture, IncomingStream, OriginHandler};
+use sallyport_tunnel::{BoxFuture, FlowHandler, IncomingStream, OriginHandler};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tracing::debug;
 
 use crate::{
+    flows::Flows,
     origin_tls::{Configs, OriginTls, OriginTlsError},
     quick_ack::Stalls,
     relay::relay,
@@ -20,6 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Origin {
     shared: Arc<Shared>,
+    flows: Arc<Flows>,
 }
 
 #[derive(Debug)]
@@ -49,11 +51,16 @@ impl Origin {
             }),
             None => None,
         };
-        Ok(Self { shared: Arc::new(Shared { address, tls, connect_timeout, stalls: Stalls::default() }) })
+        let flows = Arc::new(Flows::new(address.clone()));
+        Ok(Self { shared: Arc::new(Shared { address, tls, connect_timeout, stalls: Stalls::default() }), flows })
     }
 }
 
 impl OriginHandler for Origin {
+    fn flows(&self) -> Option<Arc<dyn FlowHandler>> {
+        Some(self.flows.clone())
+    }
+
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
         let shared = self.shared.clone();
         // What connecting needs is in a box of its own, gone before the bytes move: streams may idle for long.

@@ -38,6 +38,12 @@ pub(crate) enum Verdict {
     OriginRefused,
     /// No origin took the connection in time.
     OriginTimedOut,
+    /// Nothing came back from the origin (UDP).
+    Unanswered,
+    /// It made way for newer flows (UDP).
+    Evicted,
+    /// There were as many flows as there may be (UDP).
+    TooManyFlows,
     /// The edge was shut down.
     CutOff,
 }
@@ -55,6 +61,9 @@ impl Verdict {
             Self::NoTunnel => "no-tunnel",
             Self::OriginRefused => "origin-refused",
             Self::OriginTimedOut => "origin-timed-out",
+            Self::Unanswered => "unanswered",
+            Self::Evicted => "evicted",
+            Self::TooManyFlows => "too-many-flows",
             Self::CutOff => "cut-off",
         }
     }
@@ -130,7 +139,8 @@ impl FlowTicket {
                 omitted_before,
             });
         }
-        if self.access_log {
+        // Flows that a flood pushes out are counted: lines for them would fill the log.
+        if self.access_log && verdict != Verdict::Evicted {
             tracing::info!(
                 target: "access",
                 id = self.id.as_str(),

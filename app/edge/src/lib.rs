@@ -3,7 +3,8 @@
 //! The way of a request is [`request`](self) `serve`: one function of named steps. Around it:
 //! `listener` and `connection` bring requests in, `guarded_io` keeps malformed ones out, `sockets` and `origin` know
 //! where they can go, `exchange` is one attempt to get an answer there, `body` is what streams through, `record` is
-//! what remains. `admission` lets tunnels in. `docs/life-of-a-request.md` walks through all of it.
+//! what remains. `ports` opens the ports that sockets have for themselves; `flow` is the way of a TCP or TLS connection,
+//! `udp` that of a datagram. `admission` lets tunnels in. `docs/life-of-a-request.md` walks through all of it.
 
 mod admission;
 mod affinity;
@@ -40,6 +41,10 @@ mod rules;
 mod send_bound;
 mod sockets;
 mod ssh;
+mod udp;
+mod udp_finish;
+mod udp_flow;
+mod udp_table;
 mod upgrade;
 mod upload_meter;
 mod way;
@@ -49,7 +54,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -109,6 +114,7 @@ pub struct Edge {
     handshakes: Arc<limits::Handshakes>,
     connections: Arc<limits::Connections>,
     running: limits::Running,
+    udp_flows: Arc<AtomicUsize>,
     uploads: Arc<upload_meter::UploadBudget>,
     draining: AtomicBool,
     phase: watch::Sender<Phase>,
@@ -172,6 +178,7 @@ impl Edge {
             handshakes: Arc::default(),
             connections: limits::Connections::new(config.max_connections, config.max_connections_per_address),
             running: limits::Running::default(),
+            udp_flows: Arc::default(),
             uploads: Arc::default(),
             draining: AtomicBool::new(false),
             phase: watch::Sender::new(Phase::Serving),
@@ -187,6 +194,7 @@ impl Edge {
             tunnels: metrics::TunnelsInDebug(self.tunnels.clone()),
             connections: self.connections.clone(),
             handshakes: self.handshakes.clone(),
+            udp_flows: self.udp_flows.clone(),
             uploads: self.uploads.clone(),
         }));
     }
@@ -231,7 +239,8 @@ impl Edge {
         let doors = Doors::new(certificates, self.config.trusted_proxies.clone());
         let changes = self.routes.subscribe();
         let ip = listening.tls.local_addr()?.ip();
-        let ports = Ports::new(self.clone(), doors.clone(), ip, shutdown.clone()).follow(self.routes.subscribe());
+        let ports = Ports::new(self.clone(), doors.clone(), ip, listening.own.clone(), shutdown.clone())
+            .follow(self.routes.subscribe());
         let clients = listener::accept(listening.tls, shutdown.clone(), |stream, peer| {
             listener::take_tls(self, &doors, stream, peer);
         });

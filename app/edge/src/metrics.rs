@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use prometheus_client::{
@@ -65,6 +68,9 @@ pub(crate) struct Metrics {
     flows: Family<FlowLabel, Counter>,
     carriers: Family<CarrierLabel, Counter>,
     retries: Counter,
+    datagrams_in: Counter,
+    datagrams_out: Counter,
+    datagrams_dropped: Family<ReasonLabel, Counter>,
     /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
     labelled: Arc<Mutex<HashMap<String, usize>>>,
 }
@@ -93,6 +99,9 @@ impl Metrics {
             flows: Family::default(),
             carriers: Family::default(),
             retries: Counter::default(),
+            datagrams_in: Counter::default(),
+            datagrams_out: Counter::default(),
+            datagrams_dropped: Family::default(),
             labelled: Arc::default(),
         }
     }
@@ -167,6 +176,21 @@ impl Metrics {
         self.retries.inc();
     }
 
+    /// Datagrams came from clients of UDP sockets.
+    pub(crate) fn datagrams_in(&self, count: usize) {
+        self.datagrams_in.inc_by(count as u64);
+    }
+
+    /// Datagrams were sent to clients of UDP sockets.
+    pub(crate) fn datagrams_out(&self, count: usize) {
+        self.datagrams_out.inc_by(count as u64);
+    }
+
+    /// Datagrams were dropped here, for this reason.
+    pub(crate) fn datagrams_dropped(&self, reason: &'static str, count: usize) {
+        self.datagrams_dropped.get_or_create(&ReasonLabel { reason }).inc_by(count as u64);
+    }
+
     /// Makes all of it known to the registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("sallyport_edge");
@@ -192,6 +216,13 @@ impl Metrics {
         registry.register("handshakes_failed", "TLS handshakes that failed, by reason", self.handshakes_failed.clone());
         registry.register("flows", "TCP and TLS connections and UDP flows that ended, by how", self.flows.clone());
         registry.register("carriers", "Connections of connectors, by transport and kind", self.carriers.clone());
+        registry.register("datagrams_received", "Datagrams from clients of UDP sockets", self.datagrams_in.clone());
+        registry.register("datagrams_sent", "Datagrams to clients of UDP sockets", self.datagrams_out.clone());
+        registry.register(
+            "datagrams_dropped",
+            "Datagrams of UDP sockets that were dropped at the edge, by reason",
+            self.datagrams_dropped.clone(),
+        );
         registry.register("retries", "Attempts that were repeated on another origin", self.retries.clone());
     }
 }
@@ -227,6 +258,7 @@ pub(crate) struct Gauges {
     pub(crate) tunnels: TunnelsInDebug,
     pub(crate) connections: Arc<Connections>,
     pub(crate) handshakes: Arc<Handshakes>,
+    pub(crate) udp_flows: Arc<AtomicUsize>,
     pub(crate) uploads: Arc<UploadBudget>,
 }
 
@@ -249,6 +281,7 @@ impl Collector for Gauges {
             ("sallyport_edge_legs_busy", "Legs that carry a stream", stats.legs_busy),
             ("sallyport_edge_streams_multiplexed", "Streams on control connections", stats.mux_streams),
             ("sallyport_edge_connections_open", "Open TLS connections", self.connections.open()),
+            ("sallyport_edge_udp_flows", "Flows of UDP sockets", self.udp_flows.load(Ordering::Relaxed)),
             ("sallyport_edge_handshakes_pending", "TLS handshakes that have not finished", self.handshakes.len()),
             (
                 "sallyport_edge_uploads_held_bytes",

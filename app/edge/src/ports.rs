@@ -9,14 +9,17 @@ use std::{
 
 use sallyport_bus::{RouteChange, RouteChanges};
 use sallyport_model::{SocketId, SocketRoute, SocketType};
-use sallyport_net::{Shutdown, set_keepalive, set_nodelay};
-use tokio::{net::TcpStream, task::JoinHandle};
+use sallyport_net::{ListenError, OwnPorts, Shutdown, UdpPort, set_keepalive, set_nodelay};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
 
 use crate::{
     Edge,
     doors::{self, Doors},
     flow::{self, Arrival},
-    listener,
+    listener, udp,
 };
 
 /// How long after a port could not be opened it is tried again.
@@ -27,6 +30,7 @@ pub(crate) struct Ports {
     edge: Arc<Edge>,
     doors: Arc<Doors>,
     ip: IpAddr,
+    own: OwnPorts,
     shutdown: Shutdown,
     open: HashMap<SocketId, OpenPort>,
 }
@@ -36,27 +40,35 @@ struct OpenPort {
     port: u16,
     socket_type: SocketType,
     task: JoinHandle<()>,
+    /// The edge is shut down: the task ends by itself when it has done what is left to do.
+    is_finishing: bool,
 }
 
 impl Drop for OpenPort {
     fn drop(&mut self) {
-        self.task.abort();
+        if !self.is_finishing {
+            self.task.abort();
+        }
     }
 }
 
 impl Ports {
-    /// No port yet; they will be opened on this address.
-    pub(crate) fn new(edge: Arc<Edge>, doors: Arc<Doors>, ip: IpAddr, shutdown: Shutdown) -> Self {
-        Self { edge, doors, ip, shutdown, open: HashMap::new() }
+    /// No port yet; they will be opened on this address, or are taken from those that a former process had open.
+    pub(crate) fn new(edge: Arc<Edge>, doors: Arc<Doors>, ip: IpAddr, own: OwnPorts, shutdown: Shutdown) -> Self {
+        Self { edge, doors, ip, own, shutdown, open: HashMap::new() }
     }
 
     /// Follows the routes until the shutdown; then every port is closed.
     pub(crate) async fn follow(mut self, mut changes: RouteChanges) {
         self.look_at_all();
+        self.own.forget_inherited();
         let shutdown = self.shutdown.clone();
         loop {
             let change = tokio::select! {
-                () = shutdown.wait() => return,
+                () = shutdown.wait() => {
+                    self.open.values_mut().for_each(|open| open.is_finishing = true);
+                    return;
+                }
                 change = changes.next() => change,
             };
             match change {
@@ -75,45 +87,91 @@ impl Ports {
     }
 
     fn look_at(&mut self, route: &SocketRoute) {
-        let wanted = route.port.filter(|_| matches!(route.socket_type, SocketType::Tcp | SocketType::Tls));
-        let Some(port) = wanted else {
+        let has_port = matches!(route.socket_type, SocketType::Tcp | SocketType::Tls | SocketType::Udp);
+        let Some(port) = route.port.filter(|_| has_port) else {
             self.open.remove(&route.id);
             return;
         };
         let is_open =
             self.open.get(&route.id).is_some_and(|open| open.port == port && open.socket_type == route.socket_type);
-        if !is_open {
-            // The former one is closed first: it may be the same port.
-            self.open.remove(&route.id);
-            let task = tokio::spawn(serve_port(
-                self.edge.clone(),
-                self.doors.clone(),
-                route.id,
-                SocketAddr::new(self.ip, port),
-                self.shutdown.clone(),
-            ));
-            self.open.insert(route.id, OpenPort { port, socket_type: route.socket_type, task });
+        if is_open {
+            return;
         }
+        // The former one is closed first: it may be the same port.
+        self.open.remove(&route.id);
+        let place = Place {
+            edge: self.edge.clone(),
+            own: self.own.clone(),
+            socket: route.id,
+            address: SocketAddr::new(self.ip, port),
+            shutdown: self.shutdown.clone(),
+        };
+        let task = match route.socket_type {
+            SocketType::Udp => tokio::spawn(serve_udp(place, self.own.take_udp(SocketAddr::new(self.ip, port)))),
+            _ => {
+                let inherited = self.own.take_listener(SocketAddr::new(self.ip, port));
+                tokio::spawn(serve_tcp(place, self.doors.clone(), inherited))
+            }
+        };
+        let open = OpenPort { port, socket_type: route.socket_type, task, is_finishing: false };
+        self.open.insert(route.id, open);
     }
 }
 
-/// Opens the port, as soon as that can be done, and takes its connections.
-async fn serve_port(edge: Arc<Edge>, doors: Arc<Doors>, socket: SocketId, address: SocketAddr, shutdown: Shutdown) {
-    let mut told = false;
-    let listener = loop {
-        match sallyport_net::listen(address, "--port-range") {
-            Ok(listener) => break listener,
-            Err(error) => {
-                if !told {
-                    tracing::warn!(%socket, %error, "a socket's port cannot be opened; it is tried again every few seconds");
+/// What it takes to open a port and to serve it.
+struct Place {
+    edge: Arc<Edge>,
+    own: OwnPorts,
+    socket: SocketId,
+    address: SocketAddr,
+    shutdown: Shutdown,
+}
+
+impl Place {
+    /// Opens the port, as soon as that can be done.
+    async fn open<T>(&self, open: impl Fn(SocketAddr, &'static str) -> Result<T, ListenError>) -> T {
+        let mut told = false;
+        loop {
+            match open(self.address, "--port-range") {
+                Ok(opened) => return opened,
+                Err(error) => {
+                    if !told {
+                        let socket = self.socket;
+                        tracing::warn!(%socket, %error, "a socket's port cannot be opened; it is tried again every few seconds");
+                    }
+                    told = true;
+                    tokio::time::sleep(RETRY_PERIOD).await;
                 }
-                told = true;
-                tokio::time::sleep(RETRY_PERIOD).await;
             }
         }
+    }
+
+    fn say_open(&self) {
+        tracing::info!(socket = %self.socket, port = self.address.port(), "a socket's port is open");
+    }
+}
+
+/// Opens the port and takes its connections.
+async fn serve_tcp(place: Place, doors: Arc<Doors>, inherited: Option<TcpListener>) {
+    let listener = match inherited {
+        Some(listener) => listener,
+        None => place.open(sallyport_net::listen).await,
     };
-    tracing::info!(%socket, port = address.port(), "a socket's port is open");
-    listener::accept(listener, shutdown, |stream, peer| take(&edge, &doors, socket, stream, peer)).await;
+    let _opened = place.own.opened(&listener);
+    place.say_open();
+    let Place { edge, socket, shutdown, .. } = &place;
+    listener::accept(listener, shutdown.clone(), |stream, peer| take(edge, &doors, *socket, stream, peer)).await;
+}
+
+/// Opens the port and takes its datagrams.
+async fn serve_udp(place: Place, inherited: Option<UdpPort>) {
+    let port = match inherited {
+        Some(port) => port,
+        None => place.open(UdpPort::bind).await,
+    };
+    let opened = place.own.opened(&port);
+    place.say_open();
+    udp::serve(place.edge, place.socket, port, opened, place.shutdown).await;
 }
 
 /// A connection to a port of its own: the port says which socket is meant.

@@ -165,11 +165,15 @@ impl Sockets {
         self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// Whether a tunnel of the pool may be expected to come (back) in a moment.
+    pub(crate) fn expects(&self, pool: &SocketPool) -> bool {
+        self.started.elapsed() < MAX_ABSENCE || pool.lost_within(MAX_ABSENCE)
+    }
+
     /// Waits a little for an origin of the pool that is usable and was not tried yet, where one may be expected: after
     /// a restart on either side. Returns whether one came.
     pub(crate) async fn hold(&self, pool: &SocketPool, tried: &Attempts<u64>, since: Instant) -> bool {
-        let expected = self.started.elapsed() < MAX_ABSENCE || pool.lost_within(MAX_ABSENCE);
-        if !expected || since.elapsed() >= MAX_HOLD {
+        if !self.expects(pool) || since.elapsed() >= MAX_HOLD {
             return false;
         }
         let Ok(_place) = self.held.try_acquire() else { return false };
@@ -322,6 +326,11 @@ impl SocketPool {
         let origin = origins.get(at)?;
         tried.record(origin.number());
         Some(InFlight::enter(origin.clone()))
+    }
+
+    /// Whether it has an origin that is usable.
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.has_usable(&Attempts::default())
     }
 
     fn has_usable(&self, tried: &Attempts<u64>) -> bool {

@@ -9,12 +9,13 @@ use std::{
     io::{self, IoSliceMut},
     net::{self, IpAddr, SocketAddr, SocketAddrV6},
     os::fd::{AsFd, BorrowedFd},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::UdpSocket;
+use tokio::{io::Interest, net::UdpSocket};
 
 use crate::listening::{ListenError, why_not_open};
 
@@ -36,6 +37,8 @@ pub struct UdpPort {
     socket: UdpSocket,
     state: UdpSocketState,
     address: SocketAddr,
+    /// Whether sending was told that nobody listens there. The kernel tells once: whoever reads is to hear of it too.
+    is_refused: AtomicBool,
 }
 
 /// Datagrams of one client that came together, in order.
@@ -104,7 +107,12 @@ impl UdpPort {
         // As much as the kernel gives.
         drop(SockRef::from(&socket).set_recv_buffer_size(BUFFER_BYTES));
         drop(SockRef::from(&socket).set_send_buffer_size(BUFFER_BYTES));
-        Ok(Self { socket: UdpSocket::from_std(socket)?, state, address: canonical(address) })
+        Ok(Self {
+            socket: UdpSocket::from_std(socket)?,
+            state,
+            address: canonical(address),
+            is_refused: AtomicBool::new(false),
+        })
     }
 
     /// A socket for this one service: what comes is from there alone, and that nobody listens there is an error of
@@ -149,25 +157,52 @@ impl UdpPort {
         self.address
     }
 
-    /// Resolves when there is something to read. Cancel safe.
+    /// Resolves when there is something to read, or an error to hear of. Cancel safe.
     ///
     /// # Errors
     /// When the runtime goes away.
     pub async fn readable(&self) -> io::Result<()> {
-        self.socket.readable().await
+        // That nobody listens at the other end makes a socket erroneous, but not readable.
+        self.socket.ready(Interest::READABLE | Interest::ERROR).await.map(drop)
     }
 
-    /// Reads what is there, up to a batch, and gives it to `take`, which must not read in turn.
+    /// Reads what is there, up to a batch, and gives it to `take`, which must not read in turn. To be called when the
+    /// port was [`UdpPort::readable`].
     ///
     /// # Errors
     /// `WouldBlock` when nothing is there. Others are of one datagram that was sent before, and pass.
-    pub fn try_recv(&self, mut take: impl FnMut(Received<'_>)) -> io::Result<()> {
+    pub fn try_recv(&self, take: impl FnMut(Received<'_>)) -> io::Result<()> {
+        if self.is_refused.swap(false, Ordering::Relaxed) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        // One interest at a time: the runtime takes no two of them here.
+        let either =
+            |read: &mut dyn FnMut() -> io::Result<usize>| match self.socket.try_io(Interest::READABLE, &mut *read) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.socket.try_io(Interest::ERROR, read),
+                read => read,
+            };
+        self.read(either, take)
+    }
+
+    /// Like [`UdpPort::try_recv`], for whoever has not waited: the kernel is asked whatever the runtime knows.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_now(&self, take: impl FnMut(Received<'_>)) -> io::Result<()> {
+        self.read(|read| read(), take)
+    }
+
+    fn read(
+        &self,
+        run: impl FnOnce(&mut dyn FnMut() -> io::Result<usize>) -> io::Result<usize>,
+        mut take: impl FnMut(Received<'_>),
+    ) -> io::Result<()> {
         let mut batch = BATCH.take().unwrap_or_else(|| {
             let bytes = vec![0; MAX_MESSAGES * MAX_MESSAGE_BYTES].into_boxed_slice();
             Box::new(Batch { bytes, meta: [RecvMeta::default(); MAX_MESSAGES] })
         });
         let Batch { bytes, meta } = &mut *batch;
-        let read = self.socket.try_io(tokio::io::Interest::READABLE, || {
+        let read = run(&mut || {
             let mut parts = bytes.chunks_exact_mut(MAX_MESSAGE_BYTES);
             let mut parts: [IoSliceMut<'_>; MAX_MESSAGES] =
                 std::array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
@@ -193,7 +228,7 @@ impl UdpPort {
         let is_v6 = self.address_is_v6();
         let (to, from) = (in_family(to, is_v6), from.map(|ip| in_family(SocketAddr::new(ip, 0), is_v6).ip()));
         let mut joined = JOINED.take();
-        let mut sent = 0;
+        let (mut sent, mut is_repeated) = (0, false);
         while let Some(first) = batch.get(sent) {
             let count = joinable(&batch[sent..], self.state.max_gso_segments());
             let (contents, segment_size) = if count > 1 {
@@ -206,6 +241,11 @@ impl UdpPort {
             let transmit = Transmit { destination: to, ecn: None, contents, segment_size, src_ip: from };
             match self.state.try_send((&self.socket).into(), &transmit) {
                 Ok(()) => sent += count,
+                // This is about a datagram before; it was heard of now, and the one at hand has not been sent.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && !is_repeated => {
+                    self.is_refused.store(true, Ordering::Relaxed);
+                    is_repeated = true;
+                }
                 // The interface does not join after all; from now on the kernel is not asked to.
                 Err(_) if count > 1 && self.state.max_gso_segments() == 1 => {}
                 Err(_) => break,

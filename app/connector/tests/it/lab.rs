@@ -21,7 +21,7 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.expect("this should not take so long")
 }
 
-fn tunnel() -> TunnelId {
+pub(crate) fn tunnel() -> TunnelId {
     TunnelId::from_random([5; 16])
 }
 
@@ -43,7 +43,10 @@ impl Names {
     }
 }
 
-struct Doorman(watch::Sender<Option<TunnelHandle>>);
+struct Doorman {
+    present: watch::Sender<Option<TunnelHandle>>,
+    datagrams: bool,
+}
 
 impl Admission for Doorman {
     fn admit(&self, _: TunnelId, credential: &str, _: SocketAddr) -> Result<Admitted, Refusal> {
@@ -51,18 +54,18 @@ impl Admission for Doorman {
             "good" => Ok(Admitted {
                 socket: SocketId::from_random([1; 16]),
                 url: "https://calm.localhost".into(),
-                datagrams: false,
+                datagrams: self.datagrams,
             }),
             _ => Err(Refusal::new("bad-credential", "the credential is wrong", false)),
         }
     }
 
     fn attached(&self, tunnel: TunnelHandle) {
-        self.0.send_replace(Some(tunnel));
+        self.present.send_replace(Some(tunnel));
     }
 
     fn detached(&self, _: TunnelId, _: SessionId, _: &str) {
-        self.0.send_replace(None);
+        self.present.send_replace(None);
     }
 }
 
@@ -76,9 +79,14 @@ pub(crate) struct Edge {
 
 impl Edge {
     pub(crate) async fn start() -> Self {
+        Self::start_for(false).await
+    }
+
+    /// An edge whose tunnel carries datagrams, if so wished.
+    pub(crate) async fn start_for(datagrams: bool) -> Self {
         let names = Names::new();
-        let (doorman, handle) = watch::channel(None);
-        let tunnels = EdgeTunnels::new(EdgeTunnelsConfig::default(), Arc::new(Doorman(doorman)));
+        let (present, handle) = watch::channel(None);
+        let tunnels = EdgeTunnels::new(EdgeTunnelsConfig::default(), Arc::new(Doorman { present, datagrams }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let acceptor = TlsAcceptor::from(server_config(names.certificates.clone(), ALPN));

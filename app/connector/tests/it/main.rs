@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod edge;
+mod flows;
 mod lab;
 mod services;
 mod tls;

@@ -24,10 +24,10 @@ use sallyport_edge::{ApiRequestBody, BoxError, DrainReport, Edge, EdgeConfig};
 use sallyport_model::{
     AccountId, BasicAuth, CredentialHash, OriginProtocol, SocketId, SocketRoute, SocketType, TunnelId, TunnelRoute,
 };
-use sallyport_net::{Certificates, Listening, LocalCa, Shutdown, Trust, client_config};
+use sallyport_net::{Certificates, HandOver, Listening, LocalCa, Shutdown, TakeoverOffer, Trust, client_config};
 use sallyport_tunnel::{
-    BoxFuture, BoxedCarrier, ConnectorConfig, ConnectorEvent, Dial, IncomingStream, OriginHandler, TunnelCredential,
-    run_connector,
+    BoxFuture, BoxedCarrier, ConnectorConfig, ConnectorEvent, Dial, FlowHandler, IncomingStream, OriginHandler,
+    TunnelCredential, run_connector,
 };
 use sallyport_wire::{ALPN, FailureReason, Open, OpenFailure, Refusal};
 use sha2::{Digest, Sha256};
@@ -60,7 +60,8 @@ pub(crate) struct World {
     serving: JoinHandle<anyhow::Result<DrainReport>>,
     ca: PathBuf,
     count: AtomicUsize,
-    _dir: tempfile::TempDir,
+    ports: HandOver,
+    dir: Arc<tempfile::TempDir>,
 }
 
 impl World {
@@ -69,16 +70,39 @@ impl World {
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut EdgeConfig)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let free: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let listening = Listening::bind(free, Some(free)).unwrap();
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        Self::start_on(listening, dir, Routes::default(), change)
+    }
+
+    /// Another edge that takes this one's ports over, while this one lets finish what it serves.
+    pub(crate) async fn successor(&self) -> Self {
+        let offer = TakeoverOffer::open(self.dir.path()).unwrap();
+        let path = self.dir.path().to_owned();
+        let asks = tokio::task::spawn_blocking(move || sallyport_net::take_over(&path));
+        let mut asked = soon(offer.asked()).await;
+        asked.send(&self.ports).unwrap();
+        self.shutdown.trigger();
+        asked.released().unwrap();
+        let listening = soon(asks).await.unwrap().unwrap();
+        Self::start_on(listening, self.dir.clone(), self.routes.clone(), |_| ())
+    }
+
+    fn start_on(
+        listening: Listening,
+        dir: Arc<tempfile::TempDir>,
+        routes: Routes,
+        change: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
         let authority = LocalCa::open_or_create(dir.path(), "localhost").unwrap();
         let ca = authority.pem_path().to_owned();
         let certificates = Certificates::new(authority, "localhost").unwrap();
-        let free: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let listening = Listening::bind(free, Some(free)).unwrap();
+        let ports = HandOver::of(&listening).unwrap();
         let (addr, plain_addr) = (listening.tls_addr().unwrap(), listening.redirect_addr().unwrap().unwrap());
         let mut config = EdgeConfig::new("localhost", addr.port());
         change(&mut config);
-        let (routes, directory) = (Routes::default(), Directory::default());
+        let directory = Directory::default();
         let api = Arc::new(|request: Request<ApiRequestBody>, client: sallyport_model::ClientAddr| {
             let said = format!("api {} for {}", request.uri().path(), client.0.ip());
             let reads = request.uri().path() == "/v1/read";
@@ -99,7 +123,7 @@ impl World {
             async move { edge.serve(listening, certificates, shutdown).await }
         });
         let count = AtomicUsize::new(0);
-        Self { edge, addr, plain_addr, routes, directory, shutdown, serving, ca, count, _dir: dir }
+        Self { edge, addr, plain_addr, routes, directory, shutdown, serving, ca, count, ports, dir }
     }
 
     /// Ends the edge as SIGTERM would.
@@ -308,6 +332,10 @@ impl Dial for TestDial {
 struct DialOrigin(SocketAddr);
 
 impl OriginHandler for DialOrigin {
+    fn flows(&self) -> Option<Arc<dyn FlowHandler>> {
+        Some(Arc::new(crate::udp::DialUdp(self.0)))
+    }
+
     fn serve(&self, _open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
         let addr = self.0;
         Box::pin(async move {

@@ -16,3 +16,4 @@ mod http1;
 mod http2;
 mod limits;
 mod malformed;
+mod udp;

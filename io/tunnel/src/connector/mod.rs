@@ -24,6 +24,9 @@ const DIAL_TIME: Duration = Duration::from_secs(30);
 const REATTACH_AFTER: Duration = Duration::from_secs(5);
 /// For how long at least a stream may still come after the edge was told that no more are wanted.
 const MIN_LINGER: Duration = Duration::from_millis(250);
+/// How long an edge that goes away may take to close its flows, once the tunnels are attached elsewhere. Flows have no
+/// end of their own; the edge closes them when their clients' datagrams go elsewhere.
+const FLOWS_MOVE_TIME: Duration = Duration::from_secs(5);
 /// How long sessions may take to close once their streams are done.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
@@ -407,6 +410,7 @@ impl Supervisor {
             self.tasks.spawn(async move {
                 tokio::time::sleep(linger(&session)).await;
                 session.streams.zero().await;
+                session.flows_over(FLOWS_MOVE_TIME).await;
                 session.mux.close("it went away and its streams are done");
             });
         }

@@ -37,6 +37,8 @@ const MAX_HANDSHAKES: usize = 32;
 /// How long dialing a leg may take.
 const LEG_DIAL_TIME: Duration = Duration::from_secs(15);
 
+/// How often it is looked whether an edge that goes away has closed its flows.
+const FLOWS_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// A datagram leg that worked for so long is replaced soon when it is lost; the waits grow when they keep failing.
 const LASTING: Duration = Duration::from_secs(10);
 
@@ -245,6 +247,20 @@ impl ConnectorSession {
             leg.end();
         }
         drive_flows(io, leg, Some(handler.clone())).await
+    }
+
+    /// Waits until the edge has closed its flows, which go on elsewhere, but no longer than so long.
+    pub(super) async fn flows_over(&self, at_most: Duration) {
+        let count = || {
+            let flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+            flows.as_ref().filter(|leg| !leg.is_over()).map_or(0, |leg| leg.stats().flows)
+        };
+        let over = async {
+            while count() > 0 {
+                tokio::time::sleep(FLOWS_LOOK_INTERVAL).await;
+            }
+        };
+        let _ = tokio::time::timeout(at_most, over).await;
     }
 
     /// Waits for the next stream on an idle leg, and serves it.

@@ -1,0 +1,209 @@
+//! The path of a datagram to a UDP socket. Each client is a flow: [`Server::take`] is the whole of its way in, and
+//! [`udp_flow`](crate::udp_flow) the way back.
+//!
+//! One task reads the port and owns the table of its flows, so that no datagram overtakes another of its flow. What
+//! comes back is sent by the task that reads the tunnel.
+
+use std::{
+    net::IpAddr,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use sallyport_model::SocketId;
+use sallyport_net::{Opened, Received, Shutdown, UdpPort};
+use tokio::time::MissedTickBehavior;
+
+use crate::{
+    Edge, entry,
+    flow_record::{FlowTicket, Verdict},
+    limits::RunningGuard,
+    sockets::SocketPool,
+    udp_finish,
+    udp_flow::{Flow, Step},
+    udp_table::{Full, Key, Table},
+};
+
+/// How often flows are looked through for those that are over.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// How often what waits for a tunnel is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// How many flows of a port wait for a tunnel at once.
+const MAX_HOLDING: usize = 512;
+
+/// A UDP port that is open.
+pub(crate) struct Server {
+    edge: Arc<Edge>,
+    socket: SocketId,
+    pub(crate) port: Arc<UdpPort>,
+    pool: Arc<SocketPool>,
+    pub(crate) flows: Table<Flow>,
+    /// The flows that wait for a tunnel.
+    holding: Vec<Key>,
+    /// The edge's drain waits for a port that has flows.
+    running: Option<RunningGuard>,
+}
+
+/// Serves the port until the shutdown, and then what its established flows need to go over to the next process.
+pub(crate) async fn serve(edge: Arc<Edge>, socket: SocketId, port: UdpPort, opened: Opened, shutdown: Shutdown) {
+    let mut server = Server {
+        socket,
+        port: Arc::new(port),
+        pool: edge.sockets.pool(socket),
+        flows: Table::new(edge.udp_flows.clone()),
+        holding: Vec::new(),
+        running: None,
+        edge,
+    };
+    let port = server.port.clone();
+    let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+    let mut retry = tokio::time::interval(RETRY_INTERVAL);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.wait() => break,
+            _ = sweep.tick() => server.sweep(Instant::now()),
+            _ = retry.tick(), if !server.holding.is_empty() => server.retry(Instant::now()),
+            readable = port.readable() => match readable {
+                // An error here is of a datagram that was sent, and passes.
+                Ok(()) => drop(port.try_recv(|received| server.take(received))),
+                Err(_) => break,
+            },
+        }
+    }
+    drop(opened);
+    udp_finish::finish(server).await;
+}
+
+impl Server {
+    /// The edge that it belongs to.
+    pub(crate) fn edge(&self) -> &Arc<Edge> {
+        &self.edge
+    }
+
+    /// Datagrams of one client, from their arrival to the tunnel.
+    pub(crate) fn take(&mut self, received: Received<'_>) {
+        let now = Instant::now();
+        let key = Key { client: received.client, local: received.local };
+        let datagrams: Vec<&[u8]> = received.datagrams().collect();
+        self.edge.metrics.datagrams_in(datagrams.len());
+        // 1. and 2.: a flow that runs, or a new one.
+        if self.flows.get_mut(&key).is_none() && !self.begin(key, now) {
+            self.edge.metrics.datagrams_dropped("refused", datagrams.len());
+            return;
+        }
+        let has_room = self.holding.len() < MAX_HOLDING;
+        let expects = || has_room && self.edge.sockets.expects(&self.pool);
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        let proves_itself = flow.proves_itself();
+        // 3. Choose an origin, 4. open a flow to it, 5. carry.
+        match flow.forward(&self.pool, expects, &datagrams, now) {
+            Step::Carried => {}
+            Step::Held => {
+                if !self.holding.contains(&key) {
+                    self.holding.push(key);
+                }
+            }
+            Step::Over(verdict) => {
+                self.edge.metrics.datagrams_dropped(verdict.as_str(), datagrams.len());
+                if verdict == Verdict::TooManyFlows
+                    && let Some(evicted) = self.flows.evict()
+                {
+                    evicted.ended(Verdict::Evicted);
+                }
+                self.give_up(&key, verdict);
+                return;
+            }
+        }
+        if proves_itself {
+            self.flows.prove(&key);
+        }
+    }
+
+    /// No origin takes the flow. Only one that had been answered leaves a line in the log.
+    fn give_up(&mut self, key: &Key, verdict: Verdict) {
+        match self.flows.remove(key) {
+            Some(flow) if flow.is_answered() => flow.ended(verdict),
+            Some(_) => self.edge.metrics.flow_ended("udp", verdict.as_str()),
+            None => {}
+        }
+    }
+
+    /// Begins a flow, where it may be. A flow that is refused leaves no line in the log: anybody could write it full.
+    fn begin(&mut self, key: Key, now: Instant) -> bool {
+        let edge = self.edge.clone();
+        let Some(route) = edge.routes.get(self.socket) else { return false };
+        if !edge.sockets.expects(&self.pool) && !self.pool.is_reachable() {
+            edge.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
+            return false;
+        }
+        match self.flows.make_room(key.client.ip(), self.pool.origins().len()) {
+            Ok(None) => {}
+            Ok(Some(evicted)) => evicted.ended(Verdict::Evicted),
+            Err(Full) => {
+                edge.metrics.flow_ended("udp", Verdict::TooManyFlows.as_str());
+                return false;
+            }
+        }
+        // 1. Name the flow: its id, its client, its moment.
+        let ticket = FlowTicket::new(&edge, &route, &self.pool, key.client);
+        // 2. May they? What would have to wait may not: nobody waits with a datagram.
+        let pass = match now_or_never(entry::may_enter(&edge, &route, &self.pool, key.client.ip())) {
+            Some(Ok(pass)) => pass,
+            Some(Err(barred)) => {
+                edge.metrics.flow_ended("udp", Verdict::from(barred).as_str());
+                return false;
+            }
+            None => {
+                edge.metrics.flow_ended("udp", Verdict::TooManyFlows.as_str());
+                return false;
+            }
+        };
+        let party = self.flows.party(key.client.ip(), now);
+        let flow = Flow::new(key, self.port.clone(), party.clone(), ticket, pass, edge.metrics.clone());
+        self.flows.insert(key, party, flow);
+        self.running.get_or_insert_with(|| edge.running.enter());
+        true
+    }
+
+    /// Ends the flows in which nothing moves.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        for flow in self.flows.take_if(|flow| flow.is_idle(now)) {
+            flow.ended_idle();
+        }
+        if self.flows.len() == 0 {
+            self.running = None;
+        }
+    }
+
+    /// Tries what waits for a tunnel.
+    pub(crate) fn retry(&mut self, now: Instant) {
+        let (flows, pool) = (&mut self.flows, &self.pool);
+        self.holding.retain(|key| flows.get_mut(key).is_some_and(|flow| flow.try_held(pool, now)));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for flow in self.flows.take_if(|_| true) {
+            flow.ended(Verdict::CutOff);
+        }
+    }
+}
+
+/// What the future is ready with at once.
+fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// Whether the client's address can be told apart from ours on a socket for it alone.
+pub(crate) fn is_specific(local: IpAddr) -> bool {
+    !local.is_unspecified() && !local.is_multicast()
+}

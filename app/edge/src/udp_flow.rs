@@ -1,0 +1,391 @@
+//! One flow of a UDP port: what a client sends goes to an origin, and what comes back goes to the client.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Waker},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use sallyport_balance::Attempts;
+use sallyport_net::{Carried, Pace, UdpPort};
+use sallyport_tunnel::{FlowEnd, FlowHandle, FlowOpen, FlowSink, OpenFlowError};
+
+use crate::{
+    bounds::Meter,
+    entry::Pass,
+    flow_record::{FlowTicket, Verdict},
+    metrics::Metrics,
+    origin::InFlight,
+    sockets::SocketPool,
+    udp_table::{Key, Party},
+};
+
+/// How long a flow that was answered is kept while nothing moves.
+const MAX_IDLE: Duration = Duration::from_secs(60);
+/// How long a flow is kept that was never answered.
+const MAX_UNANSWERED: Duration = Duration::from_secs(10);
+/// How many times what it got a flow that is not proven may send, before its address's allowance is used (RFC 9000
+/// section 8.1).
+const UNPROVEN_FACTOR: u64 = 3;
+/// How many datagrams of one flow wait for a tunnel that is about to come (back).
+const MAX_HELD_DATAGRAMS: usize = 32;
+/// How many bytes of them.
+const MAX_HELD_BYTES: usize = 8_192;
+/// How long they wait.
+const MAX_HELD_TIME: Duration = Duration::from_secs(2);
+
+/// A client's flow.
+pub(crate) struct Flow {
+    back: Arc<Back>,
+    ticket: FlowTicket,
+    pass: Pass,
+    towards: Option<Towards>,
+    tried: Attempts<u64>,
+    held: Held,
+    metrics: Metrics,
+    began: Instant,
+    seen: Instant,
+    bytes: u64,
+}
+
+/// An origin that the flow goes to.
+struct Towards {
+    handle: FlowHandle,
+    ended: Arc<OnceLock<FlowEnd>>,
+    _origin: InFlight,
+}
+
+/// Datagrams that wait for a tunnel.
+#[derive(Default)]
+struct Held {
+    datagrams: Vec<Box<[u8]>>,
+    bytes: usize,
+    since: Option<Instant>,
+}
+
+/// The way back to the client.
+struct Back {
+    key: Key,
+    port: Arc<UdpPort>,
+    party: Arc<Party>,
+    meter: Mutex<Meter>,
+    metrics: Metrics,
+    began: Instant,
+    /// How many bytes came from the client, and went to it.
+    forth: AtomicU64,
+    bytes: AtomicU64,
+    /// When something last came back, in milliseconds since the beginning; 0: never.
+    last_ms: AtomicU64,
+    is_proven: AtomicBool,
+}
+
+/// What comes back from one origin.
+struct Sink {
+    back: Arc<Back>,
+    ended: Arc<OnceLock<FlowEnd>>,
+}
+
+/// What became of a client's datagrams.
+pub(crate) enum Step {
+    /// They are on their way, or were dropped as datagrams are.
+    Carried,
+    /// They wait for a tunnel: [`Flow::try_held`] is to be called soon.
+    Held,
+    /// The flow is over: no origin takes it.
+    Over(Verdict),
+}
+
+/// Whether so many bytes may move now. What would have to wait is dropped instead: nobody waits with datagrams.
+fn is_in_time(pace: &mut impl Pace, bytes: u64) -> bool {
+    let is_in_time = pace.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready();
+    if is_in_time {
+        pace.moved(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    is_in_time
+}
+
+impl FlowSink for Sink {
+    fn datagrams(&self, batch: &[&[u8]]) {
+        self.back.send(batch);
+    }
+
+    fn closed(&self, end: FlowEnd) {
+        let _ = self.ended.set(end);
+    }
+}
+
+impl Back {
+    fn send(&self, batch: &[&[u8]]) {
+        let now = Instant::now();
+        let elapsed = u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(elapsed.max(1), Ordering::Release);
+        let bytes: u64 = batch.iter().map(|datagram| datagram.len() as u64).sum();
+        if !self.may_send(bytes, now) {
+            self.metrics.datagrams_dropped("amplification", batch.len());
+            return;
+        }
+        if !is_in_time(&mut *self.meter.lock().unwrap_or_else(PoisonError::into_inner), bytes) {
+            self.metrics.datagrams_dropped("rate", batch.len());
+            return;
+        }
+        let sent = self.port.send(self.key.client, Some(self.key.local), batch);
+        let bytes: u64 = batch[..sent].iter().map(|datagram| datagram.len() as u64).sum();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.metrics.datagrams_out(sent);
+        if sent < batch.len() {
+            self.metrics.datagrams_dropped("no-room", batch.len() - sent);
+        }
+    }
+
+    /// Who only pretends to have an address must not make us send much there.
+    fn may_send(&self, bytes: u64, now: Instant) -> bool {
+        if self.is_proven.load(Ordering::Relaxed) {
+            return true;
+        }
+        let free = self.forth.load(Ordering::Relaxed).saturating_mul(UNPROVEN_FACTOR);
+        let beyond = (self.bytes.load(Ordering::Relaxed) + bytes).saturating_sub(free).min(bytes);
+        beyond == 0 || self.party.allows(beyond, now)
+    }
+
+    fn is_answered(&self) -> bool {
+        self.last_ms.load(Ordering::Acquire) > 0
+    }
+
+    fn last(&self) -> Instant {
+        self.began + Duration::from_millis(self.last_ms.load(Ordering::Acquire))
+    }
+}
+
+impl Flow {
+    /// A flow that begins now.
+    pub(crate) fn new(
+        key: Key,
+        port: Arc<UdpPort>,
+        party: Arc<Party>,
+        ticket: FlowTicket,
+        pass: Pass,
+        metrics: Metrics,
+    ) -> Self {
+        let began = ticket.began();
+        let back = Back {
+            key,
+            port,
+            party,
+            meter: Mutex::new(pass.meter().clone()),
+            metrics: metrics.clone(),
+            began,
+            forth: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            last_ms: AtomicU64::new(0),
+            is_proven: AtomicBool::new(false),
+        };
+        Self {
+            back: Arc::new(back),
+            ticket,
+            pass,
+            towards: None,
+            tried: Attempts::default(),
+            held: Held::default(),
+            metrics,
+            began,
+            seen: began,
+            bytes: 0,
+        }
+    }
+
+    /// Whether this datagram proves the flow: the first one after an answer. Asked once for each arrival.
+    pub(crate) fn proves_itself(&self) -> bool {
+        !self.back.is_proven.load(Ordering::Relaxed)
+            && self.back.is_answered()
+            && !self.back.is_proven.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the origin has said something.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.back.is_answered()
+    }
+
+    /// Whether the client is where it says it is.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.back.is_proven.load(Ordering::Relaxed)
+    }
+
+    /// When something last moved, in either direction.
+    pub(crate) fn last(&self) -> Instant {
+        self.seen.max(self.back.last())
+    }
+
+    /// Steps 3 to 5 for what the client sends: an origin where there is none (any more), and onwards.
+    /// `expects` says whether a tunnel may be waited for.
+    pub(crate) fn forward(
+        &mut self,
+        pool: &SocketPool,
+        expects: impl Fn() -> bool,
+        datagrams: &[&[u8]],
+        now: Instant,
+    ) -> Step {
+        self.seen = now;
+        let bytes: usize = datagrams.iter().map(|datagram| datagram.len()).sum();
+        self.bytes += bytes as u64;
+        self.back.forth.store(self.bytes, Ordering::Relaxed);
+        if !is_in_time(&mut self.pass, bytes as u64) {
+            self.metrics.datagrams_dropped("rate", datagrams.len());
+            return Step::Carried;
+        }
+        match self.reach_origin(pool, expects) {
+            Ok(true) => {
+                self.release_held(now);
+                self.send(datagrams);
+                Step::Carried
+            }
+            Ok(false) => {
+                self.hold(datagrams, now);
+                Step::Held
+            }
+            Err(verdict) => Step::Over(verdict),
+        }
+    }
+
+    /// Tries again what waits for a tunnel. False: nothing waits any more.
+    pub(crate) fn try_held(&mut self, pool: &SocketPool, now: Instant) -> bool {
+        let Some(since) = self.held.since else { return false };
+        if now.saturating_duration_since(since) > MAX_HELD_TIME {
+            let held = std::mem::take(&mut self.held);
+            self.metrics.datagrams_dropped("no-tunnel", held.datagrams.len());
+            return false;
+        }
+        if matches!(self.reach_origin(pool, || true), Ok(true)) {
+            self.release_held(now);
+        }
+        self.held.since.is_some()
+    }
+
+    fn send(&self, datagrams: &[&[u8]]) {
+        let Some(towards) = &self.towards else { return };
+        let taken = towards.handle.send_batch(datagrams);
+        if taken < datagrams.len() {
+            self.metrics.datagrams_dropped("tunnel-full", datagrams.len() - taken);
+        }
+    }
+
+    /// Whether an origin is there; `Ok(false)`: one is expected soon.
+    fn reach_origin(&mut self, pool: &SocketPool, expects: impl Fn() -> bool) -> Result<bool, Verdict> {
+        let mut last = None;
+        if let Some(towards) = &self.towards {
+            match towards.ended.get() {
+                None => return Ok(true),
+                // It has had its chance, and what it got is lost: the next one gets what comes from now on.
+                Some(end @ (FlowEnd::Unreachable | FlowEnd::Busy)) => {
+                    if self.back.is_answered() {
+                        self.tried = Attempts::default();
+                    }
+                    let is_busy = *end == FlowEnd::Busy;
+                    last = Some(if is_busy { Verdict::TooManyFlows } else { Verdict::OriginRefused });
+                }
+                Some(_) => self.tried = Attempts::default(),
+            }
+        }
+        self.towards = None;
+        let mut is_near = false;
+        while let Some(origin) = pool.choose(&mut self.tried, self.pass.wish()) {
+            self.ticket.went_to(origin.origin().handle().clone());
+            match self.open(&origin) {
+                Ok((handle, ended)) => {
+                    self.towards = Some(Towards { handle, ended, _origin: origin });
+                    return Ok(true);
+                }
+                Err(OpenFlowError::NotReady) => is_near = true,
+                Err(OpenFlowError::TooManyFlows) => last = Some(Verdict::TooManyFlows),
+                Err(_) => {}
+            }
+        }
+        if is_near || (last.is_none() && expects()) {
+            self.tried = Attempts::default();
+            return Ok(false);
+        }
+        Err(last.unwrap_or(Verdict::NoTunnel))
+    }
+
+    fn open(&self, origin: &InFlight) -> Result<(FlowHandle, Arc<OnceLock<FlowEnd>>), OpenFlowError> {
+        let Some(tunnel) = origin.origin().handle().native() else { return Err(OpenFlowError::NotUsable) };
+        let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let open = FlowOpen {
+            tunnel: tunnel.tunnel(),
+            client: self.back.key.client,
+            destination: (self.back.key.local, self.back.port.address().port()).into(),
+            opened_at_us: u64::try_from(opened_at.as_micros()).unwrap_or(u64::MAX),
+        };
+        let ended = Arc::new(OnceLock::new());
+        let sink = Arc::new(Sink { back: self.back.clone(), ended: ended.clone() });
+        Ok((tunnel.open_flow(open, sink)?, ended))
+    }
+
+    fn hold(&mut self, datagrams: &[&[u8]], now: Instant) {
+        self.held.since.get_or_insert(now);
+        for datagram in datagrams {
+            if self.held.datagrams.len() == MAX_HELD_DATAGRAMS || self.held.bytes + datagram.len() > MAX_HELD_BYTES {
+                self.metrics.datagrams_dropped("no-tunnel", 1);
+                continue;
+            }
+            self.held.bytes += datagram.len();
+            self.held.datagrams.push((*datagram).into());
+        }
+    }
+
+    fn release_held(&mut self, now: Instant) {
+        if self.held.since.is_none() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        self.seen = now;
+        let datagrams: Vec<&[u8]> = held.datagrams.iter().map(|datagram| &datagram[..]).collect();
+        self.send(&datagrams);
+    }
+
+    /// Whether nothing moved for so long that it is over.
+    pub(crate) fn is_idle(&self, now: Instant) -> bool {
+        let bound = if self.back.is_answered() { MAX_IDLE } else { MAX_UNANSWERED };
+        now.saturating_duration_since(self.last()) >= bound
+    }
+
+    /// Whether the origin or its tunnel ended the flow; the next datagram goes to another one.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.towards.as_ref().is_none_or(|towards| towards.ended.get().is_some())
+    }
+
+    /// The address of ours that the client speaks to.
+    pub(crate) fn local(&self) -> IpAddr {
+        self.back.key.local
+    }
+
+    /// Step 6: the flow is over because nothing moves any more.
+    pub(crate) fn ended_idle(self) {
+        let verdict = if self.back.is_answered() { Verdict::Complete } else { Verdict::Unanswered };
+        self.ended(verdict);
+    }
+
+    /// Step 6: the flow goes on in another process, with the same socket at its connector.
+    pub(crate) fn moved(self) {
+        let verdict = if self.back.is_answered() { Verdict::Complete } else { Verdict::Unanswered };
+        self.over(verdict, FlowEnd::Detached);
+    }
+
+    /// Step 6: the flow is over.
+    pub(crate) fn ended(self, verdict: Verdict) {
+        let is_idle = matches!(verdict, Verdict::Complete | Verdict::Unanswered);
+        self.over(verdict, if is_idle { FlowEnd::Idle } else { FlowEnd::Done });
+    }
+
+    fn over(mut self, verdict: Verdict, end: FlowEnd) {
+        if let Some(towards) = self.towards.take() {
+            towards.handle.close(end);
+        }
+        self.ticket.count(Carried { forth: self.bytes, back: self.back.bytes.load(Ordering::Relaxed) });
+        tracing::trace!(lasted = ?self.began.elapsed(), verdict = verdict.as_str(), "a flow is over");
+        self.ticket.ended(verdict);
+    }
+}

@@ -1,0 +1,348 @@
+//! UDP sockets: flows of datagrams, from a client's socket to the origin's and back.
+
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use sallyport_model::{SocketType, TlsMode};
+use sallyport_net::UdpPort;
+use sallyport_tunnel::{FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink};
+use tokio::{net::UdpSocket, sync::Notify};
+
+use crate::harness::*;
+
+/// A connector's side: each flow gets a socket to the origin.
+pub(crate) struct DialUdp(pub(crate) SocketAddr);
+
+struct UdpFlow {
+    port: UdpPort,
+    origin: SocketAddr,
+    flow: Mutex<Option<FlowHandle>>,
+    over: Notify,
+}
+
+impl FlowHandler for DialUdp {
+    fn open(&self, _open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink> {
+        let port = UdpPort::connected(self.0).unwrap();
+        let flow = UdpFlow { port, origin: self.0, flow: Mutex::new(Some(flow)), over: Notify::new() };
+        let flow = Arc::new(flow);
+        tokio::spawn(carry_back(flow.clone()));
+        flow
+    }
+}
+
+async fn carry_back(flow: Arc<UdpFlow>) {
+    loop {
+        tokio::select! {
+            () = flow.over.notified() => return,
+            _ = flow.port.readable() => {}
+        }
+        let read = flow.port.try_recv(|received| {
+            if let Some(flow) = &*flow.flow.lock().unwrap() {
+                flow.send_batch(&received.datagrams().collect::<Vec<_>>());
+            }
+        });
+        if read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+            && let Some(flow) = flow.flow.lock().unwrap().take()
+        {
+            flow.close(FlowEnd::Unreachable);
+            return;
+        }
+    }
+}
+
+impl FlowSink for UdpFlow {
+    fn datagrams(&self, batch: &[&[u8]]) {
+        self.port.send(self.origin, None, batch);
+    }
+
+    fn closed(&self, _end: FlowEnd) {
+        self.flow.lock().unwrap().take();
+        self.over.notify_one();
+    }
+}
+
+/// An origin that answers with a mark of its own and what came; and the addresses that it was spoken to from.
+async fn echo(mark: &'static str) -> (SocketAddr, Arc<Mutex<HashSet<SocketAddr>>>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (addr, peers) = (socket.local_addr().unwrap(), Arc::new(Mutex::new(HashSet::new())));
+    let seen = peers.clone();
+    tokio::spawn(async move {
+        let mut datagram = vec![0; 65_536];
+        loop {
+            let (n, peer) = socket.recv_from(&mut datagram).await.unwrap();
+            seen.lock().unwrap().insert(peer);
+            let answer = [mark.as_bytes(), &datagram[..n]].concat();
+            let _ = socket.send_to(&answer, peer).await;
+        }
+    });
+    (addr, peers)
+}
+
+impl TestSocket {
+    /// Makes it a UDP socket on a port of its own.
+    fn is_udp(&mut self, world: &World) -> u16 {
+        let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        self.route.socket_type = SocketType::Udp;
+        self.route.settings.tls_mode = TlsMode::Terminate;
+        self.route.port = Some(free);
+        world.routes.put(self.route.clone());
+        free
+    }
+}
+
+struct UdpClient(UdpSocket);
+
+impl UdpClient {
+    /// A client whose socket hears this address of the edge alone.
+    async fn new(at: SocketAddr) -> Self {
+        let socket = UdpSocket::bind(if at.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" }).await.unwrap();
+        socket.connect(at).await.unwrap();
+        Self(socket)
+    }
+
+    async fn hear(&self) -> Vec<u8> {
+        let mut answer = vec![0; 65_536];
+        let n = soon(self.0.recv(&mut answer)).await.unwrap();
+        answer.truncate(n);
+        answer
+    }
+
+    /// Asks until there is an answer: ports open a moment after the route, and datagrams may be lost.
+    async fn ask(&self, question: &[u8]) -> Vec<u8> {
+        for _ in 0..300 {
+            // An error is of the question before: nobody was there.
+            let _ = self.0.send(question).await;
+            let mut answer = vec![0; 65_536];
+            if let Ok(Ok(n)) = tokio::time::timeout(Duration::from_millis(100), self.0.recv(&mut answer)).await {
+                answer.truncate(n);
+                return answer;
+            }
+        }
+        panic!("there is no answer");
+    }
+}
+
+fn at(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+#[tokio::test]
+async fn each_client_is_a_flow_and_hears_its_own_answers() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let (origin, peers) = echo("> ").await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    let (one, other) = (UdpClient::new(at(port)).await, UdpClient::new(at(port)).await);
+    assert_eq!(one.ask(b"first").await, b"> first");
+    assert_eq!(other.ask(b"second").await, b"> second");
+    assert_eq!(one.ask(b"third").await, b"> third");
+    assert_eq!(peers.lock().unwrap().len(), 2);
+    let metrics = world.edge.metrics_text().unwrap();
+    assert!(metrics.contains("sallyport_edge_udp_flows 2"), "{metrics}");
+}
+
+#[tokio::test]
+async fn datagrams_of_every_size_pass_whole_and_in_order() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let (origin, _) = echo("").await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    let client = UdpClient::new(at(port)).await;
+    // The second one proves the flow.
+    assert_eq!(client.ask(b"1").await, b"1");
+    assert_eq!(client.ask(b"2").await, b"2");
+    for len in [1, 0, 1_200, 1_453, 9_000, 60_000] {
+        let question: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+        client.0.send(&question).await.unwrap();
+        assert!(client.hear().await == question, "{len}");
+    }
+    for number in 0..1_000_u32 {
+        client.0.send(&number.to_be_bytes()).await.unwrap();
+        // So few at once that none is lost.
+        if number % 8 == 7 {
+            for expected in number - 7..=number {
+                assert_eq!(client.hear().await, expected.to_be_bytes());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_flow_goes_to_another_origin_when_its_tunnel_is_lost() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let (one, _) = echo("one ").await;
+    let first = world.tunnel(&mut socket, one).await;
+    let client = UdpClient::new(at(port)).await;
+    assert_eq!(client.ask(b"x").await, b"one x");
+    let (two, _) = echo("two ").await;
+    let _second = world.tunnel(&mut socket, two).await;
+    assert_eq!(client.ask(b"y").await, b"one y", "a flow stays where it is");
+    first.kill();
+    assert_eq!(client.ask(b"z").await, b"two z");
+}
+
+#[tokio::test]
+async fn an_origin_that_nobody_listens_at_is_left_for_another() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let dead = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _dead = world.tunnel(&mut socket, dead).await;
+    let (alive, _) = echo("alive ").await;
+    let _alive = world.tunnel(&mut socket, alive).await;
+    for _ in 0..4 {
+        assert_eq!(UdpClient::new(at(port)).await.ask(b"x").await, b"alive x");
+    }
+}
+
+#[tokio::test]
+async fn datagrams_wait_a_moment_for_a_tunnel_that_comes() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let tunnel = world.new_tunnel(&mut socket);
+    let client = UdpClient::new(at(port)).await;
+    // The port opens a moment after the route: until then the kernel says that nobody is there.
+    while !world.edge.metrics_text().unwrap().contains("sallyport_edge_udp_flows 1") {
+        let _ = client.0.send(b"early").await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (origin, _) = echo("").await;
+    let _connector = world.connect(tunnel, origin).await;
+    assert_eq!(client.hear().await, b"early");
+}
+
+#[tokio::test]
+async fn a_flood_from_many_addresses_is_bounded_and_disturbs_no_established_flow() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    // Answers to one question alone, so that the flood's flows stay without any.
+    let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let addr = origin.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut datagram = [0; 2_000];
+        loop {
+            let Ok((n, peer)) = origin.recv_from(&mut datagram).await else { continue };
+            if datagram[..n].starts_with(b"real") {
+                let _ = origin.send_to(&datagram[..n], peer).await;
+            }
+        }
+    });
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let client = UdpClient::new(at(port)).await;
+    assert_eq!(client.ask(b"real").await, b"real");
+    assert_eq!(client.ask(b"real").await, b"real");
+    // One address, and more ports than it may have flows.
+    for _ in 0..3 {
+        for chunk in 0..10 {
+            let sockets: Vec<_> = (0..150).map(|_| std::net::UdpSocket::bind("127.0.0.2:0").unwrap()).collect();
+            for socket in &sockets {
+                let _ = socket.send_to(b"flood", at(port));
+            }
+            drop(sockets);
+            assert_eq!(client.ask(format!("real {chunk}").as_bytes()).await[..4], *b"real");
+        }
+    }
+    let metrics = world.edge.metrics_text().unwrap();
+    let flows = metrics.lines().find_map(|line| line.strip_prefix("sallyport_edge_udp_flows ")).unwrap();
+    assert!(flows.parse::<usize>().unwrap() <= 1_025, "{metrics}");
+    assert!(metrics.contains(r#"flows_total{transport="udp",verdict="evicted"}"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn who_only_asks_gets_no_more_than_a_little_at_once() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    // Much for little.
+    let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let addr = origin.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut datagram = [0; 2_000];
+        loop {
+            let Ok((_, peer)) = origin.recv_from(&mut datagram).await else { continue };
+            for _ in 0..20 {
+                let _ = origin.send_to(&[0; 50_000], peer).await;
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+    });
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let client = UdpClient::new(at(port)).await;
+    assert_eq!(client.ask(b"?").await.len(), 50_000);
+    let dropped = || world.edge.metrics_text().unwrap().contains(r#"datagrams_dropped_total{reason="amplification"}"#);
+    for _ in 0..500 {
+        if dropped() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("all of it was sent to one who has not shown where it is");
+}
+
+#[tokio::test]
+async fn without_a_tunnel_nothing_is_kept() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let (origin, _) = echo("").await;
+    let connector = world.tunnel(&mut socket, origin).await;
+    let client = UdpClient::new(at(port)).await;
+    assert_eq!(client.ask(b"x").await, b"x");
+    world.routes.remove(socket.route.id);
+    for _ in 0..300 {
+        if world.edge.metrics_text().unwrap().contains("sallyport_edge_udp_flows 0") {
+            drop(connector);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("flows outlive their socket");
+}
+
+#[tokio::test]
+async fn a_flow_goes_on_while_one_edge_takes_over_from_another() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let (origin, _) = echo("").await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    let client = Arc::new(UdpClient::new(at(port)).await);
+    assert_eq!(client.ask(b"here").await, b"here");
+    assert_eq!(client.ask(b"here").await, b"here");
+    // Sixty in a second, for eight seconds.
+    let numbers = 0..480_u32;
+    let sender = tokio::spawn({
+        let (client, numbers) = (client.clone(), numbers.clone());
+        async move {
+            for number in numbers {
+                client.0.send(&number.to_be_bytes()).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(16)).await;
+            }
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let next = world.successor().await;
+    let mut came = HashSet::new();
+    for _ in numbers {
+        let answer = client.hear().await;
+        came.insert(u32::from_be_bytes(answer.try_into().unwrap()));
+    }
+    soon(sender).await.unwrap();
+    assert_eq!(came.len(), 480, "each was answered once");
+    soon(world.stop()).await;
+    assert_eq!(client.ask(b"still here").await, b"still here");
+    // Who begins after the takeover is served by the successor.
+    assert_eq!(UdpClient::new(at(port)).await.ask(b"new").await, b"new");
+    let metrics = next.edge.metrics_text().unwrap();
+    assert!(metrics.contains("sallyport_edge_udp_flows 2"), "{metrics}");
+}
