@@ -39,6 +39,7 @@ pub(crate) struct Doors {
 }
 
 /// A connection behind its door.
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and it lives for a moment")]
 pub(crate) enum Opened {
     /// A stock ssh client.
     Ssh(TcpStream, SocketAddr),

@@ -155,6 +155,7 @@ impl Way {
 }
 
 /// A stream to an origin.
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
 pub(crate) enum WayStream {
     /// Through a connector's tunnel.
     Tunnel(TunnelStream),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sallyport_model::{RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, RequestRecord, SocketType, TunnelId};
 use sallyport_wire::{
     DownReason, Event, Hello, OpenError, Refusal, ResetCode, Session, SessionConfig, StreamError, TimeoutReason,
 };
@@ -288,6 +288,35 @@ fn legs_are_asked_for_and_requests_logged_where_there_is_room() {
     assert!(!pair.edge.session.send_request_log(&long));
     pair.edge.session.detach(tunnel(), "deleted", "the tunnel was deleted");
     assert!(!pair.edge.session.send_request_log(&record), "nobody asked for it any more");
+}
+
+#[test]
+fn flows_are_logged_to_connectors_that_take_them() {
+    let record = FlowRecord {
+        at_ms: 1_700_000_000_000,
+        flow_id: "f-1".to_owned(),
+        transport: SocketType::Tcp,
+        verdict: "complete".to_owned(),
+        bytes_in: 1,
+        bytes_out: 2,
+        duration_us: 3,
+        client: "203.0.113.9:50000".parse().unwrap(),
+        omitted_before: 4,
+    };
+    for (features, takes) in [(vec![sallyport_wire::message::feature::FLOW_LOG.to_owned()], true), (Vec::new(), false)]
+    {
+        let now = Instant::now();
+        let mut connector = Session::connector(Hello { features, ..hello() }, SessionConfig::default(), now);
+        connector.attach(attach());
+        let mut edge = Session::edge(SessionConfig::default(), [1; 16], [2; 32], now);
+        exchange(&mut edge, &mut connector, now);
+        edge.accept_attach(tunnel(), "tcp://calm-bay-1000.localhost:20000".to_owned());
+        exchange(&mut edge, &mut connector, now);
+        assert_eq!(edge.send_flow_log(&record), takes);
+        exchange(&mut edge, &mut connector, now);
+        let told = std::iter::from_fn(|| connector.poll_event()).any(|event| event == Event::FlowLog(record.clone()));
+        assert_eq!(told, takes);
+    }
 }
 
 #[test]
