@@ -26,13 +26,15 @@ lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API
 	@scripts/need rust cc
 	@scripts/lint
 
-bench: ## compare with other tunnels, side by side on this machine (asks for root; about an hour)
-	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy wrk
-	@python3 bench/run.py
+bench: ## compare with other tunnels, side by side on this machine (asks for root; nearly two hours; ROWS=tcp: one set)
+	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy ssh wrk
+	@scripts/need sshd || echo "bench: sshd is not there; its cells are not available"
+	@python3 bench/run.py $(if $(ROWS),--rows $(ROWS))
 
-bench-quick: ## the same with one short round (asks for root; about ten minutes)
-	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy wrk
-	@python3 bench/run.py --quick
+bench-quick: ## the same with one short round (asks for root; about twenty minutes)
+	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy ssh wrk
+	@scripts/need sshd || echo "bench: sshd is not there; its cells are not available"
+	@python3 bench/run.py --quick $(if $(ROWS),--rows $(ROWS))
 
 docs: ## build the book and the API documentation
 	@scripts/need rust cc

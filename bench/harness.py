@@ -18,6 +18,10 @@ class Failed(Exception):
     """A contender or a measurement did not work; the text says which and how."""
 
 
+class Unavailable(Failed):
+    """A contender cannot do this at all, or is not here; nothing is wrong with the measurement."""
+
+
 class Process:
     """A child in a session of its own, with its output in a log."""
 
@@ -27,6 +31,7 @@ class Process:
         name = os.path.basename(self.argv[0])
         self.log_path = os.path.join(folder, f"{role}-{name}.log")
         with open(self.log_path, "ab") as log:
+            self.log_from = log.tell()  # others of this name may have written before
             self.child = subprocess.Popen(
                 self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, **(env or {})}, start_new_session=True,
@@ -39,6 +44,7 @@ class Process:
     def check(self):
         if self.child.poll() is not None:
             with open(self.log_path, errors="replace") as log:
+                log.seek(self.log_from)
                 said = "".join(log.readlines()[-8:])
             raise Failed(f"{' '.join(self.argv)} ended with {self.child.returncode}:\n{said}")
 

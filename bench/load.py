@@ -1,6 +1,7 @@
-"""The clients: wrk for requests, curl for bulk, and TLS connections of our own for single ones."""
+"""The clients: wrk for requests, curl for bulk, connections of our own for single ones, `datagrams.rs` for UDP."""
 
 import json
+import os
 import re
 import socket
 import ssl
@@ -8,8 +9,22 @@ import subprocess
 import threading
 import time
 import urllib.request
+from dataclasses import dataclass
 
 from harness import Failed, cpu_seconds
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a service is reached: by HTTPS, or by a port without TLS."""
+
+    host: str
+    port: int
+    tls: bool
+
+    def url(self, path=""):
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}/{path}"
+
 
 _TO_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
 
@@ -87,43 +102,47 @@ _CONTEXT.check_hostname = False
 _CONTEXT.verify_mode = ssl.CERT_NONE
 
 
-def one_request(host, port, path, keep=False, seconds=30):
+def one_request(target, path, keep=False, seconds=30):
     """A connection of its own: the milliseconds until the answer began, and the connection if it is to be kept."""
     begin = time.perf_counter()
-    raw = socket.create_connection((host, port), seconds)
-    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    stream = _CONTEXT.wrap_socket(raw, server_hostname=host)
-    end = "" if keep else "Connection: close\r\n"
-    stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n{end}\r\n".encode())
-    answer = stream.recv(65536)
-    took = (time.perf_counter() - begin) * 1e3
-    if not answer.startswith(b"HTTP/1.1 200"):
+    stream = socket.create_connection((target.host, target.port), seconds)
+    try:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if target.tls:
+            stream = _CONTEXT.wrap_socket(stream, server_hostname=target.host)
+        end = "" if keep else "Connection: close\r\n"
+        stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\n{end}\r\n".encode())
+        answer = stream.recv(65536)
+        took = (time.perf_counter() - begin) * 1e3
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise Failed(f"{target.url(path[1:])} answered {answer[:60]!r}")
+    except (OSError, Failed):
         stream.close()
-        raise Failed(f"{host}{path} answered {answer[:60]!r}")
+        raise
     if keep:
         return took, stream
     stream.close()
     return took, None
 
 
-def fresh(host, port, path, count=15):
+def fresh(target, path, count=15):
     """Connections one after the other: how long until the answer begins."""
     times = []
     for _ in range(count):
         time.sleep(0.1)
-        times.append(one_request(host, port, path)[0])
+        times.append(one_request(target, path)[0])
     times.sort()
     return {"p50_ms": times[len(times) // 2], "max_ms": times[-1]}
 
 
-def burst(host, port, path, count=64):
+def burst(target, path, count=64):
     """So many connections at the same moment."""
     times, failures, gate = [], [], threading.Barrier(count)
 
     def go():
         gate.wait()
         try:
-            times.append(one_request(host, port, path)[0])
+            times.append(one_request(target, path)[0])
         except (OSError, Failed) as error:
             failures.append(str(error))
 
@@ -136,3 +155,50 @@ def burst(host, port, path, count=64):
         raise Failed(f"{len(failures)} of {count} failed: {failures[0]}")
     times.sort()
     return {"p50_ms": times[len(times) // 2], "max_ms": times[-1]}
+
+
+def one_datagram(target, seconds=1):
+    """Sends a datagram and waits until it comes back."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(seconds)
+        client.connect((target.host, target.port))
+        client.send(b"E" * 64)
+        if client.recv(65536) != b"E" * 64:
+            raise Failed(f"port {target.port} sent something else back")
+
+
+def counted_datagrams(port):
+    """How many datagrams came to the origin to be counted."""
+    with socket.create_connection(("127.0.0.1", port), 10) as asking:
+        return int(asking.recv(64))
+
+
+def settled_count(port, seconds=10):
+    """The same, once none comes any more of an earlier load."""
+    deadline, last = time.monotonic() + seconds, counted_datagrams(port)
+    while time.monotonic() < deadline:
+        time.sleep(0.3)
+        last, before = counted_datagrams(port), last
+        if last == before:
+            break
+    return last
+
+
+def datagrams(target, flows, size, seconds, mode, rate, pids, origin_port):
+    """A load of `datagrams.rs`: what arrived of what was sent, round trips, CPU time of `pids` for each that arrived. A
+    `flood` goes one way, and arrives at the origin; everything else arrives when it is back."""
+    is_flood = mode == "flood"
+    first, before = settled_count(origin_port) if is_flood else 0, cpu_seconds(pids)
+    argv = [os.environ["BENCH_DATAGRAMS"], "load", f"{target.host}:{target.port}", flows, size, seconds, mode, rate]
+    done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, timeout=seconds + 60)
+    if done.returncode != 0:
+        raise Failed(done.stderr.strip())
+    said, spent = json.loads(done.stdout), cpu_seconds(pids) - before
+    arrived = counted_datagrams(origin_port) - first if is_flood else said["received"]
+    if arrived <= 0:
+        raise Failed(f"none of {said['sent']} datagrams arrived")
+    result = {"per_s": (arrived if is_flood else said["in_time"]) / said["seconds"], "cpu_us": spent / arrived * 1e6,
+              "arrived_percent": arrived / said["sent"] * 100, "sent_per_s": said["sent"] / said["seconds"]}
+    if not is_flood:
+        result |= {"p50_ms": said["p50_us"] / 1e3, "p99_ms": said["p99_us"] / 1e3}
+    return result

@@ -2,7 +2,7 @@
 
 import statistics
 
-from rows import DELAY_ONE_WAY_MS, FIGURES, TITLES
+from rows import FIGURES, SETS, STAGES, TITLES
 
 US = "sallyport"
 # Closer than this is noise on a machine that does other things besides.
@@ -41,39 +41,45 @@ def number(value):
 
 
 def table(result, contenders):
-    """Lines of text: every figure, with our ratio to each in brackets."""
-    lines, behind = [], []
-    width = max(14, *(len(name) + 2 for name in contenders))
-    for title, chosen in (("Without delay", lambda row: not row.startswith("delay_")),
-                          (f"With {2 * DELAY_ONE_WAY_MS} ms of added round trip on the leg", lambda row: row.startswith("delay_"))):
-        rows = [row for row in TITLES if row in result and chosen(row)]
-        if not rows:
-            continue
-        lines += ["", title, " " * 54 + "".join(name.rjust(width + 8) for name in contenders)]
-        for row in rows:
-            heading, compared = TITLES[row]
-            for figure in compared:
-                cells = []
-                ours = result[row].get(US, {}).get(figure)
-                for name in contenders:
-                    value = result[row].get(name, {}).get(figure)
-                    text = "-" if value is None else number(value)
-                    if name != US and value is not None and ours is not None:
-                        ahead = ratio(figure, ours, value)
-                        text += f" ({ahead:.2f})".rjust(8)
-                        if ahead < 1 - NOISE:
-                            behind.append((row, figure, name, ahead))
-                    elif name == US:
-                        text += " " * 8
-                    cells.append(text.rjust(width + 8))
-                lines.append(f"{heading}, {FIGURES[figure][0]}".ljust(54) + "".join(cells))
-    if US not in contenders or len(contenders) == 1:
+    """Lines of text: every figure, with our ratio to each in brackets. `contenders`: set -> the names in it."""
+    lines, behind, compared = [], [], False
+    for group, names in contenders.items():
+        compared |= US in names and len(names) > 1
+        for stage in STAGES:
+            rows = [row for row in SETS[group] if row.stage == stage and row.name in result]
+            if rows:
+                lines += _part(result, f"{TITLES[group]}{STAGES[stage]}", rows, names, behind)
+    if not compared:
         return lines
     lines += ["", "In brackets: sallyport against that contender; 1 and more is ahead."]
     if behind:
         lines += ["", "Behind:"]
-        lines += [f"  {TITLES[row][0]}{' (delayed)' if row.startswith('delay_') else ''}, {FIGURES[figure][0]}: "
-                  f"{ahead:.2f} of {name}" for row, figure, name, ahead in behind]
+        lines += [f"  {row.name}: {row.title}, {FIGURES[figure][0]}: {ahead:.2f} of {name}"
+                  for row, figure, name, ahead in behind]
     else:
         lines += ["", f"Behind: nowhere by more than {NOISE:.0%}."]
+    return lines
+
+
+def _part(result, heading, rows, names, behind):
+    """One set in one stage; adds to `behind` where we are."""
+    width = max(14, *(len(name) + 2 for name in names)) + 8
+    label = max(len(f"{row.title}, {FIGURES[figure][0]}") for row in rows for figure in row.figures)
+    lines = ["", heading, " " * label + "".join(name.rjust(width) for name in names)]
+    for row in rows:
+        for figure in row.figures:
+            cells = []
+            ours = result[row.name].get(US, {}).get(figure)
+            for name in names:
+                value = result[row.name].get(name, {}).get(figure)
+                text = "-" if value is None else number(value)
+                if name != US and value is not None and ours is not None:
+                    ahead = ratio(figure, ours, value)
+                    text += f" ({ahead:.2f})".rjust(8)
+                    if ahead < 1 - NOISE:
+                        behind.append((row, figure, name, ahead))
+                elif name == US:
+                    text += " " * 8
+                cells.append(text.rjust(width))
+            lines.append(f"{row.title}, {FIGURES[figure][0]}".ljust(label) + "".join(cells))
     return lines

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares Sallyport with other tunnels, side by side on this machine: HTTPS at the edge, an encrypted tunnel behind it.
+"""Compares Sallyport with other tunnels, side by side on this machine: HTTPS, TCP and UDP ports, stock ssh clients.
 
 Every contender runs in turn, in a network namespace made for the run, and the order is turned around each round.
 Absolute figures depend on the machine; the ratios in one run are what counts. See bench/README.md.
@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,9 @@ import harness  # noqa: E402
 import load  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
-from harness import Failed, Process  # noqa: E402
+from contenders.base import first_line  # noqa: E402
+from contenders.sallyport import Sallyport  # noqa: E402
+from harness import Failed, Process, Unavailable  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -46,8 +49,13 @@ class Bench:
     def tool(self, name):
         path = os.environ.get(f"BENCH_{name.upper()}")
         if not path:
-            raise Failed(f"{name} was not built")
+            raise Unavailable(f"{name} was not built")
         return path
+
+    @staticmethod
+    def commit():
+        argv = ["git", "-c", "safe.directory=*", "describe", "--always", "--dirty"]
+        return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
     def hosts(self, more):
         """Makes names resolve; /etc/hosts is bound to this file in our namespace."""
@@ -84,9 +92,10 @@ http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_ti
 """)
         nginx = Process(self.folder, "fixture", ["nginx", "-p", self.folder, "-c", conf])
         sink = Process(self.folder, "fixture", [os.environ["BENCH_SINK"], f"127.0.0.1:{contenders.SINK_PORT}"])
-        harness.wait_port(contenders.ORIGIN_PORT, nginx)
-        harness.wait_port(contenders.SINK_PORT, sink)
-        return [nginx, sink]
+        echo = Process(self.folder, "fixture", [os.environ["BENCH_DATAGRAMS"], "origin", f"127.0.0.1:{contenders.ECHO_PORT}"])
+        for port, process in ((contenders.ORIGIN_PORT, nginx), (contenders.SINK_PORT, sink), (contenders.ECHO_PORT, echo)):
+            harness.wait_port(port, process)
+        return [nginx, sink, echo]
 
 
 class Run:
@@ -96,61 +105,75 @@ class Run:
         self.bench, self.options = bench, options
         self.samples, self.commands = [], {}
 
-    def wanted(self, row):
-        return not self.options.rows or any(re.fullmatch(pattern, row) for pattern in self.options.rows)
-
-    def record(self, number, contender, row, cell):
-        sample = {"round": number, "contender": contender.name, "row": row}
+    def record(self, number, contender, row):
+        sample = {"round": number, "contender": contender.name, "row": row.name}
         try:
-            figures, foreign = harness.measure(cell, 1 if row in rows.ONCE else harness.MAX_TRIES)
+            figures, foreign = harness.measure(lambda: row.measure(contender, self.options.seconds),
+                                               1 if row.is_once else harness.MAX_TRIES)
             sample |= {"figures": figures, "foreign_percent": round(foreign, 1)}
             shown = "  ".join(f"{key} {value if isinstance(value, str) else report.number(value)}" for key, value in figures.items())
         except (Failed, OSError, subprocess.TimeoutExpired) as error:
             sample["failed"] = str(error)
             shown = f"FAILED: {error}"
         self.samples.append(sample)
-        print(f"round {number}  {contender.name:14} {row:18} {shown}", flush=True)
+        print(f"round {number}  {contender.name:14} {row.name:20} {shown}", flush=True)
 
-    def contend(self, number, kind):
+    def round(self, number):
+        for group, kinds in self.options.kinds.items():
+            for kind in kinds if number % 2 else kinds[::-1]:
+                self.contend(number, group, kind)
+
+    def contend(self, number, group, kind):
         """All rows of one contender in one round; a contender that does not work costs its rows and nothing else."""
-        stages = [("plain", rows.PLAIN), ("delay", rows.DELAYED), ("tunnels", {"idle_tunnel": rows.idle_tunnel})]
-        for stage, table in stages:
-            chosen = {row: cell for row, cell in table.items() if self.wanted(row)}
+        for stage in rows.STAGES:
+            chosen = [row for row in self.options.rows[group] if row.stage == stage]
             if not chosen or (stage == "delay" and not kind.leg_ports) or (stage == "tunnels" and not kind.has_tunnels):
                 continue
-            fixtures, contender = self.bench.start_origins(), kind(self.bench)
+            sample = {"round": number, "contender": kind.name, "row": f"{group} {stage}"}
+            fixtures, contender = self.bench.start_origins(), None
             try:
-                if stage == "delay":
-                    contender.leg = "127.0.0.2"
-                    pairs = [f"127.0.0.2:{port}=127.0.0.1:{port}" for port in kind.leg_ports]
-                    fixtures.append(Process(self.bench.folder, "fixture", [os.environ["BENCH_DELAY"], rows.DELAY_ONE_WAY_MS, *pairs]))
-                    harness.wait_port(kind.leg_ports[0], fixtures[-1], host="127.0.0.2")
-                if stage != "tunnels":
-                    contender.start()
-                    self.until_ready(contender)
-                    self.commands.setdefault(kind.name, contender.commands())
-                for row, cell in chosen.items():
-                    self.record(number, contender, row, lambda cell=cell: cell(contender, self.options.seconds))
+                contender = kind(self.bench)
+                self.start(group, contender, stage, fixtures)
+                for row in chosen:
+                    self.record(number, contender, row)
+            except Unavailable as error:
+                self.samples.append(sample | {"unavailable": str(error)})
+                print(f"round {number}  {kind.name:14} {group}: not available: {error}", flush=True)
+                return
             except (Failed, OSError, subprocess.SubprocessError) as error:
-                self.samples.append({"round": number, "contender": kind.name, "row": stage, "failed": str(error)})
-                print(f"round {number}  {kind.name:14} did not start: {error}", flush=True)
+                self.samples.append(sample | {"failed": str(error)})
+                print(f"round {number}  {kind.name:14} {group}: did not start: {error}", flush=True)
             finally:
-                harness.stop(fixtures + contender.processes)
+                harness.stop(fixtures + (contender.processes if contender else []))
 
-    def until_ready(self, contender):
-        deadline = time.monotonic() + 20
-        for name in (contenders.PAGES, contenders.SINK):
-            while True:
-                try:
-                    load.one_request(contender.hosts[name], contenders.PUBLIC_PORT, "/100b", seconds=5)
-                    break
-                except (OSError, Failed) as error:
-                    for process in contender.processes:
-                        process.check()
-                    if time.monotonic() > deadline:
-                        raise Failed(f"{name} does not answer: {error}") from error
-                    time.sleep(0.1)
-        time.sleep(1)
+    def start(self, group, contender, stage, fixtures):
+        if stage == "delay":
+            contender.leg = "127.0.0.2"
+            pairs = [f"127.0.0.2:{port}=127.0.0.1:{port}" for port in contender.leg_ports]
+            fixtures.append(Process(self.bench.folder, "fixture", [os.environ["BENCH_DELAY"], rows.DELAY_ONE_WAY_MS, *pairs]))
+            harness.wait_port(contender.leg_ports[0], fixtures[-1], host="127.0.0.2")
+        elif stage == "gcm":
+            contender.cipher = rows.GCM
+        elif stage == "tunnels":
+            return
+        contender.start()
+        until_ready(contender)
+        self.commands.setdefault(group, {}).setdefault(contender.name, {}).setdefault(stage, contender.commands())
+
+
+def until_ready(contender):
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            contender.try_once()
+            break
+        except (OSError, Failed) as error:
+            for process in contender.processes:
+                process.check()
+            if time.monotonic() > deadline:
+                raise Failed(f"its origins do not answer: {error}") from error
+            time.sleep(0.1)
+    time.sleep(1)
 
 
 def options():
@@ -158,32 +181,44 @@ def options():
     parser.add_argument("--quick", action="store_true", help="one round, two seconds a cell")
     parser.add_argument("--rounds", type=int, help="how often each contender has its turn (default 3)")
     parser.add_argument("--seconds", type=int, help="how long a cell is loaded (default 5)")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[kind.name for kind in contenders.ALL],
-                        help="these contenders: " + ", ".join(kind.name for kind in contenders.ALL))
-    parser.add_argument("--rows", nargs="+", metavar="PATTERN", help="rows whose name matches: " + ", ".join(rows.TITLES))
+    names = list(dict.fromkeys(kind.name for kinds in contenders.KINDS.values() for kind in kinds))
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="these contenders: " + ", ".join(names))
+    parser.add_argument("--rows", nargs="+", metavar="PATTERN",
+                        help="sets of rows, or rows whose name matches; " + "; ".join(
+                            f"{group} is {' '.join(row.name for row in table)}" for group, table in rows.SETS.items()))
     parser.add_argument("--mtu", type=int, default=65536, help="of the loopback interface; 1500 is more like a wire")
     parser.add_argument("--sallyport", help="a binary that is there already; otherwise the release build is made")
     chosen = parser.parse_args()
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
     chosen.seconds = chosen.seconds or (2 if chosen.quick else 5)
-    chosen.kinds = [kind for kind in contenders.ALL if not chosen.only or kind.name in chosen.only]
+    patterns = chosen.rows or list(rows.SETS)
+    chosen.rows = {group: [row for row in table if group in patterns or any(re.fullmatch(each, row.name) for each in patterns)]
+                   for group, table in rows.SETS.items()}
+    chosen.kinds = {group: [kind for kind in kinds if not chosen.only or kind.name in chosen.only]
+                    for group, kinds in contenders.KINDS.items() if chosen.rows[group]}
+    if not any(chosen.kinds.values()):
+        parser.error("no such row, or none of these contenders is in it")
     return chosen
+
+
+def every_kind(chosen):
+    return list(dict.fromkeys(kind for kinds in chosen.kinds.values() for kind in kinds))
 
 
 def prepare(chosen):
     """Builds what is missing, outside the namespace, which has no network; gives the environment for the inside."""
     environment = {"BENCH_FOLDER": tempfile.mkdtemp(prefix="sallyport-bench.")}
-    if any(kind is contenders.Sallyport for kind in chosen.kinds) and not chosen.sallyport:
+    kinds = every_kind(chosen)
+    if any(issubclass(kind, Sallyport) for kind in kinds) and not chosen.sallyport:
         print("bench: building the release binary", flush=True)
         subprocess.run(["cargo", "build", "--release", "--package", "sallyport", "--locked"], cwd=ROOT, check=True)
-    tools = set()
-    for kind in chosen.kinds:
-        tools |= {"frps", "frpc"} if issubclass(kind, contenders.Frp) else set()
-        tools |= {"rathole"} if kind is contenders.Rathole else set()
-    for tool in sorted(tools):
-        built = subprocess.run([f"{ROOT}/scripts/tools", tool], check=True, stdout=subprocess.PIPE, text=True)
-        environment[f"BENCH_{tool.upper()}"] = built.stdout.strip()
-    for program in ("delay", "sink"):
+    for tool in sorted({tool for kind in kinds for tool in kind.tools}):
+        built = subprocess.run([f"{ROOT}/scripts/tools", tool], stdout=subprocess.PIPE, text=True)
+        if built.returncode == 0:
+            environment[f"BENCH_{tool.upper()}"] = built.stdout.strip()
+        elif not all(kind.is_optional for kind in kinds if tool in kind.tools):
+            raise SystemExit(f"bench: {tool} could not be built; see above, or leave it out with --only")
+    for program in ("datagrams", "delay", "sink"):
         path = f"{environment['BENCH_FOLDER']}/{program}"
         subprocess.run(["rustc", "-O", "--edition", "2024", "-o", path, f"{HERE}/{program}.rs"], cwd=ROOT, check=True)
         environment[f"BENCH_{program.upper()}"] = path
@@ -199,12 +234,12 @@ def enter_namespace(chosen):
     if become_root and not shutil.which("sudo"):
         raise SystemExit("bench: needs root for a network namespace of its own, and there is no sudo")
     environment = prepare(chosen)
+    inside = ["env", *(f"{name}={value}" for name, value in environment.items()),
+              "unshare", "--net", "--mount", sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
+    # Ctrl-C is for the one inside, which ends what it started and says what came out.
+    signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        inside = ["env", *(f"{name}={value}" for name, value in environment.items()),
-                  "unshare", "--net", "--mount", sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
         return subprocess.run([*become_root, *inside]).returncode
-    except KeyboardInterrupt:
-        return 130
     finally:
         shutil.rmtree(environment["BENCH_FOLDER"], ignore_errors=True)
 
@@ -214,6 +249,9 @@ def set_up_namespace(mtu):
     open(hosts, "a").close()
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
+    # sshd wants a folder there, which is not ours to make on the machine.
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+    os.mkdir("/run/sshd", 0o755)
     subprocess.run(["ip", "link", "set", "lo", "up", "mtu", str(mtu)], check=True)
     # Reno: BBR paces, which halves what loopback can do, and hosts differ in what they default to.
     for name, value in (("core/somaxconn", "65535"), ("ipv4/ip_local_port_range", "33000 65000"), ("ipv4/tcp_tw_reuse", "1"),
@@ -233,21 +271,12 @@ def machine():
 
 
 def versions(bench, chosen):
-    def first_line(*argv):
-        done = subprocess.run(argv, capture_output=True, text=True)
-        return (done.stdout + done.stderr).strip().splitlines()[0]
-
-    found = {"nginx": first_line("nginx", "-v"), "haproxy": first_line("haproxy", "-v"), "curl": first_line("curl", "--version")}
-    for kind in chosen.kinds:
-        if kind is contenders.Sallyport:
-            found["sallyport"] = first_line(bench.sallyport, "--version")
-            commit = subprocess.run(["git", "-c", "safe.directory=*", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
-            found["commit"] = commit.stdout.strip()
-        elif issubclass(kind, contenders.Frp):
-            found["frp"] = first_line(bench.tool("frps"), "--version")
-        elif kind is contenders.Rathole:
-            # The release's name is in the path that it was built into.
-            found["rathole"] = re.search(r"rathole-([\d.]+)", bench.tool("rathole"))[1]
+    found = {"nginx": first_line("nginx", "-v"), "curl": first_line("curl", "--version"), "wrk": first_line("wrk", "-v")}
+    for kind in every_kind(chosen):
+        try:
+            found |= kind.versions(bench)
+        except Unavailable:
+            pass  # its rows say so
     return found
 
 
@@ -264,22 +293,25 @@ def main():
     found = versions(bench, chosen)
     print(f"bench: {about['cpu']}, {about['cores']} cores, kernel {about['kernel']}; {chosen.rounds} rounds, {chosen.seconds} s a cell, MTU {chosen.mtu}")
     print("bench: " + "; ".join(f"{name} {version}" for name, version in found.items()))
-    for kind in chosen.kinds:
-        print(f"  {kind.name:14} {kind.about}", flush=True)
+    for group, kinds in chosen.kinds.items():
+        print(rows.TITLES[group])
+        for kind in kinds:
+            print(f"  {kind.name:14} {kind.about}", flush=True)
     run = Run(bench, chosen)
     try:
         for number in range(1, chosen.rounds + 1):
-            for kind in chosen.kinds if number % 2 else chosen.kinds[::-1]:
-                run.contend(number, kind)
+            run.round(number)
     except KeyboardInterrupt:
         print("\nbench: interrupted; what was measured so far follows")
     result = report.medians(run.samples)
-    print("\n".join(report.table(result, [kind.name for kind in chosen.kinds])))
+    names = {group: [kind.name for kind in kinds] for group, kinds in chosen.kinds.items()}
+    print("\n".join(report.table(result, names)))
     os.makedirs(f"{HERE}/results", exist_ok=True)
     path = f"{HERE}/results/{started:%Y-%m-%dT%H%M%SZ}.json"
     with open(path, "w") as file:
         json.dump({"started": started.isoformat(), "machine": about, "versions": found, "rounds": chosen.rounds,
                    "seconds": chosen.seconds, "mtu": chosen.mtu, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS,
+                   "contenders": {group: {kind.name: kind.about for kind in kinds} for group, kinds in chosen.kinds.items()},
                    "commands": run.commands, "medians": result, "samples": run.samples}, file, indent=1)
         file.write("\n")
     if "SUDO_UID" in os.environ:
@@ -287,6 +319,9 @@ def main():
             os.chown(made, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
     shutil.rmtree(bench.folder, ignore_errors=True)
     print(f"\nbench: wrote {os.path.relpath(path, ROOT)}")
+    absent = sorted({f"{sample['contender']}: {sample['unavailable']}" for sample in run.samples if "unavailable" in sample})
+    if absent:
+        print("bench: not available: " + "; ".join(absent))
     failed = sum("failed" in sample for sample in run.samples)
     if failed:
         print(f"bench: {failed} cells failed; see above")

@@ -1,0 +1,110 @@
+"""What contenders have in common, the names and ports of the stage, and how one says that it is ready."""
+
+import os
+import subprocess
+
+import load
+from harness import Failed, Process
+
+#: Where HTTPS is served, for both names.
+PUBLIC_PORT = 20443
+#: Where the origins listen.
+ORIGIN_PORT = 8080
+SINK_PORT = 8081
+ECHO_PORT = 8053
+DOMAIN = "bench.test"
+PAGES = f"app.{DOMAIN}"
+SINK = f"sink.{DOMAIN}"
+ECHO = f"echo.{DOMAIN}"
+#: The origins of what is carried as a stream, and the ports that they are published at without TLS.
+ORIGINS = {PAGES: ORIGIN_PORT, SINK: SINK_PORT}
+PUBLISHED = {PAGES: 20080, SINK: 20081, ECHO: 20053}
+
+
+class Contender:
+    """One way to bring a private service to the public."""
+
+    name = ""
+    about = ""
+    #: Ports of the server that clients dial, which the delay relay stands in front of.
+    leg_ports = ()
+    #: Whether one tunnel is one client process of its own.
+    has_tunnels = False
+    #: Programs that `scripts/tools` builds, and whether the others go on without this contender when it cannot.
+    tools = ()
+    is_optional = False
+    #: The cipher that a stock ssh client is told to use; by itself it takes the first that both sides know.
+    cipher = None
+
+    def __init__(self, bench):
+        self.bench = bench
+        self.leg = "127.0.0.1"
+        self.processes = []
+        #: The names that clients use; a contender that makes up its own puts them here.
+        self.hosts = {PAGES: PAGES, SINK: SINK}
+
+    def spawn(self, role, argv, env=None):
+        process = Process(self.bench.folder, f"{self.name}-{role}", argv, env)
+        process.role = role
+        self.processes.append(process)
+        return process
+
+    def file(self, name, text):
+        path = os.path.join(self.bench.folder, f"{self.name}-{name}")
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def pids(self, role=None):
+        return [process.pid for process in self.processes if role in (None, process.role)]
+
+    def commands(self):
+        return [" ".join(process.argv) for process in self.processes]
+
+    @classmethod
+    def versions(cls, bench):
+        """{program: version} of what this contender runs."""
+        raise NotImplementedError
+
+    def start(self):
+        raise NotImplementedError
+
+    def start_tunnels(self, counts):
+        """The server, then idle tunnels, each with a client of its own. A generator: yields each of the counts, which
+        rise, once so many tunnels are up."""
+        raise NotImplementedError
+
+    def target(self, name):
+        """Where clients reach an origin: HTTPS at one port."""
+        return load.Target(self.hosts[name], PUBLIC_PORT, tls=True)
+
+    def try_once(self):
+        """Reaches every origin once, and fails while that is not possible."""
+        for name in ORIGINS:
+            load.one_request(self.target(name), "/100b", seconds=5)
+
+
+class TcpPort:
+    """For a contender that publishes each origin at a TCP port of its own."""
+
+    def target(self, name):
+        return load.Target("127.0.0.1", PUBLISHED[name], tls=False)
+
+
+class UdpPort:
+    """For a contender that publishes the origin of datagrams at a UDP port."""
+
+    def target(self, name):
+        return load.Target("127.0.0.1", PUBLISHED[name], tls=False)
+
+    def try_once(self):
+        load.one_datagram(self.target(ECHO))
+
+
+def first_line(*argv):
+    """What a program says first, on either output; most say their version so."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=10)
+        return (done.stdout + done.stderr).strip().splitlines()[0]
+    except (OSError, IndexError, subprocess.TimeoutExpired) as error:
+        raise Failed(f"{argv[0]} does not say its version: {error}") from error

@@ -1,0 +1,153 @@
+"""Sallyport, with sockets of every kind, its own connector and a stock ssh client."""
+
+import json
+import os
+import shlex
+import subprocess
+import time
+
+import load
+from harness import Failed, Unavailable
+
+from .base import (
+    DOMAIN, ECHO, ECHO_PORT, ORIGIN_PORT, ORIGINS, PUBLIC_PORT, PUBLISHED, Contender, TcpPort, UdpPort, first_line,
+)
+from .ssh import client_version, make_key, start_client
+
+#: Exit codes of a program that does not know what it is asked for, and of a server that will not do it.
+REFUSALS = (2, 5)
+
+
+class Sallyport(Contender):
+    name = "sallyport"
+    leg_ports = (PUBLIC_PORT,)
+
+    @classmethod
+    def versions(cls, bench):
+        return {"sallyport": first_line(bench.sallyport, "--version"), "commit": bench.commit()}
+
+    def _environment(self):
+        state = os.path.join(self.data, "state")
+        return {"SALLYPORT_STATE_DIR": state, "XDG_CONFIG_HOME": state, "XDG_STATE_HOME": state, "XDG_DATA_HOME": state,
+                "SALLYPORT_PASSWORD": "measure twice, cut once"}
+
+    def _call(self, *arguments):
+        argv = [self.bench.sallyport, *arguments, "--output", "json"]
+        done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **self._environment()}, timeout=30)
+        if done.returncode != 0:
+            kind = Unavailable if done.returncode in REFUSALS else Failed
+            raise kind(f"sallyport {' '.join(arguments)}: {(done.stderr.strip().splitlines() or ['no message'])[0]}")
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def _up(self):
+        self.data = os.path.join(self.bench.folder, f"sallyport-{time.monotonic_ns()}")
+        process = self.spawn("server", [
+            self.bench.sallyport, "up", "--data", self.data, "--domain", DOMAIN,
+            "--listen", f"127.0.0.1:{PUBLIC_PORT}", "--listen-http", "none",
+        ], self._environment())
+        self.bench.hosts({f"api.{DOMAIN}": "127.0.0.1", f"tunnel.{DOMAIN}": self.leg})
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                load.one_request(load.Target(f"api.{DOMAIN}", PUBLIC_PORT, tls=True), "/readyz", seconds=5)
+                break
+            except (OSError, Failed):
+                process.check()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        self._call("account", "create", "--name", "Bench", "--email", "bench@example.com")
+        self._call("login", "--email", "bench@example.com")
+
+    def _socket(self, name, kind, *more):
+        return self._call("socket", "create", "--name", name, "--type", kind, *more)
+
+    def _connect(self, socket, port):
+        """A connector of its own for the socket."""
+        return self.spawn("client", [self.bench.sallyport, "tunnel", "connect", socket["dns_name"].split(".")[0],
+                                     "--port", str(port)], self._environment())
+
+    def _until_up(self, socket, process):
+        deadline = time.monotonic() + 20
+        while self._call("socket", "show", socket["id"])["tunnels_up"] == 0:
+            process.check()
+            if time.monotonic() > deadline:
+                raise Failed(f"the tunnel of {socket['dns_name']} did not come up")
+            time.sleep(0.1)
+
+
+class SallyportHttps(Sallyport):
+    about = "sallyport up, sallyport tunnel connect"
+    has_tunnels = True
+
+    def start(self):
+        self._up()
+        for host, port in ORIGINS.items():
+            socket = self._socket(host.split(".")[0], "http")
+            self._until_up(socket, self._connect(socket, port))
+            self.hosts[host] = socket["dns_name"]
+        self.bench.hosts({host: "127.0.0.1" for host in self.hosts.values()})
+
+    def start_tunnels(self, counts):
+        self._up()
+        for tunnel in range(counts[-1]):
+            socket = self._socket(f"t{tunnel}", "http")
+            process = self._connect(socket, ORIGIN_PORT)
+            if tunnel + 1 in counts:
+                self._until_up(socket, process)
+                yield tunnel + 1
+
+
+class SallyportTcp(TcpPort, Sallyport):
+    about = "sallyport up, tcp sockets, sallyport tunnel connect"
+
+    def start(self):
+        self._up()
+        for host, port in ORIGINS.items():
+            socket = self._socket(host.split(".")[0], "tcp", "--public-port", str(PUBLISHED[host]))
+            self._until_up(socket, self._connect(socket, port))
+
+
+class SallyportUdp(UdpPort, Sallyport):
+    about = "sallyport up, a udp socket, sallyport tunnel connect"
+
+    def start(self):
+        self._up()
+        socket = self._socket("echo", "udp", "--public-port", str(PUBLISHED[ECHO]))
+        try:
+            self._until_up(socket, self._connect(socket, ECHO_PORT))
+        except Failed as error:
+            if "no-datagrams" in str(error):
+                raise Unavailable("its connector does not carry datagrams") from error
+            raise
+
+
+class SallyportSsh(TcpPort, Sallyport):
+    about = "sallyport up, tcp sockets, one stock ssh -R for both"
+
+    @classmethod
+    def versions(cls, bench):
+        return Sallyport.versions(bench) | {"ssh": client_version()}
+
+    def start(self):
+        self._up()
+        key = make_key(self.bench.folder, "user")
+        self._call("ssh-key", "add", f"{key}.pub", "--name", "bench")
+        sockets = [(self._socket(host.split(".")[0], "tcp", "--public-port", str(PUBLISHED[host])), port)
+                   for host, port in ORIGINS.items()]
+        shown = [(self._call("socket", "show", socket["id"]), port) for socket, port in sockets]
+        access = shown[0][0].get("ssh")
+        if not access:
+            raise Unavailable("this sallyport serves no ssh clients")
+        # What its command says after -R, with the origin's port where PORT stands.
+        forwards = [forward_of(socket["ssh"]["command"]).replace("localhost:PORT", f"127.0.0.1:{port}")
+                    for socket, port in shown]
+        known = self.file("known_hosts", "".join(line + "\n" for line in access["known_hosts"]))
+        process = start_client(self, access["port"], f"{access['user']}@{access['host']}", forwards, key, known)
+        for socket, _ in shown:
+            self._until_up(socket, process)
+
+
+def forward_of(command):
+    words = shlex.split(command)
+    return words[words.index("-R") + 1]
