@@ -145,9 +145,16 @@ pub async fn connect_tls(
     config: Arc<ClientConfig>,
     timeout: Duration,
 ) -> io::Result<TlsStream<ReadAhead<TcpStream>>> {
+    let name = name_of(server_name)?;
     let began = time::Instant::now();
     let stream = connect_tcp(host, port, timeout).await?;
-    start_tls(stream, host, port, server_name, config, timeout.saturating_sub(began.elapsed())).await
+    let left = timeout.saturating_sub(began.elapsed());
+    let handshake = TlsConnector::from(config).connect(name, ReadAhead::new(stream));
+    let at = display_host_port(host, port);
+    match time::timeout(left, handshake).await {
+        Ok(result) => result.map_err(|error| handshake_failure(error, &at, server_name)),
+        Err(_) => Err(handshake_took_too_long(&at, timeout)),
+    }
 }
 
 /// Begins TLS on a connection to `host` and `port`, within `timeout`, and verifies that the server is `server_name`.
@@ -164,16 +171,22 @@ pub async fn start_tls<S: AsyncRead + AsyncWrite + Unpin>(
     timeout: Duration,
 ) -> io::Result<TlsStream<ReadAhead<S>>> {
     let at = display_host_port(host, port);
-    let name = ServerName::try_from(server_name.to_owned()).map_err(|_| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("{server_name:?} is not a name that a server can have"))
-    })?;
+    let name = name_of(server_name)?;
     match time::timeout(timeout, TlsConnector::from(config).connect(name, ReadAhead::new(stream))).await {
         Ok(result) => result.map_err(|error| handshake_failure(error, &at, server_name)),
-        Err(_) => {
-            let text = format!("{at} took the connection but did not finish the TLS handshake within {timeout:?}");
-            Err(io::Error::new(io::ErrorKind::TimedOut, text))
-        }
+        Err(_) => Err(handshake_took_too_long(&at, timeout)),
     }
+}
+
+fn name_of(server_name: &str) -> io::Result<ServerName<'static>> {
+    ServerName::try_from(server_name.to_owned()).map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{server_name:?} is not a name that a server can have"))
+    })
+}
+
+fn handshake_took_too_long(at: &str, timeout: Duration) -> io::Error {
+    let text = format!("{at} took the connection but did not finish the TLS handshake within {timeout:?}");
+    io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
 fn display_host_port(host: &str, port: u16) -> String {
