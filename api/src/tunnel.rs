@@ -68,6 +68,9 @@ pub struct Tunnel {
     /// Since when it is up.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub since: Option<OffsetDateTime>,
+    /// Whether the service behind it is well, by the socket's health check; absent where none has been made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<bool>,
 }
 
 fn default_weight() -> u16 {

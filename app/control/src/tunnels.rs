@@ -36,6 +36,7 @@ fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
         connector_addr: presence.as_ref().map(|presence| presence.connector_addr),
         since: presence.as_ref().map(|presence| date(presence.since)),
         agent: presence.map(|presence| presence.agent),
+        healthy: app.directory.is_well(tunnel.id),
     }
 }
 

@@ -140,7 +140,7 @@ impl Edge {
     /// When the operating system gives no random bytes: nothing here would be safe then.
     #[must_use]
     pub fn new(config: EdgeConfig, routes: Routes, directory: Directory, api: ApiService) -> Arc<Self> {
-        let sockets = Arc::new(sockets::Sockets::new(sockets::Shared::new(&config, routes.clone())));
+        let sockets = Arc::new(sockets::Sockets::new(sockets::Shared::new(&config, routes.clone(), directory.clone())));
         let gate = Arc::new(admission::Gate::new(
             config.domain.clone(),
             config.public_port,

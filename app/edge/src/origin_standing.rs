@@ -60,13 +60,16 @@ impl Standing {
         self.is_down.load(Ordering::Relaxed)
     }
 
-    /// It is checked like this from now on, or not at all. What is checked differently is not known to be down.
-    pub(crate) fn is_checked(&self, probe: Option<&Arc<Probe>>, start: impl FnOnce(Arc<Probe>) -> Checks) {
+    /// It is checked like this from now on, or not at all. What is checked differently is not known to be down. Returns
+    /// whether that is new.
+    pub(crate) fn is_checked(&self, probe: Option<&Arc<Probe>>, start: impl FnOnce(Arc<Probe>) -> Checks) -> bool {
         let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
-        if checks.as_ref().map(Checks::probe) != probe {
+        let is_new = checks.as_ref().map(Checks::probe) != probe;
+        if is_new {
             *checks = probe.cloned().map(start);
             self.is_down.store(false, Ordering::Relaxed);
         }
+        is_new
     }
 
     /// This check says so. One that is not made any more says nothing.

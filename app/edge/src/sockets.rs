@@ -12,7 +12,7 @@ use sallyport_balance::{
     ejection::{EjectionConfig, PoolCount},
     health::HealthEvent,
 };
-use sallyport_bus::Routes;
+use sallyport_bus::{Directory, Routes};
 use sallyport_geo::Geo;
 use sallyport_model::{SocketId, SocketRoute, TunnelId};
 use tokio::sync::{Notify, Semaphore};
@@ -50,6 +50,8 @@ pub(crate) struct Sockets {
 pub(crate) struct Shared {
     /// The sockets that there are.
     pub(crate) routes: Routes,
+    /// Where it is told how origins are.
+    pub(crate) directory: Directory,
     /// Where addresses are.
     pub(crate) geo: Option<Arc<Geo>>,
     /// The secret behind which origin a client meets.
@@ -66,9 +68,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// What an edge of this configuration says.
-    pub(crate) fn new(config: &EdgeConfig, routes: Routes) -> Self {
+    pub(crate) fn new(config: &EdgeConfig, routes: Routes, directory: Directory) -> Self {
         Self {
             routes,
+            directory,
             geo: config.geo.clone(),
             key: config.affinity_key.clone(),
             domain: config.domain.clone(),
@@ -212,7 +215,9 @@ impl SocketPool {
             if let Some(tunnel) = rules.route().tunnel(origin.handle().tunnel()) {
                 origin.standing().weighs(tunnel.weight);
             }
-            origin.standing().is_checked(rules.probe(), |probe| Checks::start(self, &origin, probe));
+            if origin.standing().is_checked(rules.probe(), |probe| Checks::start(self, &origin, probe)) {
+                self.shared.directory.checked(origin.handle().tunnel(), None);
+            }
         }
     }
 
@@ -222,6 +227,7 @@ impl SocketPool {
         if origin.standing().is_judged(probe, is_down) {
             health::log(self, origin, event);
             self.shared.metrics.changed(is_down);
+            self.shared.directory.checked(origin.handle().tunnel(), Some(!is_down));
             self.arrival.notify_waiters();
         }
     }

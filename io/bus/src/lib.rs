@@ -124,6 +124,8 @@ impl RouteChanges {
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     present: Arc<RwLock<HashMap<TunnelId, TunnelPresence>>>,
+    /// What health checks say of the origins of those that are checked.
+    well: Arc<RwLock<HashMap<TunnelId, bool>>>,
 }
 
 impl Directory {
@@ -132,9 +134,26 @@ impl Directory {
         self.present.write().unwrap_or_else(PoisonError::into_inner).insert(presence.tunnel, presence);
     }
 
+    /// Health checks say this of the tunnel's origin; `None`: it is not checked (any more).
+    pub fn checked(&self, tunnel: TunnelId, is_well: Option<bool>) {
+        let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
+        let mut well = self.well.write().unwrap_or_else(PoisonError::into_inner);
+        match is_well {
+            Some(is_well) if present.contains_key(&tunnel) => well.insert(tunnel, is_well),
+            _ => well.remove(&tunnel),
+        };
+    }
+
+    /// Whether the tunnel's origin is well, as far as health checks have said.
+    #[must_use]
+    pub fn is_well(&self, tunnel: TunnelId) -> Option<bool> {
+        self.well.read().unwrap_or_else(PoisonError::into_inner).get(&tunnel).copied()
+    }
+
     /// The tunnel is gone.
     pub fn left(&self, tunnel: TunnelId) {
         self.present.write().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+        self.checked(tunnel, None);
     }
 
     /// Where the tunnel is held, when it is up.

@@ -64,6 +64,10 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
     );
     let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!((seen.tunnels_total, seen.tunnels_up), (2, 1));
+    api.directory.checked(tunnel.id, Some(false));
+    let path_of_tunnel = format!("{path}/tunnels/{}", tunnel.id);
+    let checked: Tunnel = api.get(&path_of_tunnel, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!(checked.healthy, Some(false));
     api.directory.left(tunnel.id);
     let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!((seen.tunnels_total, seen.tunnels_up), (2, 0));
