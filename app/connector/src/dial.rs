@@ -1,7 +1,7 @@
 //! How the edge is reached: which transport carries the tunnels, and what is done where the first choice is blocked.
 //!
-//! Left to itself the connector tries TLS with our ALPN, and where something on the way lets that not through, a WebSocket.
-//! It stays with what worked; after [`REMEMBERED`] a new session begins with the first choice again.
+//! Left to itself the connector tries TLS with our ALPN, and where something on the way lets that not through, a WebSocket,
+//! and at last QUIC. It stays with what worked; after [`REMEMBERED`] a new session begins with the first choice again.
 
 use std::{
     fmt, io,
@@ -11,16 +11,31 @@ use std::{
 };
 
 use rustls::{AlertDescription, ClientConfig};
-use sallyport_net::{ReadAhead, TlsFailure};
-use sallyport_tunnel::{BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, Dial, carrier::websocket::WebSocketCarrier};
+use sallyport_net::{Congestion, Outbound, ReadAhead, TlsFailure};
+use sallyport_tunnel::{
+    BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, Dial,
+    carrier::{
+        quic::{QuicCarrier, QuicConnection},
+        websocket::WebSocketCarrier,
+    },
+};
 use sallyport_wire::ALPN;
-use tokio::{net::TcpStream, time::Instant};
+use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 use tokio_rustls::client::TlsStream;
 
-/// How long a connection to the edge may take to come about, and as long again its TLS handshake.
+/// How long a connection to the edge may take to come about, and as long again its TLS handshake; that gets less where
+/// there are other transports to try.
 const EDGE_CONNECT_TIME: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIME_OF_SEVERAL: Duration = Duration::from_secs(5);
 /// How long a WebSocket may take once TLS is there.
 const WEBSOCKET_TIME: Duration = Duration::from_secs(10);
+/// How long a QUIC connection may take.
+const QUIC_TIME: Duration = Duration::from_secs(5);
+/// How many addresses of the edge are tried over QUIC, and how long one may be silent before the next is tried beside it.
+const MAX_QUIC_ADDRESSES: u32 = 4;
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+/// How long the edge may take to hear that a connector has stopped.
+const FAREWELL_TIME: Duration = Duration::from_millis(500);
 /// After how long a transport that failed in an unclear way is tried again: an edge that stops lets a connection break,
 /// but takes no second one.
 const SECOND_LOOK_AFTER: Duration = Duration::from_millis(500);
@@ -34,6 +49,8 @@ pub enum Transport {
     Tcp,
     /// WebSocket over TLS over TCP, which looks like the web's.
     WebSocket,
+    /// QUIC, over UDP.
+    Quic,
 }
 
 impl Transport {
@@ -43,6 +60,7 @@ impl Transport {
         match self {
             Self::Tcp => "tcp",
             Self::WebSocket => "websocket",
+            Self::Quic => "quic",
         }
     }
 }
@@ -65,7 +83,7 @@ pub enum TransportChoice {
 
 /// The word stands for no transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected auto, tcp or websocket")]
+#[error("expected auto, tcp, websocket or quic")]
 pub struct UnknownTransport;
 
 impl FromStr for TransportChoice {
@@ -76,6 +94,7 @@ impl FromStr for TransportChoice {
             "auto" => Ok(Self::Auto),
             "tcp" => Ok(Self::Only(Transport::Tcp)),
             "websocket" => Ok(Self::Only(Transport::WebSocket)),
+            "quic" => Ok(Self::Only(Transport::Quic)),
             _ => Err(UnknownTransport),
         }
     }
@@ -85,7 +104,7 @@ impl TransportChoice {
     /// What is tried, in this order, when nothing is known yet.
     fn candidates(self) -> Vec<Transport> {
         match self {
-            Self::Auto => vec![Transport::Tcp, Transport::WebSocket],
+            Self::Auto => vec![Transport::Tcp, Transport::WebSocket, Transport::Quic],
             Self::Only(transport) => vec![transport],
         }
     }
@@ -96,16 +115,42 @@ pub(crate) struct Edge {
     shared: Arc<Shared>,
 }
 
+/// Where the edge is, and how it may be reached.
+pub(crate) struct EdgeAddress {
+    /// Its host; its certificate must be for this name.
+    pub(crate) host: String,
+    /// Its port.
+    pub(crate) port: u16,
+    /// Name and version of the program.
+    pub(crate) agent: String,
+    /// Whom to trust.
+    pub(crate) tls: Arc<ClientConfig>,
+    /// By which way connections leave this machine.
+    pub(crate) outbound: Outbound,
+    /// Which transport is wanted.
+    pub(crate) choice: TransportChoice,
+}
+
 struct Shared {
-    host: String,
-    port: u16,
-    agent: String,
+    address: EdgeAddress,
     /// TLS with our ALPN.
     native: Arc<ClientConfig>,
     /// TLS as the web has it.
     http: Arc<ClientConfig>,
-    choice: TransportChoice,
     used: Mutex<Used>,
+    /// The QUIC connection of the last session that came about by QUIC.
+    quic: Mutex<Option<QuicConnection>>,
+}
+
+/// What a carrier is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// A new session.
+    Control,
+    /// A leg of the session that there is.
+    Leg,
+    /// Its datagrams.
+    Datagrams,
 }
 
 /// The transport of the last session, and since when sessions have it.
@@ -133,17 +178,26 @@ enum Verdict {
 }
 
 impl Edge {
-    /// The edge at this host and port; `tls` says whom to trust.
-    pub(crate) fn new(host: String, port: u16, agent: String, tls: &ClientConfig, choice: TransportChoice) -> Self {
+    /// The edge at this address.
+    pub(crate) fn new(address: EdgeAddress) -> Self {
         let with = |alpn: &[u8]| {
-            let mut config = tls.clone();
+            let mut config = (*address.tls).clone();
             config.alpn_protocols = vec![alpn.to_vec()];
             Arc::new(config)
         };
-        let first = choice.candidates().first().copied().unwrap_or(Transport::Tcp);
+        let first = address.choice.candidates().first().copied().unwrap_or(Transport::Tcp);
         let used = Mutex::new(Used { transport: first, since: Instant::now() });
-        Self {
-            shared: Arc::new(Shared { host, port, agent, native: with(ALPN), http: with(b"http/1.1"), choice, used }),
+        let quic = Mutex::default();
+        Self { shared: Arc::new(Shared { native: with(ALPN), http: with(b"http/1.1"), address, used, quic }) }
+    }
+}
+
+impl Edge {
+    /// Tells the edge that nothing more will come.
+    pub(crate) async fn close(&self) {
+        let connection = self.shared.quic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(connection) = connection {
+            let _ = tokio::time::timeout(FAREWELL_TIME, connection.close()).await;
         }
     }
 }
@@ -162,7 +216,12 @@ impl Shared {
 
     /// What is tried for a new session, in this order.
     fn order(&self) -> Vec<Transport> {
-        let mut order = self.choice.candidates();
+        let EdgeAddress { choice, outbound, .. } = &self.address;
+        let mut order = choice.candidates();
+        if *choice == TransportChoice::Auto && outbound.proxy.is_some() {
+            // No proxy takes UDP.
+            order.retain(|transport| *transport != Transport::Quic);
+        }
         let used = self.used();
         if used.since.elapsed() < REMEMBERED {
             order.sort_by_key(|transport| *transport != used.transport);
@@ -173,10 +232,10 @@ impl Shared {
     async fn dial_control(&self) -> io::Result<BoxedCarrier> {
         let mut blocked: Vec<(Transport, io::Error)> = Vec::new();
         for transport in self.order() {
-            let mut dialed = self.dial(transport, true).await;
+            let mut dialed = self.dial(transport, Purpose::Control).await;
             if dialed.as_ref().is_err_and(|failed| failed.verdict == Verdict::Unclear) {
                 tokio::time::sleep(SECOND_LOOK_AFTER).await;
-                dialed = self.dial(transport, true).await;
+                dialed = self.dial(transport, Purpose::Control).await;
             }
             match dialed {
                 Ok(carrier) => {
@@ -193,20 +252,22 @@ impl Shared {
         Err(nothing_gets_through(blocked))
     }
 
-    async fn dial(&self, transport: Transport, is_control: bool) -> Result<BoxedCarrier, Failed> {
+    async fn dial(&self, transport: Transport, purpose: Purpose) -> Result<BoxedCarrier, Failed> {
         match transport {
             Transport::Tcp => {
-                let stream = self.tls(&self.native, is_control).await?;
+                let stream = self.tls(&self.native, purpose).await?;
                 if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
-                    let text = format!("{}:{} takes no tunnels: is it a Sallyport edge?", self.host, self.port);
+                    let EdgeAddress { host, port, .. } = &self.address;
+                    let text = format!("{host}:{port} takes no tunnels: is it a Sallyport edge?");
                     let error = io::Error::new(io::ErrorKind::Unsupported, text);
                     return Err(Failed { error, verdict: Verdict::Blocked });
                 }
                 Ok(Box::new(stream))
             }
             Transport::WebSocket => {
-                let stream = self.tls(&self.http, is_control).await?;
-                let asking = WebSocketCarrier::request(stream, &self.host, self.port, &self.agent);
+                let stream = self.tls(&self.http, purpose).await?;
+                let EdgeAddress { host, port, agent, .. } = &self.address;
+                let asking = WebSocketCarrier::request(stream, host, *port, agent);
                 let error = match tokio::time::timeout(WEBSOCKET_TIME, asking).await {
                     Ok(Ok(carrier)) => return Ok(Box::new(carrier)),
                     Ok(Err(error)) => error,
@@ -214,21 +275,81 @@ impl Shared {
                 };
                 Err(Failed { error, verdict: Verdict::Blocked })
             }
+            Transport::Quic => {
+                let dialed = match purpose {
+                    Purpose::Control => self.new_quic().await,
+                    Purpose::Leg | Purpose::Datagrams => self.quic_carrier().await,
+                };
+                match dialed {
+                    Ok(carrier) => Ok(Box::new(carrier)),
+                    Err(error) => Err(Failed { error, verdict: Verdict::Blocked }),
+                }
+            }
+        }
+    }
+
+    /// The first carrier of a new QUIC connection.
+    async fn new_quic(&self) -> io::Result<QuicCarrier> {
+        let EdgeAddress { host, port, outbound, .. } = &self.address;
+        if let Some(proxy) = &outbound.proxy {
+            let text = format!("QUIC does not go through the proxy {proxy}: choose another transport, or --proxy none");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        let connecting = async {
+            let mut attempts = JoinSet::new();
+            for (number, address) in (0..MAX_QUIC_ADDRESSES).zip(sallyport_net::resolve(host, *port).await?) {
+                let (host, tls, congestion) = (host.clone(), self.native.clone(), outbound.congestion.clone());
+                attempts.spawn(async move {
+                    tokio::time::sleep(ATTEMPT_DELAY * number).await;
+                    QuicConnection::connect(address, &host, &tls, congestion.as_ref().map(Congestion::name)).await
+                });
+            }
+            let mut last = io::Error::from(io::ErrorKind::NotFound);
+            while let Some(attempt) = attempts.join_next().await {
+                match attempt.map_err(io::Error::other).flatten() {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        };
+        let Ok(connected) = tokio::time::timeout(QUIC_TIME, connecting).await else {
+            let text = format!("{host}:{port} does not answer over UDP: does the edge take QUIC (--listen-quic)?");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        };
+        let connection = connected?;
+        let carrier = connection.open_carrier().await?;
+        *self.quic.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+        Ok(carrier)
+    }
+
+    /// Another carrier of the QUIC connection that there is.
+    async fn quic_carrier(&self) -> io::Result<QuicCarrier> {
+        let connection = self.quic.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match connection {
+            Some(connection) => connection.open_carrier().await,
+            None => Err(io::Error::new(io::ErrorKind::NotConnected, "there is no QUIC connection")),
         }
     }
 
     async fn tls(
         &self,
         config: &Arc<ClientConfig>,
-        is_control: bool,
+        purpose: Purpose,
     ) -> Result<TlsStream<ReadAhead<TcpStream>>, Failed> {
+        let EdgeAddress { host, port, outbound, choice, .. } = &self.address;
         // All transports need this much: when it fails no other one is tried.
         let unreachable = |error| Failed { error, verdict: Verdict::Unreachable };
-        let tcp = sallyport_net::connect_tcp(&self.host, self.port, EDGE_CONNECT_TIME).await.map_err(unreachable)?;
-        if is_control {
-            sallyport_net::set_notsent_lowat(&tcp, CONTROL_NOTSENT_BYTES).map_err(unreachable)?;
+        let tcp = sallyport_net::connect_tcp_by(outbound, host, *port, EDGE_CONNECT_TIME).await.map_err(unreachable)?;
+        if purpose != Purpose::Leg {
+            // Multipath TCP knows the option in newer kernels only, and works without.
+            let _ = sallyport_net::set_notsent_lowat(&tcp, CONTROL_NOTSENT_BYTES);
         }
-        sallyport_net::start_tls(tcp, &self.host, self.port, &self.host, config.clone(), EDGE_CONNECT_TIME)
+        let time = match choice {
+            TransportChoice::Auto => HANDSHAKE_TIME_OF_SEVERAL,
+            TransportChoice::Only(_) => EDGE_CONNECT_TIME,
+        };
+        sallyport_net::start_tls(tcp, host, *port, host, config.clone(), time)
             .await
             .map_err(|error| Failed { verdict: verdict(&error), error })
     }
@@ -236,6 +357,9 @@ impl Shared {
 
 /// What a failed handshake says. A certificate that is not trusted will not be for another transport either.
 fn verdict(error: &io::Error) -> Verdict {
+    if error.kind() == io::ErrorKind::TimedOut {
+        return Verdict::Blocked;
+    }
     let Some(failure) = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFailure>()) else {
         return Verdict::Unclear;
     };
@@ -260,7 +384,7 @@ fn nothing_gets_through(mut blocked: Vec<(Transport, io::Error)>) -> io::Error {
 impl Dial for Edge {
     fn dial(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
         let shared = self.shared.clone();
-        Box::pin(async move { shared.dial(shared.used().transport, false).await.map_err(|failed| failed.error) })
+        Box::pin(async move { shared.dial(shared.used().transport, Purpose::Leg).await.map_err(|failed| failed.error) })
     }
 
     fn dial_control(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
@@ -270,7 +394,9 @@ impl Dial for Edge {
 
     fn dial_datagrams(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
         let shared = self.shared.clone();
-        Box::pin(async move { shared.dial(shared.used().transport, true).await.map_err(|failed| failed.error) })
+        Box::pin(async move {
+            shared.dial(shared.used().transport, Purpose::Datagrams).await.map_err(|failed| failed.error)
+        })
     }
 
     fn transport(&self) -> &'static str {
@@ -300,10 +426,18 @@ mod tests {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let edge = Edge::new("edge.example".into(), 443, "test".into(), &tls, TransportChoice::Auto).shared;
-        assert_eq!(edge.order(), [Transport::Tcp, Transport::WebSocket]);
+        let edge = Edge::new(EdgeAddress {
+            host: "edge.example".into(),
+            port: 443,
+            agent: "test".into(),
+            tls: Arc::new(tls),
+            outbound: Outbound::default(),
+            choice: TransportChoice::Auto,
+        });
+        let edge = edge.shared;
+        assert_eq!(edge.order(), [Transport::Tcp, Transport::WebSocket, Transport::Quic]);
         edge.use_from_now_on(Transport::WebSocket);
-        assert_eq!(edge.order(), [Transport::WebSocket, Transport::Tcp]);
+        assert_eq!(edge.order(), [Transport::WebSocket, Transport::Tcp, Transport::Quic]);
     }
 
     #[test]

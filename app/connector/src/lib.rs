@@ -13,12 +13,12 @@ mod relay;
 
 use std::{sync::Arc, time::Duration};
 
-use dial::Edge;
+use dial::{Edge, EdgeAddress};
 pub use dial::{Transport, TransportChoice, UnknownTransport};
 use origin::Origin;
 pub use origin_tls::{OriginTls, OriginTlsError};
 use sallyport_model::OriginAddr;
-use sallyport_net::Shutdown;
+use sallyport_net::{Outbound, Shutdown};
 use sallyport_tunnel::{ConnectorConfig, run_connector};
 pub use sallyport_tunnel::{ConnectorError, ConnectorEvent, TunnelCredential};
 pub use sallyport_wire::ALPN;
@@ -37,6 +37,8 @@ pub struct ConnectorOptions {
     pub tls: Arc<rustls::ClientConfig>,
     /// What carries the tunnels.
     pub transport: TransportChoice,
+    /// By which way its connections leave this machine.
+    pub outbound: Outbound,
     /// The private service.
     pub origin: OriginAddr,
     /// TLS to the service, where it speaks it.
@@ -69,8 +71,17 @@ pub async fn run(
     config.ready_legs = config.ready_legs.min(options.max_legs);
     config.session.keepalive = options.keepalive;
     config.drain = options.drain;
-    let edge = Edge::new(options.edge_host, options.edge_port, options.agent, &options.tls, options.transport);
+    let edge = Edge::new(EdgeAddress {
+        host: options.edge_host,
+        port: options.edge_port,
+        agent: options.agent,
+        tls: options.tls,
+        outbound: options.outbound,
+        choice: options.transport,
+    });
     let origin = Origin::new(options.origin, options.origin_tls.as_ref(), options.connect_timeout)?;
-    run_connector(config, Arc::new(edge), Arc::new(origin), events, shutdown.wait()).await?;
-    Ok(())
+    let edge = Arc::new(edge);
+    let ended = run_connector(config, edge.clone(), Arc::new(origin), events, shutdown.wait()).await;
+    edge.close().await;
+    Ok(ended?)
 }

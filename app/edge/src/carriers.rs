@@ -76,16 +76,25 @@ pub(crate) fn start(edge: Arc<Edge>, peer: SocketAddr, on_upgrade: OnUpgrade) {
 }
 
 /// Hands a carrier to the tunnels. `tcp` finds its TCP connection, where it has one of its own.
-async fn serve<S>(edge: &Edge, carrier: S, peer: SocketAddr, transport: &'static str, tcp: fn(&S) -> Option<&TcpStream>)
-where
+pub(crate) async fn serve<S>(
+    edge: &Edge,
+    carrier: S,
+    peer: SocketAddr,
+    transport: &'static str,
+    tcp: fn(&S) -> Option<&TcpStream>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let tune = |carrier: &S, kind| {
         edge.metrics.carrier_came(transport, kind_name(kind));
-        if kind != CarrierKind::Leg
-            && let Some(tcp) = tcp(carrier)
-        {
+        let Some(tcp) = tcp(carrier) else { return };
+        if kind != CarrierKind::Leg {
             let _ = set_notsent_lowat(tcp, CONTROL_NOTSENT_BYTES);
+        }
+        if let Some(congestion) = &edge.config.tunnel_congestion
+            && let Err(error) = congestion.set(tcp)
+        {
+            tracing::debug!(%error, %congestion, "a tunnel's connection keeps the kernel's congestion control");
         }
     };
     edge.tunnels.serve_carrier_with(carrier, peer, tune).await;

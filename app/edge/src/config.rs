@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sallyport_geo::Geo;
+use sallyport_net::Congestion;
 use sallyport_policy::Network;
 use sallyport_wire::SessionConfig;
 
@@ -33,6 +34,8 @@ pub struct EdgeConfig {
     pub drain: Duration,
     /// Keepalive and windows of the connectors' sessions.
     pub session: SessionConfig,
+    /// How congestion of the connectors' TCP connections is controlled; `None`: as the kernel does it.
+    pub tunnel_congestion: Option<Congestion>,
     /// How many legs of each connector stand ready.
     pub ready_legs: usize,
     /// How many connectors may be connected.
@@ -70,6 +73,7 @@ impl EdgeConfig {
             send_timeout: SEND_TIMEOUT,
             drain: Duration::from_secs(30),
             session: SessionConfig::default(),
+            tunnel_congestion: None,
             ready_legs: 8,
             max_sessions: 10_000,
             max_legs_per_session: 4_096,

@@ -32,6 +32,7 @@ mod origin;
 mod origin_metrics;
 mod origin_standing;
 mod ports;
+mod quic;
 mod reach;
 mod readiness;
 mod record;

@@ -14,6 +14,7 @@ use crate::{
     context::Context,
     failure,
     failure::{Failure, Kind},
+    network::ProxyChoice,
     output::{Color, Format, Output},
     telemetry::{LogFormat, Telemetry},
     up,
@@ -56,6 +57,10 @@ pub(crate) struct Global {
     /// An API token, instead of a login; better in SALLYPORT_TOKEN: other users of the machine can see flags
     #[arg(long, global = true, value_name = "TOKEN", env = "SALLYPORT_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// The proxy on the way to the API and the edge: http://[USER:PASSWORD@]HOST:PORT, socks5://..., or none [default: the one
+    /// in HTTPS_PROXY or ALL_PROXY, but not for what NO_PROXY lists]
+    #[arg(long, global = true, value_name = "URL", env = "SALLYPORT_PROXY", hide_env_values = true)]
+    pub(crate) proxy: Option<ProxyChoice>,
     /// How data is printed
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
     #[arg(help = "How data is printed: table, json or yaml")]

@@ -12,6 +12,7 @@ use crate::{
     credentials::{Contents, CredentialsError, CredentialsFile, SavedSession},
     failure::{Failure, Kind},
     local::{self, Local},
+    network::{Network, ProxyChoice},
     output::Output,
 };
 
@@ -27,6 +28,7 @@ pub(crate) struct Context {
     /// The root certificate that was named with `--ca`.
     pub(crate) ca: Option<PathBuf>,
     api: Option<String>,
+    proxy: Option<ProxyChoice>,
     token: Option<Secret>,
 }
 
@@ -37,6 +39,8 @@ pub(crate) struct Target {
     pub(crate) api: ApiAddress,
     /// Whose certificates are trusted.
     pub(crate) trust: Trust,
+    /// How it is reached.
+    pub(crate) network: Network,
 }
 
 impl Context {
@@ -47,6 +51,7 @@ impl Context {
             offset,
             ca: global.ca.filter(|path| !path.as_os_str().is_empty()),
             api: global.api.filter(|text| !text.is_empty()),
+            proxy: global.proxy,
             token: global.token.filter(|text| !text.is_empty()).map(Secret::from),
         }
     }
@@ -61,7 +66,9 @@ impl Context {
             Err(CredentialsError::NoHome) => Contents::default(),
             Err(error) => return Err(error.into()),
         };
-        Ok(choose(self.api.as_deref(), self.ca.clone(), &contents, local::read().as_ref())?)
+        let mut target = choose(self.api.as_deref(), self.ca.clone(), &contents, local::read().as_ref())?;
+        target.network = Network::new(self.proxy.clone())?;
+        Ok(target)
     }
 
     /// A client for calls that need nobody to be logged in.
@@ -89,8 +96,13 @@ impl Context {
 }
 
 fn client(target: &Target, auth: Auth) -> anyhow::Result<ApiClient> {
-    let config =
-        ClientConfig { address: target.api.clone(), trust: target.trust.clone(), auth, agent: AGENT.to_owned() };
+    let config = ClientConfig {
+        address: target.api.clone(),
+        trust: target.trust.clone(),
+        outbound: target.network.to(target.api.host(), target.api.port()),
+        auth,
+        agent: AGENT.to_owned(),
+    };
     Ok(ApiClient::new(config)?)
 }
 
@@ -115,7 +127,7 @@ fn choose(
         (None, Some(pin)) => Trust::Pinned(pin),
         (None, None) => Trust::System,
     };
-    Ok(Target { api, trust })
+    Ok(Target { api, trust, network: Network::default() })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod failure;
 mod live;
 mod local;
 mod log_buffer;
+mod network;
 mod output;
 mod password;
 mod signals;

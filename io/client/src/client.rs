@@ -12,7 +12,7 @@ use sallyport_api::{
     Token, Tunnel, UpdateSocket, UpdateTunnel,
 };
 use sallyport_model::{TokenId, TunnelId};
-use sallyport_net::Trust;
+use sallyport_net::{Outbound, Trust};
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -39,6 +39,8 @@ pub struct ClientConfig {
     pub address: ApiAddress,
     /// Whose certificates are trusted.
     pub trust: Trust,
+    /// By which way it is reached.
+    pub outbound: Outbound,
     /// How the client shows who it is.
     pub auth: Auth,
     /// Name and version of the program, such as `sallyport/0.1.0`.
@@ -50,6 +52,7 @@ pub struct ClientConfig {
 pub struct ApiClient {
     address: ApiAddress,
     tls: Arc<rustls::ClientConfig>,
+    outbound: Outbound,
     auth: Auth,
     agent: String,
 }
@@ -70,7 +73,7 @@ impl ApiClient {
     pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
         let tls = sallyport_net::client_config(&config.trust, &[b"http/1.1"])
             .map_err(|error| ClientError::Trust(error.to_string()))?;
-        Ok(Self { address: config.address, tls, auth: config.auth, agent: config.agent })
+        Ok(Self { address: config.address, tls, outbound: config.outbound, auth: config.auth, agent: config.agent })
     }
 
     /// Where the API is.
@@ -366,7 +369,7 @@ impl ApiClient {
     async fn call_as<T: DeserializeOwned>(&self, call: &Call<'_>, bearer: Option<&Secret>) -> Result<T, ClientError> {
         let answer_error = |reason: String| ClientError::Answer { api: self.address.clone(), reason };
         let request = self.request(call, bearer)?;
-        let (status, body) = transport::exchange(&self.address, self.tls.clone(), request).await?;
+        let (status, body) = transport::exchange(&self.address, self.tls.clone(), &self.outbound, request).await?;
         tracing::debug!(method = %call.method, path = call.path, status = status.as_u16(), "called the API");
         if !status.is_success() {
             return Err(match serde_json::from_slice::<Problem>(&body) {

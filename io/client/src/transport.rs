@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::CertificateError;
-use sallyport_net::TlsFailure;
+use sallyport_net::{Outbound, TlsFailure};
 
 use crate::{ApiAddress, ClientError};
 
@@ -23,9 +23,10 @@ pub const MAX_ANSWER_BYTES: usize = 4 * 1_024 * 1_024;
 pub(crate) async fn exchange(
     api: &ApiAddress,
     tls: Arc<rustls::ClientConfig>,
+    outbound: &Outbound,
     request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Bytes), ClientError> {
-    match tokio::time::timeout(CALL_TIMEOUT, exchange_unbounded(api, tls, request)).await {
+    match tokio::time::timeout(CALL_TIMEOUT, exchange_unbounded(api, tls, outbound, request)).await {
         Ok(result) => result,
         Err(_) => Err(ClientError::TimedOut { api: api.clone() }),
     }
@@ -34,11 +35,12 @@ pub(crate) async fn exchange(
 async fn exchange_unbounded(
     api: &ApiAddress,
     tls: Arc<rustls::ClientConfig>,
+    outbound: &Outbound,
     request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Bytes), ClientError> {
-    let stream = sallyport_net::connect_tls(api.host(), api.port(), api.host(), tls, CONNECT_TIMEOUT)
+    let stream = sallyport_net::connect_tls_by(outbound, api.host(), api.port(), api.host(), tls, CONNECT_TIMEOUT)
         .await
-        .map_err(|error| connect_error(api, &error))?;
+        .map_err(|error| connect_error(api, &error, outbound.proxy.is_some()))?;
     let lost = |error: hyper::Error| ClientError::Lost { api: api.clone(), reason: plain(&error) };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
     let exchange = async {
@@ -79,11 +81,13 @@ fn plain(error: &hyper::Error) -> String {
 }
 
 /// Tells a certificate that is not trusted from a network that does not work.
-pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error) -> ClientError {
+pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error, through_proxy: bool) -> ClientError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFailure>()) {
         Some(failure) if failure.is_certificate() => {
             ClientError::Untrusted { api: api.clone(), reason: certificate_reason(failure) }
         }
+        // What a proxy refused is in its own words.
+        _ if through_proxy => ClientError::Unreachable { api: api.clone(), reason: error.to_string() },
         _ => ClientError::Unreachable { api: api.clone(), reason: reason(error) },
     }
 }
@@ -122,7 +126,7 @@ mod tests {
     #[test]
     fn a_connection_that_fails_says_why_in_plain_words() {
         let api: ApiAddress = "https://api.localhost:8443".parse().unwrap();
-        let error = |kind: io::ErrorKind| connect_error(&api, &kind.into()).to_string();
+        let error = |kind: io::ErrorKind| connect_error(&api, &kind.into(), false).to_string();
         assert_eq!(
             error(io::ErrorKind::ConnectionRefused),
             "cannot reach https://api.localhost:8443: nothing listens there (connection refused)"

@@ -20,7 +20,7 @@ use sallyport_client::{
     ApiClient, Auth, ClientConfig, ClientError, MAX_ANSWER_BYTES, SessionLock, SessionStore, SessionStoreError,
 };
 use sallyport_model::SocketType;
-use sallyport_net::{Certificates, LocalCa, Trust};
+use sallyport_net::{Certificates, LocalCa, Outbound, Trust};
 use time::OffsetDateTime;
 use tokio::{net::TcpListener, sync::Barrier};
 use tokio_rustls::TlsAcceptor;
@@ -69,7 +69,8 @@ impl Server {
 
     fn client_that_trusts(&self, auth: Auth, trust: Trust) -> ApiClient {
         let address = self.url.parse().unwrap();
-        ApiClient::new(ClientConfig { address, trust, auth, agent: "test/1".into() }).unwrap()
+        ApiClient::new(ClientConfig { address, trust, outbound: Outbound::default(), auth, agent: "test/1".into() })
+            .unwrap()
     }
 
     fn requests(&self) -> Vec<String> {
@@ -245,7 +246,8 @@ async fn an_api_that_is_not_there_is_named_even_when_nobody_is_logged_in() {
     let dir = tempfile::tempdir().unwrap();
     LocalCa::open_or_create(dir.path(), "localhost").unwrap();
     let trust = Trust::Ca(dir.path().join("ca.pem"));
-    let config = ClientConfig { address, trust, auth: Auth::Nobody, agent: "test/1".into() };
+    let config =
+        ClientConfig { address, trust, outbound: Outbound::default(), auth: Auth::Nobody, agent: "test/1".into() };
     let error = ApiClient::new(config).unwrap().account().await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");

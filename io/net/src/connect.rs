@@ -15,13 +15,18 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     task::JoinSet,
     time,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::{ReadAhead, failure::handshake_failure, set_keepalive, set_nodelay, socket::keep_urgent_inline};
+use crate::{
+    Congestion, Proxy, ReadAhead,
+    failure::handshake_failure,
+    proxy_connect, set_keepalive, set_nodelay,
+    socket::{keep_urgent_inline, stream_socket},
+};
 
 /// How many addresses of one name are tried at most.
 pub const MAX_ADDRESSES: usize = 16;
@@ -75,6 +80,17 @@ fn take_turns(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     addresses
 }
 
+/// How connections leave this machine. The default is the straight way.
+#[derive(Debug, Clone, Default)]
+pub struct Outbound {
+    /// Through this proxy.
+    pub proxy: Option<Proxy>,
+    /// With this congestion control.
+    pub congestion: Option<Congestion>,
+    /// By Multipath TCP (RFC 8684), where the kernel and the other side have it.
+    pub mptcp: bool,
+}
+
 /// Connects to a host within `timeout`, names included. When it has several addresses, a silent one does not hold up
 /// the others. The connection sends small writes at once and notices a vanished peer.
 ///
@@ -82,10 +98,36 @@ fn take_turns(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
 /// [`io::ErrorKind::NotFound`] when the name has no address, [`io::ErrorKind::TimedOut`] when nothing answers in time,
 /// else what the last address gave. The text says host and port.
 pub async fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    connect_tcp_by(&Outbound::default(), host, port, timeout).await
+}
+
+/// As [`connect_tcp`], by the way that `outbound` says. A proxy resolves the name itself, and its time counts too.
+///
+/// # Errors
+/// As [`connect_tcp`]; of a proxy the text says what it refused and what to do, with
+/// [`io::ErrorKind::PermissionDenied`] when it wants credentials or does not allow the connection.
+pub async fn connect_tcp_by(outbound: &Outbound, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    let Some(proxy) = &outbound.proxy else { return connect_direct(outbound, host, port, timeout).await };
+    let began = time::Instant::now();
+    let stream = connect_direct(outbound, &proxy.host, proxy.port, timeout)
+        .await
+        .map_err(|error| io::Error::new(error.kind(), format!("the proxy cannot be used: {error}")))?;
+    let left = timeout.saturating_sub(began.elapsed());
+    match time::timeout(left, proxy_connect::through(proxy, stream, host, port)).await {
+        Ok(result) => result,
+        Err(_) => {
+            let at = display_host_port(host, port);
+            let text = format!("the proxy {proxy} did not say within {timeout:?} whether it reached {at}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
+        }
+    }
+}
+
+async fn connect_direct(outbound: &Outbound, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let at = display_host_port(host, port);
     let connect = async {
         let addresses = resolve(host, port).await?;
-        let stream = race(&addresses)
+        let stream = race(&addresses, outbound)
             .await
             .map_err(|error| io::Error::new(error.kind(), format!("cannot connect to {at}: {}", reason(&error))))?;
         set_nodelay(&stream)?;
@@ -100,11 +142,11 @@ pub async fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result
 }
 
 /// Connects to the addresses one after the other, each as soon as the one before failed or was silent for a while.
-async fn race(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+async fn race(addresses: &[SocketAddr], outbound: &Outbound) -> io::Result<TcpStream> {
     let Some((first, rest)) = addresses.split_first() else { return Err(io::ErrorKind::NotFound.into()) };
     // Nearly always the first address answers at once: that way needs no task.
     let mut first: Option<Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>> =
-        Some(Box::pin(TcpStream::connect(*first)));
+        Some(Box::pin(connect_one(*first, outbound.congestion.clone(), outbound.mptcp)));
     let mut rest = rest.iter().copied();
     let mut attempts = JoinSet::new();
     let mut last_error = None;
@@ -127,11 +169,24 @@ async fn race(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
             None => {}
         }
         if let Some(address) = rest.next() {
-            attempts.spawn(TcpStream::connect(address));
+            attempts.spawn(connect_one(address, outbound.congestion.clone(), outbound.mptcp));
         } else if first.is_none() && attempts.is_empty() {
             return Err(last_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()));
         }
     }
+}
+
+/// Connects to one address, with what is wanted of its socket.
+async fn connect_one(address: SocketAddr, congestion: Option<Congestion>, mptcp: bool) -> io::Result<TcpStream> {
+    if congestion.is_none() && !mptcp {
+        return TcpStream::connect(address).await;
+    }
+    let socket = stream_socket(address, mptcp)?;
+    if let Some(congestion) = congestion {
+        congestion.set_on(&SockRef::from(&socket))?;
+    }
+    socket.set_nonblocking(true)?;
+    TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
 /// Connects with TLS within `timeout`, all in all, and verifies that the server is `server_name`.
@@ -145,9 +200,24 @@ pub async fn connect_tls(
     config: Arc<ClientConfig>,
     timeout: Duration,
 ) -> io::Result<TlsStream<ReadAhead<TcpStream>>> {
+    connect_tls_by(&Outbound::default(), host, port, server_name, config, timeout).await
+}
+
+/// As [`connect_tls`], by the way that `outbound` says.
+///
+/// # Errors
+/// As [`connect_tcp_by`] and [`connect_tls`].
+pub async fn connect_tls_by(
+    outbound: &Outbound,
+    host: &str,
+    port: u16,
+    server_name: &str,
+    config: Arc<ClientConfig>,
+    timeout: Duration,
+) -> io::Result<TlsStream<ReadAhead<TcpStream>>> {
     let name = name_of(server_name)?;
     let began = time::Instant::now();
-    let stream = connect_tcp(host, port, timeout).await?;
+    let stream = connect_tcp_by(outbound, host, port, timeout).await?;
     let left = timeout.saturating_sub(began.elapsed());
     let handshake = TlsConnector::from(config).connect(name, ReadAhead::new(stream));
     let at = display_host_port(host, port);
@@ -189,7 +259,7 @@ fn handshake_took_too_long(at: &str, timeout: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
-fn display_host_port(host: &str, port: u16) -> String {
+pub(crate) fn display_host_port(host: &str, port: u16) -> String {
     if host.contains(':') && !host.starts_with('[') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 

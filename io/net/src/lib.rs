@@ -3,7 +3,7 @@
 //! - [`LocalCa`] keeps the built-in authority's files, [`Certificates`] makes and renews server certificates from it;
 //! - [`server_config`] and [`client_config`] are the two TLS configurations that every program uses;
 //! - [`Listening`] opens the public ports, or takes them over from systemd;
-//! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines;
+//! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines, [`Outbound`] says by which way;
 //! - [`TakeoverOffer`] and [`take_over`] pass the open ports from a process to the one that replaces it;
 //! - [`UdpPort`] takes and sends datagrams; [`OwnPorts`] are the ports that sockets have for themselves;
 //! - [`relay`] carries bytes between two connections; [`read_header`] and its kin speak the PROXY protocol;
@@ -13,6 +13,7 @@ mod budget;
 mod ca;
 mod certificates;
 mod client;
+mod congestion;
 mod connect;
 mod failure;
 mod given_up;
@@ -20,6 +21,8 @@ mod listening;
 mod own_ports;
 mod pin;
 mod provider;
+mod proxy;
+mod proxy_connect;
 mod proxy_protocol;
 mod read_ahead;
 mod recorded;
@@ -34,12 +37,16 @@ mod udp;
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{CertificateStats, Certificates, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
 pub use client::{Trust, TrustError, client_config, roots};
-pub use connect::{MAX_ADDRESSES, connect_tcp, connect_tls, resolve, start_tls};
+pub use congestion::{Congestion, CongestionError};
+pub use connect::{
+    MAX_ADDRESSES, Outbound, connect_tcp, connect_tcp_by, connect_tls, connect_tls_by, resolve, start_tls,
+};
 pub use failure::TlsFailure;
 pub use given_up::GivenUp;
-pub use listening::{BACKLOG, ListenError, Listening, listen};
+pub use listening::{BACKLOG, ListenError, Listening, listen, listen_by, listen_udp};
 pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};
-pub use pin::{PinMismatch, PresentedRoot, fetch_root};
+pub use pin::{PinMismatch, PresentedRoot, fetch_root, fetch_root_by};
+pub use proxy::{Proxy, ProxyEnvironment, ProxyError, ProxyKind, ProxyVariableError};
 pub use proxy_protocol::{
     MAX_HEADER_BYTES as MAX_PROXY_HEADER_BYTES, ProxiedAddresses, ProxyHeaderError, header_v1, header_v2, read_header,
 };

@@ -9,7 +9,10 @@ use listenfd::ListenFd;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::{own_ports::OwnPorts, socket::tune_listener};
+use crate::{
+    own_ports::OwnPorts,
+    socket::{stream_socket, tune_listener},
+};
 
 /// How many connections may wait to be accepted. The kernel takes less where `net.core.somaxconn` is lower.
 pub const BACKLOG: i32 = 4_096;
@@ -134,8 +137,16 @@ impl Listening {
 /// # Errors
 /// One sentence that names the port and what to do.
 pub fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, ListenError> {
+    listen_by(address, option, false)
+}
+
+/// As [`listen`], and takes Multipath TCP (RFC 8684) besides TCP when `mptcp` is wanted and the kernel has it.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_by(address: SocketAddr, option: &'static str, mptcp: bool) -> Result<TcpListener, ListenError> {
     let open = || -> io::Result<TcpListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        let socket = stream_socket(address, mptcp)?;
         // A restart must not wait for the last connections' TIME-WAIT. No SO_REUSEPORT: a second program on the same
         // port must be told, not given half of the connections.
         socket.set_reuse_address(true)?;
@@ -160,6 +171,29 @@ pub(crate) fn why_not_open(source: io::Error, address: SocketAddr, option: &'sta
         io::ErrorKind::AddrNotAvailable => ListenError::NotHere { address, option },
         _ => ListenError::Other { address, source },
     }
+}
+
+/// How much the kernel may hold of what comes to a UDP port, in bytes: bursts that a busy process is not quick enough for.
+const UDP_BUFFER_BYTES: usize = 4 * 1_024 * 1_024;
+
+/// Opens one UDP port; `option` is the one that chooses it, for the error's sentence.
+///
+/// # Errors
+/// One sentence that names the port and what to do.
+pub fn listen_udp(address: SocketAddr, option: &'static str) -> Result<net::UdpSocket, ListenError> {
+    let open = || -> io::Result<net::UdpSocket> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        // The kernel gives less where net.core.rmem_max and wmem_max are lower.
+        let _ = socket.set_recv_buffer_size(UDP_BUFFER_BYTES);
+        let _ = socket.set_send_buffer_size(UDP_BUFFER_BYTES);
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        Ok(socket.into())
+    };
+    open().map_err(|source| why_not_open(source, address, option))
 }
 
 fn inherited(given: &mut ListenFd, index: usize) -> io::Result<TcpListener> {

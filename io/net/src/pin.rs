@@ -20,7 +20,7 @@ use rustls::{
 };
 use sallyport_pki::{Fingerprint, RootInfo};
 
-use crate::{connect_tls, provider};
+use crate::{Outbound, connect_tls_by, provider};
 
 /// The most certificates of a chain that are looked at.
 const MAX_CHAIN_CERTIFICATES: usize = 8;
@@ -125,6 +125,20 @@ impl fmt::Debug for PinnedVerifier {
 /// # Errors
 /// When the server is not reached, does not speak TLS, has no certificate for the name, or presents no root.
 pub async fn fetch_root(host: &str, port: u16, server_name: &str, timeout: Duration) -> io::Result<PresentedRoot> {
+    fetch_root_by(&Outbound::default(), host, port, server_name, timeout).await
+}
+
+/// As [`fetch_root`], by the way that `outbound` says.
+///
+/// # Errors
+/// As [`fetch_root`].
+pub async fn fetch_root_by(
+    outbound: &Outbound,
+    host: &str,
+    port: u16,
+    server_name: &str,
+    timeout: Duration,
+) -> io::Result<PresentedRoot> {
     let seen = Arc::new(AnyRoot::default());
     let config = ClientConfig::builder_with_provider(provider::provider())
         .with_safe_default_protocol_versions()
@@ -132,7 +146,7 @@ pub async fn fetch_root(host: &str, port: u16, server_name: &str, timeout: Durat
         .dangerous()
         .with_custom_certificate_verifier(seen.clone())
         .with_no_client_auth();
-    drop(connect_tls(host, port, server_name, Arc::new(config), timeout).await?);
+    drop(connect_tls_by(outbound, host, port, server_name, Arc::new(config), timeout).await?);
     let root = seen.root.lock().unwrap_or_else(PoisonError::into_inner).take();
     let root = root.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the server presented no certificate"))?;
     Ok(PresentedRoot { pem: root.to_pem(), fingerprint: root.fingerprint, subject: root.subject })

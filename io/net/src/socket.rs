@@ -1,8 +1,8 @@
 //! Socket options, each with what it is good for.
 
-use std::{io, time::Duration};
+use std::{io, net::SocketAddr, sync::Once, time::Duration};
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
 /// How long a connection is silent before the kernel asks whether the other end is still there.
@@ -60,9 +60,35 @@ pub fn set_user_timeout(stream: &TcpStream, timeout: Duration) -> io::Result<()>
     }
 }
 
-/// Keeps urgent data (RFC 6093) where it is among the other bytes, instead of leaving it out (SO_OOBINLINE).
+/// Keeps urgent data (RFC 6093) where it is among the other bytes, instead of leaving it out (SO_OOBINLINE). Multipath TCP
+/// does not know urgent data at all.
 pub(crate) fn keep_urgent_inline(socket: &SockRef<'_>) -> io::Result<()> {
-    socket.set_out_of_band_inline(true)
+    let unsupported = rustix::io::Errno::OPNOTSUPP.raw_os_error();
+    match socket.set_out_of_band_inline(true) {
+        Err(error) if error.raw_os_error() == Some(unsupported) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// A TCP socket for this kind of address; with Multipath TCP where that is wanted and the kernel has it, else without and
+/// with one warning.
+pub(crate) fn stream_socket(address: SocketAddr, mptcp: bool) -> io::Result<Socket> {
+    static WARN: Once = Once::new();
+    let domain = Domain::for_address(address);
+    #[cfg(target_os = "linux")]
+    if mptcp {
+        match Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => WARN.call_once(|| {
+                tracing::warn!(%error, "this kernel has no Multipath TCP (net.mptcp.enabled): plain TCP is used");
+            }),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    if mptcp {
+        WARN.call_once(|| tracing::warn!("Multipath TCP is for Linux: plain TCP is used"));
+    }
+    Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
 }
 
 /// Sets on a listener what its connections shall have: Linux hands these options down to what is accepted, which

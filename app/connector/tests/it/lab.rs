@@ -2,9 +2,11 @@
 
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use sallyport_connector::{ALPN, ConnectorEvent, ConnectorOptions, OriginTls, TransportChoice, TunnelCredential};
+use sallyport_connector::{
+    ALPN, ConnectorEvent, ConnectorOptions, OriginTls, Transport, TransportChoice, TunnelCredential,
+};
 use sallyport_model::{OriginAddr, SocketId, TunnelId};
-use sallyport_net::{Certificates, LocalCa, Shutdown, Trust, client_config, server_config};
+use sallyport_net::{Certificates, LocalCa, Outbound, Shutdown, Trust, client_config, server_config};
 use sallyport_tunnel::{Admission, Admitted, EdgeTunnels, EdgeTunnelsConfig, SessionId, TunnelHandle, TunnelStream};
 use sallyport_wire::{FailureReason, Open, OpenFailure, Refusal, StreamProtocol};
 use tokio::{
@@ -148,7 +150,8 @@ impl Edge {
             edge_host: "localhost".into(),
             edge_port: self.port,
             tls: client_config(&Trust::Ca(self.names.ca_file()), &[ALPN]).unwrap(),
-            transport: TransportChoice::Auto,
+            transport: TransportChoice::Only(Transport::Tcp),
+            outbound: Outbound::default(),
             origin: OriginAddr { host: "localhost".into(), port: origin_port },
             origin_tls: None,
             connect_timeout: Duration::from_secs(10),

@@ -6,7 +6,7 @@ use clap::Args;
 use sallyport_api::{ConnectTo, CreatedTunnel, Secret};
 use sallyport_connector::{ConnectorOptions, OriginTls, TransportChoice, TunnelCredential};
 use sallyport_model::{OriginAddr, SocketType, TunnelId};
-use sallyport_net::{Fingerprint, Shutdown};
+use sallyport_net::{Congestion, Fingerprint, Outbound, Shutdown};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -52,10 +52,25 @@ pub(crate) struct OriginArgs {
     /// How many connections to the edge carry one request each; 0: all requests share one connection
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u16).range(0..=4_096))]
     max_legs: u16,
-    /// What carries the tunnel to the edge: auto, tcp or websocket. auto begins with tcp, and goes over to websocket where
-    /// something on the way lets only the web's protocols through
+    #[command(flatten)]
+    way: WayArgs,
+}
+
+/// The way from here to the edge.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The way to the edge")]
+struct WayArgs {
+    /// What carries the tunnel: auto, tcp, websocket or quic (`up --listen-quic`). auto begins with tcp, and goes over to
+    /// websocket, and at last to quic, where something on the way lets the one before not through
     #[arg(long, value_name = "TRANSPORT", env = "SALLYPORT_TRANSPORT", default_value = "auto")]
     transport: TransportChoice,
+    /// How congestion of the tunnel's connections is controlled, by a name that this kernel knows: bbr, cubic, reno ... (bbr
+    /// for ways that lose packets) [default: the kernel's]
+    #[arg(long, value_name = "NAME", env = "SALLYPORT_CONGESTION")]
+    congestion: Option<Congestion>,
+    /// Use several networks of this machine at once, by Multipath TCP, where the edge takes it (`up --mptcp`)
+    #[arg(long, env = "SALLYPORT_MPTCP")]
+    mptcp: bool,
 }
 
 /// The service, ready to be connected to.
@@ -66,7 +81,7 @@ pub(crate) struct Origin {
     connect_timeout: Duration,
     keepalive: Duration,
     max_legs: usize,
-    transport: TransportChoice,
+    way: WayArgs,
 }
 
 /// A tunnel, and what proves that we may hold it.
@@ -121,7 +136,7 @@ impl OriginArgs {
             connect_timeout: self.connect_timeout,
             keepalive: self.keepalive,
             max_legs: usize::from(self.max_legs),
-            transport: self.transport,
+            way: self.way,
         })
     }
 }
@@ -190,12 +205,19 @@ pub(crate) async fn hold(
 
 fn options(target: &Target, credential: Credential, origin: Origin) -> anyhow::Result<ConnectorOptions> {
     let tls = sallyport_net::client_config(&target.trust, &[sallyport_connector::ALPN])?;
+    let connect = credential.connect;
+    let outbound = Outbound {
+        congestion: origin.way.congestion,
+        mptcp: origin.way.mptcp,
+        ..target.network.to(&connect.host, connect.port)
+    };
     Ok(ConnectorOptions {
         agent: AGENT.to_owned(),
-        edge_host: credential.connect.host,
-        edge_port: credential.connect.port,
+        edge_host: connect.host,
+        edge_port: connect.port,
         tls,
-        transport: origin.transport,
+        transport: origin.way.transport,
+        outbound,
         origin: origin.address,
         origin_tls: origin.tls,
         connect_timeout: origin.connect_timeout,

@@ -129,7 +129,8 @@ async fn reach(context: &Context, target: &mut Target) -> anyhow::Result<ApiClie
 /// Shows the fingerprint of the API's root certificate and asks whether it is the right one.
 async fn ask_to_trust(target: &Target) -> anyhow::Result<Option<Fingerprint>> {
     let api = &target.api;
-    let root = sallyport_net::fetch_root(api.host(), api.port(), api.host(), FETCH_TIMEOUT)
+    let outbound = target.network.to(api.host(), api.port());
+    let root = sallyport_net::fetch_root_by(&outbound, api.host(), api.port(), api.host(), FETCH_TIMEOUT)
         .await
         .map_err(|error| Failure::new(Kind::Unreachable, error.to_string()))?;
     let mut terminal = io::stderr().lock();

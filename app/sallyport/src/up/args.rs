@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use sallyport_net::Congestion;
 use sallyport_policy::Network;
 
 use crate::{duration, telemetry::LogFormat};
@@ -50,6 +51,18 @@ pub(crate) struct UpArgs {
     /// After how many missing signs of life a connector is down
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) keepalive_missed: u32,
+    /// How congestion of connectors' connections is controlled, by a name that this kernel knows: bbr, cubic, reno ...
+    /// [default: the kernel's]
+    #[arg(long, value_name = "NAME", env = "SALLYPORT_TUNNEL_CONGESTION")]
+    pub(super) tunnel_congestion: Option<Congestion>,
+    /// Take connectors over QUIC too (`connect --transport quic`): ADDR:PORT or :PORT of UDP [default: the address and port of
+    /// --listen, which is where connectors look]
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_QUIC", num_args = 0..=1, default_missing_value = "same")]
+    #[arg(value_parser = quic_address)]
+    pub(super) listen_quic: Option<QuicAddress>,
+    /// Take Multipath TCP besides TCP, for connectors with several networks (`connect --mptcp`)
+    #[arg(long, env = "SALLYPORT_MPTCP")]
+    pub(super) mptcp: bool,
     /// The ports that tcp, tls and udp sockets get for themselves
     #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
     pub(super) port_range: PortRange,
@@ -104,6 +117,13 @@ pub(super) enum RedirectAddress {
     At(ListenAddress),
 }
 
+/// Where connectors come over QUIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum QuicAddress {
+    Same,
+    At(ListenAddress),
+}
+
 impl ListenAddress {
     pub(super) fn with_default(self, ip: IpAddr) -> SocketAddr {
         SocketAddr::new(self.ip.unwrap_or(ip), self.port)
@@ -130,6 +150,10 @@ fn listen_address(text: &str) -> Result<ListenAddress, String> {
     }
     let address: SocketAddr = text.parse().map_err(|_| wrong())?;
     Ok(ListenAddress { ip: Some(address.ip()), port: address.port() })
+}
+
+fn quic_address(text: &str) -> Result<QuicAddress, String> {
+    if text == "same" { Ok(QuicAddress::Same) } else { listen_address(text).map(QuicAddress::At) }
 }
 
 fn redirect_address(text: &str) -> Result<RedirectAddress, String> {

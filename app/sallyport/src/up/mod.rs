@@ -1,6 +1,7 @@
 //! `sallyport up`: control and edge in one process, over one data directory.
 
 mod args;
+mod quic;
 mod ssh;
 
 use std::{
@@ -24,6 +25,7 @@ use tracing::{info, warn};
 pub(crate) use self::args::UpArgs;
 use self::{
     args::{ListenAddress, RedirectAddress, SignUpChoice},
+    quic::Quic,
     ssh::SshParts,
 };
 use crate::{
@@ -137,6 +139,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     control.register_metrics(&mut registry);
     edge.publish_metrics(registry);
 
+    let quic = Quic::start(&args, &edge, address, certificates.clone(), shutdown.clone(), was_takeover)?;
     let ports = HandOver::of(&listening)?;
     let offer = TakeoverOffer::open(&data).with_context(|| format!("cannot make a socket in {}", data.display()))?;
     let api = api_url(&args.domain, public_port);
@@ -160,6 +163,9 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let report = edge.serve(listening, certificates, shutdown.clone()).await;
 
     shutdown.trigger();
+    if let Some(quic) = quic {
+        quic.ended().await;
+    }
     let lock = held.await?;
     local::remove(std::process::id());
     store.close().await;
@@ -200,6 +206,7 @@ fn edge_config(args: &UpArgs, public_port: u16) -> EdgeConfig {
     config.session.missed_limit = args.keepalive_missed;
     config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
+    config.tunnel_congestion = args.tunnel_congestion.clone();
     config
 }
 
@@ -305,7 +312,7 @@ fn listen(args: &UpArgs) -> anyhow::Result<Listening> {
         Some(RedirectAddress::At(address)) => Some((address.with_default(listen.ip()), true)),
         None => Some((SocketAddr::new(listen.ip(), DEFAULT_REDIRECT_PORT), false)),
     };
-    let tls = sallyport_net::listen(listen, "--listen")?;
+    let tls = sallyport_net::listen_by(listen, "--listen", args.mptcp)?;
     let redirect = match redirect {
         None => None,
         Some((address, asked_for)) => match sallyport_net::listen(address, "--listen-http") {

@@ -70,8 +70,16 @@ impl Home {
         let mut command = Command::new(program);
         command.env("HOME", self.dir.path()).env("SALLYPORT_STATE_DIR", self.dir.path().join("state"));
         command.env("XDG_CONFIG_HOME", self.dir.path().join("config")).env("SALLYPORT_PASSWORD", PASSWORD);
-        for name in ["SALLYPORT_API", "SALLYPORT_CA", "SALLYPORT_TOKEN", "SALLYPORT_DATA", "SALLYPORT_LOG", "NO_COLOR"]
-        {
+        for name in [
+            "SALLYPORT_API",
+            "SALLYPORT_CA",
+            "SALLYPORT_TOKEN",
+            "SALLYPORT_DATA",
+            "SALLYPORT_LOG",
+            "SALLYPORT_PROXY",
+            "SALLYPORT_TRANSPORT",
+            "NO_COLOR",
+        ] {
             command.env_remove(name);
         }
         if let Some(library) = &self.faketime {

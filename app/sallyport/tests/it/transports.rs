@@ -1,9 +1,10 @@
 //! Ways to the edge: each transport carries requests, and what blocks one of them is gone round.
 
 use std::{
+    io::{Read as _, Write as _},
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -15,7 +16,7 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::{Home, Origin, Program, Up};
+use crate::harness::{Home, Origin, Program, Up, text};
 
 /// What the connector said it is connected by.
 fn transport_of(connector: &Program) -> String {
@@ -42,7 +43,7 @@ fn counted(up: &Up, series: &str) -> u64 {
 #[test]
 fn each_transport_carries_requests_and_says_its_name() {
     let home = Home::new();
-    let up = home.up(&[]);
+    let up = home.up(&["--listen-quic", "--tunnel-congestion", "reno", "--mptcp"]);
     home.account();
     let (socket, host) = home.socket(&[]);
     let origin = Origin::start("origin");
@@ -51,15 +52,19 @@ fn each_transport_carries_requests_and_says_its_name() {
         (["--transport", "tcp", "--max-legs", "0"], "tcp"),
         (["--transport", "websocket", "--max-legs", "512"], "websocket"),
         (["--transport", "websocket", "--max-legs", "0"], "websocket"),
+        (["--transport", "quic", "--max-legs", "512"], "quic"),
+        (["--transport", "quic", "--max-legs", "0"], "quic"),
     ] {
         let connector = home.connector(&socket, origin.address, &options);
         assert_eq!(transport_of(&connector), transport);
         carries_requests(&up, &host);
         assert!(connector.stop().success(), "{}", connector.output());
     }
-    for kind in ["control", "leg"] {
-        let series = format!("sallyport_edge_carriers_total{{transport=\"websocket\",kind=\"{kind}\"}}");
-        assert!(counted(&up, &series) >= 1, "{series}");
+    for transport in ["websocket", "quic"] {
+        for kind in ["control", "leg"] {
+            let series = format!("sallyport_edge_carriers_total{{transport=\"{transport}\",kind=\"{kind}\"}}");
+            assert!(counted(&up, &series) >= 1, "{series}");
+        }
     }
 }
 
@@ -93,6 +98,8 @@ enum Obstacle {
     NoAlpn,
     /// Resets connections whose ClientHello has our ALPN.
     Resets,
+    /// Resets connections to the host that takes tunnels.
+    ResetsTunnels,
 }
 
 /// Something between connector and edge; it counts the connections that it had a part in.
@@ -115,8 +122,10 @@ fn obstacle(kind: Obstacle, home: &Home, listener: std::net::TcpListener, edge: 
                 let (acceptor, client, count) = (acceptor.clone(), client.clone(), count.clone());
                 tokio::spawn(async move {
                     count.fetch_add(1, Ordering::SeqCst);
-                    if kind == Obstacle::Resets {
-                        return pass_or_reset(stream, edge).await;
+                    match kind {
+                        Obstacle::Resets => return pass_or_reset(stream, edge, b"sallyport-tunnel").await,
+                        Obstacle::ResetsTunnels => return pass_or_reset(stream, edge, b"tunnel.localhost").await,
+                        Obstacle::OnlyHttp | Obstacle::NoAlpn => {}
                     }
                     let Ok(mut near) = acceptor.accept(stream).await else { return };
                     let name = near.get_ref().1.server_name().unwrap_or("localhost").to_owned();
@@ -129,11 +138,11 @@ fn obstacle(kind: Obstacle, home: &Home, listener: std::net::TcpListener, edge: 
     counter
 }
 
-async fn pass_or_reset(mut near: TcpStream, edge: SocketAddr) {
+async fn pass_or_reset(mut near: TcpStream, edge: SocketAddr, forbidden: &[u8]) {
     let mut start = [0; 4_096];
     near.readable().await.unwrap();
     let n = near.peek(&mut start).await.unwrap_or(0);
-    if start[..n].windows(16).any(|part| part == b"sallyport-tunnel") {
+    if start[..n].windows(forbidden.len()).any(|part| part == forbidden) {
         near.set_zero_linger().unwrap();
         return;
     }
@@ -149,7 +158,7 @@ fn what_lets_only_the_webs_protocols_through_is_passed_by_websocket() {
         let public = listener.local_addr().unwrap().port().to_string();
         let log = ["--public-port", &public];
         let up = home.up(&log);
-        let line = up.program.wait_for("listen=");
+        let line = up.program.wait_for("redirect=");
         let edge: SocketAddr =
             line.split("listen=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
         let passed = obstacle(kind, &home, listener, edge);
@@ -173,4 +182,124 @@ fn what_lets_only_the_webs_protocols_through_is_passed_by_websocket() {
         assert!(reason.contains(words), "{kind:?}: {reason}");
         connector.signal("KILL");
     }
+}
+
+#[test]
+fn where_no_tcp_comes_through_quic_is_the_last_resort() {
+    let home = Home::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let public = listener.local_addr().unwrap();
+    let port = public.port().to_string();
+    let up = home.up(&["--public-port", &port, "--listen-quic", &public.to_string()]);
+    let line = up.program.wait_for("redirect=");
+    let edge = line.split("listen=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    obstacle(Obstacle::ResetsTunnels, &home, listener, edge);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let connector = home.connector(&socket, origin.address, &["--transport", "auto"]);
+    assert_eq!(transport_of(&connector), "quic");
+    carries_requests(&up, &host);
+
+    // An edge that stops tells so; one that is there again is found again.
+    up.program.signal("TERM");
+    connector.wait_for("\"going-away\"");
+    connector.wait_for("\"disconnected\"");
+    assert!(up.program.ended().success(), "{}", up.program.output());
+}
+
+/// A proxy that asks for Basic credentials and notes whom it was asked for; names are those of this machine.
+fn proxy(credentials: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let note = asked.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let note = note.clone();
+            thread::spawn(move || drop(serve_connect(stream, credentials, &note)));
+        }
+    });
+    (address, asked)
+}
+
+fn serve_connect(mut near: std::net::TcpStream, credentials: &str, note: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        near.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let target = head.split_whitespace().nth(1).unwrap_or_default().to_owned();
+    if !head.contains(&format!("Proxy-Authorization: Basic {credentials}\r\n")) {
+        note.lock().unwrap().push(format!("refused {target}"));
+        return near.write_all(
+            b"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=\"test\"\r\n\r\n",
+        );
+    }
+    let port: u16 = target.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
+    let mut far = std::net::TcpStream::connect(("127.0.0.1", port))?;
+    note.lock().unwrap().push(target);
+    near.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
+    let (mut near_in, mut far_out) = (near.try_clone()?, far.try_clone()?);
+    thread::spawn(move || {
+        drop(std::io::copy(&mut near_in, &mut far_out));
+        drop(far_out.shutdown(std::net::Shutdown::Write));
+    });
+    std::io::copy(&mut far, &mut near)?;
+    near.shutdown(std::net::Shutdown::Write)
+}
+
+#[test]
+fn commands_and_tunnels_go_through_an_http_proxy_with_its_credentials() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    // user:secret in Base64.
+    let (address, asked) = proxy("dXNlcjpzZWNyZXQ=");
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    for transport in ["tcp", "websocket"] {
+        asked.lock().unwrap().clear();
+        let through = format!("http://user:secret@{address}");
+        let connector = home.connector(&socket, origin.address, &["--proxy", &through, "--transport", transport]);
+        assert_eq!(transport_of(&connector), transport);
+        carries_requests(&up, &host);
+        let asked = asked.lock().unwrap().clone();
+        assert!(asked.contains(&format!("api.localhost:{}", up.port)), "{asked:?}");
+        let tunnels = asked.iter().filter(|target| **target == format!("tunnel.localhost:{}", up.port)).count();
+        assert!(tunnels >= 2, "the control connection and legs: {asked:?}");
+        assert!(connector.stop().success(), "{}", connector.output());
+    }
+    for (through, words) in [
+        (format!("http://{address}"), "wants credentials"),
+        (format!("http://user:banana@{address}"), "wants other credentials than these"),
+    ] {
+        let output = home.run(&["socket", "ls", "--proxy", &through]);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(6) && said.contains(words), "{said}");
+        assert!(!said.contains("banana"), "{said}");
+    }
+    let output = home.command(&["socket", "ls"]).env("HTTPS_PROXY", "ftp://x").output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("HTTPS_PROXY"), "{said}");
+    // This machine is reached without the proxy that the environment names.
+    let output = home.command(&["socket", "ls"]).env("HTTPS_PROXY", format!("http://{address}")).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn options_that_the_kernel_cannot_fulfil_are_refused_with_what_it_has() {
+    let home = Home::new();
+    let output = home.run(&["up", "--tunnel-congestion", "warpdrive", "--data", "/nowhere"]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("warpdrive") && said.contains("reno"), "{said}");
+    let up = home.up(&["--mptcp"]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let connector = home.connector(&socket, origin.address, &["--mptcp", "--congestion", "reno"]);
+    carries_requests(&up, &host);
+    assert!(connector.stop().success(), "{}", connector.output());
 }

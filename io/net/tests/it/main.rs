@@ -10,5 +10,6 @@ mod handshake;
 mod listening;
 mod outside_clients;
 mod pinning;
+mod proxies;
 mod support;
 mod udp;
