@@ -42,6 +42,9 @@ mod rules;
 mod send_bound;
 mod sockets;
 mod ssh;
+mod ssh_live;
+mod ssh_metrics;
+mod ssh_tls;
 mod udp;
 mod udp_finish;
 mod udp_flow;
@@ -187,7 +190,7 @@ impl Edge {
         })
     }
 
-    /// Makes the edge's metrics known to the registry.
+    /// Makes the edge's metrics known to the registry, those of ssh clients only after [`Edge::serve_ssh`].
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.metrics.register(registry);
         self.sockets.shared().metrics.register(&self.sockets, registry);
@@ -198,6 +201,9 @@ impl Edge {
             udp_flows: self.udp_flows.clone(),
             uploads: self.uploads.clone(),
         }));
+        if let Some(ssh) = self.ssh.get() {
+            registry.register_collector(Box::new(ssh_metrics::SshMetrics(ssh.server.stats().clone())));
+        }
     }
 
     /// What `/metrics` shows from now on: a registry in which [`Edge::register_metrics`] and whoever else counts in
@@ -279,15 +285,19 @@ impl Edge {
         Ok(self.drain().await)
     }
 
-    /// Sends ssh clients away whose tunnel is gone, for as long as the routes change.
+    /// Sends ssh clients away whose tunnel or key is gone, for as long as the routes change.
     async fn follow_ssh(&self) {
-        let mut changes = self.routes.subscribe();
-        while let Some(change) = changes.next().await {
-            let Some(ssh) = self.ssh.get() else { continue };
-            match change {
-                RouteChange::Changed(route) => ssh.tunnels.look_at(Some(route.id)),
-                RouteChange::Removed(socket) => ssh.tunnels.look_at(Some(socket)),
-                RouteChange::Missed => ssh.tunnels.look_at(None),
+        let Some(ssh) = self.ssh.get() else { return };
+        let (mut changes, mut logins) = (self.routes.subscribe(), ssh.tunnels.login_changes());
+        loop {
+            tokio::select! {
+                change = changes.next() => match change {
+                    None => return,
+                    Some(RouteChange::Changed(route)) => ssh.tunnels.look_at(Some(route.id)),
+                    Some(RouteChange::Removed(socket)) => ssh.tunnels.look_at(Some(socket)),
+                    Some(RouteChange::Missed) => ssh.tunnels.look_at(None),
+                },
+                Ok(()) = logins.changed() => ssh.tunnels.look_at_keys(),
             }
         }
     }

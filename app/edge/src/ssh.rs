@@ -2,20 +2,20 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use sallyport_bus::SshLogins;
-use sallyport_model::{AccountId, SocketId, SocketType, TunnelId, TunnelPresence};
+use sallyport_model::{AccountId, SocketId, SocketName, SocketType, TunnelId, TunnelPresence};
 use sallyport_ssh::{
     Attempt, BoxFuture, Connection, Credential, Forward, ForwardRefusal, Granted, PublicKey, SshConfig, SshGate,
-    SshServer, Verdict,
+    SshServer, Verdict, ssh_key::HashAlg,
 };
 
 use crate::{
     Edge,
-    way::{Holder, SshWay, Way},
+    way::{SshWay, Way},
 };
 
 /// The login of clients without an account.
@@ -77,6 +77,8 @@ pub(crate) fn server(edge: &Arc<Edge>, settings: SshSettings) -> (SshServer, Arc
         logins: settings.logins,
         concierge: settings.concierge,
         guests: settings.config.guests,
+        connections: Mutex::default(),
+        promised: Mutex::default(),
         held: Mutex::default(),
     });
     (SshServer::new(settings.config, tunnels.clone()), tunnels)
@@ -88,6 +90,10 @@ pub(crate) struct SshTunnels {
     logins: SshLogins,
     concierge: Arc<dyn SshConcierge>,
     guests: bool,
+    /// Every login.
+    connections: Mutex<HashMap<u64, Connection>>,
+    /// Forwards that are about to be granted: at most one of each connection.
+    promised: Mutex<Vec<Promised>>,
     /// By tunnel; no more than the server's connections have forwards.
     held: Mutex<HashMap<TunnelId, Held>>,
 }
@@ -97,6 +103,24 @@ struct Held {
     target: SshTarget,
 }
 
+struct Promised {
+    forward: Forward,
+    name: SocketName,
+    speaks_tls: bool,
+    target: SshTarget,
+}
+
+/// Who is logged in, as it stands in [`Connection::login`]: the account and the fingerprint of its key, or [`GUEST`].
+fn login_name(account: AccountId, key: &PublicKey) -> String {
+    format!("{account} {}", key.fingerprint(HashAlg::Sha256))
+}
+
+/// The account and the fingerprint of its key; none for guests.
+fn account_of(connection: &Connection) -> Option<(AccountId, &str)> {
+    let (account, fingerprint) = connection.login().split_once(' ')?;
+    Some((account.parse().ok()?, fingerprint))
+}
+
 impl SshTunnels {
     fn may_log_in(&self, user: &str, key: &PublicKey) -> Option<AccountId> {
         let login = self.logins.get(user)?;
@@ -104,10 +128,35 @@ impl SshTunnels {
         login.keys.iter().any(is_it).then_some(login.account)
     }
 
-    /// A fresh login on the same tunnel takes the place of the old one.
-    fn hold(&self, edge: &Edge, forward: &Forward, target: SshTarget) {
+    /// Whether the account still has the key that this client has logged in with.
+    fn may_stay(&self, connection: &Connection) -> bool {
+        let Some((account, fingerprint)) = account_of(connection) else { return true };
+        let Some(login) = self.logins.get(&account.to_string()) else { return false };
+        let is_it = |line: &String| {
+            PublicKey::from_openssh(line).is_ok_and(|own| own.fingerprint(HashAlg::Sha256).to_string() == fingerprint)
+        };
+        login.keys.iter().any(is_it)
+    }
+
+    /// Sees every change of who may log in.
+    pub(crate) fn login_changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.logins.subscribe()
+    }
+
+    /// Disconnects clients whose key was removed.
+    pub(crate) fn look_at_keys(&self) {
+        let logged_in: Vec<Connection> = lock(&self.connections).values().cloned().collect();
+        for connection in logged_in.iter().filter(|connection| !self.may_stay(connection)) {
+            connection.disconnect("the key that this login came with was removed from the account");
+        }
+    }
+
+    /// The forward serves its socket from now on. A fresh login on the same tunnel takes the place of the old one,
+    /// which finishes what it serves.
+    fn hold(&self, edge: &Edge, promised: Promised) {
+        let Promised { forward, name, speaks_tls, target } = promised;
         let connection = forward.connection();
-        let way = SshWay::new(target.tunnel, forward.clone());
+        let way = SshWay::new(target.tunnel, name, speaks_tls, forward);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         edge.sockets.pool(target.socket).arrived(Way::Ssh(way.clone()));
         edge.directory.arrived(TunnelPresence {
@@ -118,100 +167,124 @@ impl SshTunnels {
             since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
-        let former = {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.insert(target.tunnel, Held { way, target: target.clone() })
-        };
+        let tunnel = target.tunnel;
+        let former = lock(&self.held).insert(tunnel, Held { way, target });
         if let Some(former) = former {
             let before = former.way.forward().connection();
-            edge.sockets.left(target.tunnel, Holder::Ssh(before.id()));
-            if before != connection {
-                before.disconnect("replaced by a newer login");
+            edge.sockets.left(tunnel, former.way.holder());
+            if lock(&self.held).values().any(|held| held.way.forward().connection() == before) {
+                before.console().line(&format!("{} is served by a newer login", former.target.url));
+            } else {
+                before.retire("replaced by a newer login", edge.config.drain);
             }
         }
-        edge.tunnels.detach(target.tunnel, "replaced", "an ssh client holds the tunnel now");
+        edge.tunnels.detach(tunnel, "replaced", "an ssh client holds the tunnel now");
     }
 
     /// Lets go of what this connection holds up: all of it, or one forward.
     fn release(&self, connection: &Connection, forward: Option<&Forward>) {
-        let gone: Vec<Held> = {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_it = |held: &Held| {
-                let own = held.way.forward();
-                own.connection() == *connection
-                    && forward.is_none_or(|it| (it.address(), it.port()) == (own.address(), own.port()))
-            };
-            held.extract_if(|_, held| is_it(held)).map(|(_, held)| held).collect()
-        };
-        for Held { target, .. } in gone {
+        let is_it = |own: &Forward| own.connection() == *connection && forward.is_none_or(|it| it == own);
+        let promised = lock(&self.promised).extract_if(.., |promised| is_it(&promised.forward)).collect::<Vec<_>>();
+        promised.into_iter().for_each(|promised| self.end(promised.target));
+        let gone: Vec<Held> =
+            lock(&self.held).extract_if(|_, held| is_it(held.way.forward())).map(|(_, held)| held).collect();
+        for Held { target, way } in gone {
             tracing::info!(tunnel = %target.tunnel, agent = AGENT, "a tunnel is down");
             if let Some(edge) = self.edge.upgrade()
-                && !edge.sockets.left(target.tunnel, Holder::Ssh(connection.id()))
+                && !edge.sockets.left(target.tunnel, way.holder())
             {
                 edge.directory.left(target.tunnel);
             }
-            let concierge = self.concierge.clone();
-            tokio::spawn(async move { concierge.ended(target).await });
+            self.end(target);
         }
     }
 
-    /// Disconnects clients whose tunnel was deleted, of one socket or of all.
+    /// Tells control that a forward with this meaning is over.
+    fn end(&self, target: SshTarget) {
+        let concierge = self.concierge.clone();
+        tokio::spawn(async move { concierge.ended(target).await });
+    }
+
+    /// Whether this connection has a forward that serves the tunnel.
+    fn holds(&self, connection: &Connection, tunnel: TunnelId) -> bool {
+        lock(&self.held).get(&tunnel).is_some_and(|held| held.way.forward().connection() == *connection)
+    }
+
+    /// Disconnects clients whose tunnel was deleted, of one socket or of all. Those that serve another one as well are
+    /// told.
     pub(crate) fn look_at(&self, socket: Option<SocketId>) {
         let Some(edge) = self.edge.upgrade() else { return };
-        let gone: Vec<Connection> = {
-            let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_gone = |held: &&Held| {
-                socket.is_none_or(|socket| held.target.socket == socket)
-                    && edge.routes.get(held.target.socket).is_none_or(|r| r.tunnel(held.target.tunnel).is_none())
-            };
-            held.values().filter(is_gone).map(|held| held.way.forward().connection()).collect()
+        let is_gone = |target: &SshTarget| {
+            edge.routes.get(target.socket).is_none_or(|route| route.tunnel(target.tunnel).is_none())
         };
-        gone.iter().for_each(|connection| connection.disconnect("the tunnel was deleted"));
+        let held = lock(&self.held);
+        let of_socket = |held: &&Held| socket.is_none_or(|socket| held.target.socket == socket);
+        for gone in held.values().filter(of_socket).filter(|held| is_gone(&held.target)) {
+            let connection = gone.way.forward().connection();
+            let serves_more = |held: &Held| held.way.forward().connection() == connection && !is_gone(&held.target);
+            if held.values().any(serves_more) {
+                connection.console().line(&format!("{} is closed: the tunnel was deleted", gone.target.url));
+            } else {
+                connection.disconnect("the tunnel was deleted");
+            }
+        }
     }
 
     async fn grant(&self, connection: &Connection, forward: Forward) -> Result<Granted, ForwardRefusal> {
         let edge = self.edge.upgrade().ok_or_else(|| ForwardRefusal::new("the edge is shutting down"))?;
-        let account = match connection.login() {
-            GUEST => None,
-            login => Some(login.parse().map_err(|_| ForwardRefusal::new("this login is not an account"))?),
-        };
+        let account = account_of(connection).map(|(account, _)| account);
         let target = self.concierge.target(account, forward.address(), forward.requested_port()).await;
         let target = target.map_err(ForwardRefusal::new)?;
-        let socket_type = edge.routes.get(target.socket).map(|route| route.socket_type);
-        if let Some(why) = unfit(socket_type) {
-            self.concierge.ended(target).await;
-            return Err(ForwardRefusal::new(why));
+        if self.holds(connection, target.tunnel) {
+            return Err(ForwardRefusal::new(
+                "this login serves that tunnel already: a second tunnel takes a second -R",
+            ));
         }
-        let lines = vec![format!("{} is open", target.url)];
+        let route = match edge.routes.get(target.socket) {
+            Some(route) if route.socket_type != SocketType::Udp => route,
+            route => {
+                self.concierge.ended(target).await;
+                return Err(ForwardRefusal::new(match route {
+                    Some(_) => "ssh carries no UDP: use `sallyport connect --type udp`",
+                    None => "the socket was deleted",
+                }));
+            }
+        };
+        let (name, speaks_tls) = (route.name.clone(), route.socket_type == SocketType::Https);
         let port = target.port.map_or(0, u32::from);
-        self.hold(&edge, &forward, target);
+        let lines = told(&forward, &target, account.is_none());
+        lock(&self.promised).push(Promised { forward, name, speaks_tls, target });
         Ok(Granted { port, lines })
     }
 }
 
-/// Why an ssh forward cannot carry a socket of this type.
-fn unfit(socket_type: Option<SocketType>) -> Option<&'static str> {
-    match socket_type {
-        None => Some("the socket was deleted"),
-        Some(SocketType::Https) => Some(
-            "a service behind an ssh client is spoken to in plain HTTP: ask for port 80, or use `sallyport connect \
-             --type https`, which checks the service's certificate",
-        ),
-        Some(SocketType::Udp) => Some("ssh carries no UDP: use `sallyport connect --type udp`"),
-        Some(SocketType::Http | SocketType::Tcp | SocketType::Tls) => None,
+/// What the client is told of a forward that was granted.
+fn told(forward: &Forward, target: &SshTarget, is_guest: bool) -> Vec<String> {
+    let mut lines = vec![format!("{} is open  (-R {})", target.url, forward.requested_port())];
+    if is_guest {
+        lines.push("you are a guest: this address is yours for as long as this login lasts".to_owned());
     }
+    lines
 }
 
 impl SshGate for SshTunnels {
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict> {
         let verdict = match attempt.credential {
             Credential::Offered(key) | Credential::Key(key) => {
-                self.may_log_in(attempt.user, key).map(|account| account.to_string())
+                self.may_log_in(attempt.user, key).map(|account| login_name(account, key))
             }
             Credential::Guest if self.guests => Some(GUEST.to_owned()),
             Credential::Guest | Credential::Certificate(_) | Credential::Nothing => None,
         };
         Box::pin(std::future::ready(verdict.map_or(Verdict::Refuse, Verdict::Accept)))
+    }
+
+    fn opened(&self, connection: &Connection) {
+        lock(&self.connections).insert(connection.id(), connection.clone());
+        // Its key may have been removed since it was looked at.
+        if !self.may_stay(connection) {
+            connection.disconnect("the key that this login came with was removed from the account");
+        }
     }
 
     fn forward<'a>(
@@ -222,11 +295,26 @@ impl SshGate for SshTunnels {
         Box::pin(self.grant(connection, forward))
     }
 
+    fn granted(&self, forward: &Forward) {
+        let promised = {
+            let mut promised = lock(&self.promised);
+            promised.iter().position(|promised| promised.forward == *forward).map(|place| promised.swap_remove(place))
+        };
+        if let (Some(edge), Some(promised)) = (self.edge.upgrade(), promised) {
+            self.hold(&edge, promised);
+        }
+    }
+
     fn cancelled(&self, connection: &Connection, forward: &Forward) {
         self.release(connection, Some(forward));
     }
 
     fn closed(&self, connection: &Connection) {
+        lock(&self.connections).remove(&connection.id());
         self.release(connection, None);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

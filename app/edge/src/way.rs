@@ -6,24 +6,32 @@ use std::{
     io::{self, IoSlice},
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, RequestRecord, SocketName, TunnelId};
 use sallyport_net::RelayEnd;
-use sallyport_ssh::{Forward, SshStream};
+use sallyport_ssh::Forward;
 use sallyport_tunnel::{Establishment, OpenError, SessionId, TunnelHandle, TunnelStream};
-use sallyport_wire::{FailureReason, LogBudget, Open, OpenFailure, ResetCode};
+use sallyport_wire::{FailureReason, LogBudget, Open, OpenFailure, ResetCode, StreamProtocol};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{ssh_live, ssh_tls};
+
+/// How long a service behind an ssh client may take for its TLS handshake.
+const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// What holds a tunnel up: it is another one after every reconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// A connector's session.
     Session(SessionId),
-    /// An ssh connection, by its number.
+    /// A forward of an ssh connection, by a number of its own.
     Ssh(u64),
 }
 
@@ -38,20 +46,45 @@ pub(crate) enum Way {
 
 /// A forward that serves a tunnel.
 pub(crate) struct SshWay {
+    number: u64,
     tunnel: TunnelId,
+    name: SocketName,
+    speaks_tls: bool,
     forward: Forward,
     log: Mutex<LogBudget>,
 }
 
 impl SshWay {
-    /// The forward serves this tunnel.
-    pub(crate) fn new(tunnel: TunnelId, forward: Forward) -> Arc<Self> {
-        Arc::new(Self { tunnel, forward, log: Mutex::new(LogBudget::new(Instant::now())) })
+    /// The forward serves this tunnel of the socket with this name. `speaks_tls`: so does the service behind it.
+    pub(crate) fn new(tunnel: TunnelId, name: SocketName, speaks_tls: bool, forward: Forward) -> Arc<Self> {
+        static FORWARDS: AtomicU64 = AtomicU64::new(0);
+        let number = FORWARDS.fetch_add(1, Ordering::Relaxed);
+        let log = Mutex::new(LogBudget::new(Instant::now()));
+        Arc::new(Self { number, tunnel, name, speaks_tls, forward, log })
     }
 
     /// The forward.
     pub(crate) fn forward(&self) -> &Forward {
         &self.forward
+    }
+
+    /// What holds the tunnel up.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder::Ssh(self.number)
+    }
+
+    /// The socket's name, where the client must tell several forwards apart.
+    fn shown_name(&self) -> Option<&SocketName> {
+        (self.forward.connection().forwards() > 1).then_some(&self.name)
+    }
+
+    /// Shows the client a line of its live log.
+    fn show(&self, omitted_before: u32, line: &str) {
+        let connection = self.forward.connection();
+        if omitted_before > 0 {
+            connection.console().line(&format!("… {omitted_before} more, not shown"));
+        }
+        connection.console().line(line);
     }
 }
 
@@ -74,7 +107,7 @@ impl Way {
     pub(crate) fn holder(&self) -> Holder {
         match self {
             Self::Tunnel(handle) => Holder::Session(handle.session()),
-            Self::Ssh(way) => Holder::Ssh(way.forward.connection().id()),
+            Self::Ssh(way) => way.holder(),
         }
     }
 
@@ -110,7 +143,7 @@ impl Way {
         match self {
             Self::Tunnel(handle) => handle.open(open).map(WayStream::Tunnel),
             Self::Ssh(way) if !way.forward.is_usable() => Err(OpenError::NotUsable),
-            Self::Ssh(way) => Ok(WayStream::Ssh(OpeningStream::new(way.forward.clone(), open.client))),
+            Self::Ssh(way) => Ok(WayStream::Ssh(OpeningStream::new(way, &open))),
         }
     }
 
@@ -129,15 +162,7 @@ impl Way {
     pub(crate) fn log_request(&self, record: &RequestRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_request_log(record),
-            Self::Ssh(way) => {
-                let RequestRecord { status, method, target, duration_us, client, omitted_before, .. } = record;
-                let console = way.forward.connection().console().clone();
-                if *omitted_before > 0 {
-                    console.line(&format!("… {omitted_before} requests not shown"));
-                }
-                let took = *duration_us as f64 / 1_000.0;
-                console.line(&format!("{status} {method} {target}  {took:.1} ms  {}", client.ip()));
-            }
+            Self::Ssh(way) => way.show(record.omitted_before, &ssh_live::request(record, way.shown_name())),
         }
     }
 
@@ -145,11 +170,7 @@ impl Way {
     pub(crate) fn log_flow(&self, record: &FlowRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_flow_log(record),
-            Self::Ssh(way) => {
-                let FlowRecord { transport, verdict, bytes_in, bytes_out, client, .. } = record;
-                let line = format!("{transport} {verdict}  in {bytes_in}  out {bytes_out} bytes  {}", client.ip());
-                way.forward.connection().console().line(&line);
-            }
+            Self::Ssh(way) => way.show(record.omitted_before, &ssh_live::flow(record, way.shown_name())),
         }
     }
 }
@@ -194,30 +215,35 @@ pub(crate) struct OpeningStream {
     state: SshState,
 }
 
-type Opening = Pin<Box<dyn Future<Output = Result<SshStream, sallyport_ssh::OpenError>> + Send>>;
+/// A stream that is open, with TLS on it or without.
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Duplex>, OpenFailure>> + Send>>;
 
 enum SshState {
     Opening(Opening),
-    Open(Box<SshStream>),
+    Open(Box<dyn Duplex>),
     Failed,
 }
 
 impl OpeningStream {
-    fn new(forward: Forward, client: SocketAddr) -> Self {
-        let opening = Box::pin(async move { forward.open(client).await });
-        Self { establishment: Establishment::default(), state: SshState::Opening(opening) }
+    fn new(way: &SshWay, open: &Open) -> Self {
+        let opening = open_duplex(way.forward.clone(), open.client, way.speaks_tls.then_some(open.protocol));
+        Self { establishment: Establishment::default(), state: SshState::Opening(Box::pin(opening)) }
     }
 
     /// The stream, once it is open.
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut SshStream>>> {
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut (dyn Duplex + 'static)>>> {
         if let SshState::Opening(opening) = &mut self.state {
             match ready!(opening.as_mut().poll(cx)) {
                 Ok(stream) => {
                     self.establishment.succeed();
-                    self.state = SshState::Open(Box::new(stream));
+                    self.state = SshState::Open(stream);
                 }
-                Err(error) => {
-                    self.establishment.fail(failure(&error));
+                Err(failure) => {
+                    self.establishment.fail(failure);
                     self.state = SshState::Failed;
                 }
             }
@@ -226,6 +252,21 @@ impl OpeningStream {
             SshState::Open(stream) => Ok(Pin::new(stream.as_mut())),
             _ => Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the ssh client did not reach its origin")),
         })
+    }
+}
+
+/// A stream through the forward, and TLS on it where the service speaks it, with this protocol inside.
+async fn open_duplex(
+    forward: Forward,
+    client: SocketAddr,
+    tls: Option<StreamProtocol>,
+) -> Result<Box<dyn Duplex>, OpenFailure> {
+    let stream = forward.open(client).await.map_err(|error| failure(&error))?;
+    let Some(protocol) = tls else { return Ok(Box::new(stream)) };
+    match tokio::time::timeout(MAX_HANDSHAKE, ssh_tls::start(stream, protocol)).await {
+        Ok(Ok(stream)) => Ok(Box::new(stream)),
+        Ok(Err(error)) => Err(OpenFailure::new(FailureReason::Tls, &format!("no TLS with the service: {error}"))),
+        Err(_) => Err(OpenFailure::new(FailureReason::TimedOut, "the service did not finish its TLS handshake")),
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use sallyport_model::{AccountId, SocketId, SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 /// How many changes a slow subscriber may lag behind before it is told to look at the whole map again.
 const MAX_QUEUED_CHANGES: usize = 1_024;
@@ -179,6 +179,7 @@ impl Directory {
 #[derive(Clone, Debug, Default)]
 pub struct SshLogins {
     by_account: Arc<RwLock<HashMap<AccountId, Arc<SshLogin>>>>,
+    changed: Arc<watch::Sender<()>>,
 }
 
 /// The name that ssh clients log in with: the account's id without hyphens.
@@ -192,11 +193,19 @@ impl SshLogins {
     pub fn put(&self, login: SshLogin) {
         let login = Arc::new(login);
         self.by_account.write().unwrap_or_else(PoisonError::into_inner).insert(login.account, login);
+        self.changed.send_replace(());
     }
 
     /// The account has no keys any more.
     pub fn remove(&self, account: AccountId) {
         self.by_account.write().unwrap_or_else(PoisonError::into_inner).remove(&account);
+        self.changed.send_replace(());
+    }
+
+    /// Sees a change after each change of any account's keys from now on.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// The keys of the account with this login name; the id with its hyphens is good too.
@@ -262,7 +271,10 @@ mod tests {
     fn a_login_is_found_by_its_name_until_it_is_gone() {
         let logins = SshLogins::default();
         let account = AccountId::from_random([7; 16]);
+        let mut changes = logins.subscribe();
         logins.put(SshLogin { account, keys: vec!["ssh-ed25519 AAAA".into()] });
+        assert!(matches!(changes.has_changed(), Ok(true)), "whoever looks after logins is told");
+        changes.mark_unchanged();
         let name = ssh_login_name(account);
         assert_eq!((name.len(), name.contains('-')), (32, false));
         assert_eq!(logins.get(&name).map(|login| login.keys.len()), Some(1));
@@ -271,6 +283,7 @@ mod tests {
             assert!(logins.get(unknown).is_none(), "{unknown}");
         }
         logins.remove(account);
+        assert!(matches!(changes.has_changed(), Ok(true)));
         assert!(logins.get(&name).is_none() && logins.accounts().is_empty());
     }
 }

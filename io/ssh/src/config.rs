@@ -37,8 +37,11 @@ pub(crate) const MAX_SESSION_CHANNELS: usize = 4;
 pub struct SshConfig {
     /// The keys that prove who the server is, one of each kind ([`HostKeys`](crate::HostKeys) has them).
     pub host_keys: Vec<PrivateKey>,
-    /// Shown by every client before the login: what this server is, and how to log in.
+    /// Shown by every client before the login.
     pub banner: Option<String>,
+    /// Shown by clients whose keys were all refused: how to log in. They are asked nothing (keyboard-interactive without
+    /// a question, RFC 4256 section 3.2) and then refused; those that log in never see it.
+    pub login_hint: Option<String>,
     /// Shown at the head of every shell.
     pub greeting: Vec<String>,
     /// Let clients whose keys were refused try without one ([`Credential::Guest`](crate::Credential::Guest)).
@@ -75,6 +78,7 @@ impl SshConfig {
         Self {
             host_keys,
             banner: None,
+            login_hint: None,
             greeting: Vec::new(),
             guests: false,
             keepalive: Duration::from_secs(15),
@@ -98,7 +102,7 @@ impl SshConfig {
     }
 
     pub(crate) fn to_russh(&self) -> russh::server::Config {
-        let methods: &[MethodKind] = if self.guests {
+        let methods: &[MethodKind] = if self.guests || self.login_hint.is_some() {
             &[MethodKind::PublicKey, MethodKind::KeyboardInteractive]
         } else {
             &[MethodKind::PublicKey]

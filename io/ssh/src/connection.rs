@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use russh::{ChannelId, server::Handle};
@@ -60,6 +61,11 @@ impl Connection {
         self.inner.login.get().is_some() && !self.inner.is_closing()
     }
 
+    /// Forwards that are granted now.
+    pub fn forwards(&self) -> usize {
+        self.inner.forward_count()
+    }
+
     /// Streams that are open now.
     pub fn streams(&self) -> usize {
         *self.inner.streams.borrow()
@@ -68,7 +74,12 @@ impl Connection {
     /// Ends the connection, with a sentence for the shell and the client's log: that a newer login has replaced it, or
     /// that the service was deleted. Returns at once; streams are cut. Later calls have no effect.
     pub fn disconnect(&self, message: &str) {
-        self.inner.ask_to_end(message, 1);
+        self.inner.ask_to_end(message, 1, Duration::ZERO);
+    }
+
+    /// As [`disconnect`](Self::disconnect), but streams that are open may end within `grace` first.
+    pub fn retire(&self, message: &str, grace: Duration) {
+        self.inner.ask_to_end(message, 1, grace);
     }
 }
 
@@ -92,6 +103,8 @@ pub(crate) struct Ending {
     pub(crate) message: String,
     /// The exit status of the shell.
     pub(crate) status: u32,
+    /// How long streams may take to end first.
+    pub(crate) grace: Duration,
 }
 
 pub(crate) struct Inner {
@@ -205,9 +218,9 @@ impl Inner {
         self.is_closing.store(true, Ordering::Release);
     }
 
-    pub(crate) fn ask_to_end(&self, message: &str, status: u32) {
+    pub(crate) fn ask_to_end(&self, message: &str, status: u32, grace: Duration) {
         self.close();
-        lock(&self.ending).get_or_insert_with(|| Ending { message: message.to_owned(), status });
+        lock(&self.ending).get_or_insert_with(|| Ending { message: message.to_owned(), status, grace });
         self.changed.notify_one();
     }
 

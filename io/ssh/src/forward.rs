@@ -22,7 +22,7 @@ const ASKED: u8 = 0;
 const GRANTED: u8 = 1;
 const REVOKED: u8 = 2;
 
-/// What the client asked for with one `-R`. Clones are the same forward.
+/// What the client asked for with one `-R`. Clones are the same forward, and equal.
 #[derive(Debug, Clone)]
 pub struct Forward {
     inner: Arc<ForwardInner>,
@@ -163,6 +163,14 @@ impl Forward {
         }
     }
 }
+
+impl PartialEq for Forward {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Forward {}
 
 fn reason(failure: ChannelOpenFailure) -> &'static str {
     match failure {

@@ -39,6 +39,11 @@ pub trait SshGate: Send + Sync + 'static {
         forward: Forward,
     ) -> BoxFuture<'a, Result<Granted, ForwardRefusal>>;
 
+    /// A forward that was granted can be used from now on; the client hears of it after this. Must not wait.
+    fn granted(&self, forward: &Forward) {
+        let _ = forward;
+    }
+
     /// The client has taken a granted forward back; it is not usable any more. When the connection ends there is one
     /// call of [`closed`](Self::closed) instead; only a forward that is granted after that is taken back by this.
     fn cancelled(&self, connection: &Connection, forward: &Forward);

@@ -1,9 +1,9 @@
 //! What the SSH library asks of one connection.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
 
 use russh::{
-    Channel, ChannelId, ChannelWriteHalf, Pty, Sig,
+    Channel, ChannelId, ChannelWriteHalf, MethodKind, MethodSet, Pty, Sig,
     keys::{Certificate, PublicKey, ssh_key::certificate::CertType},
     server::{Auth, ChannelOpenHandle, Msg, PublicKeyOffer, Response, Session, VerifiedPublicKey},
 };
@@ -220,12 +220,27 @@ impl russh::server::Handler for Handler {
         &'a mut self,
         user: &str,
         _submethods: &str,
-        _response: Option<Response<'a>>,
+        response: Option<Response<'a>>,
     ) -> Result<Auth, Self::Error> {
-        if !self.server.config.guests {
-            return Ok(Auth::reject());
+        let config = &self.server.config;
+        if config.guests && response.is_none() {
+            let verdict = self.ask(user, Credential::Guest).await;
+            if verdict == Auth::Accept {
+                return Ok(verdict);
+            }
         }
-        Ok(self.ask(user, Credential::Guest).await)
+        match (&config.login_hint, response) {
+            (Some(hint), None) => Ok(Auth::Partial {
+                name: Cow::Borrowed(""),
+                instructions: Cow::Owned(hint.clone()),
+                prompts: Cow::Borrowed(&[]),
+            }),
+            // Once is enough.
+            _ => Ok(Auth::Reject {
+                proceed_with_methods: Some(MethodSet::from(&[MethodKind::PublicKey][..])),
+                partial_success: false,
+            }),
+        }
     }
 
     async fn auth_succeeded(&mut self, session: &mut Session) -> Result<(), Self::Error> {
@@ -251,6 +266,7 @@ impl russh::server::Handler for Handler {
                     return Err(russh::Error::Disconnect);
                 }
                 count(&self.connection.stats().forwards);
+                self.server.gate.granted(&forward);
                 granted.lines.iter().for_each(|line| self.connection.console().line(line));
                 Ok(true)
             }
@@ -359,7 +375,7 @@ impl russh::server::Handler for Handler {
 
     async fn signal(&mut self, channel: ChannelId, signal: Sig, _session: &mut Session) -> Result<(), Self::Error> {
         if self.sessions.contains_key(&channel) && matches!(signal, Sig::INT | Sig::TERM | Sig::QUIT | Sig::HUP) {
-            self.connection.ask_to_end("ended by the client", 0);
+            self.connection.ask_to_end("ended by the client", 0, Duration::ZERO);
         }
         Ok(())
     }
@@ -389,7 +405,7 @@ impl russh::server::Handler for Handler {
             && state.shell.is_some()
             && asks_to_quit(data)
         {
-            self.connection.ask_to_end("ended by the client", 0);
+            self.connection.ask_to_end("ended by the client", 0, Duration::ZERO);
         }
         Ok(())
     }

@@ -173,11 +173,15 @@ impl Shared {
                 over.place.logged_in();
             }
             if let Some(ending) = connection.ending() {
-                return end(&mut session, connection, ending).await;
+                let until = Instant::now() + ending.grace;
+                return self.drain(&mut session, connection, ending, until).await;
             }
             let asked = shutdown.borrow_and_update().clone();
             if let Some(asked) = asked {
-                return self.drain(&mut session, connection, asked).await;
+                let Shutdown { message, until } = asked;
+                let grace = until.saturating_duration_since(Instant::now());
+                let ending = Ending { message, status: 1, grace };
+                return self.drain(&mut session, connection, ending, until).await;
             }
             tokio::select! {
                 result = &mut session => return self.over(connection, result),
@@ -193,7 +197,7 @@ impl Shared {
                     if connection.forward_count() > 0 || *connection.streams.borrow() > 0 {
                         idle_since = Instant::now();
                     } else if idle_since.elapsed() >= self.config.idle {
-                        connection.ask_to_end("ended: there was no forward; use ssh -R 80:localhost:8000, for example", 1);
+                        connection.ask_to_end("ended: there was no forward; use ssh -R 80:localhost:8000, for example", 1, Duration::ZERO);
                     }
                 }
             }
@@ -205,18 +209,21 @@ impl Shared {
         &self,
         session: &mut RunningSession<Handler>,
         connection: &Arc<Inner>,
-        asked: Shutdown,
+        ending: Ending,
+        until: Instant,
     ) -> ConnectionEnd {
         connection.close();
-        connection.console().line(&asked.message);
+        connection.console().line(&ending.message);
         let mut streams = connection.streams.subscribe();
-        tokio::select! {
-            result = &mut *session => return self.over(connection, result),
-            _ = streams.wait_for(|streams| *streams == 0) => {}
-            () = sleep_until(asked.until) => {}
+        if *streams.borrow_and_update() > 0 && until > Instant::now() {
+            tokio::select! {
+                result = &mut *session => return self.over(connection, result),
+                _ = streams.wait_for(|streams| *streams == 0) => {}
+                () = sleep_until(until) => {}
+            }
         }
-        connection.ask_to_end(&asked.message, 1);
-        let ending = connection.ending().unwrap_or(Ending { message: asked.message, status: 1 });
+        // What the shell's exit status is taken from.
+        connection.ask_to_end(&ending.message, ending.status, Duration::ZERO);
         end(session, connection, ending).await
     }
 
@@ -279,11 +286,10 @@ impl Drop for Over {
     }
 }
 
-/// Says why, lets the client leave by itself if it has a shell, then disconnects it.
+/// The reason has been said: lets the client leave by itself if it has a shell, then disconnects it with the reason.
 async fn end(session: &mut RunningSession<Handler>, connection: &Inner, ending: Ending) -> ConnectionEnd {
     let console = connection.console();
     let has_shell = console.is_shown();
-    console.line(&ending.message);
     console.end();
     if has_shell && timeout(LEAVE_TIME, &mut *session).await.is_ok() {
         return ConnectionEnd::Ended;

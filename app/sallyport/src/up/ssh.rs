@@ -17,8 +17,11 @@ use super::args::{ListenAddress, UpArgs};
 const MAX_WAIT_FOR_PORT: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
 const PORT_POLL: Duration = Duration::from_millis(50);
-/// What a client that logs in without a key is told.
-const BANNER: &str = "Sallyport: log in as the user that `sallyport ssh-key ls` shows, with one of its keys.\r\n";
+/// What a client is told whose keys were refused.
+const LOGIN_HINT: &str = "No key that was shown may log in as this user: `sallyport socket show` says which user to log in \
+                          as, and `sallyport ssh-key add` adds a key.";
+/// The head of every shell.
+const GREETING: &str = "Sallyport: what is forwarded to you, and what comes through it.";
 
 /// What is needed to serve ssh clients, found before anything is served.
 pub(super) struct SshParts {
@@ -42,8 +45,11 @@ impl SshParts {
         }
         let keys = HostKeys::open_or_create(data).context("the host keys for ssh cannot be used")?;
         let mut config = SshConfig::new(keys.private_keys().to_vec());
-        config.banner = Some(BANNER.to_owned());
+        config.login_hint = Some(LOGIN_HINT.to_owned());
+        config.greeting = vec![GREETING.to_owned()];
         config.guests = args.ssh_guests;
+        config.keepalive = args.keepalive;
+        config.keepalive_missed = args.keepalive_missed as usize;
         let listener = match args.listen_ssh {
             Some(address) => Some(listen(address, ip, was_takeover).await?),
             None => None,

@@ -91,6 +91,19 @@ async fn guests_are_let_in_where_the_gate_allows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn clients_whose_keys_are_refused_get_a_hint_once_and_others_none() {
+    let hint = "add this key first";
+    let lab = Lab::start_with(Gate::default(), |config| config.login_hint = Some(hint.to_owned())).await;
+    lab.make_key("foreign", "ed25519");
+    let output = lab.finish(lab.ssh_as("alice", "foreign", &STRICT), &["127.0.0.1"]).await;
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(255), "{said}");
+    assert_eq!(said.matches(hint).count(), 1, "{said}");
+    let output = lab.finish(lab.ssh_as("alice", "alice", &STRICT), &["-R", "81:localhost:1", "127.0.0.1"]).await;
+    assert!(is_logged_in(&output) && !text(&output.stderr).contains(hint), "{}", text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn old_algorithms_are_not_spoken() {
     let lab = Lab::start().await;
     for option in [
