@@ -10,6 +10,8 @@ mod observed;
 mod original_client;
 mod protocols;
 mod restarts;
+mod ssh;
+mod ssh_life;
 mod tcp;
 mod terminal;
 mod tls;

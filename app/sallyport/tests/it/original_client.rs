@@ -58,9 +58,8 @@ impl<'a> Original<'a> {
         let mut command = self.home.program(self.python.to_str().unwrap());
         let path = format!("{}:{}", self.dir.join("bin").display(), std::env::var("PATH").unwrap_or_default());
         command.env("PATH", path).env("REQUESTS_CA_BUNDLE", &self.up.ca);
-        command
-            .args(["-u", &client("original_client.py"), &format!("https://api.localhost:{}/", self.up.port)])
-            .args(args);
+        let (api, port) = (format!("https://api.localhost:{}/", self.up.port), self.up.port.to_string());
+        command.args(["-u", &client("original_client.py"), &api, &port]).args(args);
         command
     }
 
@@ -115,7 +114,7 @@ fn the_published_client_makes_an_account_and_carries_traffic() {
     let answer = up.curl(&host, "/hello", &[]);
     assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
     // The live log in ssh's shell channel.
-    connect.wait_for("GET /hello");
+    connect.wait_for("  /hello");
     assert!(original.run(&["socket", "ls"]).contains(&host));
     connect.signal("INT");
     connect.wait_for("cleaning up");
@@ -147,4 +146,41 @@ fn the_published_client_makes_an_account_and_carries_traffic() {
     original.run(&["tunnel", "delete", "--socket_id", &socket, "--tunnel_id", &tunnel]);
     original.run(&["socket", "delete", "--socket_id", &socket]);
     assert!(!original.run(&["socket", "ls"]).contains(&socket));
+}
+
+#[test]
+fn the_published_client_carries_traffic_with_its_own_ssh_too() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let Some(original) = Original::new(&home, &up) else { return };
+    // Where Paramiko looks for keys.
+    let usual = original.dir.join(".ssh");
+    fs::create_dir(&usual).unwrap();
+    fs::copy(original.dir.join("key"), usual.join("id_ed25519")).unwrap();
+    fs::copy(original.key(), usual.join("id_ed25519.pub")).unwrap();
+    let (email, password) = (["--email", "ann@example.com"], ["--password", PASSWORD]);
+    let key = original.key();
+    original.run(&[&["account", "create", "--name", "Ann", "--sshkey", &key][..], &email, &password].concat());
+    original.run(&[&["login"][..], &email, &password].concat());
+    let origin = Origin::start("origin");
+    let port = origin.address.port().to_string();
+    let protection = ["--protected", "--username", "ann", "--password", "open sesame now"];
+    let args = [&["connect", "--port", &port, "--name", "test", "--engine", "paramiko"][..], &protection].concat();
+    let connect = Program::start(&mut original.command(&args));
+    connect.wait_for("is open");
+    let host = cell(&connect.output(), "dns_name");
+    assert_eq!(up.curl(&host, "/hello", &[]).status, 401, "protected");
+    let answer = up.curl(&host, "/hello", &["-u", "ann:open sesame now"]);
+    assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
+    connect.wait_for("200 GET");
+    // Within a window: the client drops what does not fit into one.
+    let large = up.curl(&host, "/bytes/100000", &["-u", "ann:open sesame now"]);
+    assert_eq!((large.status, large.body.len()), (200, 100_000));
+    // Its own ssh takes the first one for the connection, and the second one for itself.
+    connect.signal("INT");
+    connect.wait_for("Disconnected");
+    connect.signal("INT");
+    connect.wait_for("cleaning up");
+    connect.ended();
+    wait_until("the socket to be gone", || (up.curl(&host, "/", &[]).status == 404).then_some(()));
 }

@@ -27,13 +27,13 @@ pub(crate) fn client(name: &str) -> String {
 }
 
 /// A service of one of the client scripts, and its address.
-fn service(python: &Path, script: &str) -> (Program, SocketAddr) {
+pub(crate) fn service(python: &Path, script: &str) -> (Program, SocketAddr) {
     let program = Program::start(Command::new(python).args([&client(script), "serve"]).stdin(Stdio::null()));
     let port = program.wait_for("port ").trim_start_matches("port ").parse().unwrap();
     (program, SocketAddr::from(([127, 0, 0, 1], port)))
 }
 
-fn call(python: &Path, script: &str, verb: &str, up: &Up, host: &str) -> String {
+pub(crate) fn call(python: &Path, script: &str, verb: &str, up: &Up, host: &str) -> String {
     let output = Command::new(python)
         .args([&client(script), verb, up.ca.to_str().unwrap(), host, &up.port.to_string()])
         .output()

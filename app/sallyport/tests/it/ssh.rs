@@ -1,0 +1,368 @@
+//! Stock OpenSSH clients as tunnels: logins, what forwards mean, what the shell shows.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    harness::{Home, Origin, PATIENCE, Program, Up, text, wait_until},
+    protocols::{call, service, tool},
+};
+
+/// An account at an `up`, with a key that OpenSSH logs in with.
+pub(crate) struct Account {
+    pub(crate) home: Home,
+    pub(crate) up: Up,
+    pub(crate) user: String,
+    known_hosts: PathBuf,
+}
+
+impl Account {
+    /// `None`, with the reason printed, where there is no ssh outside of CI.
+    pub(crate) fn new(options: &[&str]) -> Option<Self> {
+        if Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_err() {
+            assert!(std::env::var_os("CI").is_none(), "ssh must be there in CI");
+            println!("skipped: there is no ssh here (Debian's package `openssh-client`)");
+            return None;
+        }
+        let home = Home::new();
+        let up = home.up(options);
+        home.account();
+        let key = make_key(&home, "key");
+        home.json(&["ssh-key", "add", &format!("{key}.pub")]);
+        let (socket, _) = home.socket(&[]);
+        let ssh = home.json(&["socket", "show", "--socket-id", &socket])["ssh"].clone();
+        let lines: Vec<&str> = ssh["known_hosts"].as_array().unwrap().iter().map(|l| l.as_str().unwrap()).collect();
+        assert!(home.run(&["socket", "delete", "--socket-id", &socket]).status.success());
+        let known_hosts = home.dir.path().join("known_hosts");
+        fs::write(&known_hosts, lines.join("\n") + "\n").unwrap();
+        Some(Self { user: ssh["user"].as_str().unwrap().to_owned(), home, up, known_hosts })
+    }
+
+    /// `ssh` as this user with this key, strict about the server's key; the forwards are `-R` options.
+    pub(crate) fn ssh_as(&self, user: &str, key: &str, forwards: &[&str]) -> Command {
+        self.ssh_with(user, key, &[], forwards)
+    }
+
+    /// The same with these options before all others: the first one counts.
+    fn ssh_with(&self, user: &str, key: &str, options: &[&str], forwards: &[&str]) -> Command {
+        let mut command = Command::new("ssh");
+        let port = self.up.port.to_string();
+        command.args(["-F", "none", "-p", &port, "-l", user, "-i"]).arg(self.home.dir.path().join(key));
+        let known = format!("UserKnownHostsFile={}", self.known_hosts.display());
+        let usual = [
+            "IdentitiesOnly=yes",
+            "StrictHostKeyChecking=yes",
+            "GlobalKnownHostsFile=none",
+            "ExitOnForwardFailure=yes",
+            "ConnectTimeout=30",
+            &known,
+        ];
+        for option in options.iter().chain(&usual) {
+            command.args(["-o", option]);
+        }
+        for forward in forwards {
+            command.args(["-R", forward]);
+        }
+        command.env_remove("SSH_AUTH_SOCK").env("LC_ALL", "C").stdin(Stdio::null()).arg("localhost");
+        command
+    }
+
+    /// `ssh` with the account's key, which holds its forwards up.
+    pub(crate) fn ssh(&self, forwards: &[&str]) -> Program {
+        let program = Program::start(&mut self.ssh_as(&self.user, "key", forwards));
+        program.wait_for("is open");
+        program
+    }
+
+    /// What `ssh` with the account's key says when it is refused, and its exit status.
+    fn refused(&self, user: &str, key: &str, forwards: &[&str]) -> (Option<i32>, String) {
+        let output = self.ssh_as(user, key, forwards).output().unwrap();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    }
+
+    /// A socket of this type: id, host name, own port.
+    pub(crate) fn socket(&self, socket_type: &str) -> (String, String, u16) {
+        let socket = self.home.json(&["socket", "create", "--name", "test", "--type", socket_type]);
+        let port = socket["port"].as_u64().and_then(|port| port.try_into().ok()).unwrap_or(0);
+        (socket["id"].as_str().unwrap().to_owned(), socket["dns_name"].as_str().unwrap().to_owned(), port)
+    }
+
+    /// The number of a metric.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let shown = self.up.curl("api.localhost", "/metrics", &[]).body;
+        let line = shown.lines().find(|line| line.split(' ').next() == Some(name));
+        let line = line.unwrap_or_else(|| panic!("no {name} in {shown}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+/// Makes a key in a file of this name, and gives its path.
+pub(crate) fn make_key(home: &Home, name: &str) -> String {
+    let file = home.dir.path().join(name);
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"]).arg(&file).status();
+    assert!(made.unwrap().success());
+    file.to_str().unwrap().to_owned()
+}
+
+/// `-R` for a web service at this address.
+pub(crate) fn to(bind: &str, origin: SocketAddr) -> String {
+    format!("{bind}:{}:{}", origin.ip(), origin.port())
+}
+
+/// The host name in a line such as `https://calm-bay-0001.localhost:8443/ is open`.
+pub(crate) fn host_in(line: &str) -> String {
+    let rest = line.split_once("://").unwrap_or_else(|| panic!("no URL in {line:?}")).1;
+    rest.split([':', '/', ' ']).next().unwrap().to_owned()
+}
+
+/// A range of one port, which is free.
+pub(crate) fn free_range() -> (u16, String) {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    (port, format!("{port}-{port}"))
+}
+
+/// What the service at this port answers first.
+pub(crate) fn first_answer(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /raw HTTP/1.1\r\n\r\n").unwrap();
+    let mut bytes = [0; 1_024];
+    let count = stream.read(&mut bytes).unwrap();
+    text(&bytes[..count])
+}
+
+#[test]
+fn a_shell_shows_the_address_and_each_request_with_its_outcome_first() {
+    let Some(account) = Account::new(&[]) else { return };
+    let origin = Origin::start("origin");
+    let ssh = account.ssh(&[&to("80", origin.address)]);
+    let host = host_in(&ssh.wait_for("is open"));
+    assert!(ssh.output().contains("Sallyport: what is forwarded to you"), "{}", ssh.output());
+    let answer = account.up.curl(&host, "/hello?a=b", &[]);
+    assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello?a=b\n"), "{}", answer.body);
+    let line = ssh.wait_for("/hello?a=b");
+    assert!(line.starts_with("200 GET ") && line.contains(" ms  127.0.0.1 "), "{line:?}");
+    // What a visitor says cannot steer the terminal.
+    assert_eq!(account.up.curl(&host, "/x%1b%5b2J", &["-X", "DELETE"]).status, 200);
+    let second = ssh.wait_for("/x%1b");
+    assert!(second.starts_with("200 DELETE"), "{second:?}");
+    assert_eq!(line.find("127.0.0.1"), second.find("127.0.0.1"), "columns:\n{line}\n{second}");
+    assert_eq!(account.metric("sallyport_edge_ssh_forwards_open"), 1);
+    assert_eq!(account.metric("sallyport_edge_ssh_logins_total"), 1);
+    assert!(account.metric("sallyport_edge_ssh_streams_total") >= 1);
+    drop(ssh);
+    wait_until("the temporary socket to be gone", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
+    wait_until("the forward to be over", || (account.metric("sallyport_edge_ssh_forwards_open") == 0).then_some(()));
+}
+
+#[test]
+fn one_login_serves_sockets_of_several_kinds_by_name_by_forward_port_and_new_ones() {
+    let (port, range) = free_range();
+    let Some(account) = Account::new(&["--port-range", &range]) else { return };
+    let (web, raw, fresh) = (Origin::start("web"), Origin::start("raw"), Origin::start("fresh"));
+    let (socket, host, _) = account.socket("http");
+    let (tcp, _, own_port) = account.socket("tcp");
+    assert_eq!(own_port, port);
+    let tunnel = account.home.json(&["tunnel", "create", "--socket-id", &tcp]);
+    let forward_port = tunnel["forward_port"].as_u64().unwrap_or_else(|| panic!("{tunnel}"));
+    let label = host.split('.').next().unwrap();
+    let forwards =
+        [to(&format!("{label}:80"), web.address), to(&forward_port.to_string(), raw.address), to("80", fresh.address)];
+    let ssh = account.ssh(&forwards.each_ref().map(String::as_str));
+    wait_until("three addresses", || (ssh.output().matches("is open").count() == 3).then_some(()));
+    assert!(account.up.curl(&host, "/a", &[]).body.starts_with("web GET /a"));
+    assert!(first_answer(port).starts_with("HTTP/1.1 200"));
+    let shown = ssh.wait_for("/a");
+    assert!(shown.contains(label), "with several forwards each line names its socket: {shown:?}");
+    assert_eq!(raw.count(), 1);
+    let new = ssh.output().lines().filter(|l| l.contains("(-R 80)")).map(host_in).find(|h| *h != host).unwrap();
+    assert!(account.up.curl(&new, "/b", &[]).body.starts_with("fresh GET /b"));
+    assert_eq!(account.home.json(&["socket", "show", "--socket-id", &socket])["tunnels_up"], 1);
+    drop(ssh);
+    wait_until("the named socket to be without a tunnel", || {
+        (account.home.json(&["socket", "show", "--socket-id", &socket])["tunnels_up"] == 0).then_some(())
+    });
+    assert_eq!(account.home.json(&["tunnel", "ls", "--socket-id", &tcp]).as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_tcp_flow_is_shown_when_it_is_over() {
+    let (port, range) = free_range();
+    let Some(account) = Account::new(&["--port-range", &range]) else { return };
+    let echo = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = echo.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in echo.incoming().map_while(Result::ok) {
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).unwrap();
+            stream.write_all(&bytes).unwrap();
+        }
+    });
+    let ssh = account.ssh(&[&to("0", address)]);
+    // OpenSSH says which port it was given.
+    ssh.wait_for(&format!("Allocated port {port} for remote forward"));
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.write_all(&[7; 5_000]).unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut back = Vec::new();
+    client.read_to_end(&mut back).unwrap();
+    assert_eq!(back, [7; 5_000], "the half-closed direction did not end the other");
+    let line = ssh.wait_for("tcp 5.0 kB in, 5.0 kB out");
+    assert!(line.starts_with("complete "), "{line:?}");
+}
+
+#[test]
+fn a_service_that_speaks_tls_is_served_by_a_forward_of_443() {
+    let Some(account) = Account::new(&[]) else { return };
+    let dir = account.home.dir.path();
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=mine"])
+        .args(["-days", "2", "-keyout"])
+        .arg(dir.join("tls.key"))
+        .arg("-out")
+        .arg(dir.join("tls.pem"))
+        .stderr(Stdio::null())
+        .status();
+    assert!(made.unwrap().success());
+    let port = free_range().0;
+    let mut server = Command::new("openssl");
+    server.args(["s_server", "-quiet", "-www", "-accept", &format!("127.0.0.1:{port}"), "-cert"]);
+    server.arg(dir.join("tls.pem")).arg("-key").arg(dir.join("tls.key")).stdin(Stdio::null());
+    let _server = Program::start(&mut server);
+    wait_until("the service", || TcpStream::connect(("127.0.0.1", port)).ok());
+    let ssh = account.ssh(&[&format!("443:127.0.0.1:{port}")]);
+    let answer = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
+    assert!(answer.status == 200 && answer.body.contains("TLSv1.3"), "{} {}", answer.head, answer.body);
+    // A service that speaks none is told apart from one that is not there.
+    let plain = Origin::start("plain");
+    let ssh = account.ssh(&[&to("443", plain.address)]);
+    let answer = account.up.curl(&host_in(&ssh.wait_for("is open")), "/", &[]);
+    assert_eq!(answer.status, 502, "{}", answer.body);
+}
+
+#[test]
+fn logins_with_a_foreign_key_or_an_unknown_user_are_refused_with_a_hint() {
+    let Some(account) = Account::new(&[]) else { return };
+    make_key(&account.home, "foreign");
+    let stranger = "0".repeat(32);
+    for (user, key) in [(account.user.as_str(), "foreign"), (stranger.as_str(), "key"), ("root", "key")] {
+        let (status, said) = account.refused(user, key, &["80:127.0.0.1:1"]);
+        assert_eq!(status, Some(255), "{said}");
+        assert!(said.contains("Permission denied"), "{said}");
+        assert_eq!(said.matches("sallyport ssh-key add").count(), 1, "the hint, once: {said}");
+    }
+    assert!(account.metric("sallyport_edge_ssh_logins_refused_total") >= 3);
+    assert_eq!(account.metric("sallyport_edge_ssh_logins_total"), 0);
+    let origin = Origin::start("origin");
+    let ssh = account.ssh(&[&to("80", origin.address)]);
+    assert!(!ssh.output().contains("ssh-key add"), "who logs in needs no hint: {}", ssh.output());
+}
+
+#[test]
+fn forwards_that_cannot_be_had_end_the_client_with_255_and_the_reason() {
+    let (port, range) = free_range();
+    let Some(account) = Account::new(&["--port-range", &range]) else { return };
+    let (_, _, own_port) = account.socket("tcp");
+    assert_eq!(own_port, port);
+    let taken = port.to_string();
+    for (bind, reason) in [
+        (taken.as_str(), "belongs to another socket"),
+        ("0", "all ports from"),
+        ("22", "cannot be forwarded"),
+        ("nobody-there-0000:80", "cannot be forwarded"),
+    ] {
+        let mut ssh = account.ssh_as(&account.user, "key", &[&format!("{bind}:127.0.0.1:1")]);
+        let output = ssh.arg("-v").output().unwrap();
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(255), "{bind}: {said}");
+        assert!(said.contains("remote port forwarding failed"), "{bind}: {said}");
+        assert!(said.contains(reason), "{bind}: {said}");
+    }
+    assert_eq!(account.metric("sallyport_edge_ssh_forwards_refused_total"), 4);
+    let sockets = account.home.json(&["socket", "ls"]);
+    assert_eq!(sockets.as_array().unwrap().len(), 1, "nothing is left of them: {sockets}");
+    // Without ExitOnForwardFailure the forward that can be had goes on, and the shell says what became of the other.
+    let origin = Origin::start("origin");
+    let forwards = ["22:127.0.0.1:1", &to("80", origin.address)];
+    let both = Program::start(&mut account.ssh_with(&account.user, "key", &["ExitOnForwardFailure=no"], &forwards));
+    let host = host_in(&both.wait_for("is open"));
+    both.wait_for("cannot be forwarded");
+    assert_eq!(account.up.curl(&host, "/", &[]).status, 200);
+}
+
+#[test]
+fn commands_files_and_the_way_into_the_server_are_refused() {
+    let Some(account) = Account::new(&[]) else { return };
+    let output = account.ssh_as(&account.user, "key", &[]).arg("id").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("runs no commands"), "{}", text(&output.stderr));
+    let through = account.ssh_as(&account.user, "key", &[]).args(["-W", "127.0.0.1:22"]).output().unwrap();
+    assert!(!through.status.success(), "{}", text(&through.stderr));
+}
+
+#[test]
+fn guests_are_refused_unless_they_are_allowed() {
+    let Some(account) = Account::new(&[]) else { return };
+    make_key(&account.home, "foreign");
+    assert_eq!(account.refused("anybody", "foreign", &["80:127.0.0.1:1"]).0, Some(255));
+}
+
+#[test]
+fn guests_get_a_name_at_once_which_goes_with_them() {
+    let Some(account) = Account::new(&["--ssh-guests"]) else { return };
+    make_key(&account.home, "foreign");
+    let origin = Origin::start("origin");
+    let (socket, host, _) = account.socket("http");
+    let guest = Program::start(&mut account.ssh_as("anybody", "foreign", &[&to("80", origin.address)]));
+    let name = host_in(&guest.wait_for("is open"));
+    guest.wait_for("you are a guest");
+    assert!(account.up.curl(&name, "/a", &[]).body.starts_with("origin GET /a"));
+    // A guest is no member of any account.
+    let label = host.split('.').next().unwrap();
+    let (status, said) = account.refused("anybody", "foreign", &[&to(&format!("{label}:80"), origin.address)]);
+    assert_eq!(status, Some(255), "{said}");
+    assert_eq!(account.home.json(&["socket", "ls"]).as_array().unwrap().len(), 1, "{socket}");
+    drop(guest);
+    wait_until("the guest's name to be gone", || (account.up.curl(&name, "/", &[]).status == 404).then_some(()));
+    // The account's own key is still the account's.
+    let own = account.ssh(&[&to(&format!("{label}:80"), origin.address)]);
+    assert!(account.up.curl(&host, "/b", &[]).body.starts_with("origin GET /b"));
+    assert!(!own.output().contains("guest"), "{}", own.output());
+}
+
+#[test]
+fn a_websocket_and_large_bodies_pass_while_a_reader_stalls() {
+    let Some(python) = tool("python") else { return };
+    let Some(account) = Account::new(&["--no-access-log"]) else { return };
+    let origin = Origin::start("origin");
+    let (_service, echo) = service(&python, "websocket_echo.py");
+    let ssh = account.ssh(&[&to("80", origin.address)]);
+    let host = host_in(&ssh.wait_for("is open"));
+    let chat = account.ssh(&[&to("80", echo)]);
+    let chat_host = host_in(&chat.wait_for("is open"));
+    // One that asks for much and reads nothing.
+    let mut stalled = Command::new("curl");
+    stalled.args(["-sS", "--limit-rate", "1", "--cacert"]).arg(&account.up.ca);
+    stalled.args(["-o", "/dev/null", &account.up.url(&host, "/bytes/200000000")]);
+    let _stalled = Program::start(&mut stalled);
+    wait_until("the stalled download to begin", || (origin.count() == 1).then_some(()));
+    thread::sleep(Duration::from_millis(500));
+    let size = 50_000_000;
+    let answer =
+        account.up.curl(&host, &format!("/bytes/{size}"), &["-o", "/dev/null", "-w", "%{size_download}\n%{http_code}"]);
+    assert_eq!((answer.status, answer.body.trim()), (200, size.to_string().as_str()), "{}", answer.head);
+    let file = account.home.dir.path().join("large");
+    fs::write(&file, vec![b'u'; size]).unwrap();
+    let upload = format!("@{}", file.display());
+    let more = ["--data-binary", &upload, "-H", "Expect:", "-o", "/dev/null", "-w", "%{size_upload}\n%{http_code}"];
+    let answer = account.up.curl(&host, "/upload", &more);
+    assert_eq!((answer.status, answer.body.trim()), (200, size.to_string().as_str()), "{}", answer.head);
+    assert!(call(&python, "websocket_echo.py", "call", &account.up, &chat_host).contains("all messages came back"));
+}

@@ -1,0 +1,191 @@
+//! Stock OpenSSH clients as tunnels: how they come, freeze, are replaced, and are sent away.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use crate::{
+    harness::{Origin, Program, curl, wait_until},
+    ssh::{Account, to},
+};
+
+/// A socket with a tunnel of its own, whose forward port stands for it.
+struct Served {
+    socket: String,
+    host: String,
+    tunnel: String,
+    forward_port: String,
+}
+
+impl Served {
+    fn new(account: &Account) -> Self {
+        let (socket, host, _) = account.socket("http");
+        let tunnel = account.home.json(&["tunnel", "create", "--socket-id", &socket]);
+        let forward_port = tunnel["forward_port"].as_u64().unwrap().to_string();
+        Self {
+            socket,
+            host,
+            tunnel: tunnel["id"].as_str().unwrap_or_else(|| panic!("{tunnel}")).to_owned(),
+            forward_port,
+        }
+    }
+
+    fn tunnels_up(&self, account: &Account) -> u64 {
+        account.home.json(&["socket", "show", "--socket-id", &self.socket])["tunnels_up"].as_u64().unwrap()
+    }
+}
+
+/// Requests one after the other until it is stopped; all must be answered with 200.
+struct Load {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+    worker: thread::JoinHandle<()>,
+}
+
+impl Load {
+    fn start(account: &Account, host: &str) -> Self {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (ca, url) = (account.up.ca.clone(), account.up.url(host, "/load"));
+        let (stopped, counter) = (stop.clone(), answered.clone());
+        let worker = thread::spawn(move || {
+            while !stopped.load(Ordering::SeqCst) {
+                let answer = curl(&ca, &url, &[]);
+                assert_eq!(answer.status, 200, "{}{}", answer.head, answer.body);
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        Self { stop, answered, worker }
+    }
+
+    fn wait_for_more(&self, count: usize) {
+        let before = self.answered.load(Ordering::SeqCst);
+        wait_until("more requests", || (self.answered.load(Ordering::SeqCst) >= before + count).then_some(()));
+    }
+
+    fn all_good(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.worker.join().unwrap();
+    }
+}
+
+#[test]
+fn a_fresh_login_on_the_same_tunnel_replaces_the_old_one_without_a_failed_request() {
+    let Some(account) = Account::new(&[]) else { return };
+    let served = Served::new(&account);
+    let (old_origin, new_origin) = (Origin::start("old"), Origin::start("new"));
+    let old = account.ssh(&[&to(&served.forward_port, old_origin.address)]);
+    let load = Load::start(&account, &served.host);
+    load.wait_for_more(5);
+    // One that takes longer than the change.
+    let (ca, url) = (account.up.ca.clone(), account.up.url(&served.host, "/trickle/30"));
+    let before = old_origin.count();
+    let slow = thread::spawn(move || curl(&ca, &url, &[]));
+    wait_until("the slow request to begin", || (old_origin.count() >= before + 2).then_some(()));
+    let _new = account.ssh(&[&to(&served.forward_port, new_origin.address)]);
+    wait_until("requests at the new origin", || (new_origin.count() > 0).then_some(()));
+    let so_far = old_origin.count();
+    load.wait_for_more(10);
+    assert!(old_origin.count() <= so_far + 1, "the old login gets nothing new");
+    assert_eq!(served.tunnels_up(&account), 1);
+    let slow = slow.join().unwrap();
+    assert_eq!((slow.status, slow.body.len()), (200, 150), "{}", slow.head);
+    assert!(!old.ended().success());
+    assert!(old.output().contains("replaced by a newer login"), "{}", old.output());
+    load.all_good();
+}
+
+#[test]
+fn a_client_that_froze_leaves_the_pool_and_the_others_go_on() {
+    let Some(account) = Account::new(&["--keepalive", "2s", "--keepalive-missed", "2"]) else { return };
+    let (socket, host, _) = account.socket("http");
+    let label = host.split('.').next().unwrap().to_owned();
+    let (one, two) = (Origin::start("one"), Origin::start("two"));
+    let frozen = account.ssh(&[&to(&format!("{label}:80"), one.address)]);
+    let _lively = account.ssh(&[&to(&format!("{label}:80"), two.address)]);
+    let up = || account.home.json(&["socket", "show", "--socket-id", &socket])["tunnels_up"].clone();
+    assert_eq!(up(), 2);
+    wait_until("both to be used", || {
+        assert_eq!(account.up.curl(&host, "/", &[]).status, 200);
+        (one.count() > 0 && two.count() > 0).then_some(())
+    });
+    frozen.signal("STOP");
+    wait_until("the frozen client to be gone", || (up() == 1).then_some(()));
+    for _ in 0..10 {
+        assert!(account.up.curl(&host, "/", &[]).body.starts_with("two "));
+    }
+    assert_eq!(account.metric("sallyport_edge_ssh_clients_lost_total"), 1);
+    frozen.signal("CONT");
+    assert!(!frozen.ended().success());
+}
+
+#[test]
+fn whose_tunnel_or_key_is_removed_is_sent_away() {
+    let Some(account) = Account::new(&[]) else { return };
+    let origin = Origin::start("origin");
+    let served = Served::new(&account);
+    let ssh = account.ssh(&[&to(&served.forward_port, origin.address)]);
+    assert_eq!(account.up.curl(&served.host, "/", &[]).status, 200);
+    let delete = ["tunnel", "delete", "--socket-id", &served.socket, "--tunnel-id", &served.tunnel];
+    assert!(account.home.run(&delete).status.success());
+    assert!(!ssh.ended().success());
+    assert!(ssh.output().contains("the tunnel was deleted"), "{}", ssh.output());
+    // One of two: the login goes on with the other.
+    let (first, second) = (Served::new(&account), Served::new(&account));
+    let both = account.ssh(&[&to(&first.forward_port, origin.address), &to(&second.forward_port, origin.address)]);
+    wait_until("both addresses", || (both.output().matches("is open").count() == 2).then_some(()));
+    assert!(account.home.run(&["socket", "delete", "--socket-id", &first.socket]).status.success());
+    both.wait_for("the tunnel was deleted");
+    assert_eq!(account.up.curl(&first.host, "/", &[]).status, 404);
+    assert_eq!(account.up.curl(&second.host, "/", &[]).status, 200);
+    assert!(account.home.run(&["ssh-key", "rm", "key"]).status.success());
+    assert!(!both.ended().success());
+    assert!(both.output().contains("was removed from the account"), "{}", both.output());
+    let again = account.ssh_as(&account.user, "key", &["80:127.0.0.1:1"]).output().unwrap();
+    assert_eq!(again.status.code(), Some(255));
+}
+
+#[test]
+fn an_orderly_end_lets_a_download_through_ssh_finish_and_tells_the_client() {
+    let Some(account) = Account::new(&[]) else { return };
+    let origin = Origin::start("origin");
+    let served = Served::new(&account);
+    let ssh = account.ssh(&[&to(&served.forward_port, origin.address)]);
+    let (ca, url) = (account.up.ca.clone(), account.up.url(&served.host, "/trickle/20"));
+    let download = thread::spawn(move || curl(&ca, &url, &[]));
+    wait_until("the request to begin", || (origin.count() == 1).then_some(()));
+    account.up.program.signal("TERM");
+    let answer = download.join().unwrap();
+    assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
+    assert!(!ssh.ended().success());
+    assert!(ssh.output().contains("the edge is shutting down"), "{}", ssh.output());
+    assert_eq!(account.up.program.ended().code(), Some(0), "{}", account.up.program.output());
+}
+
+#[test]
+fn after_a_takeover_the_client_comes_back_to_the_same_host_key_and_no_request_fails() {
+    let Some(account) = Account::new(&[]) else { return };
+    let origin = Origin::start("origin");
+    let served = Served::new(&account);
+    // As `autossh`, or a unit with Restart=always.
+    let forward = to(&served.forward_port, origin.address);
+    let model = account.ssh_as(&account.user, "key", &[&forward]);
+    let mut forever = std::process::Command::new("sh");
+    forever.args(["-c", "while :; do ssh \"$@\"; sleep 0.1; done", "sh"]).args(model.get_args());
+    forever.env_remove("SSH_AUTH_SOCK").stdin(std::process::Stdio::null());
+    let client = Program::start(&mut forever);
+    client.wait_for("is open");
+    let load = Load::start(&account, &served.host);
+    load.wait_for_more(5);
+    let successor = account.home.up(&["--takeover"]);
+    assert_eq!(successor.port, account.up.port);
+    assert!(account.up.program.ended().success(), "{}", account.up.program.output());
+    wait_until("the second login", || (client.output().matches("is open").count() == 2).then_some(()));
+    assert!(client.output().contains("the edge is shutting down"), "{}", client.output());
+    assert!(!client.output().contains("REMOTE HOST IDENTIFICATION"), "{}", client.output());
+    load.wait_for_more(5);
+    load.all_good();
+}
