@@ -189,6 +189,8 @@ def options():
     parser.add_argument("--mtu", type=int, default=65536, help="of the loopback interface; 1500 is more like a wire")
     parser.add_argument("--sallyport", help="a binary that is there already; otherwise the release build is made")
     chosen = parser.parse_args()
+    if chosen.sallyport and not os.access(chosen.sallyport, os.X_OK):
+        parser.error(f"{chosen.sallyport} cannot be run")
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
     chosen.seconds = chosen.seconds or (2 if chosen.quick else 5)
     patterns = chosen.rows or list(rows.SETS)
