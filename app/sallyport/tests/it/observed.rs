@@ -23,6 +23,7 @@ fn metrics_have_the_names_that_their_page_gives_them() {
     let not_yet = [
         "sallyport_edge_handshakes_failed_total",
         "sallyport_edge_flows_total",
+        "sallyport_edge_datagrams_dropped_total",
         "sallyport_edge_origins_healthy",
         "sallyport_edge_origin_health_changes_total",
     ];
