@@ -22,6 +22,7 @@ fn metrics_have_the_names_that_their_page_gives_them() {
     // A family shows up with its first label: nothing of these kinds has happened here.
     let not_yet = [
         "sallyport_edge_handshakes_failed_total",
+        "sallyport_edge_carriers_total",
         "sallyport_edge_flows_total",
         "sallyport_edge_datagrams_dropped_total",
         "sallyport_edge_origins_healthy",
