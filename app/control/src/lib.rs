@@ -107,6 +107,17 @@ pub struct ControlConfig {
     pub port_range: RangeInclusive<u16>,
     /// Where stock ssh clients log in, when they can.
     pub ssh: Option<SshInfo>,
+    /// Which databases of addresses the edges have; rules that need another one are refused.
+    pub databases: AddressDatabases,
+}
+
+/// What is known of clients' addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AddressDatabases {
+    /// The country that an address is in.
+    pub country: bool,
+    /// The autonomous system that an address belongs to.
+    pub asn: bool,
 }
 
 /// The control plane. Clones share it.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest, Sha256};
 
 use crate::random;
 
@@ -107,6 +108,17 @@ impl Secrets {
         };
         write().map_err(|source| SecretsError::Io { action: "write", path: path.clone(), source })?;
         Ok(Self { token_key })
+    }
+
+    /// A key for another purpose, made of this one: the same for as long as that is.
+    #[must_use]
+    pub fn derived(&self, purpose: &str) -> [u8; KEY_BYTES] {
+        let mut hash = Sha256::new();
+        hash.update(b"sallyport key for ");
+        hash.update(purpose.as_bytes());
+        hash.update(b"\0");
+        hash.update(self.token_key);
+        hash.finalize().into()
     }
 
     /// The key of access tokens.

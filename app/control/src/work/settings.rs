@@ -4,7 +4,7 @@ use sallyport_api::{CreateSocket, HealthCheck, UpdateSocket};
 use sallyport_model::{AccessRules, Affinity, Limits, ProxyProtocol, SocketSettings, SocketType, TlsMode};
 use sallyport_policy::{AccessList, Rule};
 
-use crate::problem::ApiError;
+use crate::{AddressDatabases, problem::ApiError};
 
 /// What is to be set: absent stays as it is, `Some(None)` is the default again.
 pub(super) struct SettingsWish {
@@ -68,7 +68,11 @@ impl SettingsWish {
 }
 
 /// The settings, when a socket of this type can have them; access rules in the form that all are stored in.
-pub(super) fn checked(mut settings: SocketSettings, socket_type: SocketType) -> Result<SocketSettings, ApiError> {
+pub(super) fn checked(
+    mut settings: SocketSettings,
+    socket_type: SocketType,
+    databases: AddressDatabases,
+) -> Result<SocketSettings, ApiError> {
     // Each part by itself, so that the refusal names the field.
     let plain = SocketSettings::default;
     let s = &settings;
@@ -89,11 +93,11 @@ pub(super) fn checked(mut settings: SocketSettings, socket_type: SocketType) -> 
         let detail = "with passthrough the origin offers the protocols: leave alpn out";
         return Err(ApiError::field("alpn", detail));
     }
-    settings.access = checked_access(&settings.access)?;
+    settings.access = checked_access(&settings.access, databases)?;
     Ok(settings)
 }
 
-fn checked_access(access: &AccessRules) -> Result<AccessRules, ApiError> {
+fn checked_access(access: &AccessRules, databases: AddressDatabases) -> Result<AccessRules, ApiError> {
     let rules = |side: &str, texts: &[String]| {
         let rule = |(n, text): (usize, &String)| {
             text.parse::<Rule>().map_err(|error| ApiError::field(&format!("access.{side}[{n}]"), error))
@@ -102,6 +106,43 @@ fn checked_access(access: &AccessRules) -> Result<AccessRules, ApiError> {
     };
     let list = AccessList { allow: rules("allow", &access.allow)?, deny: rules("deny", &access.deny)? };
     list.compile().map_err(|error| ApiError::field("access", error))?;
+    for (is_missing, what, option) in [
+        (list.needs_country() && !databases.country, "country", "--geoip-country"),
+        (list.needs_asn() && !databases.asn, "asn", "--geoip-asn"),
+    ] {
+        if is_missing {
+            let detail = format!("this server cannot tell the {what} of a client: it was started without {option}");
+            return Err(ApiError::field("access", detail));
+        }
+    }
     let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect();
     Ok(AccessRules { allow: texts(&list.allow), deny: texts(&list.deny) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_need_a_database_nobody_has_are_refused() {
+        let with = |rule: &str| SocketSettings {
+            access: AccessRules { allow: vec![rule.to_owned()], deny: Vec::new() },
+            ..SocketSettings::default()
+        };
+        let both = AddressDatabases { country: true, asn: true };
+        for rule in ["country:CH", "asn:64500"] {
+            assert!(checked(with(rule), SocketType::Tcp, both).is_ok(), "{rule}");
+            assert!(checked(with(rule), SocketType::Tcp, AddressDatabases::default()).is_err(), "{rule}");
+        }
+        assert!(checked(with("192.0.2.0/24"), SocketType::Udp, AddressDatabases::default()).is_ok());
+    }
+
+    #[test]
+    fn a_key_for_another_purpose_is_another_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let secrets = crate::Secrets::open_or_create(dir.path()).unwrap();
+        assert_ne!(secrets.derived("affinity"), secrets.derived("other"));
+        let again = crate::Secrets::open_or_create(dir.path()).unwrap();
+        assert_eq!(secrets.derived("affinity"), again.derived("affinity"));
+    }
 }

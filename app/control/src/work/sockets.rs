@@ -118,7 +118,7 @@ impl App {
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
         let port = self.port_wish(socket_type, create.port)?;
         let settings = SettingsWish::of_new(&create).apply(&SocketSettings::default())?;
-        let settings = checked(settings, socket_type)?;
+        let settings = checked(settings, socket_type, self.config.databases)?;
         let basic_auth = match create.protected {
             Some(protected) => Some(self.protect(protected).await?),
             None => None,
@@ -187,6 +187,7 @@ impl App {
             Some(None) => Some(None),
             None => None,
         };
+        let databases = self.config.databases;
         let change = |now: &sallyport_model::Socket| {
             let new_type = socket_type.unwrap_or(now.socket_type);
             if new_type.has_port() != now.socket_type.has_port() {
@@ -198,7 +199,7 @@ impl App {
                 return Err(ApiError::field("type", detail));
             }
             only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
-            let settings = checked(wish.apply(&now.settings)?, new_type)?;
+            let settings = checked(wish.apply(&now.settings)?, new_type, databases)?;
             Ok(SocketChange { display_name: name, socket_type, origin_protocol, basic_auth, settings: Some(settings) })
         };
         let changed = self.store.change_socket(account, found.id, change).await?;

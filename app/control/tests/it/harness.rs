@@ -13,7 +13,7 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use sallyport_bus::{Directory, Routes, SshLogins};
-use sallyport_control::{Clock, Control, ControlConfig, Moment, Secrets, SignUp, SshInfo};
+use sallyport_control::{AddressDatabases, Clock, Control, ControlConfig, Moment, Secrets, SignUp, SshInfo};
 use sallyport_model::ClientAddr;
 use sallyport_store::Store;
 use serde::de::DeserializeOwned;
@@ -132,6 +132,7 @@ impl Api {
         let store = Store::open(dir.path()).await.unwrap();
         let (routes, directory) = (Routes::default(), Directory::default());
         let config = ControlConfig {
+            databases: AddressDatabases { country: true, asn: true },
             domain: "localhost".into(),
             public_port: 8443,
             tunnel_host: "tunnel.localhost".into(),

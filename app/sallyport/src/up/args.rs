@@ -69,6 +69,12 @@ pub(crate) struct UpArgs {
     /// The networks of balancers in front, whose connections begin with a PROXY protocol header that is believed
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,
+    /// A database of countries by address (MMDB), for access rules such as country:CH; read again when it changes
+    #[arg(long, value_name = "FILE", env = "SALLYPORT_GEOIP_COUNTRY")]
+    pub(super) geoip_country: Option<PathBuf>,
+    /// A database of autonomous systems by address (MMDB), for access rules such as asn:64500; read again when it changes
+    #[arg(long, value_name = "FILE", env = "SALLYPORT_GEOIP_ASN")]
+    pub(super) geoip_asn: Option<PathBuf>,
     /// Serve ssh clients on a port of their own too, beside the one that all share: ADDR:PORT or :PORT
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_SSH", value_parser = listen_address)]
     pub(super) listen_ssh: Option<ListenAddress>,

@@ -15,8 +15,9 @@ use anyhow::Context as _;
 use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes, SshLogins};
-use sallyport_control::{Control, ControlConfig, Secrets, SignUp};
+use sallyport_control::{AddressDatabases, Control, ControlConfig, Secrets, SignUp};
 use sallyport_edge::{ApiService, Edge, EdgeConfig, Readiness};
+use sallyport_geo::Geo;
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, TakeoverOffer};
 use sallyport_store::{DataDirLock, LockError, Store};
 use tower_service::Service as _;
@@ -110,6 +111,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let ssh = SshParts::open(&args, &data, address.ip(), public_port, was_takeover).await?;
     let routes = Routes::default();
     let directory = Directory::default();
+    let geo = open_geo(&args)?;
+    let affinity_key = secrets.derived("affinity");
     let config = ControlConfig {
         domain: args.domain.clone(),
         public_port,
@@ -119,6 +122,10 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         sign_up: sign_up(&args, address.ip()),
         port_range: args.port_range.0.clone(),
         ssh: ssh.as_ref().map(|ssh| ssh.info.clone()),
+        databases: AddressDatabases {
+            country: geo.as_ref().is_some_and(|geo| geo.has_country()),
+            asn: geo.as_ref().is_some_and(|geo| geo.has_asn()),
+        },
     };
     let ssh_logins = SshLogins::default();
     let control =
@@ -129,7 +136,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     }
 
     let certificates = Certificates::new(ca, &args.domain)?;
-    let edge = Edge::new(edge_config(&args, public_port), routes, directory, api_service(&control));
+    let edge = Edge::new(edge_config(&args, public_port, geo, affinity_key), routes, directory, api_service(&control));
     edge.ask_readiness(readiness(&control));
     if let Some(ssh) = ssh {
         edge.serve_ssh(ssh.settings(ssh_logins, control.clone()));
@@ -197,7 +204,7 @@ fn readiness(control: &Control) -> Readiness {
     })
 }
 
-fn edge_config(args: &UpArgs, public_port: u16) -> EdgeConfig {
+fn edge_config(args: &UpArgs, public_port: u16, geo: Option<Arc<Geo>>, affinity_key: [u8; 32]) -> EdgeConfig {
     let mut config = EdgeConfig::new(&args.domain, public_port);
     config.connect_timeout = args.connect_timeout;
     config.response_timeout = args.response_timeout;
@@ -206,8 +213,18 @@ fn edge_config(args: &UpArgs, public_port: u16) -> EdgeConfig {
     config.session.missed_limit = args.keepalive_missed;
     config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
+    config.geo = geo;
+    config.affinity_key = affinity_key.into();
     config.tunnel_congestion = args.tunnel_congestion.clone();
     config
+}
+
+/// The databases of addresses, where there are any.
+fn open_geo(args: &UpArgs) -> anyhow::Result<Option<Arc<Geo>>> {
+    if args.geoip_country.is_none() && args.geoip_asn.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(Geo::open(args.geoip_country.as_deref(), args.geoip_asn.as_deref())?)))
 }
 
 fn api_url(domain: &str, port: u16) -> String {

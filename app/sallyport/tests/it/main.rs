@@ -16,3 +16,4 @@ mod tcp;
 mod terminal;
 mod tls;
 mod transports;
+mod udp;
