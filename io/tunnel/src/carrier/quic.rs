@@ -36,6 +36,8 @@ const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_INCOMING: usize = 1_024;
 const MAX_INCOMING_BYTES: u64 = 65_536;
 const MAX_ALL_INCOMING_BYTES: u64 = 16 * 1024 * 1024;
+/// How long what was written last may take to leave before a connection is closed: the close takes along what has not left.
+const LAST_WORDS_TIME: Duration = Duration::from_millis(200);
 /// The code with which connections are closed in good order.
 const DONE: VarInt = VarInt::from_u32(0);
 
@@ -124,8 +126,11 @@ impl QuicListener {
         self.endpoint.set_server_config(None);
     }
 
-    /// Closes all connections, and waits until their other ends have been told.
+    /// Lets the last words on the connections leave, closes them, and waits until their other ends have been told.
     pub async fn close(&self) {
+        if self.endpoint.open_connections() > 0 {
+            tokio::time::sleep(LAST_WORDS_TIME).await;
+        }
         self.endpoint.close(DONE, b"the edge stops");
         self.endpoint.wait_idle().await;
     }
