@@ -1,0 +1,255 @@
+//! UDP sockets by real clients: DNS, HTTP/3, a game's steady echo across a takeover, and a flood.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    process::{Command, Output, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::{
+    harness::{Home, PATIENCE, Program, Up, text, wait_until},
+    protocols::{client, tool},
+    tcp::{installed, up_with_port},
+};
+
+/// `connect --type udp` for the origin, and the `up` that serves it on the port.
+struct Lab {
+    home: Home,
+    up: Up,
+    port: u16,
+    connector: Program,
+}
+
+impl Lab {
+    fn start(origin: SocketAddr) -> Self {
+        let home = Home::new();
+        let (up, port) = up_with_port(&home, &[]);
+        let origin = origin.port().to_string();
+        let connector = Program::start(&mut home.command(&["connect", "--type", "udp", "--port", &origin]));
+        let url = connector.wait_for("udp://");
+        assert!(url.ends_with(&format!(".localhost:{port}")), "{url}");
+        Self { home, up, port, connector }
+    }
+}
+
+/// A UDP port that was free a moment ago.
+fn free_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A client of the port whose flow is established: it was answered, and has shown itself.
+fn established(port: u16) -> UdpSocket {
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(("127.0.0.1", port)).unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    // The port opens a moment after the socket is there.
+    for _ in 0..2 {
+        wait_until("an answer through the port", || {
+            let _ = client.send(b"hello");
+            client.recv(&mut [0; 16]).ok()
+        });
+    }
+    // What was asked more than once may be answered more than once.
+    while client.recv(&mut [0; 16]).is_ok() {}
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client
+}
+
+/// Says every datagram back, and knows who sent those that have this first byte.
+struct Echo {
+    address: SocketAddr,
+    peers: Arc<Mutex<BTreeSet<SocketAddr>>>,
+}
+
+impl Echo {
+    fn start(watched: u8) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let peers = Arc::new(Mutex::new(BTreeSet::new()));
+        let seen = peers.clone();
+        thread::spawn(move || {
+            let mut datagram = [0; 2_000];
+            loop {
+                let Ok((length, peer)) = socket.recv_from(&mut datagram) else { continue };
+                if datagram.first() == Some(&watched) {
+                    seen.lock().unwrap().insert(peer);
+                }
+                let _ = socket.send_to(&datagram[..length], peer);
+            }
+        });
+        Self { address, peers }
+    }
+
+    fn peers(&self) -> Vec<SocketAddr> {
+        self.peers.lock().unwrap().iter().copied().collect()
+    }
+}
+
+/// dnsmasq with a few records, for nobody but its clients here.
+fn dns_server(port: u16) -> Option<Program> {
+    let dnsmasq = installed("dnsmasq", "dnsmasq-base")?;
+    let strings: Vec<String> = ('a'..='h').map(|letter| letter.to_string().repeat(250)).collect();
+    let mut command = Command::new(dnsmasq);
+    command.args(["--keep-in-foreground", "--log-facility=-", "--conf-file=/dev/null", "--pid-file="]);
+    command.args(["--no-resolv", "--no-hosts", "--listen-address=127.0.0.1", "--bind-interfaces"]);
+    command.args(["--edns-packet-max=4096", "--host-record=one.test,192.0.2.7", "--address=/many.test/192.0.2.9"]);
+    command.arg(format!("--txt-record=large.test,{}", strings.join(","))).arg(format!("--port={port}"));
+    if rustix::process::geteuid().is_root() {
+        command.arg("--user=root");
+    }
+    let program = Program::start(command.stdin(Stdio::null()));
+    program.wait_for("started, version");
+    Some(program)
+}
+
+#[test]
+fn dns_works_through_a_udp_socket() {
+    let Some(dig) = installed("dig", "bind9-dnsutils") else { return };
+    let port = free_port();
+    let Some(_server) = dns_server(port) else { return };
+    let lab = Lab::start(SocketAddr::from(([127, 0, 0, 1], port)));
+    let ask = |tries: &str, question: &[&str]| {
+        let mut command = Command::new(&dig);
+        command.args(["-r", "@127.0.0.1", "-p", &lab.port.to_string(), "+notcp", "+ignore", "+time=20"]);
+        command.arg(format!("+tries={tries}")).args(question).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let said = |output: Output| {
+        assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    };
+    // The port opens a moment after the socket is there: this one may ask again.
+    wait_until("the first answer", || {
+        let output = ask("3", &["one.test", "A", "+short"]).wait_with_output().unwrap();
+        (text(&output.stdout).trim() == "192.0.2.7").then_some(())
+    });
+
+    let answer = said(ask("1", &["large.test", "TXT", "+bufsize=4096"]).wait_with_output().unwrap());
+    assert!(('a'..='h').all(|letter| answer.contains(&letter.to_string().repeat(250))), "{answer}");
+    let size = answer.lines().find_map(|line| line.strip_prefix(";; MSG SIZE  rcvd: ")).unwrap();
+    assert!(size.trim().parse::<usize>().unwrap() > 2_000, "in one datagram: {answer}");
+    let answer = said(ask("1", &["large.test", "TXT", "+bufsize=512"]).wait_with_output().unwrap());
+    assert!(answer.lines().any(|line| line.starts_with(";; flags: ") && line.contains(" tc")), "{answer}");
+
+    // Four clients at once, a socket for each question; nobody asks twice.
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            let file = lab.home.dir.path().join(format!("questions-{client}"));
+            let questions: String = (0..50).map(|number| format!("q{client}-{number}.many.test A +short\n")).collect();
+            std::fs::write(&file, questions).unwrap();
+            ask("1", &["-f", file.to_str().unwrap()])
+        })
+        .collect();
+    for client in clients {
+        let answers = said(client.wait_with_output().unwrap());
+        assert_eq!(answers.lines().filter(|line| *line == "192.0.2.9").count(), 50, "{answers}");
+    }
+    assert!(lab.connector.stop().success(), "{}", lab.connector.output());
+}
+
+#[test]
+fn http3_works_through_a_udp_socket() {
+    let Some(python) = tool("aioquic") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let script = client("http3.py");
+    let mut server = Command::new(&python);
+    let server = Program::start(server.args([&script, "serve", dir.path().to_str().unwrap()]).stdin(Stdio::null()));
+    let port: u16 = server.wait_for("port ").trim_start_matches("port ").parse().unwrap();
+    let lab = Lab::start(SocketAddr::from(([127, 0, 0, 1], port)));
+    let certificate = dir.path().join("cert.pem");
+    let output = Command::new(&python)
+        .args([&script, "call", certificate.to_str().unwrap(), &lab.port.to_string()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).contains("all answers came"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_steady_echo_loses_nothing_while_up_is_replaced() {
+    let origin = Echo::start(b'#');
+    let lab = Lab::start(origin.address);
+    let client = established(lab.port);
+    let (over, total) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(u32::MAX)));
+    // Sixty a second for six seconds or more, whether they are answered or not, as a game does.
+    let sender = thread::spawn({
+        let (client, over, total) = (client.try_clone().unwrap(), over.clone(), total.clone());
+        move || {
+            for number in 0.. {
+                let is_last = number >= 360 && over.load(Ordering::SeqCst);
+                if is_last {
+                    total.store(number + 1, Ordering::SeqCst);
+                }
+                client.send(format!("#{number}").as_bytes()).unwrap();
+                if is_last {
+                    return;
+                }
+                thread::sleep(Duration::from_micros(16_667));
+            }
+        }
+    });
+    let receiver = thread::spawn({
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let total = total.clone();
+        move || {
+            let mut came: HashMap<u32, usize> = HashMap::new();
+            let mut datagram = [0; 16];
+            while came.len() < total.load(Ordering::SeqCst) as usize {
+                match client.recv(&mut datagram) {
+                    Ok(length) => *came.entry(text(&datagram[1..length]).parse().unwrap()).or_default() += 1,
+                    // So long after the last one was sent, no more will come.
+                    Err(_) if total.load(Ordering::SeqCst) < u32::MAX => break,
+                    Err(_) => {}
+                }
+            }
+            came
+        }
+    });
+    thread::sleep(Duration::from_millis(1_500));
+    let range = format!("{0}-{0}", lab.port);
+    let second = lab.home.up(&["--takeover", "--port-range", &range]);
+    assert_eq!(lab.up.program.ended().code(), Some(0), "{}", lab.up.program.output());
+    thread::sleep(Duration::from_secs(1));
+    over.store(true, Ordering::SeqCst);
+    sender.join().unwrap();
+    let (sent, came) = (total.load(Ordering::SeqCst), receiver.join().unwrap());
+    let lost: Vec<u32> = (0..sent).filter(|number| !came.contains_key(number)).collect();
+    assert!(lost.is_empty(), "{} of {sent} were lost: {lost:?}", lost.len());
+    assert!(came.values().all(|times| *times == 1), "answered more than once: {came:?}");
+    assert_eq!(origin.peers().len(), 1, "the origin sees one peer all along: {:?}", origin.peers());
+    assert!(second.program.stop().success());
+}
+
+#[test]
+fn a_flood_from_two_thousand_addresses_disturbs_no_established_echo() {
+    let origin = Echo::start(b'#');
+    let lab = Lab::start(origin.address);
+    let client = established(lab.port);
+    let target = (Ipv4Addr::LOCALHOST, lab.port);
+    let mut answer = [0; 16];
+    // Three ports of each address make more flows than the socket may have. An echo after each forty: what nobody can
+    // read as fast as it comes is dropped by the kernel, and that is no question of flows.
+    for address in 0..2_000_u16 {
+        let [high, low] = address.to_be_bytes();
+        for _ in 0..3 {
+            let stranger = UdpSocket::bind((Ipv4Addr::new(127, 77, high, low), 0)).unwrap();
+            stranger.send_to(b"let me in", target).unwrap();
+        }
+        if address % 13 == 0 {
+            let asked = format!("#{address}");
+            client.send(asked.as_bytes()).unwrap();
+            let length = client.recv(&mut answer).expect("an answer in the flood");
+            assert_eq!(text(&answer[..length]), asked);
+        }
+    }
+    assert_eq!(origin.peers().len(), 1, "the flow was never begun anew: {:?}", origin.peers());
+    let metrics = lab.up.curl("api.localhost", "/metrics", &[]).body;
+    assert!(metrics.contains(r#"flows_total{transport="udp",verdict="evicted"}"#), "the flood filled no bound");
+    assert_eq!(lab.up.program.output().matches("panicked").count(), 0, "{}", lab.up.program.output());
+}
