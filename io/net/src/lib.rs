@@ -6,7 +6,7 @@
 //! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines, [`Outbound`] says by which way;
 //! - [`TakeoverOffer`] and [`take_over`] pass the open ports from a process to the one that replaces it;
 //! - [`UdpPort`] takes and sends datagrams; [`OwnPorts`] are the ports that sockets have for themselves;
-//! - [`relay`] carries bytes between two connections; [`read_header`] and its kin speak the PROXY protocol;
+//! - [`relay()`] carries bytes between two connections; [`read_header`] and its kin speak the PROXY protocol;
 //! - [`Shutdown`] tells every task of a process that it is over.
 
 mod budget;
