@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -176,6 +176,7 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced() {
     let origin = Echo::start(b'#');
     let lab = Lab::start(origin.address);
     let client = established(lab.port);
+    let begun = Instant::now();
     let (over, total) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(u32::MAX)));
     // Sixty a second for six seconds or more, whether they are answered or not, as a game does.
     let sender = thread::spawn({
@@ -186,7 +187,7 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced() {
                 if is_last {
                     total.store(number + 1, Ordering::SeqCst);
                 }
-                client.send(format!("#{number}").as_bytes()).unwrap();
+                client.send(format!("#{number} {}", begun.elapsed().as_millis()).as_bytes()).unwrap();
                 if is_last {
                     return;
                 }
@@ -199,15 +200,21 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced() {
         let total = total.clone();
         move || {
             let mut came: HashMap<u32, usize> = HashMap::new();
-            let mut datagram = [0; 16];
+            let (mut datagram, mut longest) = ([0; 32], 0);
             while came.len() < total.load(Ordering::SeqCst) as usize {
                 match client.recv(&mut datagram) {
-                    Ok(length) => *came.entry(text(&datagram[1..length]).parse().unwrap()).or_default() += 1,
+                    Ok(length) => {
+                        let answer = text(&datagram[1..length]);
+                        let (number, sent) = answer.split_once(' ').unwrap();
+                        longest = longest.max(begun.elapsed().as_millis() - sent.parse::<u128>().unwrap());
+                        *came.entry(number.parse().unwrap()).or_default() += 1;
+                    }
                     // So long after the last one was sent, no more will come.
                     Err(_) if total.load(Ordering::SeqCst) < u32::MAX => break,
                     Err(_) => {}
                 }
             }
+            println!("{} answers, the latest of them after {longest} ms", came.len());
             came
         }
     });
