@@ -513,6 +513,11 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
+        // An answer of ours that is a head alone ends with it: gRPC has its status there (Trailers-Only), and takes it from
+        // nowhere else when a frame follows.
+        if matches!(&self.source, Source::Own(bytes) if bytes.is_empty()) {
+            return true;
+        }
         let has_unread =
             || self.ticket.as_ref().and_then(|ticket| ticket.http2_upload()).is_some_and(|u| u.has_unread());
         if !self.rest.is_empty() || self.unwanted.is_some() || has_unread() {

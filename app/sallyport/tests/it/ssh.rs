@@ -177,9 +177,9 @@ fn one_login_serves_sockets_of_several_kinds_by_name_by_forward_port_and_new_one
         [to(&format!("{label}:80"), web.address), to(&forward_port.to_string(), raw.address), to("80", fresh.address)];
     let ssh = account.ssh(&forwards.each_ref().map(String::as_str));
     wait_until("three addresses", || (ssh.output().matches("is open").count() == 3).then_some(()));
-    assert!(account.up.curl(&host, "/a", &[]).body.starts_with("web GET /a"));
+    assert!(account.up.curl(&host, "/?page=1", &[]).body.starts_with("web GET /?page=1"));
     assert!(first_answer(port).starts_with("HTTP/1.1 200"));
-    let shown = ssh.wait_for("/a");
+    let shown = ssh.wait_for("/?page=1");
     assert!(shown.contains(label), "with several forwards each line names its socket: {shown:?}");
     assert_eq!(raw.count(), 1);
     let new = ssh.output().lines().filter(|l| l.contains("(-R 80)")).map(host_in).find(|h| *h != host).unwrap();
