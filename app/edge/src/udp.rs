@@ -5,14 +5,15 @@
 //! comes back is sent by the task that reads the tunnel.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     pin::pin,
     sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
-use sallyport_model::SocketId;
+use sallyport_bus::Routes;
+use sallyport_model::{SocketId, SocketRoute, SocketType};
 use sallyport_net::{Opened, Received, Shutdown, UdpPort};
 use tokio::time::MissedTickBehavior;
 
@@ -137,6 +138,10 @@ impl Server {
     fn begin(&mut self, key: Key, now: Instant) -> bool {
         let edge = self.edge.clone();
         let Some(route) = edge.routes.get(self.socket) else { return false };
+        if is_forged(&edge.routes, key.client) {
+            edge.metrics.flow_ended("udp", Verdict::Denied.as_str());
+            return false;
+        }
         if !edge.sockets.expects(&self.pool) && !self.pool.is_reachable() {
             edge.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
             return false;
@@ -206,4 +211,44 @@ fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
 /// Whether the client's address can be told apart from ours on a socket for it alone.
 pub(crate) fn is_specific(local: IpAddr) -> bool {
     !local.is_unspecified() && !local.is_multicast()
+}
+
+/// Whether the source cannot be a client's: no port, or one of our own ports at one of our own addresses. What a service
+/// answered to that would come back to us, and be answered, for ever.
+fn is_forged(routes: &Routes, client: SocketAddr) -> bool {
+    let is_own_address = || std::net::UdpSocket::bind((client.ip(), 0)).is_ok();
+    let is_own_port = |route: &SocketRoute| route.socket_type == SocketType::Udp && route.port == Some(client.port());
+    client.port() == 0 || (is_own_address() && routes.all().iter().any(|route| is_own_port(route)))
+}
+
+#[cfg(test)]
+mod tests {
+    use sallyport_model::{AccountId, OriginProtocol};
+
+    use super::*;
+
+    #[test]
+    fn our_own_ports_are_no_clients() {
+        let routes = Routes::default();
+        routes.put(SocketRoute {
+            id: SocketId::from_random([1; 16]),
+            account: AccountId::from_random([0; 16]),
+            name: "calm-bay-1000".parse().unwrap(),
+            socket_type: SocketType::Udp,
+            origin_protocol: OriginProtocol::Auto,
+            basic_auth: None,
+            port: Some(20_001),
+            settings: Default::default(),
+            tunnels: Vec::new(),
+        });
+        for (client, forged) in [
+            ("127.0.0.1:20001", true),
+            ("127.0.0.9:20001", true),
+            ("192.0.2.1:20001", false),
+            ("127.0.0.1:20002", false),
+            ("192.0.2.1:0", true),
+        ] {
+            assert_eq!(is_forged(&routes, client.parse().unwrap()), forged, "{client}");
+        }
+    }
 }

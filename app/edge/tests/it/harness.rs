@@ -129,6 +129,7 @@ impl World {
     /// Ends the edge as SIGTERM would.
     pub(crate) async fn stop(self) -> DrainReport {
         self.shutdown.trigger();
+        drop(self.ports);
         soon(self.serving).await.unwrap().unwrap()
     }
 
