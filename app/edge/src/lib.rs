@@ -93,6 +93,9 @@ pub type ApiService = Arc<
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How long, at a shutdown, clients that keep their connections get to hear that they should not.
 const MAX_LINGER: Duration = Duration::from_secs(1);
+/// At a shutdown, how often it is looked whether anything runs, and how many times in a row nothing must.
+const QUIET_PERIOD: Duration = Duration::from_millis(5);
+const QUIET_ROUNDS: u32 = 3;
 /// How long, at a shutdown, tunnels get to end their streams after the last request has ended.
 const MAX_TUNNEL_DRAIN: Duration = Duration::from_secs(2);
 
@@ -314,6 +317,17 @@ impl Edge {
         }
     }
 
+    /// Resolves when nothing runs, and nothing is about to: a connection that was taken and is in its handshake will bring
+    /// a request, and nobody else has it.
+    async fn quiet(&self) {
+        let mut rounds = 0;
+        while rounds < QUIET_ROUNDS {
+            self.running.none_left().await;
+            rounds = if self.handshakes.len() == 0 { rounds + 1 } else { 0 };
+            tokio::time::sleep(QUIET_PERIOD).await;
+        }
+    }
+
     /// Ends what runs: first by asking, at last by force.
     async fn drain(&self) -> DrainReport {
         let began = Instant::now();
@@ -322,7 +336,7 @@ impl Edge {
         self.draining.store(true, Ordering::Relaxed);
         self.phase.send_replace(Phase::Lingering);
         let linger = MAX_LINGER.min(self.config.drain);
-        let _ = tokio::time::timeout(linger, self.running.none_left()).await;
+        let _ = tokio::time::timeout(linger, self.quiet()).await;
         self.phase.send_replace(Phase::Draining);
         self.tunnels.go_away("the edge is shutting down");
         let ssh_over = self.ssh.get().map(|ssh| {

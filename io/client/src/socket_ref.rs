@@ -28,8 +28,11 @@ impl FromStr for SocketRef {
             return Ok(Self::Id(id));
         }
         let lower = text.to_ascii_lowercase();
-        let rest = lower.strip_prefix("https://").unwrap_or(&lower);
-        let rest = if rest.contains("://") { "" } else { rest };
+        let rest = match lower.split_once("://") {
+            Some(("https" | "tcp" | "tls" | "udp", rest)) if !rest.contains("://") => rest,
+            Some(_) => "",
+            None => &lower,
+        };
         let host = rest.split(['/', ':']).next().unwrap_or_default();
         let label = host.split('.').next().unwrap_or_default();
         label.parse().map(Self::Name).map_err(|_| SocketRefError(text.chars().take(100).collect()))
@@ -63,6 +66,9 @@ mod tests {
             "wandering-shape-7752",
             "Wandering-Shape-7752.localhost",
             "https://wandering-shape-7752.localhost:8443/x?y",
+            "tcp://wandering-shape-7752.localhost:20000",
+            "tls://wandering-shape-7752.localhost:8443",
+            "udp://wandering-shape-7752.localhost:20001",
             " wandering-shape-7752\n",
         ] {
             assert_eq!(text.parse::<SocketRef>().unwrap().to_string(), "wandering-shape-7752", "{text}");
@@ -71,7 +77,7 @@ mod tests {
 
     #[test]
     fn nothing_that_could_change_a_path_gets_through() {
-        for bad in ["", "/", "../x", "a b", "a%2f", "http://a", "äö", "a_b", "?x"] {
+        for bad in ["", "/", "../x", "a b", "a%2f", "http://a", "ftp://a", "tcp://https://a", "äö", "a_b", "?x"] {
             let error = bad.parse::<SocketRef>().unwrap_err();
             assert!(error.to_string().contains("names no socket"), "{error}");
         }

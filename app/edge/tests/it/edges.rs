@@ -96,6 +96,22 @@ async fn a_thousand_half_open_connections_disturb_nobody() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_taken_before_a_shutdown_is_served() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("served").await).await;
+    let tcp = TcpStream::connect(world.addr).await.unwrap();
+    until("the connection is taken", || world.edge.metrics_text().unwrap().contains("handshakes_pending 1")).await;
+    world.shutdown.trigger();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut client = world.client_over(tcp, &socket.host(), &[b"http/1.1"]).await.unwrap();
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    let answer = read_answer(&mut client).await;
+    assert_eq!((answer.status, answer.text()), (200, "served"));
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn a_shutdown_lets_a_running_request_finish() {
     let world = World::start().await;
     let mut socket = world.socket();

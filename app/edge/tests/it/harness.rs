@@ -228,8 +228,12 @@ impl World {
 
     /// A TLS connection to this address, of a client that trusts this world's authority.
     pub(crate) async fn client_at(&self, addr: SocketAddr, name: &str, alpn: &[&[u8]]) -> io::Result<Client> {
+        self.client_over(TcpStream::connect(addr).await?, name, alpn).await
+    }
+
+    /// The same over a connection that stands already.
+    pub(crate) async fn client_over(&self, tcp: TcpStream, name: &str, alpn: &[&[u8]]) -> io::Result<Client> {
         let tls = client_config(&Trust::Ca(self.ca.clone()), alpn).unwrap();
-        let tcp = TcpStream::connect(addr).await?;
         tcp.set_nodelay(true)?;
         let name = ServerName::try_from(name.to_owned()).unwrap();
         soon(TlsConnector::from(tls).connect(name, tcp)).await
