@@ -269,6 +269,7 @@ mod tests {
         }
         let outcomes = guesses.join_all().await;
         let judged = outcomes.iter().filter(|outcome| **outcome == Access::Denied).count();
-        assert!(judged <= MAX_FAILURES as usize + MAX_CHECKS, "{judged} of {} were judged", outcomes.len());
+        // Those that run when the bound is reached, and those that have just ended and are not counted yet.
+        assert!(judged <= MAX_FAILURES as usize + 2 * MAX_CHECKS, "{judged} of {} were judged", outcomes.len());
     }
 }

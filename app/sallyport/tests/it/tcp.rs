@@ -2,10 +2,13 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicU16, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -15,9 +18,17 @@ use serde_json::Value;
 
 use crate::harness::{Home, PATIENCE, Program, Up, text, wait_until};
 
-/// A port that was free a moment ago.
+/// A port that is free in TCP and UDP. It is below those that the system gives out by itself, so that nobody gets it before
+/// it is used.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + u16::try_from(std::process::id() % 8_000).unwrap();
+    loop {
+        let port = first + TRIED.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() && UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// `sallyport up` with room for one socket that has a port of its own, and an account.

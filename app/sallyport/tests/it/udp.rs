@@ -15,7 +15,7 @@ use std::{
 use crate::{
     harness::{Home, PATIENCE, Program, Up, text, wait_until},
     protocols::{client, tool},
-    tcp::{installed, up_with_port},
+    tcp::{free_port, installed, up_with_port},
 };
 
 /// `connect --type udp` for the origin, and the `up` that serves it on the port.
@@ -36,11 +36,6 @@ impl Lab {
         assert!(url.ends_with(&format!(".localhost:{port}")), "{url}");
         Self { home, up, port, connector }
     }
-}
-
-/// A UDP port that was free a moment ago.
-fn free_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A client of the port whose flow is established: it was answered, and has shown itself.
