@@ -17,7 +17,8 @@ use futures_sink::Sink as _;
 use http::{
     HeaderMap, HeaderValue, StatusCode,
     header::{
-        CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+        CONNECTION, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
+        UPGRADE,
     },
 };
 use tokio::{
@@ -38,10 +39,9 @@ use tokio_tungstenite::{
 pub const PATH: &str = "/_sallyport/tunnel";
 /// The subprotocol that both sides name.
 pub const SUBPROTOCOL: &str = "sallyport-tunnel.1";
-/// The longest message that is taken, in bytes, whether in one frame or in several.
-pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
-/// How much is sent in one message at most, in bytes.
-const MAX_SENT_BYTES: usize = 65_536;
+/// The longest message that is sent and taken, in bytes, whether in one frame or in several. Whoever has not shown a
+/// credential yet makes the edge hold this much and no more.
+pub const MAX_MESSAGE_BYTES: usize = 65_536;
 /// How much is read at once, in bytes. Each carrier keeps a buffer of this size.
 const READ_BUFFER_BYTES: usize = 16_384;
 /// How much may wait to be written, in bytes: a message, and answers to pings.
@@ -49,7 +49,7 @@ const MAX_UNWRITTEN_BYTES: usize = 256 * 1024;
 /// For how long, and how much, is read and dropped after the other side was told that it broke the rules: closing at
 /// once would take the words with it.
 const MAX_LINGER: Duration = Duration::from_secs(1);
-const MAX_LINGER_BYTES: usize = 4 * MAX_MESSAGE_BYTES;
+const MAX_LINGER_BYTES: usize = 4 * 1024 * 1024;
 
 /// Why a request for a WebSocket is not what a connector sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +66,9 @@ pub enum WebSocketRefusal {
     /// It does not offer our subprotocol.
     #[error("Sec-WebSocket-Protocol does not offer sallyport-tunnel.1")]
     Subprotocol,
+    /// It says which page it comes from.
+    #[error("connectors open their tunnels here, and no connector sends Origin: pages in a browser are refused")]
+    Browser,
 }
 
 impl WebSocketRefusal {
@@ -75,6 +78,7 @@ impl WebSocketRefusal {
         match self {
             Self::NoUpgrade | Self::Version => StatusCode::UPGRADE_REQUIRED,
             Self::Key | Self::Subprotocol => StatusCode::BAD_REQUEST,
+            Self::Browser => StatusCode::FORBIDDEN,
         }
     }
 
@@ -92,11 +96,14 @@ impl WebSocketRefusal {
 }
 
 /// The header fields of the answer that agrees to a WebSocket (status 101). That the request asks for one is for the
-/// caller to see. Where it comes from (Origin) is ignored: a page in a browser has no credential of a tunnel.
+/// caller to see. A page in a browser has no credential of a tunnel, and must not use its visitors' connections.
 ///
 /// # Errors
 /// The request does not fit: see [`WebSocketRefusal`].
 pub fn agree(headers: &HeaderMap) -> Result<HeaderMap, WebSocketRefusal> {
+    if headers.contains_key(ORIGIN) {
+        return Err(WebSocketRefusal::Browser);
+    }
     if single(headers, SEC_WEBSOCKET_VERSION.as_str()).map(HeaderValue::as_bytes) != Some(b"13") {
         return Err(WebSocketRefusal::Version);
     }
@@ -252,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketCarrier<S> {
                 }
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
                 Some(Err(Error::Capacity(CapacityError::MessageTooLong { .. }))) => {
-                    self.refuse(cx, CloseCode::Size, "a message has more than 1 MiB");
+                    self.refuse(cx, CloseCode::Size, "a message has more than 64 KiB");
                 }
                 Some(Err(Error::Protocol(error))) => {
                     self.refuse(cx, CloseCode::Protocol, &error.to_string());
@@ -300,7 +307,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocketCarrier<S> {
             return Poll::Ready(Ok(0));
         }
         ready!(self.poll_room(cx))?;
-        Poll::Ready(self.send(Bytes::copy_from_slice(&buf[..buf.len().min(MAX_SENT_BYTES)])))
+        Poll::Ready(self.send(Bytes::copy_from_slice(&buf[..buf.len().min(MAX_MESSAGE_BYTES)])))
     }
 
     fn poll_write_vectored(
@@ -308,7 +315,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WebSocketCarrier<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>().min(MAX_SENT_BYTES);
+        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>().min(MAX_MESSAGE_BYTES);
         if len == 0 {
             return Poll::Ready(Ok(0));
         }

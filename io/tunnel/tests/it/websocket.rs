@@ -164,6 +164,7 @@ async fn what_is_no_carrier_is_told_so() {
 
 #[tokio::test]
 async fn the_longest_message_is_taken_and_a_lost_connection_is_an_error() {
+    const { assert!(MAX_MESSAGE_BYTES <= 65_536, "anybody can have the edge hold this much") };
     let (read, _) = fed([frame(0x82, &vec![7; MAX_MESSAGE_BYTES]), frame(0x88, b"")].concat()).await;
     assert_eq!(read.unwrap().len(), MAX_MESSAGE_BYTES);
     let (read, _) = fed(frame(0x82, b"no Close follows")).await;
@@ -175,7 +176,6 @@ fn asked(change: impl FnOnce(&mut HeaderMap)) -> HeaderMap {
     headers.insert("sec-websocket-version", HeaderValue::from_static("13"));
     headers.insert("sec-websocket-key", HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ=="));
     headers.insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
-    headers.insert("origin", HeaderValue::from_static("https://elsewhere.example"));
     change(&mut headers);
     headers
 }
@@ -201,6 +201,10 @@ fn a_request_is_agreed_to_when_it_is_a_connectors() {
         let missing = asked(|headers| drop(headers.remove(name)));
         assert_eq!(agree(&missing), Err(refusal), "no {name}");
     }
+    let page = asked(|headers| drop(headers.insert("origin", HeaderValue::from_static("https://elsewhere.example"))));
+    let refusal = agree(&page).unwrap_err();
+    assert_eq!((refusal, refusal.status().as_u16()), (WebSocketRefusal::Browser, 403));
+    assert!(refusal.headers().is_empty() && refusal.to_string().contains("browser"), "{refusal}");
     let twice = asked(|headers| {
         headers.append("sec-websocket-key", HeaderValue::from_static("x"));
     });
