@@ -16,11 +16,11 @@ use std::{
 
 use sallyport_model::{SocketId, TunnelId};
 use sallyport_wire::{
-    Carrier as CarrierKind, FlowEnd, Hello, Join, Refusal, Session, SessionConfig, Side, Violation,
+    Carrier as CarrierKind, FlowEnd, Hello, Join, LogBudget, Refusal, Session, SessionConfig, Side, Violation,
     datagram::DEFAULT_MAX_FLOWS, message::feature,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
-use tracing::{debug, info};
+use tracing::debug;
 
 pub use self::handle::{OpenError, OpenFlowError, TunnelHandle};
 use self::{
@@ -136,6 +136,8 @@ struct EdgeSession {
     mux: Arc<Mux>,
     pool: Arc<LegPool>,
     attach_budget: Mutex<AttachBudget>,
+    /// Something was refused, and that was told of.
+    was_refused: AtomicBool,
     /// Something is attached, so legs may join.
     takes_legs: AtomicBool,
     /// The connector carries datagrams.
@@ -173,7 +175,8 @@ impl EdgeTunnels {
     #[must_use]
     pub fn new(config: EdgeTunnelsConfig, admission: Arc<dyn Admission>) -> Self {
         let registry = Mutex::default();
-        Self { shared: Arc::new(Shared { config, admission, registry, streams: Arc::default() }) }
+        let refusals = Mutex::new(LogBudget::new(Instant::now()));
+        Self { shared: Arc::new(Shared { config, admission, registry, refusals, streams: Arc::default() }) }
     }
 
     /// Takes a connection with our ALPN from a connector. Returns when it was handed over (a leg) or is over (a control
@@ -338,6 +341,7 @@ impl EdgeTunnels {
             mux: Mux::new(session),
             pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),
             attach_budget: Mutex::new(AttachBudget::new(Instant::now())),
+            was_refused: AtomicBool::new(false),
             takes_legs: AtomicBool::new(false),
             has_datagrams: hello.has(feature::DATAGRAMS),
             takes_datagrams: AtomicBool::new(false),
@@ -347,7 +351,8 @@ impl EdgeTunnels {
             debug!(%peer, %refusal, "refused a session");
             session.mux.refuse(refusal);
         }
-        info!(session = %session.id, agent = %session.agent, "a connector came");
+        // Anybody can come: it is worth a line once something is attached.
+        debug!(session = %session.id, agent = %session.agent, "a session began");
         let mut presence = Presence { shared: &self.shared, session: &session, end: Ended::aborted("the edge stops") };
         let on_event = |event| self.shared.on_event(&session, event);
         let tending = async {

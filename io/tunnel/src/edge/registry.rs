@@ -33,6 +33,8 @@ pub(super) struct Shared {
     pub(super) config: EdgeTunnelsConfig,
     pub(super) admission: Arc<dyn Admission>,
     pub(super) registry: Mutex<Registry>,
+    /// How many sessions that were refused are told of in the log.
+    pub(super) refusals: Mutex<LogBudget>,
     pub(super) streams: Arc<Counter>,
 }
 
@@ -62,7 +64,11 @@ pub(super) struct Presence<'a> {
 
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        info!(session = %self.session.id, why = self.end.why, "a connector is gone");
+        if self.session.takes_legs.load(Ordering::Acquire) {
+            info!(session = %self.session.id, why = self.end.why, "a connector is gone");
+        } else {
+            debug!(session = %self.session.id, why = self.end.why, "a session that attached nothing is over");
+        }
         self.session.mux.end(&self.end.why);
         self.shared.remove_session(self.session, &self.end);
     }
@@ -139,6 +145,19 @@ impl Shared {
         }
     }
 
+    /// A line for each session that is refused something, and not too many for all of them: anybody can be refused.
+    fn tell_refused(&self, session: &EdgeSession, tunnel: TunnelId, refusal: &Refusal) {
+        let is_first = !session.was_refused.swap(true, Ordering::Relaxed);
+        let budget = || self.refusals.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now());
+        let left_out = if is_first { budget() } else { None };
+        let (session, code) = (session.id, refusal.code.as_str());
+        match left_out {
+            Some(0) => info!(%tunnel, %session, code, "a tunnel was not attached"),
+            Some(left_out) => info!(%tunnel, %session, code, left_out, "a tunnel was not attached, nor were others"),
+            None => debug!(%tunnel, %session, code, "a tunnel was not attached"),
+        }
+    }
+
     /// Judging and attaching are one step under the lock, so that a deletion comes either before or after both.
     fn attach(&self, session: &Arc<EdgeSession>, attach: &Attach) {
         let tunnel = attach.tunnel;
@@ -164,13 +183,14 @@ impl Shared {
         let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
-                info!(%tunnel, session = %session.id, code = refusal.code, "a tunnel was not attached");
+                self.tell_refused(session, tunnel, &refusal);
                 return session.mux.refuse_attach(tunnel, refusal);
             }
         };
         session.lock_attach_budget().attached(tunnel, Instant::now());
         registry.unattached.leave(session.peer.ip(), session.id);
         if !session.takes_legs.swap(true, Ordering::AcqRel) {
+            info!(session = %session.id, agent = %session.agent, "a connector came");
             session.pool.expect_first_legs();
         }
         if admitted.datagrams {

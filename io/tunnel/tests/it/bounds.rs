@@ -1,7 +1,7 @@
 //! What does not belong on the tunnel port, and limits.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
@@ -115,6 +115,64 @@ async fn guesses_at_credentials_are_few() {
     soon(control.read_to_end(&mut answer)).await.unwrap();
     until("it is closed", || edge.tunnels.stats().sessions == 0).await;
     assert_eq!(edge.doorman.judged.load(Ordering::Relaxed), 16);
+}
+
+/// What is logged from here on, from the level that is on by default, until the guard goes.
+fn logged() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let log = Arc::<Mutex<Vec<u8>>>::default();
+    let sink = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_ansi(false)
+        .with_writer(move || Sink(sink.clone()))
+        .finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
+
+#[tokio::test]
+async fn refused_sessions_leave_few_lines_in_the_log() {
+    const SESSIONS: usize = 400;
+    let (log, _here) = logged();
+    let edge = Edge::new();
+    let refused = async || {
+        let mut control = carrier(&edge);
+        let mut bytes = hello();
+        for number in 1..=3 {
+            let credential = "a guess".into();
+            Attach { tunnel: tunnel(number), credential, request_log: false }.encode(&mut bytes);
+        }
+        control.write_all(&bytes).await.unwrap();
+        for _ in 0..3 {
+            while frame(&mut control).await.0 != FrameType::NotAttached {}
+        }
+    };
+    let began = std::time::Instant::now();
+    refused().await;
+    until("it is over", || edge.tunnels.stats().sessions == 0).await;
+    let lines = || String::from_utf8(log.lock().unwrap().clone()).unwrap().lines().count();
+    assert_eq!(lines(), 1, "one line for a session that was refused three times");
+    for _ in 1..SESSIONS {
+        refused().await;
+    }
+    let most = 201 + began.elapsed().as_secs_f64() as usize * 50 + 50;
+    assert!(lines() <= most, "{} lines, at most {most}", lines());
+    // The next one that is told of says how many were not.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let told = lines();
+    refused().await;
+    let text = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+    let last = text.lines().last().unwrap();
+    assert!(lines() > told && (told >= SESSIONS || last.contains("left_out=")), "{last}");
 }
 
 fn attach(number: u8, bytes: &mut Vec<u8>) {
