@@ -10,6 +10,7 @@ use sallyport_tunnel::{
     CONTROL_NOTSENT_BYTES, CarrierKind,
     carrier::websocket::{self, WebSocketCarrier, WebSocketRefusal},
 };
+use sallyport_wire::Refusal;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -20,6 +21,7 @@ use crate::{
     Edge,
     answer::{self, Trouble},
     body::{AnswerBody, Source},
+    connection::Client,
     doors::ClientTcp,
     guarded_io::GuardedIo,
     send_bound::SendBound,
@@ -60,8 +62,9 @@ pub(crate) fn answer(
 }
 
 /// Serves the carrier that a connection becomes once our 101 is out.
-pub(crate) fn start(edge: Arc<Edge>, peer: SocketAddr, on_upgrade: OnUpgrade) {
+pub(crate) fn start(edge: Arc<Edge>, client: Arc<Client>, on_upgrade: OnUpgrade) {
     tokio::spawn(async move {
+        let peer = client.addr;
         let Ok(upgraded) = on_upgrade.await else { return };
         let Ok(parts) = upgraded.downcast::<TokioIo<ClientHttp1>>() else {
             return tracing::debug!(%peer, "a WebSocket over an unknown kind of connection was closed");
@@ -72,10 +75,12 @@ pub(crate) fn start(edge: Arc<Edge>, peer: SocketAddr, on_upgrade: OnUpgrade) {
         let io = (*io).into_inner();
         let carrier = Box::pin(WebSocketCarrier::accepted(io, early)).await;
         serve(&edge, carrier, peer, "websocket", |carrier| Some(tcp_of(carrier.get_ref()))).await;
+        drop(client);
     });
 }
 
-/// Hands a carrier to the tunnels. `tcp` finds its TCP connection, where it has one of its own.
+/// Hands a carrier to the tunnels. `tcp` finds its TCP connection, where it has one of its own: a leg then has a place
+/// among the legs' connections, since it outlives this call, and the place that it came in by is free again.
 pub(crate) async fn serve<S>(
     edge: &Edge,
     carrier: S,
@@ -87,7 +92,7 @@ pub(crate) async fn serve<S>(
 {
     let tune = |carrier: &S, kind| {
         edge.metrics.carrier_came(transport, kind_name(kind));
-        let Some(tcp) = tcp(carrier) else { return };
+        let Some(tcp) = tcp(carrier) else { return Ok(None) };
         if kind != CarrierKind::Leg {
             let _ = set_notsent_lowat(tcp, CONTROL_NOTSENT_BYTES);
         }
@@ -96,6 +101,10 @@ pub(crate) async fn serve<S>(
         {
             tracing::debug!(%error, %congestion, "a tunnel's connection keeps the kernel's congestion control");
         }
+        match kind {
+            CarrierKind::Leg => edge.legs.enter(peer.ip()).map(Some).ok_or_else(too_many_legs),
+            CarrierKind::Control | CarrierKind::Datagrams => Ok(None),
+        }
     };
     edge.tunnels.serve_carrier_with(carrier, peer, tune).await;
 }
@@ -103,6 +112,10 @@ pub(crate) async fn serve<S>(
 /// The TCP connection under a client's TLS.
 fn tcp_of(stream: &TlsStream<ClientTcp>) -> &TcpStream {
     stream.get_ref().0.get_ref().get_ref()
+}
+
+fn too_many_legs() -> Refusal {
+    Refusal::new("busy", "your address has as many legs at this edge as it may", true)
 }
 
 fn kind_name(kind: CarrierKind) -> &'static str {

@@ -42,9 +42,9 @@ pub struct EdgeConfig {
     pub max_sessions: usize,
     /// How many legs one connector may have.
     pub max_legs_per_session: usize,
-    /// How many connections may be open.
+    /// How many connections may be open; as many again as legs of tunnels.
     pub max_connections: usize,
-    /// How many connections one address may have open (in IPv6, one network of 64 bits).
+    /// How many connections one address may have open (in IPv6, one network of 64 bits); as many again as legs.
     pub max_connections_per_address: usize,
     /// How many requests are served on one client connection.
     pub max_requests_per_connection: u64,

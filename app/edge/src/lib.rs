@@ -120,6 +120,8 @@ pub struct Edge {
     refusal_path: guarded_io::RefusalPath,
     handshakes: Arc<limits::Handshakes>,
     connections: Arc<limits::Connections>,
+    /// Those of tunnels' legs, which have shown a secret: they and clients take no place from one another.
+    legs: Arc<limits::Connections>,
     running: limits::Running,
     udp_flows: Arc<AtomicUsize>,
     uploads: Arc<upload_meter::UploadBudget>,
@@ -184,6 +186,7 @@ impl Edge {
             refusal_path: guarded_io::RefusalPath::from_random(ids::random()),
             handshakes: Arc::default(),
             connections: limits::Connections::new(config.max_connections, config.max_connections_per_address),
+            legs: limits::Connections::new(config.max_connections, config.max_connections_per_address),
             running: limits::Running::default(),
             udp_flows: Arc::default(),
             uploads: Arc::default(),

@@ -16,7 +16,7 @@ use crate::{
     Edge, carriers, connection,
     doors::{ClientTcp, Doors, Opened},
     flow::{self, ClientIo as _},
-    limits::HandshakePlace,
+    limits::{ConnectionPlace, HandshakePlace},
     send_bound::SendBound,
 };
 
@@ -81,8 +81,9 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, 
     let handshake = edge.handshakes.enter(peer.ip());
     let (edge, doors) = (edge.clone(), doors.clone());
     tokio::spawn(async move {
+        let mut place = Some(place);
         let opened = Box::pin(open(&edge, &doors, stream, peer, handshake)).await;
-        if let Some(served) = opened.map(|opened| dispatch(edge, opened)) {
+        if let Some(served) = opened.map(|opened| dispatch(edge, opened, &mut place)) {
             served.await;
         }
         drop(place);
@@ -94,12 +95,12 @@ pub(crate) fn take_ssh(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, 
     let Some(place) = edge.connections.enter(peer.ip()) else { return };
     let (edge, doors) = (edge.clone(), doors.clone());
     tokio::spawn(async move {
-        let _place = place;
+        let mut place = Some(place);
         if set_nodelay(&stream).and_then(|()| set_keepalive(&stream)).is_err() {
             return;
         }
         if let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await {
-            dispatch(edge, Opened::Ssh(stream, ends.client)).await;
+            dispatch(edge, Opened::Ssh(stream, ends.client), &mut place).await;
         }
     });
 }
@@ -120,15 +121,20 @@ async fn open(
     doors.open(edge, stream, ends, None, handshake).await
 }
 
-/// Goes to the socket that the client's name says, or where its ALPN says.
-fn dispatch(edge: Arc<Edge>, opened: Opened) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+/// Goes to the socket that the client's name says, or where its ALPN says. HTTP takes the connection's place along,
+/// since a WebSocket outlives what is returned here.
+fn dispatch(
+    edge: Arc<Edge>,
+    opened: Opened,
+    place: &mut Option<ConnectionPlace>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     match opened {
         Opened::Ssh(stream, client) => Box::pin(async move {
             if let Some(ssh) = edge.ssh.get() {
                 ssh.server.serve_connection(stream, client).await;
             }
         }),
-        Opened::Shared(stream, client) => dispatch_shared(edge, stream, client),
+        Opened::Shared(stream, client) => dispatch_shared(edge, stream, client, place),
         Opened::Ended(arrival) => Box::pin(flow::serve(edge, *arrival)),
         Opened::Passed(arrival) => Box::pin(flow::serve(edge, *arrival)),
     }
@@ -140,6 +146,7 @@ fn dispatch_shared(
     edge: Arc<Edge>,
     stream: TlsStream<ClientTcp>,
     peer: SocketAddr,
+    place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let bound = edge.config.send_timeout;
     let bounded = |stream| SendBound::new(stream, bound, |stream: &TlsStream<ClientTcp>| stream.socket());
@@ -150,17 +157,17 @@ fn dispatch_shared(
             Box::pin(std::future::ready(()))
         }
         Negotiated::Http2 => {
-            let (running, stream) = (edge.running.enter(), bounded(stream));
+            let (running, place, stream) = (edge.running.enter(), place.take(), bounded(stream));
             Box::pin(async move {
                 let _running = running;
-                connection::serve_http2(edge, stream, peer).await;
+                connection::serve_http2(edge, stream, peer, place).await;
             })
         }
         Negotiated::Http1 => {
-            let (running, stream) = (edge.running.enter(), Box::new(bounded(stream)));
+            let (running, place, stream) = (edge.running.enter(), place.take(), Box::new(bounded(stream)));
             Box::pin(async move {
                 let _running = running;
-                connection::serve_http1(edge, stream, peer).await;
+                connection::serve_http1(edge, stream, peer, place).await;
             })
         }
     }

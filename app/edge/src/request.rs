@@ -124,7 +124,7 @@ pub(crate) async fn serve(
     span.record("status", answer.status().as_u16());
     match (upgraded, on_upgrade) {
         (Some(upgraded), Some(on_upgrade)) => {
-            upgraded.start(&edge, &client, on_upgrade, ticket);
+            upgraded.start(&edge, client, on_upgrade, ticket);
             answer
         }
         _ => answer.map(|body| body.with_ticket(ticket)),

@@ -43,12 +43,12 @@ pub(crate) enum Upgrade {
 
 impl Upgrade {
     /// Begins, as soon as the 101 is out.
-    pub(crate) fn start(self, edge: &Arc<Edge>, client: &Client, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
+    pub(crate) fn start(self, edge: &Arc<Edge>, client: Arc<Client>, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
         match self {
-            Self::Relay(relay) => relay.start(edge, on_client, ticket),
+            Self::Relay(relay) => relay.start(edge, client, on_client, ticket),
             Self::Carrier => {
                 ticket.complete();
-                carriers::start(edge.clone(), client.addr, on_client);
+                carriers::start(edge.clone(), client, on_client);
             }
         }
     }
@@ -67,11 +67,11 @@ impl Relay {
     }
 
     /// Carries bytes both ways until both sides have ended, one has failed, or the edge has no more time.
-    fn start(self, edge: &Arc<Edge>, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
+    fn start(self, edge: &Arc<Edge>, client: Arc<Client>, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
         let running = edge.running.enter();
         let mut phase = edge.phase.subscribe();
         tokio::spawn(async move {
-            let _running = running;
+            let (_running, _client) = (running, client);
             let mut counts = (0, 0);
             let pace = ticket.pass().map(|pass| pass.meter().clone());
             let ended = tokio::select! {

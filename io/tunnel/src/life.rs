@@ -89,6 +89,8 @@ pub(crate) struct LegRegistry {
 #[derive(Default)]
 struct Inner {
     lives: HashMap<u64, Arc<LegLife>>,
+    /// What is to live as long as a leg; at most one entry for each.
+    kept: HashMap<u64, Box<dyn Send>>,
     next: u64,
     over: bool,
 }
@@ -141,9 +143,21 @@ pub(crate) struct LegTicket {
     pub(crate) life: Arc<LegLife>,
 }
 
+impl LegTicket {
+    /// Keeps this until the leg is gone.
+    pub(crate) fn keep(&self, kept: impl Send + 'static) {
+        let kept: Box<dyn Send> = Box::new(kept);
+        self.registry.inner.lock().unwrap_or_else(PoisonError::into_inner).kept.insert(self.number, kept);
+    }
+}
+
 impl Drop for LegTicket {
     fn drop(&mut self) {
-        self.registry.inner.lock().unwrap_or_else(PoisonError::into_inner).lives.remove(&self.number);
+        let mut inner = self.registry.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.lives.remove(&self.number);
+        let kept = inner.kept.remove(&self.number);
+        drop(inner);
+        drop(kept);
     }
 }
 

@@ -145,3 +145,68 @@ async fn bytes_come_no_faster_than_allowed() {
     assert_eq!(answer.len(), BODY + 10);
     assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
 }
+
+/// A connection from another address of this machine, if the edge takes it.
+async fn client_from(world: &World, last: u8, host: &str) -> std::io::Result<Client> {
+    let tcp = tokio::net::TcpSocket::new_v4()?;
+    tcp.bind(([127, 0, 0, last], 0).into())?;
+    world.client_over(tcp.connect(world.addr).await?, host, &[b"http/1.1"]).await
+}
+
+/// An origin that agrees to every WebSocket and holds it.
+async fn websocket_origin() -> std::net::SocketAddr {
+    origin(|mut request| async move {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = hyper_util::rt::TokioIo::new(upgrade.await.unwrap());
+            let _ = io.read_to_end(&mut Vec::new()).await;
+        });
+        let mut answer = Response::new(text(""));
+        *answer.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+        answer.headers_mut().insert("connection", "Upgrade".parse().unwrap());
+        answer.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+        answer
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_websocket_counts_as_a_connection_until_it_ends() {
+    let world = World::start_with(|config| {
+        config.max_connections_per_address = 4;
+        config.ready_legs = 2;
+    })
+    .await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, websocket_origin().await).await;
+    let relayed = format!("GET /ws HTTP/1.1\r\nHost: {}", socket.host());
+    let carrier = "GET /_sallyport/tunnel HTTP/1.1\r\nHost: tunnel.localhost\r\n\
+                   Sec-WebSocket-Protocol: sallyport-tunnel.1";
+    for (last, host, request) in [(2, socket.host(), relayed.as_str()), (3, "tunnel.localhost".to_owned(), carrier)] {
+        let mut open = Vec::new();
+        for _ in 0..4 {
+            let mut client = client_from(&world, last, &host).await.unwrap();
+            let head = format!(
+                "{request}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            );
+            client.write_all(head.as_bytes()).await.unwrap();
+            let answer = read_head(&mut client).await;
+            assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+            open.push(client);
+        }
+        for _ in 0..20 {
+            assert!(client_from(&world, last, &host).await.is_err(), "{host}: four are all");
+        }
+        drop(open.pop());
+        let mut came = false;
+        for _ in 0..200 {
+            came = client_from(&world, last, &host).await.is_ok();
+            if came {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(came, "{host}: a place that was given back is taken again");
+    }
+}

@@ -10,6 +10,16 @@ pub(super) enum First {
     Datagrams(Join),
 }
 
+impl First {
+    pub(super) fn kind(&self) -> CarrierKind {
+        match self {
+            Self::Control { .. } => CarrierKind::Control,
+            Self::Leg(_) => CarrierKind::Leg,
+            Self::Datagrams(_) => CarrierKind::Datagrams,
+        }
+    }
+}
+
 /// Why a new carrier is closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FirstError {

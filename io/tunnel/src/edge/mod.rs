@@ -185,14 +185,20 @@ impl EdgeTunnels {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.serve_carrier_with(io, peer, |_, _| ()).await;
+        self.serve_carrier_with(io, peer, |_, _| Ok(())).await;
     }
 
     /// As [`Self::serve_carrier`], and calls `tune` as soon as it is known what the connection is: a control
-    /// connection should keep little unsent data in the kernel ([`CONTROL_NOTSENT_BYTES`]).
-    pub async fn serve_carrier_with<S>(&self, mut io: S, peer: SocketAddr, tune: impl FnOnce(&S, CarrierKind) + Send)
-    where
+    /// connection should keep little unsent data in the kernel ([`CONTROL_NOTSENT_BYTES`]). What `tune` gives is kept for
+    /// as long as the connection lives, which for a leg is longer than this call; or it says why the connection is refused.
+    pub async fn serve_carrier_with<S, K>(
+        &self,
+        mut io: S,
+        peer: SocketAddr,
+        tune: impl FnOnce(&S, CarrierKind) -> Result<K, Refusal> + Send,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        K: Send + 'static,
     {
         let first = match tokio::time::timeout(FIRST_FRAME_TIME, read_first_frame(&mut io)).await {
             Ok(Ok(first)) => first,
@@ -200,29 +206,28 @@ impl EdgeTunnels {
             Ok(Err(error)) => return debug!(%peer, %error, "closed a tunnel connection with a wrong start"),
             Err(_) => return debug!(%peer, "closed a tunnel connection that did not say in time what it is"),
         };
+        let kept = match tune(&io, first.kind()) {
+            Ok(kept) => kept,
+            Err(refusal) => return refuse(io, peer, &refusal).await,
+        };
         match first {
             First::Control { hello, frame } => {
-                tune(&io, CarrierKind::Control);
+                let _kept = kept;
                 self.serve_session(io, peer, &hello, &frame).await;
             }
             First::Datagrams(join) => {
-                tune(&io, CarrierKind::Datagrams);
+                let _kept = kept;
                 match self.join_datagrams(&join) {
                     Ok((session, leg)) => {
                         let why = drive_flows(io, leg, None).await;
                         debug!(session = %session.id, why, "a datagram connection is gone");
                     }
-                    Err(refusal) => {
-                        debug!(%peer, %refusal, "refused a datagram connection");
-                        let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, &refusal)).await;
-                    }
+                    Err(refusal) => refuse(io, peer, &refusal).await,
                 }
             }
             First::Leg(join) => {
-                tune(&io, CarrierKind::Leg);
-                if let Err((io, refusal)) = self.join(io, &join) {
-                    debug!(%peer, %refusal, "refused a leg");
-                    let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, &refusal)).await;
+                if let Err((io, refusal)) = self.join(io, &join, kept) {
+                    refuse(io, peer, &refusal).await;
                 }
             }
         }
@@ -276,9 +281,10 @@ impl EdgeTunnels {
     }
 
     /// Adds the carrier to the legs of its session, or gives it back with the reason why not.
-    fn join<S>(&self, io: S, join: &Join) -> Result<(), (S, Refusal)>
+    fn join<S, K>(&self, io: S, join: &Join, kept: K) -> Result<(), (S, Refusal)>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        K: Send + 'static,
     {
         let session = self.shared.lock().sessions.get(&SessionId(join.session)).cloned();
         let Some(session) = session.filter(|session| is_same_secret(&session.leg_secret, &join.leg_secret)) else {
@@ -289,6 +295,7 @@ impl EdgeTunnels {
         }
         match session.pool.registry.admit(session.pool.max_legs()) {
             Some(ticket) => {
+                ticket.keep(kept);
                 session.pool.joined(Leg::new(Box::new(io), Side::Edge, ticket));
                 Ok(())
             }
@@ -369,6 +376,12 @@ impl EdgeTunnels {
             () = tending => {}
         }
     }
+}
+
+/// Tells a connector why its leg, or its connection for datagrams, is not taken.
+async fn refuse(io: impl AsyncWrite + Unpin, peer: SocketAddr, refusal: &Refusal) {
+    debug!(%peer, %refusal, "refused a connection of a tunnel");
+    let _ = tokio::time::timeout(REFUSAL_TIME, send_refusal(io, refusal)).await;
 }
 
 /// Tells a connector that its HELLO is wrong. What does not even begin as one gets no answer.

@@ -35,6 +35,39 @@ fn hello() -> Vec<u8> {
     frame
 }
 
+/// Legs need leave; what they were given lives as long as they do.
+#[tokio::test]
+async fn what_a_leg_was_given_lives_as_long_as_the_leg() {
+    let edge = Edge::new();
+    let mut control = carrier(&edge);
+    let mut bytes = hello();
+    attach(1, &mut bytes);
+    control.write_all(&bytes).await.unwrap();
+    let (_, payload) = frame(&mut control).await;
+    let welcome = Welcome::decode(&payload).unwrap();
+    edge.attached(tunnel(1)).await;
+    let given = Arc::new(());
+    let join = |leave: Result<Arc<()>, Refusal>| {
+        let (mut near, far) = tokio::io::duplex(64 * 1024);
+        let tunnels = edge.tunnels.clone();
+        tokio::spawn(async move { tunnels.serve_carrier_with(far, peer(), move |_, _| leave).await });
+        let mut bytes = Vec::new();
+        Join { session: welcome.session, leg_secret: welcome.leg_secret }.encode(&mut bytes);
+        async move {
+            near.write_all(&bytes).await.unwrap();
+            near
+        }
+    };
+    let mut refused = join(Err(Refusal::new("busy", "no room", true))).await;
+    let (kind, payload) = frame(&mut refused).await;
+    assert_eq!((kind, Refusal::decode(&payload).unwrap().code.as_str()), (FrameType::Refused, "busy"));
+    let leg = join(Ok(given.clone())).await;
+    until("it joins", || edge.tunnels.stats().legs_idle == 1).await;
+    assert_eq!(Arc::strong_count(&given), 2);
+    drop((leg, control));
+    until("it is gone", || Arc::strong_count(&given) == 1).await;
+}
+
 #[tokio::test]
 async fn garbage_closes_its_own_connection_only() {
     let edge = Edge::new();
