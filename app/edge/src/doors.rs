@@ -92,7 +92,7 @@ impl Doors {
         stream: TcpStream,
         ends: ProxiedAddresses,
         socket: Option<Arc<SocketRoute>>,
-        mut place: HandshakePlace,
+        place: &mut HandshakePlace,
     ) -> Option<Opened> {
         let reason = tokio::select! {
             biased;
@@ -165,10 +165,13 @@ pub(crate) async fn serve_tls_port(
     stream: TcpStream,
     ends: ProxiedAddresses,
 ) {
-    let place = edge.handshakes.enter(ends.client.ip());
-    match doors.open(&edge, stream, ends, Some(route), place).await {
-        Some(Opened::Ended(arrival)) => flow::serve(edge, *arrival).await,
-        Some(Opened::Passed(arrival)) => flow::serve(edge, *arrival).await,
-        Some(Opened::Shared(..) | Opened::Ssh(..)) | None => {}
+    let mut place = edge.handshakes.enter(ends.client.ip());
+    let Some(opened) = doors.open(&edge, stream, ends, Some(route), &mut place).await else { return };
+    let running = edge.running.enter();
+    drop(place);
+    match opened {
+        Opened::Ended(arrival) => flow::serve(edge, *arrival, running).await,
+        Opened::Passed(arrival) => flow::serve(edge, *arrival, running).await,
+        Opened::Shared(..) | Opened::Ssh(..) => {}
     }
 }

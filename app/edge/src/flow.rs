@@ -16,6 +16,7 @@ use crate::{
     affinity::Wish,
     drain, entry,
     flow_record::{FlowTicket, Verdict},
+    limits::RunningGuard,
     origin::InFlight,
     reach::{self, Reached, Unreached},
     sockets::SocketPool,
@@ -58,8 +59,7 @@ pub(crate) struct Arrival<S> {
 }
 
 /// Serves one connection until both directions have ended, one side broke off, or the edge has no more time.
-pub(crate) async fn serve<S: ClientIo>(edge: Arc<Edge>, mut arrival: Arrival<S>) {
-    let _running = edge.running.enter();
+pub(crate) async fn serve<S: ClientIo>(edge: Arc<Edge>, mut arrival: Arrival<S>, _running: RunningGuard) {
     // 1. Name the flow: its id, its client, its moment.
     let pool = edge.sockets.pool(arrival.route.id);
     let mut ticket = FlowTicket::new(&edge, &arrival.route, &pool, arrival.ends.client);

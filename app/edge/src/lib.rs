@@ -93,9 +93,6 @@ pub type ApiService = Arc<
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How long, at a shutdown, clients that keep their connections get to hear that they should not.
 const MAX_LINGER: Duration = Duration::from_secs(1);
-/// At a shutdown, how often it is looked whether anything runs, and how many times in a row nothing must.
-const QUIET_PERIOD: Duration = Duration::from_millis(5);
-const QUIET_ROUNDS: u32 = 3;
 /// How long, at a shutdown, tunnels get to end their streams after the last request has ended.
 const MAX_TUNNEL_DRAIN: Duration = Duration::from_secs(2);
 
@@ -321,14 +318,11 @@ impl Edge {
     }
 
     /// Resolves when nothing runs, and nothing is about to: a connection that was taken and is in its handshake will bring
-    /// a request, and nobody else has it.
+    /// a request, and nobody else has it. In this order, since what a handshake brings runs before the handshake is over;
+    /// new ones do not come, because nothing is accepted any more.
     async fn quiet(&self) {
-        let mut rounds = 0;
-        while rounds < QUIET_ROUNDS {
-            self.running.none_left().await;
-            rounds = if self.handshakes.len() == 0 { rounds + 1 } else { 0 };
-            tokio::time::sleep(QUIET_PERIOD).await;
-        }
+        self.handshakes.none_left().await;
+        self.running.none_left().await;
     }
 
     /// Ends what runs: first by asking, at last by force.

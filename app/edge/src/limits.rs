@@ -32,6 +32,8 @@ pub(crate) fn party(address: IpAddr) -> IpAddr {
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     waiting: Mutex<Waiting>,
+    /// Told when the last one ends.
+    ended: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +73,17 @@ impl Handshakes {
         HandshakePlace { list: self.clone(), party, number, pushed_out }
     }
 
+    /// Resolves when none is unfinished.
+    pub(crate) async fn none_left(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.len() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     /// How many handshakes are unfinished.
     pub(crate) fn len(&self) -> usize {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).total
@@ -104,6 +117,9 @@ impl Drop for HandshakePlace {
         }
         if removed {
             waiting.total -= 1;
+        }
+        if waiting.total == 0 {
+            self.list.ended.notify_waiters();
         }
     }
 }
@@ -229,6 +245,22 @@ mod tests {
         drop((places, other, newest));
         assert_eq!(list.len(), 0);
         assert!(list.waiting.lock().unwrap().by_party.is_empty());
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_with_the_last_handshake() {
+        let list = Arc::new(Handshakes::default());
+        list.none_left().await;
+        let (one, other) = (list.enter(address(1)), list.enter(address(2)));
+        let wait = tokio::spawn({
+            let list = list.clone();
+            async move { list.none_left().await }
+        });
+        drop(one);
+        tokio::task::yield_now().await;
+        assert!(!wait.is_finished());
+        drop(other);
+        wait.await.unwrap();
     }
 
     #[test]

@@ -78,12 +78,15 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, 
         edge.metrics.handshake_failed("too-many-connections");
         return;
     };
-    let handshake = edge.handshakes.enter(peer.ip());
+    let mut handshake = edge.handshakes.enter(peer.ip());
     let (edge, doors) = (edge.clone(), doors.clone());
     tokio::spawn(async move {
         let mut place = Some(place);
-        let opened = Box::pin(open(&edge, &doors, stream, peer, handshake)).await;
-        if let Some(served) = opened.map(|opened| dispatch(edge, opened, &mut place)) {
+        let opened = Box::pin(open(&edge, &doors, stream, peer, &mut handshake)).await;
+        let served = opened.map(|opened| dispatch(edge, opened, &mut place));
+        // Only now, when what came of it runs: a drain waits for the one and then for the other.
+        drop(handshake);
+        if let Some(served) = served {
             served.await;
         }
         drop(place);
@@ -111,7 +114,7 @@ async fn open(
     doors: &Doors,
     stream: TcpStream,
     peer: SocketAddr,
-    handshake: HandshakePlace,
+    handshake: &mut HandshakePlace,
 ) -> Option<Opened> {
     if let Err(error) = set_nodelay(&stream).and_then(|()| set_keepalive(&stream)) {
         tracing::debug!(%error, "a connection ended before its handshake");
@@ -135,8 +138,14 @@ fn dispatch(
             }
         }),
         Opened::Shared(stream, client) => dispatch_shared(edge, stream, client, place),
-        Opened::Ended(arrival) => Box::pin(flow::serve(edge, *arrival)),
-        Opened::Passed(arrival) => Box::pin(flow::serve(edge, *arrival)),
+        Opened::Ended(arrival) => {
+            let running = edge.running.enter();
+            Box::pin(flow::serve(edge, *arrival, running))
+        }
+        Opened::Passed(arrival) => {
+            let running = edge.running.enter();
+            Box::pin(flow::serve(edge, *arrival, running))
+        }
     }
 }
 

@@ -192,7 +192,8 @@ fn take(edge: &Arc<Edge>, doors: &Arc<Doors>, socket: SocketId, stream: TcpStrea
             SocketType::Tls => Box::pin(doors::serve_tls_port(edge, doors, route, stream, ends)).await,
             _ => {
                 let arrival = Arrival { io: stream, route, ends, server_name: String::new() };
-                flow::serve(edge, arrival).await;
+                let running = edge.running.enter();
+                flow::serve(edge, arrival, running).await;
             }
         }
     });
