@@ -42,6 +42,13 @@ const SECOND_LOOK_AFTER: Duration = Duration::from_millis(500);
 /// For how long a transport that was not the first choice is the first one tried.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
+/// How many sessions in a row must be lost soon after they began, for another transport to be tried: there are
+/// networks that let a handshake through and break the connection later.
+const MAX_SHORT_SESSIONS: u32 = 3;
+/// Sessions that are lost before they have lived this long count. Longer than it takes to notice, by the edge's default
+/// keepalive, that nothing comes through any more.
+const SHORT_SESSION: Duration = Duration::from_secs(60);
+
 /// What carries tunnels to the edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
@@ -158,6 +165,14 @@ enum Purpose {
 struct Used {
     transport: Transport,
     since: Instant,
+    /// How many of its sessions in a row were lost soon.
+    short_sessions: u32,
+}
+
+impl Used {
+    fn new(transport: Transport) -> Self {
+        Self { transport, since: Instant::now(), short_sessions: 0 }
+    }
 }
 
 /// A dial that failed.
@@ -186,7 +201,7 @@ impl Edge {
             Arc::new(config)
         };
         let first = address.choice.candidates().first().copied().unwrap_or(Transport::Tcp);
-        let used = Mutex::new(Used { transport: first, since: Instant::now() });
+        let used = Mutex::new(Used::new(first));
         let quic = Mutex::default();
         Self { shared: Arc::new(Shared { native: with(ALPN), http: with(b"http/1.1"), address, used, quic }) }
     }
@@ -210,23 +225,47 @@ impl Shared {
     fn use_from_now_on(&self, transport: Transport) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if used.transport != transport {
-            *used = Used { transport, since: Instant::now() };
+            *used = Used::new(transport);
         }
+    }
+
+    /// What there is to be tried.
+    fn candidates(&self) -> Vec<Transport> {
+        let EdgeAddress { choice, outbound, .. } = &self.address;
+        let mut candidates = choice.candidates();
+        if *choice == TransportChoice::Auto && outbound.proxy.is_some() {
+            // No proxy takes UDP.
+            candidates.retain(|transport| *transport != Transport::Quic);
+        }
+        candidates
     }
 
     /// What is tried for a new session, in this order.
     fn order(&self) -> Vec<Transport> {
-        let EdgeAddress { choice, outbound, .. } = &self.address;
-        let mut order = choice.candidates();
-        if *choice == TransportChoice::Auto && outbound.proxy.is_some() {
-            // No proxy takes UDP.
-            order.retain(|transport| *transport != Transport::Quic);
-        }
+        let mut order = self.candidates();
         let used = self.used();
         if used.since.elapsed() < REMEMBERED {
             order.sort_by_key(|transport| *transport != used.transport);
         }
         order
+    }
+
+    /// A session was lost so long after it began. Says which transport is next, when this one seems to be the reason.
+    fn lost(&self, after: Duration) -> Option<String> {
+        let candidates = self.candidates();
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.short_sessions = if after < SHORT_SESSION { used.short_sessions + 1 } else { 0 };
+        if used.short_sessions < MAX_SHORT_SESSIONS {
+            return None;
+        }
+        let former = used.transport;
+        let behind = candidates.iter().skip_while(|transport| **transport != former).skip(1);
+        let next = *behind.chain(&candidates).find(|transport| **transport != former)?;
+        *used = Used::new(next);
+        Some(format!(
+            "{MAX_SHORT_SESSIONS} sessions over {former} were lost within {} seconds of their beginning, so {next} is tried",
+            SHORT_SESSION.as_secs()
+        ))
     }
 
     async fn dial_control(&self) -> io::Result<BoxedCarrier> {
@@ -246,7 +285,11 @@ impl Shared {
                     tracing::debug!(%transport, error = %failed.error, "this transport does not get through");
                     blocked.push((transport, failed.error));
                 }
-                Err(failed) => return Err(failed.error),
+                Err(failed) => {
+                    // An edge that is away for a moment has lost its sessions by itself.
+                    self.used.lock().unwrap_or_else(PoisonError::into_inner).short_sessions = 0;
+                    return Err(failed.error);
+                }
             }
         }
         Err(nothing_gets_through(blocked))
@@ -402,6 +445,10 @@ impl Dial for Edge {
     fn transport(&self) -> &'static str {
         self.shared.used().transport.name()
     }
+
+    fn lost(&self, after: Duration) -> Option<String> {
+        self.shared.lost(after)
+    }
 }
 
 #[cfg(test)]
@@ -417,8 +464,7 @@ mod tests {
         assert!("TCP".parse::<TransportChoice>().is_err());
     }
 
-    #[test]
-    fn a_session_begins_with_what_worked_last() {
+    fn edge(choice: TransportChoice) -> Arc<Shared> {
         let roots = rustls::RootCertStore::empty();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
@@ -426,18 +472,45 @@ mod tests {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let edge = Edge::new(EdgeAddress {
-            host: "edge.example".into(),
-            port: 443,
+        let address = EdgeAddress {
+            host: "127.0.0.1".into(),
+            port: 1,
             agent: "test".into(),
             tls: Arc::new(tls),
             outbound: Outbound::default(),
-            choice: TransportChoice::Auto,
-        });
-        let edge = edge.shared;
+            choice,
+        };
+        Edge::new(address).shared
+    }
+
+    #[test]
+    fn a_session_begins_with_what_worked_last() {
+        let edge = edge(TransportChoice::Auto);
         assert_eq!(edge.order(), [Transport::Tcp, Transport::WebSocket, Transport::Quic]);
         edge.use_from_now_on(Transport::WebSocket);
         assert_eq!(edge.order(), [Transport::WebSocket, Transport::Tcp, Transport::Quic]);
+    }
+
+    #[tokio::test]
+    async fn a_transport_whose_sessions_are_lost_soon_gives_way() {
+        let (soon, later) = (Duration::from_secs(2), SHORT_SESSION);
+        let edge = edge(TransportChoice::Auto);
+        for lived in [soon, soon, later, soon, soon] {
+            assert_eq!(edge.lost(lived), None, "not three in a row");
+        }
+        assert!(edge.dial_control().await.is_err(), "nobody listens there: the edge is away");
+        assert_eq!((edge.lost(soon), edge.lost(soon)), (None, None));
+        let said = edge.lost(soon).unwrap();
+        assert!(said.starts_with("3 sessions over tcp were lost") && said.ends_with("so websocket is tried"), "{said}");
+        assert_eq!(edge.order(), [Transport::WebSocket, Transport::Tcp, Transport::Quic]);
+        edge.use_from_now_on(Transport::WebSocket);
+        let said: Vec<_> = (0..3).filter_map(|_| edge.lost(soon)).collect();
+        assert!(said.len() == 1 && said[0].ends_with("so quic is tried"), "{said:?}");
+        edge.use_from_now_on(Transport::Quic);
+        let said: Vec<_> = (0..3).filter_map(|_| edge.lost(soon)).collect();
+        assert!(said.len() == 1 && said[0].ends_with("so tcp is tried"), "{said:?}");
+        let only = self::edge(TransportChoice::Only(Transport::Tcp));
+        assert!((0..9).all(|_| only.lost(soon).is_none()), "nothing else was asked for");
     }
 
     #[test]

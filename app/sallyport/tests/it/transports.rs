@@ -102,6 +102,8 @@ enum Obstacle {
     Resets,
     /// Resets connections to the host that takes tunnels.
     ResetsTunnels,
+    /// Lets connections with our ALPN begin, and breaks them a moment later.
+    CutsLater,
 }
 
 /// Something between connector and edge; it counts the connections that it had a part in.
@@ -126,6 +128,7 @@ fn obstacle(kind: Obstacle, home: &Home, listener: std::net::TcpListener, edge: 
                     count.fetch_add(1, Ordering::SeqCst);
                     match kind {
                         Obstacle::Resets => return pass_or_reset(stream, edge, b"sallyport-tunnel").await,
+                        Obstacle::CutsLater => return pass_or_cut(stream, edge).await,
                         Obstacle::ResetsTunnels => return pass_or_reset(stream, edge, b"tunnel.localhost").await,
                         Obstacle::OnlyHttp | Obstacle::NoAlpn => {}
                     }
@@ -150,6 +153,40 @@ async fn pass_or_reset(mut near: TcpStream, edge: SocketAddr, forbidden: &[u8]) 
     }
     let mut far = TcpStream::connect(edge).await.unwrap();
     let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+}
+
+async fn pass_or_cut(near: TcpStream, edge: SocketAddr) {
+    let mut start = [0; 4_096];
+    near.readable().await.unwrap();
+    let n = near.peek(&mut start).await.unwrap_or(0);
+    let is_tunnel = start[..n].windows(16).any(|part| part == b"sallyport-tunnel");
+    let (mut near, mut far) = (near, TcpStream::connect(edge).await.unwrap());
+    let passing = tokio::io::copy_bidirectional(&mut near, &mut far);
+    if is_tunnel {
+        let _ = tokio::time::timeout(Duration::from_millis(300), passing).await;
+        near.set_zero_linger().unwrap();
+    } else {
+        let _ = passing.await;
+    }
+}
+
+#[test]
+fn what_breaks_tunnels_after_their_handshake_is_passed_by_websocket() {
+    let home = Home::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let public = listener.local_addr().unwrap().port().to_string();
+    let up = home.up(&["--public-port", &public]);
+    let line = up.program.wait_for("redirect=");
+    let edge = line.split("listen=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    obstacle(Obstacle::CutsLater, &home, listener, edge);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let connector = home.connector(&socket, origin.address, &["--transport", "auto"]);
+    connector.wait_for("3 sessions over tcp were lost within 60 seconds of their beginning, so websocket is tried");
+    connector.wait_for("\"transport\":\"websocket\"");
+    carries_requests(&up, &host);
+    assert!(connector.stop().success(), "{}", connector.output());
 }
 
 #[test]

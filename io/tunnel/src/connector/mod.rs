@@ -105,6 +105,12 @@ pub trait Dial: Send + Sync + 'static {
     fn transport(&self) -> &'static str {
         DEFAULT_TRANSPORT
     }
+
+    /// A session was lost so long after its connection stood: the edge has neither refused nor ended it. Says what is
+    /// done about that, as the end of a sentence, if anything is.
+    fn lost(&self, _after: Duration) -> Option<String> {
+        None
+    }
 }
 
 /// Serves the streams that come through the tunnels.
@@ -261,6 +267,7 @@ struct Live {
     attached: HashSet<TunnelId>,
     was_attached: bool,
     refusal: Option<Refusal>,
+    since: Instant,
 }
 
 struct Supervisor {
@@ -316,7 +323,8 @@ impl Supervisor {
                 let session =
                     ConnectorSession::new(self.next_number, self.shared.clone(), tunnels, self.news_in.clone());
                 self.tasks.spawn(session.clone().run(carrier));
-                self.current = Some(Live { session, attached: HashSet::new(), was_attached: false, refusal: None });
+                let (attached, since) = (HashSet::new(), Instant::now());
+                self.current = Some(Live { session, attached, was_attached: false, refusal: None, since });
             }
             Err(error) => self.retry(error.to_string()),
         }
@@ -377,11 +385,16 @@ impl Supervisor {
             News::Refused(refusal) => live.refusal = Some(refusal),
             News::Ended { why } => {
                 let refusal = live.refusal.take();
+                let was_lost = refusal.is_none();
+                let lived = live.since.elapsed();
                 self.current = None;
                 if let Some(refusal) = refusal.filter(|refusal| !refusal.retry && refusal.code != "nothing-attached") {
                     return Err(ConnectorError::SessionRefused(refusal));
                 }
-                self.retry(why);
+                self.retry(match was_lost.then(|| self.shared.dial.lost(lived)).flatten() {
+                    Some(done) => format!("{why}; {done}"),
+                    None => why,
+                });
             }
         }
         Ok(())
