@@ -3,13 +3,13 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier,
     client::danger::ServerCertVerifier,
     pki_types::{CertificateDer, pem, pem::PemObject},
 };
 use sallyport_pki::{Fingerprint, FingerprintError};
 
-use crate::{pin::PinnedVerifier, provider};
+use crate::{pin, provider};
 
 /// Which authorities a client believes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,19 +53,31 @@ pub enum TrustError {
 /// # Errors
 /// When there are no roots to verify with.
 pub fn client_config(trust: &Trust, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TrustError> {
-    let builder = ClientConfig::builder_with_provider(provider::provider())
-        .with_safe_default_protocol_versions()
-        .expect("the provider has cipher suites for TLS 1.2 and 1.3");
     let mut config = match trust {
-        Trust::System => builder.with_root_certificates(system_roots()?).with_no_client_auth(),
-        Trust::Ca(path) => builder.with_root_certificates(roots_in(path.clone())?).with_no_client_auth(),
-        Trust::Pinned(pin) => {
-            let verifier: Arc<dyn ServerCertVerifier> = Arc::new(PinnedVerifier::new(pin.parse::<Fingerprint>()?));
-            builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
-        }
+        Trust::System => builder().with_root_certificates(system_roots()?).with_no_client_auth(),
+        Trust::Ca(path) => builder().with_root_certificates(roots_in(path.clone())?).with_no_client_auth(),
+        Trust::Pinned(pin) => return Ok(Arc::new(client_config_by(pin::pinned(pin.parse::<Fingerprint>()?), alpn))),
     };
-    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    config.alpn_protocols = protocols(alpn);
     Ok(Arc::new(config))
+}
+
+/// As [`client_config`], for servers that this verifier believes.
+#[must_use]
+pub fn client_config_by(verifier: Arc<dyn ServerCertVerifier>, alpn: &[&[u8]]) -> ClientConfig {
+    let mut config = builder().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    config.alpn_protocols = protocols(alpn);
+    config
+}
+
+fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    ClientConfig::builder_with_provider(provider::provider())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has cipher suites for TLS 1.2 and 1.3")
+}
+
+fn protocols(alpn: &[&[u8]]) -> Vec<Vec<u8>> {
+    alpn.iter().map(|protocol| protocol.to_vec()).collect()
 }
 
 /// The authorities of a [`Trust`] that names any, for a verification of one's own.

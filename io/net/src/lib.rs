@@ -17,6 +17,7 @@ mod congestion;
 mod connect;
 mod failure;
 mod given_up;
+mod judged;
 mod listening;
 mod own_ports;
 mod pin;
@@ -36,13 +37,14 @@ mod udp;
 
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{CertificateStats, Certificates, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
-pub use client::{Trust, TrustError, client_config, roots};
+pub use client::{Trust, TrustError, client_config, client_config_by, roots};
 pub use congestion::{Congestion, CongestionError};
 pub use connect::{
     MAX_ADDRESSES, Outbound, connect_tcp, connect_tcp_by, connect_tls, connect_tls_by, resolve, start_tls,
 };
 pub use failure::TlsFailure;
 pub use given_up::GivenUp;
+pub use judged::{Presented, judged_by};
 pub use listening::{BACKLOG, ListenError, Listening, listen, listen_by, listen_udp};
 pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};
 pub use pin::{PinMismatch, PresentedRoot, fetch_root, fetch_root_by};

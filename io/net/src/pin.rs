@@ -4,23 +4,19 @@
 //! find it. The root is then what the certificate, its name and its dates are verified against, in full.
 
 use std::{
-    fmt, io,
+    io,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::{verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    CertificateError, Error, OtherError, RootCertStore,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+    pki_types::CertificateDer,
 };
 use sallyport_pki::{Fingerprint, RootInfo};
 
-use crate::{Outbound, connect_tls_by, provider};
+use crate::{Outbound, client_config_by, connect_tls_by, judged_by, provider};
 
 /// The most certificates of a chain that are looked at.
 const MAX_CHAIN_CERTIFICATES: usize = 8;
@@ -50,72 +46,28 @@ pub struct PresentedRoot {
     pub subject: String,
 }
 
-pub(crate) struct PinnedVerifier {
-    pin: Fingerprint,
-    /// Made when the root was first seen; no other certificate has its fingerprint.
-    verifier: OnceLock<Arc<WebPkiServerVerifier>>,
-}
-
-impl PinnedVerifier {
-    pub(crate) fn new(pin: Fingerprint) -> Self {
-        Self { pin, verifier: OnceLock::new() }
-    }
-
-    fn verifier(&self, presented: &[CertificateDer<'_>]) -> Result<Arc<WebPkiServerVerifier>, Error> {
-        if let Some(verifier) = self.verifier.get() {
-            return Ok(verifier.clone());
-        }
-        let chain = &presented[..presented.len().min(MAX_CHAIN_CERTIFICATES)];
-        let Some(root) = chain.iter().find(|certificate| Fingerprint::of_der(certificate) == self.pin) else {
-            let presented = root_of(chain).map(|root| root.fingerprint);
-            return Err(other(PinMismatch { expected: self.pin, presented }));
+/// Believes what the root with this fingerprint signed, for its name and dates, where the server presents that root.
+pub(crate) fn pinned(pin: Fingerprint) -> Arc<dyn ServerCertVerifier> {
+    // Made when the root was first seen; no other certificate has its fingerprint.
+    let known = OnceLock::new();
+    judged_by(move |presented| {
+        let verifier = match known.get() {
+            Some(verifier) => verifier,
+            None => {
+                let verifier = verifier_for(pinned_root(pin, presented.others)?)?;
+                known.get_or_init(|| verifier)
+            }
         };
-        let verifier = verifier_for(root)?;
-        Ok(self.verifier.get_or_init(|| verifier).clone())
-    }
+        presented.verify(verifier)
+    })
 }
 
-impl ServerCertVerifier for PinnedVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.verifier(intermediates)?.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &provider::provider().signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &provider::provider().signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider::provider().signature_verification_algorithms.supported_schemes()
-    }
-}
-
-impl fmt::Debug for PinnedVerifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PinnedVerifier").field(&self.pin).finish()
-    }
+fn pinned_root<'a>(pin: Fingerprint, presented: &'a [CertificateDer<'a>]) -> Result<&'a CertificateDer<'a>, Error> {
+    let chain = &presented[..presented.len().min(MAX_CHAIN_CERTIFICATES)];
+    chain.iter().find(|certificate| Fingerprint::of_der(certificate) == pin).ok_or_else(|| {
+        let presented = root_of(chain).map(|root| root.fingerprint);
+        other(PinMismatch { expected: pin, presented })
+    })
 }
 
 /// Asks a server which root it presents, to be shown to a person who compares the fingerprint, or to be compared with
@@ -139,65 +91,24 @@ pub async fn fetch_root_by(
     server_name: &str,
     timeout: Duration,
 ) -> io::Result<PresentedRoot> {
-    let seen = Arc::new(AnyRoot::default());
-    let config = ClientConfig::builder_with_provider(provider::provider())
-        .with_safe_default_protocol_versions()
-        .expect("the provider has cipher suites for TLS 1.2 and 1.3")
-        .dangerous()
-        .with_custom_certificate_verifier(seen.clone())
-        .with_no_client_auth();
-    drop(connect_tls_by(outbound, host, port, server_name, Arc::new(config), timeout).await?);
-    let root = seen.root.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let seen = Arc::new(Mutex::new(None));
+    let verifier = judged_by({
+        let seen = seen.clone();
+        move |presented| {
+            // Any root that the server presents is taken for the trust anchor, and remembered.
+            let chain = &presented.others[..presented.others.len().min(MAX_CHAIN_CERTIFICATES)];
+            let root = root_of(chain).ok_or_else(|| other(NoRootPresented))?;
+            let verifier = verifier_for(&CertificateDer::from(root.der.as_slice()))?;
+            presented.verify(&verifier)?;
+            *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(root);
+            Ok(())
+        }
+    });
+    let config = Arc::new(client_config_by(verifier, &[]));
+    drop(connect_tls_by(outbound, host, port, server_name, config, timeout).await?);
+    let root = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
     let root = root.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the server presented no certificate"))?;
     Ok(PresentedRoot { pem: root.to_pem(), fingerprint: root.fingerprint, subject: root.subject })
-}
-
-/// Takes any root that the server presents for its trust anchor, and remembers it.
-#[derive(Debug, Default)]
-struct AnyRoot {
-    root: Mutex<Option<RootInfo>>,
-}
-
-impl ServerCertVerifier for AnyRoot {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let chain = &intermediates[..intermediates.len().min(MAX_CHAIN_CERTIFICATES)];
-        let root = root_of(chain).ok_or_else(|| other(NoRootPresented))?;
-        let verifier = verifier_for(&CertificateDer::from(root.der.as_slice()))?;
-        let verified = verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
-        *self.root.lock().unwrap_or_else(PoisonError::into_inner) = Some(root);
-        Ok(verified)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &provider::provider().signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &provider::provider().signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider::provider().signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[derive(Debug, thiserror::Error)]
