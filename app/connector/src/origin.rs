@@ -1,14 +1,19 @@
 //! Reaching the private service, once for every stream.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
+use rustls::AlertDescription;
 use sallyport_model::OriginAddr;
-use sallyport_net::{ReadAhead, RelayEnd};
+use sallyport_net::{ReadAhead, RelayEnd, TlsFailure};
 use sallyport_tunnel::{BoxFuture, FlowHandler, IncomingStream, OriginHandler};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::{
     flows::Flows,
@@ -16,6 +21,10 @@ use crate::{
     quick_ack::Stalls,
     relay::relay,
 };
+
+/// How soon the same trouble with the service's TLS is told again, and how soon another one.
+const SAME_TROUBLE_AFTER: Duration = Duration::from_secs(30);
+const OTHER_TROUBLE_AFTER: Duration = Duration::from_secs(2);
 
 /// The private service, as its connector reaches it.
 #[derive(Debug)]
@@ -36,6 +45,26 @@ struct Shared {
 struct Tls {
     configs: Configs,
     server_name: String,
+    told: Told,
+}
+
+/// What was last told of trouble with the service's TLS. Every request meets it; once in a while is enough.
+#[derive(Debug, Default)]
+struct Told(Mutex<Option<(String, Instant)>>);
+
+impl Told {
+    /// Whether this is to be told now.
+    fn is_due(&self, text: &str, now: Instant) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.as_ref().is_none_or(|(said, at)| {
+            let pause = if said == text { SAME_TROUBLE_AFTER } else { OTHER_TROUBLE_AFTER };
+            now.saturating_duration_since(*at) >= pause
+        });
+        if is_due {
+            *last = Some((text.to_owned(), now));
+        }
+        is_due
+    }
 }
 
 impl Origin {
@@ -48,6 +77,7 @@ impl Origin {
             Some(tls) => Some(Tls {
                 configs: tls.configs()?,
                 server_name: tls.server_name.clone().unwrap_or_else(|| address.host.clone()),
+                told: Told::default(),
             }),
             None => None,
         };
@@ -89,22 +119,47 @@ impl Shared {
         let Some(tls) = &self.tls else {
             return Err(OpenFailure::new(FailureReason::Other, "TLS to the service is not set up"));
         };
-        let address = &self.address;
+        let OriginAddr { host, port } = &self.address;
+        let began = Instant::now();
+        let tcp = self.connect_plain().await?;
+        let left = self.connect_timeout.saturating_sub(began.elapsed());
         let config = tls.configs.of(protocol);
-        let connect =
-            sallyport_net::connect_tls(&address.host, address.port, &tls.server_name, config, self.connect_timeout);
-        match connect.await {
+        let failure = match sallyport_net::start_tls(tcp, host, *port, &tls.server_name, config, left).await {
             Ok(origin) if protocol == StreamProtocol::Http2 && origin.get_ref().1.alpn_protocol() != Some(b"h2") => {
-                Err(OpenFailure::new(FailureReason::Tls, &format!("{address} speaks no HTTP/2 over TLS")))
+                OpenFailure::new(FailureReason::Tls, &format!("{} speaks no HTTP/2 over TLS", self.address))
             }
-            Ok(origin) => Ok(Box::new(origin)),
-            Err(error) => Err(match tls_refusal(&error) {
-                Some(text) => {
-                    OpenFailure::new(FailureReason::Tls, &format!("the TLS handshake with {address} failed: {text}"))
-                }
-                None => why_not_connected(&error, address),
-            }),
+            Ok(origin) => return Ok(Box::new(origin)),
+            Err(error) => self.no_tls(tls, &error),
+        };
+        if tls.told.is_due(&failure.message, Instant::now()) {
+            warn!("{}", failure.message);
         }
+        Err(failure)
+    }
+
+    /// What a failed handshake with the service says, and what to do about it.
+    fn no_tls(&self, tls: &Tls, error: &io::Error) -> OpenFailure {
+        const WITHOUT: &str = "for a service without TLS, make a socket of --type http";
+        let (address, time) = (&self.address, self.connect_timeout);
+        if error.kind() == io::ErrorKind::TimedOut {
+            let text = format!("{address} did not finish the TLS handshake within {time:?}: {WITHOUT}");
+            return OpenFailure::new(FailureReason::TimedOut, &text);
+        }
+        let why = match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFailure>()).map(TlsFailure::error) {
+            Some(
+                rustls::Error::InvalidMessage(_)
+                | rustls::Error::InappropriateMessage { .. }
+                | rustls::Error::InappropriateHandshakeMessage { .. },
+            ) => format!("it speaks no TLS: {WITHOUT}"),
+            Some(rustls::Error::AlertReceived(AlertDescription::UnrecognisedName | AlertDescription::AccessDenied)) => {
+                let name = &tls.server_name;
+                format!("it has no certificate for {name}: say with --origin-server-name NAME which one it has")
+            }
+            Some(rustls::Error::Other(other)) => other.to_string(),
+            Some(other) => other.to_string(),
+            None => format!("it closed the connection: {WITHOUT}"),
+        };
+        OpenFailure::new(FailureReason::Tls, &format!("the TLS handshake with {address} failed: {why}"))
     }
 
     async fn serve(&self, stream: IncomingStream, connected: Result<impl RelayEnd, OpenFailure>) {
@@ -125,26 +180,6 @@ impl Shared {
     }
 }
 
-/// What TLS found wrong, when that is what went wrong.
-fn tls_refusal(error: &io::Error) -> Option<String> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> =
-        error.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static));
-    while let Some(inner) = cause {
-        if let Some(rustls::Error::Other(other)) = inner.downcast_ref::<rustls::Error>() {
-            return Some(other.to_string());
-        }
-        if let Some(error) = inner.downcast_ref::<rustls::Error>() {
-            return Some(error.to_string());
-        }
-        // An `io::Error` inside of an `io::Error` hides what it holds from `source`.
-        cause = match inner.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(held) => Some(held),
-            None => inner.source(),
-        };
-    }
-    None
-}
-
 /// One sentence for the owner of the service, who reads it in an error page or a log.
 fn why_not_connected(error: &io::Error, address: &OriginAddr) -> OpenFailure {
     let (reason, text) = match error.kind() {
@@ -162,6 +197,16 @@ fn why_not_connected(error: &io::Error, address: &OriginAddr) -> OpenFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trouble_is_told_when_it_is_new_and_then_once_in_a_while() {
+        let (told, start) = (Told::default(), Instant::now());
+        let is_due = |text: &str, seconds| told.is_due(text, start + Duration::from_secs(seconds));
+        assert!(is_due("no TLS", 0));
+        assert!(!is_due("no TLS", 29) && is_due("no TLS", 30) && !is_due("no TLS", 59));
+        assert!(!is_due("not trusted", 31) && is_due("not trusted", 32));
+        assert!(!is_due("no TLS", 33) && is_due("no TLS", 34), "two that take turns are bounded too");
+    }
 
     #[test]
     fn a_failure_names_the_service_and_the_way_out() {

@@ -3,15 +3,9 @@
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::CryptoProvider,
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    CertificateError, ClientConfig, Error, OtherError, client::WebPkiServerVerifier, pki_types::CertificateDer,
 };
-use sallyport_net::{Fingerprint, Trust};
+use sallyport_net::{Fingerprint, Trust, client_config_by, judged_by};
 use sallyport_wire::StreamProtocol;
 
 /// How a service that speaks TLS proves who it is.
@@ -67,29 +61,28 @@ impl OriginTls {
 
     /// Configurations for each protocol that a stream may speak.
     pub(crate) fn configs(&self) -> Result<Configs, OriginTlsError> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier: Arc<dyn ServerCertVerifier> = match &self.belief {
-            Belief::Pin(fingerprint) => Arc::new(Pinned { fingerprint: *fingerprint, provider: provider.clone() }),
-            Belief::Roots(trust) => Arc::new(Explained {
-                inner: WebPkiServerVerifier::builder_with_provider(
-                    Arc::new(sallyport_net::roots(trust)?),
-                    provider.clone(),
-                )
-                .build()
-                .map_err(|error| OriginTlsError::Tls(error.to_string()))?,
+        let verifier = match &self.belief {
+            // Whatever name and dates stand in it: whoever pins a certificate knows whose it is.
+            Belief::Pin(pin) => judged_by({
+                let pin = *pin;
+                move |presented| {
+                    let is_pinned = Fingerprint::of_der(presented.end_entity) == pin;
+                    if is_pinned { Ok(()) } else { Err(not_pinned(presented.end_entity).into()) }
+                }
             }),
+            Belief::Roots(trust) => {
+                let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+                let roots = Arc::new(sallyport_net::roots(trust)?);
+                let usual = WebPkiServerVerifier::builder_with_provider(roots, provider)
+                    .build()
+                    .map_err(|error| OriginTlsError::Tls(error.to_string()))?;
+                judged_by(move |presented| {
+                    presented.verify(&usual).map_err(|error| not_trusted(presented.end_entity, &error).into())
+                })
+            }
         };
-        let config = |alpn: &[&[u8]]| -> Result<Arc<ClientConfig>, OriginTlsError> {
-            let mut config = ClientConfig::builder_with_provider(provider.clone())
-                .with_safe_default_protocol_versions()
-                .map_err(|error| OriginTlsError::Tls(error.to_string()))?
-                .dangerous()
-                .with_custom_certificate_verifier(verifier.clone())
-                .with_no_client_auth();
-            config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
-            Ok(Arc::new(config))
-        };
-        Ok(Configs { raw: config(&[])?, http1: config(&[b"http/1.1"])?, http2: config(&[b"h2"])? })
+        let config = |alpn: &[&[u8]]| Arc::new(client_config_by(verifier.clone(), alpn));
+        Ok(Configs { raw: config(&[]), http1: config(&[b"http/1.1"]), http2: config(&[b"h2"]) })
     }
 }
 
@@ -116,105 +109,48 @@ impl fmt::Debug for Configs {
     }
 }
 
-/// The service's certificate is not believed; the text says which one it is, and how to accept it.
+/// The service's certificate is not believed; the text says why, and what to do.
 #[derive(Debug, thiserror::Error)]
-#[error("its certificate is not trusted ({reason}): if it is the right one, add --origin-pin {presented}")]
-struct NotTrusted {
-    presented: Fingerprint,
-    reason: String,
+#[error("its certificate {0}")]
+struct NotTrusted(String);
+
+impl From<NotTrusted> for Error {
+    fn from(error: NotTrusted) -> Self {
+        Self::Other(OtherError(Arc::new(error)))
+    }
 }
 
-fn not_trusted(presented: &CertificateDer<'_>, reason: &str) -> rustls::Error {
+fn not_pinned(presented: &CertificateDer<'_>) -> NotTrusted {
     let presented = Fingerprint::of_der(presented);
-    rustls::Error::Other(OtherError(Arc::new(NotTrusted { presented, reason: reason.to_owned() })))
+    NotTrusted(format!("is not the pinned one: if it is the right one, give --origin-pin {presented}"))
 }
 
-/// The usual verification; its refusal names the certificate that was presented.
-#[derive(Debug)]
-struct Explained {
-    inner: Arc<WebPkiServerVerifier>,
-}
-
-impl ServerCertVerifier for Explained {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now).map_err(|error| {
-            let text = error.to_string();
-            not_trusted(end_entity, text.strip_prefix("invalid peer certificate: ").unwrap_or(&text))
-        })
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
-}
-
-/// Believes one certificate. That the other side holds its key is proved by the handshake's signature.
-#[derive(Debug)]
-struct Pinned {
-    fingerprint: Fingerprint,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if Fingerprint::of_der(end_entity) == self.fingerprint {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            Err(not_trusted(end_entity, "it is not the pinned one"))
+fn not_trusted(presented: &CertificateDer<'_>, why: &Error) -> NotTrusted {
+    use CertificateError as Because;
+    let pin = format!("--origin-pin {}", Fingerprint::of_der(presented));
+    NotTrusted(match why {
+        Error::InvalidCertificate(Because::UnknownIssuer) => format!(
+            "was signed by an authority that is not trusted here: name its root with --origin-ca FILE, or the \
+             certificate itself with {pin}"
+        ),
+        Error::InvalidCertificate(Because::NotValidForNameContext { expected, presented }) => {
+            let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
+            format!(
+                "is for other names ({}) than {}: say with --origin-server-name NAME which one it must have, or name the \
+                 certificate itself with {pin}",
+                names.join(", "),
+                expected.to_str()
+            )
         }
-    }
+        Error::InvalidCertificate(Because::Expired | Because::ExpiredContext { .. }) => {
+            format!("has ended: renew it, or take it as it is with {pin}")
+        }
+        Error::InvalidCertificate(reason) => format!("is not trusted ({reason}): if it is the right one, add {pin}"),
+        other => format!("is not trusted ({other}): if it is the right one, add {pin}"),
+    })
+}
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+/// A name as it stands in a certificate, without what the library says around it: `DnsName("a.example")`.
+fn bare(name: &str) -> &str {
+    name.split_once('(').map_or(name, |(_, rest)| rest.trim_end_matches(')').trim_matches('"'))
 }

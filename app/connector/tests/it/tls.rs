@@ -59,10 +59,13 @@ async fn a_certificate_that_is_not_trusted_is_named_so_that_it_can_be_pinned() {
     let (names, others) = (Names::new(), Names::new());
     let port = tls_service(&names, &[]).await;
     let pin = leaf(&names);
-    for tls in [OriginTls::ca(others.ca_file()), OriginTls::pinned(leaf(&others))] {
+    for (tls, says) in [
+        (OriginTls::ca(others.ca_file()), "--origin-ca FILE, or the certificate itself with"),
+        (OriginTls::pinned(leaf(&others)), "is not the pinned one: if it is the right one, give"),
+    ] {
         let (edge, _connector) = before(port, Some(tls)).await;
         let failure = edge.failure(StreamProtocol::Http1).await;
-        is(&failure, FailureReason::Tls, &format!("add --origin-pin {pin}"));
+        is(&failure, FailureReason::Tls, &format!("{says} --origin-pin {pin}"));
     }
     let (edge, _connector) = before(port, Some(OriginTls::pinned(pin))).await;
     assert_eq!(edge.exchange(StreamProtocol::Http1, b"!").await.unwrap(), b"-!");
@@ -77,12 +80,30 @@ async fn the_certificate_must_be_for_the_name_that_is_expected() {
     assert_eq!(edge.exchange(StreamProtocol::Http1, b"!").await.unwrap(), b"-!");
     let tls = OriginTls::ca(names.ca_file()).with_server_name("example.com".into());
     let (edge, _connector) = before(port, Some(tls)).await;
-    is(&edge.failure(StreamProtocol::Http1).await, FailureReason::Tls, "TLS");
+    let says = "it has no certificate for example.com: say with --origin-server-name";
+    is(&edge.failure(StreamProtocol::Http1).await, FailureReason::Tls, says);
+
+    // Most have one certificate, whatever they are asked for.
+    let mut config = (*server_config(names.certificates.clone(), b"none")).clone();
+    let own = names.certificates.certificate("calm.localhost").unwrap();
+    config.cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from((*own).clone()));
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let port = service(move |stream: TcpStream| {
+        let acceptor = acceptor.clone();
+        async move { drop(acceptor.accept(stream).await) }
+    });
+    let (edge, _connector) = before(port.await, Some(OriginTls::ca(names.ca_file()))).await;
+    let says = "its certificate is for other names (calm.localhost) than localhost: say with --origin-server-name";
+    is(&edge.failure(StreamProtocol::Http1).await, FailureReason::Tls, says);
 }
 
 #[tokio::test]
 async fn a_service_without_tls_is_told_apart() {
     let names = Names::new();
-    let (edge, _connector) = before(service(echo).await, Some(OriginTls::ca(names.ca_file()))).await;
-    is(&edge.failure(StreamProtocol::Http1).await, FailureReason::Tls, "TLS");
+    let tls = || Some(OriginTls::ca(names.ca_file()));
+    let says = "for a service without TLS, make a socket of --type http";
+    let (edge, _connector) = before(service(echo).await, tls()).await;
+    is(&edge.failure(StreamProtocol::Http1).await, FailureReason::Tls, &format!("it speaks no TLS: {says}"));
+    let (edge, _connector) = before(service(async |stream| drop(stream)).await, tls()).await;
+    is(&edge.failure(StreamProtocol::Http1).await, FailureReason::Tls, says);
 }
