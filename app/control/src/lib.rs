@@ -68,6 +68,13 @@ const MAX_PUBLISH_TRIES: u32 = 3;
 /// The ports that `tcp`, `tls` and `udp` sockets get for themselves, unless the operator gives others.
 pub const DEFAULT_PORT_RANGE: RangeInclusive<u16> = 20_000..=20_999;
 
+/// How many ports of this range one account may have, unless the operator says so: half of them, but no more than 100 and
+/// no fewer than 10.
+#[must_use]
+pub fn default_ports_per_account(range: &RangeInclusive<u16>) -> usize {
+    (range.len() / 2).clamp(10, 100)
+}
+
 /// Where stock ssh clients log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshInfo {
@@ -105,6 +112,8 @@ pub struct ControlConfig {
     pub sign_up: SignUp,
     /// The ports that `tcp`, `tls` and `udp` sockets get for themselves.
     pub port_range: RangeInclusive<u16>,
+    /// How many of these ports one account may have, and all guests together.
+    pub ports_per_account: usize,
     /// Where stock ssh clients log in, when they can.
     pub ssh: Option<SshInfo>,
     /// Which databases of addresses the edges have; rules that need another one are refused.

@@ -35,6 +35,8 @@ pub struct NewSocket {
     pub basic_auth: Option<BasicAuth>,
     /// Which port it gets for itself.
     pub port: PortWish,
+    /// How many sockets with a port of their own the account may have, this one among them.
+    pub max_ports: usize,
     /// What else its owner has set.
     pub settings: SocketSettings,
     /// Whether it goes when what it was made for goes, and at the next start at the latest.
@@ -56,6 +58,24 @@ pub struct SocketChange {
     pub basic_auth: Option<Option<BasicAuth>>,
     /// All other settings.
     pub settings: Option<SocketSettings>,
+}
+
+/// Refuses one port more than the account may have.
+async fn bound_ports(write: &mut Write, account: AccountId, max: usize) -> Result<(), StoreError> {
+    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM sockets WHERE account = ?1 AND port IS NOT NULL")
+        .bind(account.as_bytes().as_slice())
+        .fetch_one(write.sql())
+        .await?;
+    if count < max as i64 {
+        return Ok(());
+    }
+    let what = if account == guest_account() {
+        "ports for guests at a time: try again later, or with an account"
+    } else {
+        "sockets with a port of their own for one account: delete a tcp, tls or udp socket, or ask the operator for more \
+         --ports-per-account"
+    };
+    Err(StoreError::Limit { what, max })
 }
 
 impl Store {
@@ -87,6 +107,9 @@ impl Store {
         };
         if count >= max as i64 {
             return Err(StoreError::Limit { what, max });
+        }
+        if new.port != PortWish::None {
+            bound_ports(&mut write, new.account, new.max_ports).await?;
         }
         let port = take_port(&mut write, &new.port).await?;
         let name = take_name(&mut write, randoms, new.created_at).await?;

@@ -131,6 +131,7 @@ impl App {
             origin_protocol: create.origin_protocol,
             basic_auth,
             port,
+            max_ports: self.config.ports_per_account,
             settings,
             temporary,
             created_at: self.clock.now().unix_seconds,

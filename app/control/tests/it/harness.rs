@@ -128,7 +128,17 @@ impl Api {
         Self::start_in(tempfile::tempdir_in(parent).unwrap(), TestClock::new(), SignUp::Open).await
     }
 
+    /// An API where an account may have so many ports.
+    pub(crate) async fn start_with_ports(ports_per_account: usize) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::start_with(dir, TestClock::new(), SignUp::Open, ports_per_account).await
+    }
+
     async fn start_in(dir: tempfile::TempDir, clock: TestClock, sign_up: SignUp) -> Self {
+        Self::start_with(dir, clock, sign_up, 10).await
+    }
+
+    async fn start_with(dir: tempfile::TempDir, clock: TestClock, sign_up: SignUp, ports_per_account: usize) -> Self {
         let store = Store::open(dir.path()).await.unwrap();
         let (routes, directory) = (Routes::default(), Directory::default());
         let config = ControlConfig {
@@ -140,6 +150,7 @@ impl Api {
             ca_fingerprint: Some("sha256:00".into()),
             sign_up,
             port_range: 20_000..=20_004,
+            ports_per_account,
             ssh: Some(SshInfo {
                 host: "tunnel.localhost".into(),
                 port: 2222,

@@ -163,3 +163,28 @@ async fn a_tunnel_has_a_weight_and_a_forward_port() {
     let listed: Page<Tunnel> = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!(listed.items.iter().map(|tunnel| tunnel.weight).collect::<Vec<_>>(), [7, 0]);
 }
+
+#[tokio::test]
+async fn an_account_has_its_share_of_the_ports() {
+    let api = Api::start_with_ports(2).await;
+    let (ann, bob) = (api.account("ann@example.com").await, api.account("bob@example.com").await);
+    let first = make(&api, &ann, json!({"name": "a", "type": "tcp"})).await;
+    make(&api, &ann, json!({"name": "b", "type": "udp", "port": 20_003})).await;
+    for body in [json!({"name": "c", "type": "tls"}), json!({"name": "c", "type": "tcp", "port": 20_004})] {
+        let says = api.post("/v1/sockets", Some(&ann), body).await.is_problem(StatusCode::CONFLICT, "limit-reached");
+        assert!(
+            says.contains("no more than 2 sockets with a port of their own") && says.contains("operator"),
+            "{says}"
+        );
+    }
+    make(&api, &ann, json!({"name": "c"})).await;
+    make(&api, &bob, json!({"name": "d", "type": "tcp"})).await;
+    api.send("DELETE", &format!("/v1/sockets/{}", first.id), Some(&ann), None).await;
+    make(&api, &ann, json!({"name": "e", "type": "tls"})).await;
+}
+
+#[test]
+fn a_fair_share_is_half_of_the_ports_within_bounds() {
+    let share = |to| sallyport_control::default_ports_per_account(&(20_000..=to));
+    assert_eq!([20_000, 20_019, 20_050, 20_199, 29_999].map(share), [10, 10, 25, 100, 100]);
+}

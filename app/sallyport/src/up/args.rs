@@ -66,6 +66,9 @@ pub(crate) struct UpArgs {
     /// The ports that tcp, tls and udp sockets get for themselves
     #[arg(long, value_name = "FROM-TO", env = "SALLYPORT_PORT_RANGE", default_value = "20000-20999", value_parser = port_range)]
     pub(super) port_range: PortRange,
+    /// How many of these ports one account may have, and all ssh guests together [default: half of them, from 10 to 100]
+    #[arg(long, value_name = "COUNT", env = "SALLYPORT_PORTS_PER_ACCOUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) ports_per_account: Option<u16>,
     /// The networks of balancers in front, whose connections begin with a PROXY protocol header that is believed
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,

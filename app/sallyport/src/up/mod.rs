@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes, SshLogins};
-use sallyport_control::{AddressDatabases, Control, ControlConfig, Secrets, SignUp};
+use sallyport_control::{AddressDatabases, Control, ControlConfig, Secrets, SignUp, default_ports_per_account};
 use sallyport_edge::{ApiService, Edge, EdgeConfig, Readiness};
 use sallyport_geo::Geo;
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, TakeoverOffer};
@@ -121,6 +121,9 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         ca_fingerprint: Some(fingerprint.clone()),
         sign_up: sign_up(&args, address.ip()),
         port_range: args.port_range.0.clone(),
+        ports_per_account: args
+            .ports_per_account
+            .map_or_else(|| default_ports_per_account(&args.port_range.0), usize::from),
         ssh: ssh.as_ref().map(|ssh| ssh.info.clone()),
         databases: AddressDatabases {
             country: geo.as_ref().is_some_and(|geo| geo.has_country()),

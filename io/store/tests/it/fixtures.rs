@@ -29,6 +29,7 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         origin_protocol: sallyport_model::OriginProtocol::Auto,
         basic_auth: None,
         port: PortWish::None,
+        max_ports: 1_000,
         settings: Default::default(),
         temporary: false,
         created_at: NOW,

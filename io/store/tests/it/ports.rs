@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use sallyport_model::{Socket, SocketType};
-use sallyport_store::{Creation, PortWish, SocketChange, Store, StoreError, guest_account};
+use sallyport_store::{Creation, NewSocket, PortWish, SocketChange, Store, StoreError, guest_account};
 
 use crate::fixtures::{NOW, account, make_socket, make_tunnel, new_socket, new_tunnel, store_with_account};
 
@@ -62,6 +62,33 @@ async fn a_port_that_is_asked_for_is_had_or_taken() {
     assert!(matches!(error, StoreError::PortTaken { port: 20_001 }), "{error}");
     assert_eq!([port(&store, 2).await, port(&store, 3).await], [20_000, 20_002], "around it");
     assert_eq!(store.socket(socket.account, socket.id).await.unwrap().unwrap().port, Some(20_001));
+}
+
+#[tokio::test]
+async fn an_account_has_so_many_ports_and_no_more() {
+    let (_dir, store) = store_with_account().await;
+    store.create_account(account(2)).await.unwrap();
+    store.create_guest_account(NOW).await.unwrap();
+    let make = async |owner, n, port| {
+        let new = NewSocket { account: owner, port, max_ports: 2, ..new_socket(1, n) };
+        store.create_socket(new, &[u64::from(n)], None, |_| String::new()).await
+    };
+    let (one, other) = (account(1).account.id, account(2).account.id);
+    for (owner, first, words) in [(one, 10, "for one account: delete"), (guest_account(), 20, "for guests at a time")] {
+        make(owner, first, PortWish::Any(30_000..=30_099)).await.unwrap();
+        let Creation::Made((last, _)) = make(owner, first + 1, PortWish::This(30_050 + first as u16)).await.unwrap()
+        else {
+            panic!("there was no key")
+        };
+        for (n, port) in [(first + 2, PortWish::Any(30_000..=30_099)), (first + 3, PortWish::This(30_090))] {
+            let error = make(owner, n, port).await.unwrap_err();
+            assert!(matches!(error, StoreError::Limit { max: 2, .. }) && error.to_string().contains(words), "{error}");
+        }
+        make(owner, first + 4, PortWish::None).await.unwrap();
+        store.delete_socket(owner, last.id).await.unwrap();
+        make(owner, first + 5, PortWish::Any(30_000..=30_099)).await.unwrap();
+    }
+    make(other, 30, PortWish::Any(30_000..=30_099)).await.unwrap();
 }
 
 #[tokio::test]
