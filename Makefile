@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test lint bench bench-quick docs build clean
+.PHONY: help demo test lint instructions instructions-accept bench bench-quick docs build clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -13,7 +13,7 @@ demo: ## give a small web service a public name on this machine, and call it (CI
 	@scripts/need rust cc curl python3
 	@CI=$(CI) scripts/demo
 
-test: ## run every test
+test: ## run every test, and count the instructions of the hot paths
 	@scripts/need rust cc curl openssl python3 ssh venv wrk
 	@scripts/need faketime || echo "test: faketime is not there; the tests that turn the clock say that they are skipped"
 	@scripts/need postgres sshd nginx dnsmasq dig || echo "test: not all services are there; the tests of sockets that need them say so"
@@ -21,6 +21,16 @@ test: ## run every test
 	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \
 	done
 	@scripts/test
+	@$(MAKE) instructions
+
+instructions: ## count the instructions of the hot paths (valgrind), and fail where they grew by more than 5 %
+	@scripts/need rust cc
+	@scripts/need valgrind || echo "instructions: valgrind is not there"
+	@cargo xtask instructions
+
+instructions-accept: ## write these counts into bench/instructions/counts.json
+	@scripts/need rust cc valgrind
+	@cargo xtask instructions --accept
 
 lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API's description, the pages
 	@scripts/need rust cc

@@ -21,6 +21,8 @@ enum Layer {
     App,
     /// The one binary that wires the apps together.
     Binary,
+    /// Programs that measure.
+    Bench,
     Xtask,
 }
 
@@ -32,6 +34,7 @@ impl fmt::Display for Layer {
             Self::Api => "api",
             Self::App => "app/",
             Self::Binary => "app/sallyport",
+            Self::Bench => "bench/",
             Self::Xtask => "xtask",
         })
     }
@@ -153,6 +156,7 @@ fn layer(folder: &Path) -> Option<Layer> {
         ("api", None) => Some(Layer::Api),
         ("app", Some("sallyport")) => Some(Layer::Binary),
         ("app", Some(_)) => Some(Layer::App),
+        ("bench", Some(_)) => Some(Layer::Bench),
         ("xtask", None) => Some(Layer::Xtask),
         _ => None,
     }
@@ -170,6 +174,7 @@ fn refusal(from: Layer, to: Layer) -> Option<&'static str> {
         (Layer::App, _) => {
             Some("no app imports another: they meet through the API and the bus; app/sallyport wires them")
         }
+        (Layer::Bench, _) => Some("bench/ builds with optimization what it counts, and so depends on core/ only"),
         (Layer::Xtask, _) => Some("xtask runs before the product builds, and so depends on no part of it"),
     }
 }
@@ -182,7 +187,7 @@ fn check_dependencies(root: &Path, packages: &[Package]) -> Vec<String> {
         let manifest = package.folder(root).join("Cargo.toml");
         let manifest = manifest.display();
         let Some(from) = layers.get(package.name.as_str()).copied() else {
-            findings.push(format!("{manifest}: a package stands in core/, io/, app/, or is api or xtask"));
+            findings.push(format!("{manifest}: a package stands in core/, io/, app/ or bench/, or is api or xtask"));
             continue;
         };
         for dependency in &package.dependencies {
@@ -270,11 +275,12 @@ mod tests {
 
     #[test]
     fn each_layer_is_held_to_its_rule() {
-        let cases: [(&str, &str, &str); 6] = [
+        let cases: [(&str, &str, &str); 7] = [
             ("core/wire", "store", "core/ depends on core/ only"),
             ("io/tunnel", "edge", "adapters know no program"),
             ("api", "store", "api depends on core/ only"),
             ("app/control", "edge", "no app imports another"),
+            ("bench/instructions", "edge", "depends on core/ only"),
             ("xtask", "edge", "before the product builds"),
             ("elsewhere/x", "model", "a package stands in"),
         ];

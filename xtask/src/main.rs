@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, Result};
 
 mod docs;
+mod instructions;
 mod layers;
 mod openapi;
 mod source;
@@ -17,6 +18,9 @@ usage: cargo xtask <what>
   openapi [--check]  write api/openapi.json from the code, or only compare it
   docs               check links, the book's table of contents, and that every file and function that
                      docs/life-of-a-request.md and ARCHITECTURE.md name is there
+  instructions [--accept] [--core]
+                     count the instructions of the hot paths under callgrind, and compare them with
+                     bench/instructions/counts.json, or write them there; --core leaves the edge out
 ";
 
 fn main() -> ExitCode {
@@ -27,6 +31,11 @@ fn main() -> ExitCode {
         ["openapi"] => root().and_then(|root| openapi::write(&root)),
         ["openapi", "--check"] => root().and_then(|root| openapi::check(&root)),
         ["docs"] => root().and_then(|root| docs::run(&root)),
+        ["instructions", options @ ..] if options.iter().all(|option| ["--accept", "--core"].contains(option)) => {
+            let options =
+                instructions::Options { accept: options.contains(&"--accept"), core_only: options.contains(&"--core") };
+            root().and_then(|root| instructions::run(&root, options))
+        }
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

@@ -14,6 +14,7 @@ mod harness;
 mod health;
 mod http1;
 mod http2;
+mod instructions;
 mod limits;
 mod malformed;
 mod udp;

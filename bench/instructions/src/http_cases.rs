@@ -1,0 +1,141 @@
+//! The rules of HTTP at the edge, and the choice of an origin.
+
+use std::{hint::black_box, net::SocketAddr};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use sallyport_balance::Rotation;
+use sallyport_http::{
+    RequestHost, RequestId,
+    forward::{self, ClientFields, ForwardContext, NextHop},
+    guard::{GuardLimits, RequestGuard, Verdict},
+    refuse::check_request,
+};
+
+use crate::Case;
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "http_guard_request", rounds: 2_000, prepare: guard_request },
+    Case { name: "http_guard_small_request", rounds: 5_000, prepare: guard_small_request },
+    Case { name: "http_guard_chunked_64k", rounds: 500, prepare: guard_chunked },
+    Case { name: "http_check_request", rounds: 5_000, prepare: check },
+    Case { name: "http_forward_request", rounds: 2_000, prepare: forward_request },
+    Case { name: "http_forward_answer", rounds: 5_000, prepare: forward_answer },
+    Case { name: "http_request_id", rounds: 5_000, prepare: request_id },
+    Case { name: "balance_choose_of_8", rounds: 5_000, prepare: choose },
+];
+
+const HOST: &str = "wandering-shape-7752.example.com";
+/// What a browser sends beside the request line and the host.
+const FIELDS: &[(&str, &str)] = &[
+    ("user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:143.0) Gecko/20100101 Firefox/143.0"),
+    ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
+    ("accept-language", "en-US,en;q=0.5"),
+    ("accept-encoding", "gzip, deflate, br, zstd"),
+    ("connection", "keep-alive"),
+    ("cookie", "session=6f1d2c3b4a5968778695a4b3c2d1e0f0; theme=dark"),
+    ("upgrade-insecure-requests", "1"),
+    ("sec-fetch-dest", "document"),
+    ("sec-fetch-mode", "navigate"),
+    ("sec-fetch-site", "none"),
+];
+
+fn browser_head() -> Vec<u8> {
+    let fields: String = FIELDS.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("GET /products/42?color=green HTTP/1.1\r\nHost: {HOST}\r\n{fields}\r\n").into_bytes()
+}
+
+fn browser_fields() -> HeaderMap {
+    let host = (HeaderName::from_static("host"), HeaderValue::from_static(HOST));
+    let rest = FIELDS.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    std::iter::once(host).chain(rest).collect()
+}
+
+fn inspect_all(guard: &mut RequestGuard, bytes: &[u8]) {
+    assert_eq!(guard.inspect(black_box(bytes)), Verdict::Pass { n: bytes.len() });
+}
+
+/// A browser's request, byte by byte.
+fn guard_request() -> Box<dyn FnMut()> {
+    let (mut guard, head) = (RequestGuard::new(GuardLimits::default()), browser_head());
+    Box::new(move || inspect_all(&mut guard, &head))
+}
+
+/// The request of a load generator.
+fn guard_small_request() -> Box<dyn FnMut()> {
+    let mut guard = RequestGuard::new(GuardLimits::default());
+    let head = format!("GET /100b HTTP/1.1\r\nHost: {HOST}\r\n\r\n").into_bytes();
+    Box::new(move || inspect_all(&mut guard, &head))
+}
+
+/// An upload of 64 KiB in chunks of 8 KiB.
+fn guard_chunked() -> Box<dyn FnMut()> {
+    let mut guard = RequestGuard::new(GuardLimits::default());
+    let mut bytes = format!("POST /upload HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
+    for _ in 0..8 {
+        bytes.extend_from_slice(b"2000\r\n");
+        bytes.extend_from_slice(&[b'u'; 8_192]);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    Box::new(move || inspect_all(&mut guard, &bytes))
+}
+
+/// A parsed request: refuse it, or say whose it is.
+fn check() -> Box<dyn FnMut()> {
+    let (uri, fields) = (Uri::from_static("/products/42?color=green"), browser_fields());
+    Box::new(move || {
+        black_box(check_request(&Method::GET, black_box(&uri), Version::HTTP_11, &fields).unwrap());
+    })
+}
+
+/// The header fields for the origin, with the copy that is changed.
+fn forward_request() -> Box<dyn FnMut()> {
+    let fields = browser_fields();
+    let client = ClientFields::new(SocketAddr::from(([192, 0, 2, 1], 40_000)), "https", 443);
+    let host = RequestHost::from_value(&HeaderValue::from_static(HOST)).unwrap();
+    let request_id = RequestId::from_random([9; 16]).header_value();
+    Box::new(move || {
+        let mut copy = fields.clone();
+        let origin = NextHop::Http1;
+        let context =
+            ForwardContext { client: &client, host: &host, request_id: &request_id, websocket: false, origin };
+        forward::request_headers(&mut copy, black_box(&context));
+        black_box(copy);
+    })
+}
+
+/// The header fields for the client, with the copy that is changed.
+fn forward_answer() -> Box<dyn FnMut()> {
+    let fields: HeaderMap = [
+        ("server", "nginx/1.22.1"),
+        ("date", "Fri, 20 Nov 2026 22:00:34 GMT"),
+        ("content-type", "text/html; charset=utf-8"),
+        ("content-length", "12345"),
+        ("connection", "keep-alive"),
+        ("etag", "\"6f1d2c3b-3039\""),
+        ("cache-control", "max-age=600"),
+    ]
+    .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+    .into_iter()
+    .collect();
+    let request_id = RequestId::from_random([9; 16]).header_value();
+    Box::new(move || {
+        let mut copy = fields.clone();
+        forward::response_headers(&mut copy, black_box(&request_id), false);
+        black_box(copy);
+    })
+}
+
+fn request_id() -> Box<dyn FnMut()> {
+    Box::new(|| {
+        black_box(RequestId::from_random(black_box([9; 16])).header_value());
+    })
+}
+
+/// Eight origins with the same load.
+fn choose() -> Box<dyn FnMut()> {
+    let (mut rotation, origins) = (Rotation::new(), [0_u64, 1, 2, 3, 4, 5, 6, 7]);
+    Box::new(move || {
+        black_box(rotation.choose(black_box(&origins), |origin| *origin, |_| 3, |_| true).unwrap());
+    })
+}
