@@ -53,7 +53,7 @@ use tokio::sync::Mutex;
 pub use clock::{Clock, Moment};
 pub use openapi::{openapi, openapi_json};
 pub use secrets::{Secrets, SecretsError, TOKEN_KEY_FILE};
-pub use ssh_forward::{ForwardRefusal, SshTarget};
+pub use ssh_forward::{ForwardRefusal, SshClient, SshTarget};
 
 use crate::{
     access_token::AccessTokens, limits::Limits, metrics::Metrics, mysocket::MysocketTokens, password::Passwords,
@@ -199,7 +199,7 @@ impl Control {
         let passwords = Passwords::start()
             .await
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
-        let temporaries = Temporaries::default();
+        let temporaries = Temporaries::new(&secrets);
         temporaries.sweep(&store).await.context("cannot remove what ssh clients left")?;
         for login in store.ssh_logins().await.context("cannot read the ssh keys")? {
             ssh_logins.put(login);

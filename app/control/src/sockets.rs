@@ -15,6 +15,7 @@ use crate::{
     extract::{Input, PageOf, json, json_text},
     problem::ApiError,
     replay::located,
+    work::Lifetime,
 };
 
 /// Marks an answer that was given before.
@@ -60,7 +61,7 @@ pub(crate) async fn create(
     input: Input<CreateSocket>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    match app.create_socket(caller.account.id, input.value, false, input.keyed.as_ref()).await? {
+    match app.create_socket(caller.account.id, input.value, Lifetime::Lasting, input.keyed.as_ref()).await? {
         Creation::Made((socket, answer)) => Ok(located(json_text(StatusCode::CREATED, answer), &location(socket.id))),
         Creation::Repeated(stored) => {
             let answer = stored.answer.ok_or_else(|| ApiError::internal("an answer was not stored"))?;

@@ -8,9 +8,10 @@ use std::{
 
 use sallyport_api::CreateSocket;
 use sallyport_model::{AccountId, Socket, SocketId, SocketType, Tunnel, TunnelId};
-use sallyport_store::{Creation, Store, StoreError, guest_account};
+use sallyport_store::{Creation, Maker, Store, StoreError, guest_account};
+use sha2::{Digest, Sha256};
 
-use crate::{App, Control, problem::ApiError};
+use crate::{App, Control, Secrets, problem::ApiError, work::Lifetime};
 
 /// What a forward leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,17 @@ pub struct SshTarget {
     pub url: String,
     /// The socket's own port, when it has one: the answer to a forward of port 0.
     pub port: Option<u16>,
+}
+
+/// Who asks for a forward.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshClient {
+    /// The account that it has logged in to; [`guest_account`] without one.
+    pub account: AccountId,
+    /// The fingerprint of the key that it has proven to hold. With the same one it gets the same names and ports again.
+    pub key: Option<String>,
+    /// Where it is.
+    pub address: IpAddr,
 }
 
 /// Why a forward is refused, in a sentence for the ssh client.
@@ -51,14 +63,31 @@ impl From<StoreError> for ForwardRefusal {
 }
 
 /// What this process made for forwards that have not ended.
-#[derive(Debug, Default)]
 pub(crate) struct Temporaries {
     tunnels: Mutex<HashSet<TunnelId>>,
     /// Held while something is made, so that it is not taken for a remainder before it is known.
     making: tokio::sync::Mutex<()>,
+    /// With this, the store does not tell who was here.
+    maker_key: [u8; 32],
 }
 
 impl Temporaries {
+    pub(crate) fn new(secrets: &Secrets) -> Self {
+        Self { tunnels: Mutex::default(), making: Default::default(), maker_key: secrets.derived("makers of sockets") }
+    }
+
+    /// Who makes this socket, and may have its name and its port again. None for those who have shown no key.
+    fn maker(&self, client: &SshClient, socket_type: SocketType, port: Option<u16>) -> Option<Maker> {
+        let mut hash = Sha256::new();
+        hash.update(self.maker_key);
+        hash.update(client.account.as_bytes());
+        hash.update(client.key.as_ref()?);
+        hash.update([0]);
+        hash.update(socket_type.as_str());
+        hash.update(port.unwrap_or(0).to_be_bytes());
+        Some(hash.finalize().into())
+    }
+
     fn added(&self, tunnel: TunnelId) {
         self.tunnels.lock().unwrap_or_else(PoisonError::into_inner).insert(tunnel);
     }
@@ -105,22 +134,23 @@ fn temporary_type(app: &App, address: &str, port: u16) -> Option<(SocketType, Op
 }
 
 impl Control {
-    /// What the ssh client of this account means by a forward of this address and port. When this returns, edges know
+    /// What this ssh client means by a forward of this address and port. When this returns, edges know
     /// the socket and its tunnel.
     ///
     /// In this order: an address that is the name of a socket of the account means that socket, at the tunnel with this
     /// forward port or else a temporary one; a port that is the forward port of a tunnel means that tunnel; 80 and 443
-    /// make a temporary `http` and `https` socket; 0 and the ports of the range make a temporary `tcp` socket.
+    /// make a temporary `http` and `https` socket; 0 and the ports of the range make a temporary `tcp` socket. A client
+    /// that has made the same one before, with the same key, gets its name and its port again where they are free.
     ///
     /// # Errors
     /// What can be asked for instead, or why it cannot be had now.
     pub async fn ssh_forward_target(
         &self,
-        account: AccountId,
+        client: &SshClient,
         requested_address: &str,
         requested_port: u32,
     ) -> Result<SshTarget, ForwardRefusal> {
-        let app = &self.app;
+        let (app, account) = (&self.app, client.account);
         let port = u16::try_from(requested_port)
             .map_err(|_| ForwardRefusal { message: format!("{requested_port} is no port") })?;
         let is_guest = account == guest_account();
@@ -137,7 +167,7 @@ impl Control {
         let Some((socket_type, own_port)) = temporary_type(app, requested_address, port) else {
             return Err(app.refusal(is_guest, requested_address, port));
         };
-        app.temporary_socket(account, socket_type, own_port).await
+        app.temporary_socket(client, socket_type, own_port).await
     }
 
     /// The forward has ended: removes what was made for it. What cannot be removed now is removed at the next start.
@@ -205,14 +235,15 @@ impl App {
 
     async fn temporary_socket(
         &self,
-        account: AccountId,
+        client: &SshClient,
         socket_type: SocketType,
         port: Option<u16>,
     ) -> Result<SshTarget, ForwardRefusal> {
         let name = format!("ssh forward ({socket_type})").parse().map_err(ApiError::internal)?;
         let _turn = self.temporaries.making.lock().await;
         let create = CreateSocket { port, ..CreateSocket::new(name, socket_type) };
-        let socket = match self.create_socket(account, create, true, None).await? {
+        let lifetime = Lifetime::Temporary { maker: self.temporaries.maker(client, socket_type, port) };
+        let socket = match self.create_socket(client.account, create, lifetime, None).await? {
             Creation::Made((socket, _)) => socket,
             Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
         };

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -14,7 +14,7 @@ use sallyport_wire::Refusal;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::{sockets::Sockets, way::Holder};
+use crate::{sockets::Sockets, ssh::SshTunnels, way::Holder};
 
 /// Lets tunnels in by their credentials, and keeps the sockets and the directory in step with them.
 pub(crate) struct Gate {
@@ -23,6 +23,8 @@ pub(crate) struct Gate {
     routes: Routes,
     directory: Directory,
     sockets: Arc<Sockets>,
+    /// What stock ssh clients hold up, where they are served.
+    ssh: OnceLock<Weak<SshTunnels>>,
     /// Which socket and credential each tunnel came in by. As many entries as tunnels are attached, or are about to be.
     admitted: Mutex<HashMap<TunnelId, (SocketId, CredentialHash)>>,
     /// Where each tunnel was last found, so that a reconnect need not search every route.
@@ -42,7 +44,12 @@ impl Gate {
         sockets: Arc<Sockets>,
     ) -> Self {
         let (admitted, found) = (Mutex::default(), Mutex::default());
-        Self { domain, public_port, routes, directory, sockets, admitted, found }
+        Self { domain, public_port, routes, directory, sockets, ssh: OnceLock::new(), admitted, found }
+    }
+
+    /// Tells ssh clients from now on when a connector takes their tunnel over.
+    pub(crate) fn tell(&self, ssh: Weak<SshTunnels>) {
+        let _ = self.ssh.set(ssh);
     }
 
     fn route_of(&self, tunnel: TunnelId) -> Option<(Arc<SocketRoute>, CredentialHash)> {
@@ -137,7 +144,11 @@ impl Admission for Gate {
             agent: tunnel.agent().to_owned(),
             since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         });
+        let id = tunnel.tunnel();
         self.sockets.pool(tunnel.socket()).arrived(tunnel.into());
+        if let Some(ssh) = self.ssh.get().and_then(Weak::upgrade) {
+            ssh.replaced_by_connector(id);
+        }
     }
 
     fn detached(&self, tunnel: TunnelId, session: SessionId, reason: &str) {

@@ -76,7 +76,7 @@ pub use body::{ApiBody, ApiRequestBody, BoxError};
 pub use config::EdgeConfig;
 pub use drain::DrainReport;
 pub use readiness::Readiness;
-pub use ssh::{SshConcierge, SshSettings, SshTarget};
+pub use ssh::{SshCaller, SshConcierge, SshSettings, SshTarget};
 
 use doors::Doors;
 use drain::Phase;
@@ -225,6 +225,7 @@ impl Edge {
     pub fn serve_ssh(self: &Arc<Self>, mut settings: SshSettings) {
         let listener = Mutex::new(settings.listener.take());
         let (server, tunnels) = ssh::server(self, settings);
+        self.gate.tell(Arc::downgrade(&tunnels));
         let _ = self.ssh.set(Ssh { server, tunnels, listener });
     }
 

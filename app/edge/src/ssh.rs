@@ -2,8 +2,10 @@
 
 use std::{
     collections::HashMap,
+    fmt::Display,
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use sallyport_bus::SshLogins;
@@ -12,14 +14,17 @@ use sallyport_ssh::{
     Attempt, BoxFuture, Connection, Credential, Forward, ForwardRefusal, Granted, PublicKey, SshConfig, SshGate,
     SshServer, Verdict, ssh_key::HashAlg,
 };
+use tokio::task::JoinSet;
 
 use crate::{
     Edge,
     way::{SshWay, Way},
 };
 
-/// The login of clients without an account.
+/// The login of clients without an account; after it, the fingerprint of the key they have shown, if any.
 const GUEST: &str = "guest";
+/// How long the client of a former login has to say that it is still there, when the same key asks for the same again.
+const MAX_SILENCE: Duration = Duration::from_secs(2);
 /// What the directory shows as the connector's program.
 const AGENT: &str = "ssh";
 
@@ -38,12 +43,23 @@ pub struct SshTarget {
     pub port: Option<u16>,
 }
 
+/// Who asks for a forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SshCaller<'a> {
+    /// The account that it has logged in to; `None` is a guest.
+    pub account: Option<AccountId>,
+    /// The fingerprint of the key that it has proven to hold.
+    pub key: Option<&'a str>,
+    /// Where it is.
+    pub address: IpAddr,
+}
+
 /// Whoever knows what forwards mean: control.
 pub trait SshConcierge: Send + Sync + 'static {
-    /// What a forward of this account means; `None` is a guest. Makes what is needed for as long as the forward lives.
+    /// What a forward of this client means. Makes what is needed for as long as the forward lives.
     fn target<'a>(
         &'a self,
-        account: Option<AccountId>,
+        caller: SshCaller<'a>,
         address: &'a str,
         port: u32,
     ) -> BoxFuture<'a, Result<SshTarget, String>>;
@@ -110,15 +126,27 @@ struct Promised {
     target: SshTarget,
 }
 
-/// Who is logged in, as it stands in [`Connection::login`]: the account and the fingerprint of its key, or [`GUEST`].
-fn login_name(account: AccountId, key: &PublicKey) -> String {
-    format!("{account} {}", key.fingerprint(HashAlg::Sha256))
+/// Who is logged in, as it stands in [`Connection::login`]: the account or [`GUEST`], and the fingerprint of the key.
+fn login_name(who: impl Display, key: &PublicKey) -> String {
+    format!("{who} {}", key.fingerprint(HashAlg::Sha256))
 }
 
-/// The account and the fingerprint of its key; none for guests.
-fn account_of(connection: &Connection) -> Option<(AccountId, &str)> {
-    let (account, fingerprint) = connection.login().split_once(' ')?;
-    Some((account.parse().ok()?, fingerprint))
+/// Who is logged in here.
+fn caller(connection: &Connection) -> SshCaller<'_> {
+    let (account, key) = match connection.login().split_once(' ') {
+        Some((who, fingerprint)) => (who.parse().ok(), Some(fingerprint)),
+        None => (None, None),
+    };
+    SshCaller { account, key, address: connection.peer().ip() }
+}
+
+/// Whether both forwards belong to different logins with the same key, and ask for the same port.
+fn is_alike(one: &Forward, other: &Forward) -> bool {
+    let (here, there) = (one.connection(), other.connection());
+    one.requested_port() == other.requested_port()
+        && here != there
+        && here.login() == there.login()
+        && caller(&here).key.is_some()
 }
 
 impl SshTunnels {
@@ -130,7 +158,9 @@ impl SshTunnels {
 
     /// Whether the account still has the key that this client has logged in with.
     fn may_stay(&self, connection: &Connection) -> bool {
-        let Some((account, fingerprint)) = account_of(connection) else { return true };
+        let (Some(account), Some(fingerprint)) = (caller(connection).account, caller(connection).key) else {
+            return true;
+        };
         let Some(login) = self.logins.get(&account.to_string()) else { return false };
         let is_it = |line: &String| {
             PublicKey::from_openssh(line).is_ok_and(|own| own.fingerprint(HashAlg::Sha256).to_string() == fingerprint)
@@ -151,8 +181,8 @@ impl SshTunnels {
         }
     }
 
-    /// The forward serves its socket from now on. A fresh login on the same tunnel takes the place of the old one,
-    /// which finishes what it serves.
+    /// The forward serves its socket from now on. A fresh login on the same tunnel, or with the same key for the same
+    /// socket, takes the place of the old one, which finishes what it serves.
     fn hold(&self, edge: &Edge, promised: Promised) {
         let Promised { forward, name, speaks_tls, target } = promised;
         let connection = forward.connection();
@@ -167,25 +197,78 @@ impl SshTunnels {
             since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
-        let tunnel = target.tunnel;
-        let former = lock(&self.held).insert(tunnel, Held { way, target });
-        if let Some(former) = former {
-            let before = former.way.forward().connection();
-            edge.sockets.left(tunnel, former.way.holder());
-            if lock(&self.held).values().any(|held| held.way.forward().connection() == before) {
-                before.console().line(&format!("{} is served by a newer login", former.target.url));
-            } else {
-                before.retire("replaced by a newer login", edge.config.drain);
+        let (tunnel, socket, holder) = (target.tunnel, target.socket, way.holder());
+        let is_former = |held: &Held| {
+            held.target.socket == socket && held.target.temporary && is_alike(held.way.forward(), way.forward())
+        };
+        let former: Vec<Held> = {
+            let mut held = lock(&self.held);
+            let mut former: Vec<Held> = held.extract_if(|_, held| is_former(held)).map(|(_, held)| held).collect();
+            former.extend(held.insert(tunnel, Held { way: way.clone(), target }));
+            former
+        };
+        former.into_iter().for_each(|former| self.replace(edge, former, "a newer login"));
+        if lock(&self.held).get(&tunnel).is_some_and(|held| held.way.holder() == holder) {
+            edge.tunnels.detach(tunnel, "replaced", "replaced by an ssh client, which holds the tunnel now");
+        }
+    }
+
+    /// A connector holds the tunnel now: what an ssh client served it with finishes.
+    pub(crate) fn replaced_by_connector(&self, tunnel: TunnelId) {
+        let former = lock(&self.held).remove(&tunnel);
+        if let (Some(edge), Some(former)) = (self.edge.upgrade(), former) {
+            self.replace(&edge, former, "a connector");
+        }
+    }
+
+    /// What held a tunnel up gets no more requests; its client is told by whom it is replaced, and sent away unless it
+    /// serves something else as well.
+    fn replace(&self, edge: &Edge, former: Held, by: &str) {
+        let Held { way, target } = former;
+        let before = way.forward().connection();
+        if !edge.sockets.left(target.tunnel, way.holder()) {
+            edge.directory.left(target.tunnel);
+        }
+        if lock(&self.held).values().any(|held| held.way.forward().connection() == before) {
+            before.console().line(&format!("{}: replaced by {by}", target.url));
+        } else {
+            before.retire(&format!("replaced by {by}"), edge.config.drain);
+        }
+        self.end(target);
+    }
+
+    /// Lets go of what a former login of this client holds, if that client answers no more: the same name and port are
+    /// free then for the one that has come back.
+    async fn bury_former(&self, forward: &Forward) {
+        let former: Vec<Connection> = {
+            let held = lock(&self.held);
+            let is_it = |held: &&Held| held.target.temporary && is_alike(held.way.forward(), forward);
+            held.values().filter(is_it).map(|held| held.way.forward().connection()).collect()
+        };
+        let mut asking = JoinSet::new();
+        for connection in former {
+            asking.spawn(async move { (connection.answers_within(MAX_SILENCE).await, connection) });
+        }
+        while let Some(Ok((is_there, connection))) = asking.join_next().await {
+            if !is_there {
+                connection.disconnect("replaced by a newer login: this one answered no more");
+                for target in self.let_go(&connection, None) {
+                    self.concierge.ended(target).await;
+                }
             }
         }
-        edge.tunnels.detach(tunnel, "replaced", "an ssh client holds the tunnel now");
     }
 
     /// Lets go of what this connection holds up: all of it, or one forward.
     fn release(&self, connection: &Connection, forward: Option<&Forward>) {
+        self.let_go(connection, forward).into_iter().for_each(|target| self.end(target));
+    }
+
+    /// The same without telling control; gives what it is to be told.
+    fn let_go(&self, connection: &Connection, forward: Option<&Forward>) -> Vec<SshTarget> {
         let is_it = |own: &Forward| own.connection() == *connection && forward.is_none_or(|it| it == own);
         let promised = lock(&self.promised).extract_if(.., |promised| is_it(&promised.forward)).collect::<Vec<_>>();
-        promised.into_iter().for_each(|promised| self.end(promised.target));
+        let mut over: Vec<SshTarget> = promised.into_iter().map(|promised| promised.target).collect();
         let gone: Vec<Held> =
             lock(&self.held).extract_if(|_, held| is_it(held.way.forward())).map(|(_, held)| held).collect();
         for Held { target, way } in gone {
@@ -195,8 +278,9 @@ impl SshTunnels {
             {
                 edge.directory.left(target.tunnel);
             }
-            self.end(target);
+            over.push(target);
         }
+        over
     }
 
     /// Tells control that a forward with this meaning is over.
@@ -232,8 +316,9 @@ impl SshTunnels {
 
     async fn grant(&self, connection: &Connection, forward: Forward) -> Result<Granted, ForwardRefusal> {
         let edge = self.edge.upgrade().ok_or_else(|| ForwardRefusal::new("the edge is shutting down"))?;
-        let account = account_of(connection).map(|(account, _)| account);
-        let target = self.concierge.target(account, forward.address(), forward.requested_port()).await;
+        let caller = caller(connection);
+        self.bury_former(&forward).await;
+        let target = self.concierge.target(caller, forward.address(), forward.requested_port()).await;
         let target = target.map_err(ForwardRefusal::new)?;
         if self.holds(connection, target.tunnel) {
             return Err(ForwardRefusal::new(
@@ -252,17 +337,21 @@ impl SshTunnels {
         };
         let (name, speaks_tls) = (route.name.clone(), route.socket_type == SocketType::Https);
         let port = target.port.map_or(0, u32::from);
-        let lines = told(&forward, &target, account.is_none());
+        let lines = told(&forward, &target, caller);
         lock(&self.promised).push(Promised { forward, name, speaks_tls, target });
         Ok(Granted { port, lines })
     }
 }
 
 /// What the client is told of a forward that was granted.
-fn told(forward: &Forward, target: &SshTarget, is_guest: bool) -> Vec<String> {
+fn told(forward: &Forward, target: &SshTarget, caller: SshCaller<'_>) -> Vec<String> {
     let mut lines = vec![format!("{} is open  (-R {})", target.url, forward.requested_port())];
-    if is_guest {
-        lines.push("you are a guest: this address is yours for as long as this login lasts".to_owned());
+    if caller.account.is_none() {
+        let again = match caller.key {
+            Some(_) => "come back with the same key to get it again",
+            None => "with a key you would get it again",
+        };
+        lines.push(format!("you are a guest: this address is yours for as long as this login lasts; {again}"));
     }
     lines
 }
@@ -270,9 +359,13 @@ fn told(forward: &Forward, target: &SshTarget, is_guest: bool) -> Vec<String> {
 impl SshGate for SshTunnels {
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict> {
         let verdict = match attempt.credential {
-            Credential::Offered(key) | Credential::Key(key) => {
-                self.may_log_in(attempt.user, key).map(|account| login_name(account, key))
-            }
+            Credential::Offered(key) | Credential::Key(key) => match self.may_log_in(attempt.user, key) {
+                Some(account) => Some(login_name(account, key)),
+                // A guest's key opens nothing; by it, a guest that comes back is known. The user of an account may have
+                // shown the wrong one of several keys.
+                None if self.guests && self.logins.get(attempt.user).is_none() => Some(login_name(GUEST, key)),
+                None => None,
+            },
             Credential::Guest if self.guests => Some(GUEST.to_owned()),
             Credential::Guest | Credential::Certificate(_) | Credential::Nothing => None,
         };

@@ -193,7 +193,7 @@ fn of_connector(error: &ConnectorError) -> Failure {
             told(Kind::NotFound).next("look with `sallyport socket ls` and `sallyport tunnel ls`, or connect anew")
         }
         "bad-credential" => told(Kind::NotLoggedIn).next("the tunnel has got another credential since: connect anew"),
-        "replaced" => told(Kind::Refused).next("another connector holds this tunnel now: give each its own"),
+        "replaced" => told(Kind::Refused).next("a tunnel has one connector or ssh client at a time: give each its own"),
         "version" => told(Kind::Failed).next("install the same version of sallyport here and there"),
         _ => told(Kind::Failed),
     }

@@ -71,6 +71,12 @@ impl Connection {
         *self.inner.streams.borrow()
     }
 
+    /// Asks the client whether it is still there; false when it does not say so within this time.
+    pub async fn answers_within(&self, time: Duration) -> bool {
+        let Some(Ok(answer)) = self.inner.handle().map(Handle::ping) else { return false };
+        tokio::time::timeout(time, answer).await.is_ok_and(|answer| answer.is_ok())
+    }
+
     /// Ends the connection, with a sentence for the shell and the client's log: that a newer login has replaced it, or
     /// that the service was deleted. Returns at once; streams are cut. Later calls have no effect.
     pub fn disconnect(&self, message: &str) {

@@ -33,7 +33,7 @@ pub use lock::{DataDirLock, LockError};
 pub use open::DATABASE_FILE;
 pub use ports::PortWish;
 pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, Rotation, SessionId};
-pub use sockets::{MAX_SOCKETS_PER_ACCOUNT, NewSocket, SocketChange};
+pub use sockets::{MAX_SOCKETS_PER_ACCOUNT, Maker, NewSocket, SocketChange};
 pub use ssh_keys::{MAX_SSH_KEYS_PER_ACCOUNT, SshKey};
 pub use tokens::{MAX_TOKENS_PER_ACCOUNT, NewToken, StoredToken};
 pub use tunnels::NewTunnel;

@@ -124,6 +124,13 @@ const MIGRATIONS: &[&str] = &[
         INSERT INTO freed_ports (port) VALUES (old.port);
     END;
     ",
+    "
+    -- Who may have the name again when no socket has it, and the port that went with it unless somebody else had it since.
+    ALTER TABLE names ADD COLUMN maker BLOB CHECK (length(maker) = 32);
+    ALTER TABLE names ADD COLUMN port INTEGER CHECK (port BETWEEN 1 AND 65535);
+    CREATE INDEX names_by_maker ON names (maker, taken_at) WHERE maker IS NOT NULL;
+    CREATE INDEX names_by_port ON names (port) WHERE port IS NOT NULL;
+    ",
 ];
 
 /// The version that this program writes.

@@ -16,19 +16,33 @@ pub enum PortWish {
     This(u16),
 }
 
-/// The port that fits the wish. It is taken when a socket with it is inserted.
-pub(crate) async fn take_port(write: &mut Write, wish: &PortWish) -> Result<Option<u16>, StoreError> {
+/// The port that fits the wish; the former one, where any will do and it is free. It is taken when a socket with it is
+/// inserted.
+pub(crate) async fn take_port(
+    write: &mut Write,
+    wish: &PortWish,
+    former: Option<u16>,
+) -> Result<Option<u16>, StoreError> {
     match wish {
         PortWish::None => Ok(None),
         PortWish::This(port) => {
-            let count: i64 = sqlx::query_scalar("SELECT count(*) FROM sockets WHERE port = ?1")
-                .bind(port)
-                .fetch_one(write.sql())
-                .await?;
-            if count > 0 { Err(StoreError::PortTaken { port: *port }) } else { Ok(Some(*port)) }
+            if is_taken(write, *port).await? {
+                Err(StoreError::PortTaken { port: *port })
+            } else {
+                Ok(Some(*port))
+            }
         }
-        PortWish::Any(range) => any_port(write, range).await.map(Some),
+        PortWish::Any(range) => match former.filter(|port| range.contains(port)) {
+            Some(port) if !is_taken(write, port).await? => Ok(Some(port)),
+            _ => any_port(write, range).await.map(Some),
+        },
     }
+}
+
+async fn is_taken(write: &mut Write, port: u16) -> Result<bool, StoreError> {
+    let count: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM sockets WHERE port = ?1").bind(port).fetch_one(write.sql()).await?;
+    Ok(count > 0)
 }
 
 async fn any_port(write: &mut Write, range: &RangeInclusive<u16>) -> Result<u16, StoreError> {

@@ -18,6 +18,9 @@ use crate::{
 /// How many sockets an account may have.
 pub const MAX_SOCKETS_PER_ACCOUNT: usize = 1_000;
 
+/// Whoever makes a socket that is temporary, as a hash: with the same one a later socket gets its name and its port again.
+pub type Maker = [u8; 32];
+
 /// A socket to be made.
 #[derive(Debug, Clone)]
 pub struct NewSocket {
@@ -41,6 +44,8 @@ pub struct NewSocket {
     pub settings: SocketSettings,
     /// Whether it goes when what it was made for goes, and at the next start at the latest.
     pub temporary: bool,
+    /// Who may have the name and the port again once the socket is gone; nobody otherwise.
+    pub maker: Option<Maker>,
     /// When it is made, in seconds since 1970.
     pub created_at: i64,
 }
@@ -111,8 +116,12 @@ impl Store {
         if new.port != PortWish::None {
             bound_ports(&mut write, new.account, new.max_ports).await?;
         }
-        let port = take_port(&mut write, &new.port).await?;
-        let name = take_name(&mut write, randoms, new.created_at).await?;
+        let (name, former_port) = match former_name(&mut write, new.maker).await? {
+            Some((name, port)) => (name, port),
+            None => (take_name(&mut write, randoms, new.maker, new.created_at).await?, None),
+        };
+        let port = take_port(&mut write, &new.port, former_port).await?;
+        remember_port(&mut write, &name, port, new.maker).await?;
         let socket = Socket {
             id: new.id,
             account: new.account,
@@ -307,13 +316,50 @@ async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Resu
     Ok(socket)
 }
 
+/// The first name that this maker had and no socket has now, and the port that went with it.
+async fn former_name(write: &mut Write, maker: Option<Maker>) -> Result<Option<(SocketName, Option<u16>)>, StoreError> {
+    let Some(maker) = maker else { return Ok(None) };
+    let found = sqlx::query(
+        "SELECT name, port FROM names WHERE maker = ?1 AND name NOT IN (SELECT name FROM sockets)
+         ORDER BY taken_at, rowid LIMIT 1",
+    )
+    .bind(maker.as_slice())
+    .fetch_optional(write.sql())
+    .await?;
+    let Some(found) = found else { return Ok(None) };
+    Ok(Some((row::parsed(&found, "name")?, found.try_get("port")?)))
+}
+
+/// Notes which port goes with a name whose maker may come back; other names lose it.
+async fn remember_port(
+    write: &mut Write,
+    name: &SocketName,
+    port: Option<u16>,
+    maker: Option<Maker>,
+) -> Result<(), StoreError> {
+    let Some(port) = port else { return Ok(()) };
+    sqlx::query("UPDATE names SET port = NULL WHERE port = ?1").bind(port).execute(write.sql()).await?;
+    if maker.is_some() {
+        let update = sqlx::query("UPDATE names SET port = ?2 WHERE name = ?1").bind(name.as_str()).bind(port);
+        update.execute(write.sql()).await?;
+    }
+    Ok(())
+}
+
 /// Takes the first name that was never given out.
-async fn take_name(write: &mut Write, randoms: &[u64], now: i64) -> Result<SocketName, StoreError> {
+async fn take_name(
+    write: &mut Write,
+    randoms: &[u64],
+    maker: Option<Maker>,
+    now: i64,
+) -> Result<SocketName, StoreError> {
     for random in randoms {
         let name = SocketName::generate(*random);
-        let taken = sqlx::query("INSERT INTO names (name, taken_at) VALUES (?1, ?2) ON CONFLICT DO NOTHING")
+        let insert = "INSERT INTO names (name, taken_at, maker) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+        let taken = sqlx::query(insert)
             .bind(name.as_str())
             .bind(now)
+            .bind(maker.as_ref().map(<[u8; 32]>::as_slice))
             .execute(write.sql())
             .await?;
         if taken.rows_affected() == 1 {

@@ -18,6 +18,7 @@ use crate::{
     App,
     extract::{Input, json},
     problem::ApiError,
+    work::Lifetime,
 };
 
 impl App {
@@ -60,7 +61,7 @@ impl App {
         let name = wish.name.ok_or_else(|| ApiError::field("name", "it is missing"))?;
         let create =
             CreateSocket { protected, ..CreateSocket::new(name, wish.socket_type.unwrap_or(SocketType::Http)) };
-        match self.create_socket(caller.account.id, create, false, None).await? {
+        match self.create_socket(caller.account.id, create, Lifetime::Lasting, None).await? {
             Creation::Made((socket, _)) => Ok(socket),
             Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key")),
         }

@@ -8,3 +8,4 @@ mod ssh_keys;
 mod tunnels;
 
 pub(crate) use accounts::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX};
+pub(crate) use sockets::Lifetime;

@@ -5,7 +5,7 @@ use sallyport_bus::ssh_login_name;
 use sallyport_model::{
     AccountId, BasicAuth, MAX_PASSWORD_BYTES, OriginProtocol, SocketId, SocketName, SocketSettings, SocketType,
 };
-use sallyport_store::{Creation, Keyed, NewSocket, PortWish, SocketChange};
+use sallyport_store::{Creation, Keyed, Maker, NewSocket, PortWish, SocketChange};
 
 use super::settings::{SettingsWish, checked};
 use crate::{App, clock::date, problem::ApiError, random};
@@ -16,6 +16,27 @@ const MAX_NAME_TRIES: usize = 32;
 const MAX_USERNAME_CHARS: usize = 128;
 /// The port of ssh, which commands need not name.
 const SSH_PORT: u16 = 22;
+
+/// How long a socket is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// Until it is deleted.
+    Lasting,
+    /// As long as what it is made for. Its maker, where one is known, gets its name and its port again.
+    Temporary {
+        /// Who makes it.
+        maker: Option<Maker>,
+    },
+}
+
+impl Lifetime {
+    fn maker(self) -> Option<Maker> {
+        match self {
+            Self::Lasting => None,
+            Self::Temporary { maker } => maker,
+        }
+    }
+}
 
 impl App {
     /// The socket as its owner sees it.
@@ -110,7 +131,7 @@ impl App {
         &self,
         account: AccountId,
         create: CreateSocket,
-        temporary: bool,
+        lifetime: Lifetime,
         keyed: Option<&Keyed>,
     ) -> Result<Creation<(sallyport_model::Socket, String)>, ApiError> {
         self.limits.create(account, self.clock.now().monotonic)?;
@@ -133,7 +154,8 @@ impl App {
             port,
             max_ports: self.config.ports_per_account,
             settings,
-            temporary,
+            temporary: lifetime != Lifetime::Lasting,
+            maker: lifetime.maker(),
             created_at: self.clock.now().unix_seconds,
         };
         let mut randoms = [0; MAX_NAME_TRIES];

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Answer, Api, PASSWORD},
-    ssh::KEY,
+    ssh::{KEY, client},
 };
 
 /// A request as the client makes it.
@@ -105,7 +105,7 @@ async fn connect_makes_a_socket_and_its_tunnel() {
     assert_eq!((&tunnel["tunnel_server"], &tunnel["tunnel_server_port"]), (&json!("tunnel.localhost"), &json!(2222)));
     // What ssh asks for then is this tunnel.
     let port = u32::try_from(tunnel["local_port"].as_u64().unwrap()).unwrap();
-    let target = api.control.ssh_forward_target(socket.account, "localhost", port).await.unwrap();
+    let target = api.control.ssh_forward_target(&client(socket.account), "localhost", port).await.unwrap();
     assert_eq!(json!(target.tunnel), tunnel["tunnel_id"]);
     assert_eq!((target.socket, target.temporary), (socket.id, false));
 

@@ -1,8 +1,11 @@
 //! Stock ssh clients: keys, what a forward means, what goes with it.
 
+use std::net::Ipv4Addr;
+
 use http::StatusCode;
 use sallyport_api::{Account, Page, Socket, SshKey};
 use sallyport_bus::ssh_login_name;
+use sallyport_control::SshClient;
 use sallyport_model::{AccountId, SocketType};
 use serde_json::json;
 
@@ -15,13 +18,18 @@ async fn account_id(api: &Api, token: &str) -> AccountId {
     api.get("/v1/account", Some(token)).await.read::<Account>(StatusCode::OK).id
 }
 
+/// An ssh client of this account that has shown no key.
+pub(crate) fn client(account: AccountId) -> SshClient {
+    SshClient { account, key: None, address: Ipv4Addr::LOCALHOST.into() }
+}
+
 /// How many keys let the account's ssh clients in.
 fn keys(api: &Api, account: AccountId) -> usize {
     api.ssh_logins.get(&ssh_login_name(account)).map_or(0, |login| login.keys.len())
 }
 
 async fn refused(api: &Api, account: AccountId, address: &str, port: u32) -> String {
-    api.control.ssh_forward_target(account, address, port).await.expect_err("refused").message
+    api.control.ssh_forward_target(&client(account), address, port).await.expect_err("refused").message
 }
 
 #[tokio::test]
@@ -82,7 +90,7 @@ async fn a_socket_says_how_ssh_serves_it() {
     assert_eq!(ssh.command, format!("ssh -p 2222 -R {label}:80:localhost:PORT {user}@tunnel.localhost"));
     assert_eq!((ssh.host.as_str(), ssh.port, ssh.user, ssh.known_hosts.len()), ("tunnel.localhost", 2222, user, 1));
     // What the command asks for is this socket.
-    let target = api.control.ssh_forward_target(account, label.as_str(), 80).await.unwrap();
+    let target = api.control.ssh_forward_target(&client(account), label.as_str(), 80).await.unwrap();
     assert_eq!((target.socket, target.temporary, target.url), (socket.id, true, socket.url));
 }
 
@@ -95,7 +103,7 @@ async fn a_forward_port_means_its_tunnel() {
     let tunnel = api.tunnel(&token, &socket).await.details;
     for address in ["localhost", "", "127.0.0.1", socket.dns_name.as_str()] {
         let port = u32::from(tunnel.forward_port);
-        let target = api.control.ssh_forward_target(account, address, port).await.unwrap();
+        let target = api.control.ssh_forward_target(&client(account), address, port).await.unwrap();
         assert_eq!((target.socket, target.tunnel, target.temporary), (socket.id, tunnel.id, false), "{address}");
         api.control.ssh_forward_ended(&target).await;
     }
@@ -113,7 +121,7 @@ async fn the_name_of_a_socket_makes_a_tunnel_for_as_long_as_the_forward() {
     let token = api.account("ann@example.com").await;
     let account = account_id(&api, &token).await;
     let socket = api.socket(&token, "s").await;
-    let target = api.control.ssh_forward_target(account, &socket.dns_name, 0).await.unwrap();
+    let target = api.control.ssh_forward_target(&client(account), &socket.dns_name, 0).await.unwrap();
     assert_eq!((target.socket, target.temporary, target.port), (socket.id, true, None));
     assert_eq!(api.routes.get(socket.id).unwrap().tunnels[0].id, target.tunnel);
     let forward_port = api.routes.get(socket.id).unwrap().tunnels[0].forward_port;
@@ -138,7 +146,7 @@ async fn ports_make_sockets_for_as_long_as_the_forward() {
         ("", 0, SocketType::Tcp, Some(20_000)),
         ("0.0.0.0", 20_003, SocketType::Tcp, Some(20_003)),
     ] {
-        let target = api.control.ssh_forward_target(account, address, port).await.unwrap();
+        let target = api.control.ssh_forward_target(&client(account), address, port).await.unwrap();
         let route = api.routes.get(target.socket).unwrap();
         assert_eq!((route.socket_type, route.port, target.port), (kind, own, own), "{address}:{port}");
         assert_eq!((route.tunnels[0].id, target.temporary), (target.tunnel, true));
@@ -146,7 +154,7 @@ async fn ports_make_sockets_for_as_long_as_the_forward() {
         api.control.ssh_forward_ended(&target).await;
         assert!(api.routes.get(target.socket).is_none());
     }
-    let held = api.control.ssh_forward_target(account, "", 20_003).await.unwrap();
+    let held = api.control.ssh_forward_target(&client(account), "", 20_003).await.unwrap();
     assert!(refused(&api, account, "", 20_003).await.contains("port 20003 belongs to another socket"));
     for (address, port) in
         [("", 22), ("", 8_080), ("", 65_536), ("example.com", 80), ("no-such-1000", 80), ("\u{7}", 1)]
@@ -161,13 +169,51 @@ async fn ports_make_sockets_for_as_long_as_the_forward() {
 }
 
 #[tokio::test]
+async fn the_same_key_gets_the_same_name_and_port_when_they_are_free() {
+    let api = Api::start().await;
+    let account = account_id(&api, &api.account("ann@example.com").await).await;
+    let other = account_id(&api, &api.account("bob@example.com").await).await;
+    let with_key = |account, key: &str| SshClient { key: Some(key.to_owned()), ..client(account) };
+    let (home, work) = (with_key(account, "SHA256:home"), with_key(account, "SHA256:work"));
+    let wishes = [(80, "http"), (443, "https"), (0, "tcp"), (20_003, "tcp")];
+    let mut first = Vec::new();
+    for (port, _) in wishes {
+        first.push(api.control.ssh_forward_target(&home, "", port).await.unwrap());
+    }
+    let web = api.control.ssh_forward_target(&home, "localhost", 80).await.unwrap();
+    assert_ne!(web.url, first[0].url, "the first one is not free");
+    for target in &first {
+        api.control.ssh_forward_ended(target).await;
+    }
+    // Whoever else comes meanwhile gets something else: another key, no key, another account with the same key.
+    for stranger in [work, client(account), with_key(other, "SHA256:home")] {
+        for port in [80, 0] {
+            let target = api.control.ssh_forward_target(&stranger, "", port).await.unwrap();
+            assert!(first.iter().all(|first| first.url != target.url), "{}", target.url);
+        }
+    }
+    let api = api.restart().await;
+    for ((port, kind), first) in wishes.into_iter().zip(&first) {
+        let again = api.control.ssh_forward_target(&home, "*", port).await.unwrap();
+        assert_eq!((&again.url, again.port), (&first.url, first.port), "{kind}");
+    }
+    // Somebody who asks for just this port has it; it is not missed.
+    let held = api.control.ssh_forward_target(&home, "", 0).await.unwrap();
+    api.control.ssh_forward_ended(&held).await;
+    let port = held.port.unwrap();
+    api.control.ssh_forward_target(&client(other), "", port.into()).await.unwrap();
+    let moved = api.control.ssh_forward_target(&home, "", 0).await.unwrap();
+    assert_ne!(moved.port, held.port);
+}
+
+#[tokio::test]
 async fn what_is_held_survives_that_control_looks_at_the_store_again() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let account = account_id(&api, &token).await;
     let socket = api.socket(&token, "s").await;
-    let held = api.control.ssh_forward_target(account, "", 80).await.unwrap();
-    let at = api.control.ssh_forward_target(account, &socket.dns_name, 80).await.unwrap();
+    let held = api.control.ssh_forward_target(&client(account), "", 80).await.unwrap();
+    let at = api.control.ssh_forward_target(&client(account), &socket.dns_name, 80).await.unwrap();
     assert_eq!(api.control.reload().await.unwrap(), 0);
     assert_eq!(api.routes.get(held.socket).unwrap().tunnels.len(), 1);
     assert_eq!(api.routes.get(at.socket).unwrap().tunnels.len(), 1);
@@ -178,16 +224,16 @@ async fn guests_have_temporary_sockets_and_no_account() {
     let api = Api::start_closed().await;
     let guests = api.control.guest_account().await.unwrap();
     assert_eq!(api.control.guest_account().await.unwrap(), guests);
-    let target = api.control.ssh_forward_target(guests, "localhost", 80).await.unwrap();
+    let target = api.control.ssh_forward_target(&client(guests), "localhost", 80).await.unwrap();
     assert!(target.temporary && api.routes.get(target.socket).is_some());
     assert!(refused(&api, guests, "localhost", 22).await.contains("as a guest"));
     for n in 1..100 {
-        api.control.ssh_forward_target(guests, "", 80).await.unwrap_or_else(|e| panic!("{n}: {e}"));
+        api.control.ssh_forward_target(&client(guests), "", 80).await.unwrap_or_else(|e| panic!("{n}: {e}"));
     }
     let says = refused(&api, guests, "", 80).await;
     assert!(says.contains("no more than 100 sockets for guests"), "{says}");
     api.control.ssh_forward_ended(&target).await;
-    api.control.ssh_forward_target(guests, "", 80).await.unwrap();
+    api.control.ssh_forward_target(&client(guests), "", 80).await.unwrap();
     // The first account can still be made, and nobody logs in as the guests.
     let login = json!({"email": "guests@guests.invalid", "password": "!"});
     api.post("/v1/login", None, login).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");

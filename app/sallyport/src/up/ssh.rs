@@ -4,9 +4,8 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use sallyport_bus::SshLogins;
-use sallyport_control::{Control, SshInfo};
-use sallyport_edge::{SshConcierge, SshSettings, SshTarget};
-use sallyport_model::AccountId;
+use sallyport_control::{Control, SshClient, SshInfo};
+use sallyport_edge::{SshCaller, SshConcierge, SshSettings, SshTarget};
 use sallyport_net::ListenError;
 use sallyport_ssh::{BoxFuture, HostKeys, SshConfig};
 use tokio::net::TcpListener;
@@ -98,16 +97,17 @@ struct Concierge {
 impl SshConcierge for Concierge {
     fn target<'a>(
         &'a self,
-        account: Option<AccountId>,
+        caller: SshCaller<'a>,
         address: &'a str,
         port: u32,
     ) -> BoxFuture<'a, Result<SshTarget, String>> {
         Box::pin(async move {
-            let account = match account {
+            let account = match caller.account {
                 Some(account) => account,
                 None => self.control.guest_account().await.map_err(|refusal| refusal.message)?,
             };
-            let target = self.control.ssh_forward_target(account, address, port).await;
+            let client = SshClient { account, key: caller.key.map(str::to_owned), address: caller.address };
+            let target = self.control.ssh_forward_target(&client, address, port).await;
             let target = target.map_err(|refusal| refusal.message)?;
             let sallyport_control::SshTarget { socket, tunnel, temporary, url, port } = target;
             Ok(SshTarget { socket, tunnel, temporary, url, port })

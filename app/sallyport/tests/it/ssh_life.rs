@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     harness::{Origin, Program, curl, wait_until},
-    ssh::{Account, to},
+    ssh::{Account, host_in, make_key, to},
 };
 
 /// A socket with a tunnel of its own, whose forward port stands for it.
@@ -99,13 +99,121 @@ fn a_fresh_login_on_the_same_tunnel_replaces_the_old_one_without_a_failed_reques
 }
 
 #[test]
+fn a_fresh_login_by_name_replaces_that_of_the_same_key_and_shares_with_others() {
+    // Longer than the test: what froze is found by nobody.
+    let Some(account) = Account::new(&["--keepalive", "10m"]) else { return };
+    let (socket, host, _) = account.socket("http");
+    let by_name = format!("{}:80", host.split('.').next().unwrap());
+    let up = || account.home.json(&["socket", "show", "--socket-id", &socket])["tunnels_up"].clone();
+    let (lost, fresh, other) = (Origin::start("lost"), Origin::start("fresh"), Origin::start("other"));
+    let frozen = account.ssh(&[&to(&by_name, lost.address)]);
+    assert!(account.up.curl(&host, "/", &[]).body.starts_with("lost "));
+    // The network dropped: the server has not heard of it.
+    frozen.signal("STOP");
+    let _back = account.ssh(&[&to(&by_name, fresh.address)]);
+    for _ in 0..10 {
+        assert!(account.up.curl(&host, "/", &[]).body.starts_with("fresh "));
+    }
+    assert_eq!((up(), lost.count()), (1.into(), 1));
+    frozen.signal("CONT");
+    assert!(!frozen.ended().success());
+    assert!(frozen.output().contains("replaced by a newer login"), "{}", frozen.output());
+
+    let key = make_key(&account.home, "second");
+    account.home.json(&["ssh-key", "add", &format!("{key}.pub")]);
+    let second = Program::start(&mut account.ssh_as(&account.user, "second", &[&to(&by_name, other.address)]));
+    second.wait_for("is open");
+    assert_eq!(up(), 2);
+    wait_until("both to be used", || {
+        assert_eq!(account.up.curl(&host, "/", &[]).status, 200);
+        (fresh.count() > 10 && other.count() > 0).then_some(())
+    });
+}
+
+#[test]
+fn a_connector_and_an_ssh_client_take_a_tunnel_from_each_other() {
+    let Some(account) = Account::new(&[]) else { return };
+    let served = Served::new(&account);
+    let (by_ssh, by_connector) = (Origin::start("ssh"), Origin::start("connector"));
+    let forward = to(&served.forward_port, by_ssh.address);
+    let first = account.ssh(&[&forward]);
+    let load = Load::start(&account, &served.host);
+    load.wait_for_more(3);
+    let connector = account.home.connector(&served.socket, by_connector.address, &["--tunnel-id", &served.tunnel]);
+    assert!(!first.ended().success());
+    assert!(first.output().contains("replaced by a connector"), "{}", first.output());
+    wait_until("requests at the connector", || (by_connector.count() > 0).then_some(()));
+    let so_far = by_ssh.count();
+    load.wait_for_more(5);
+    assert_eq!((by_ssh.count(), served.tunnels_up(&account)), (so_far, 1));
+
+    let _second = account.ssh(&[&forward]);
+    assert_eq!(connector.ended().code(), Some(5), "{}", connector.output());
+    assert!(connector.output().contains("replaced by an ssh client"), "{}", connector.output());
+    wait_until("requests at the ssh client", || (by_ssh.count() > so_far).then_some(()));
+    load.wait_for_more(5);
+    assert_eq!(served.tunnels_up(&account), 1);
+    load.all_good();
+}
+
+#[test]
+fn whoever_comes_back_with_the_same_key_gets_the_same_name_and_port() {
+    let Some(account) = Account::new(&["--ssh-guests", "--keepalive", "10m", "--port-range", "23100-23199"]) else {
+        return;
+    };
+    for key in ["guest", "stranger"] {
+        make_key(&account.home, key);
+    }
+    let origin = Origin::start("origin");
+    let (web, raw) = (to("80", origin.address), to("0", origin.address));
+    let came = |user: &str, key: &str| {
+        let program = Program::start(&mut account.ssh_as(user, key, &[&web, &raw]));
+        wait_until("both addresses", || (program.output().matches("is open").count() == 2).then_some(()));
+        let mut addresses: Vec<String> =
+            program.output().lines().filter(|line| line.contains("is open")).map(str::to_owned).collect();
+        addresses.sort();
+        (program, addresses)
+    };
+    let gone = |addresses: &[String]| {
+        let host = host_in(addresses.iter().find(|line| line.contains("(-R 80)")).unwrap());
+        wait_until("the address to be gone", || (account.up.curl(&host, "/", &[]).status == 404).then_some(()));
+    };
+    for (user, key) in [(account.user.as_str(), "key"), ("anybody", "guest")] {
+        let (first, addresses) = came(user, key);
+        drop(first);
+        gone(&addresses);
+        // Meanwhile a port is needed by somebody else.
+        let (stranger, others) = came("anybody", "stranger");
+        let (second, again) = came(user, key);
+        assert_eq!(again, addresses, "{user}");
+        assert!(others.iter().all(|other| !addresses.contains(other)), "{others:?}");
+        // Two at a time are two.
+        let (third, more) = came(user, key);
+        assert!(more.iter().all(|other| !addresses.contains(other)), "{more:?}");
+        drop(third);
+        gone(&more);
+        // The network dropped, and the server has not heard of it.
+        second.signal("STOP");
+        let (back, again) = came(user, key);
+        assert_eq!(again, addresses, "{user}");
+        let host = host_in(addresses.iter().find(|line| line.contains("(-R 80)")).unwrap());
+        assert!(account.up.curl(&host, "/", &[]).body.starts_with("origin "));
+        second.signal("CONT");
+        assert!(!second.ended().success());
+        assert_eq!(account.up.curl(&host, "/", &[]).status, 200, "{}", back.output());
+        drop((back, stranger));
+        gone(&addresses);
+    }
+}
+
+#[test]
 fn a_client_that_froze_leaves_the_pool_and_the_others_go_on() {
     let Some(account) = Account::new(&["--keepalive", "2s", "--keepalive-missed", "2"]) else { return };
     let (socket, host, _) = account.socket("http");
     let label = host.split('.').next().unwrap().to_owned();
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let frozen = account.ssh(&[&to(&format!("{label}:80"), one.address)]);
-    let _lively = account.ssh(&[&to(&format!("{label}:80"), two.address)]);
+    let _lively = account.ssh(&[&to(&format!("{label}:81"), two.address)]);
     let up = || account.home.json(&["socket", "show", "--socket-id", &socket])["tunnels_up"].clone();
     assert_eq!(up(), 2);
     wait_until("both to be used", || {

@@ -32,6 +32,7 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         max_ports: 1_000,
         settings: Default::default(),
         temporary: false,
+        maker: None,
         created_at: NOW,
     }
 }

@@ -88,6 +88,9 @@ pub enum Msg {
         id: ChannelId,
         bytes: u32,
     },
+    Ping {
+        reply: oneshot::Sender<()>,
+    },
     ChannelOpenReply {
         pending: PendingChannelOpen,
         result: Result<(), ChannelOpenFailure>,
@@ -160,6 +163,15 @@ impl Handle {
         self.priority_sender
             .send(Msg::GrantWindow { id, bytes })
             .map_err(|_| ())
+    }
+
+    /// Asks the client whether it is there; the receiver hears when it answers.
+    pub fn ping(&self) -> Result<oneshot::Receiver<()>, ()> {
+        let (reply, answer) = oneshot::channel();
+        self.priority_sender
+            .send(Msg::Ping { reply })
+            .map_err(|_| ())?;
+        Ok(answer)
     }
 
     /// Send EOF to the session referenced by this handler.
@@ -526,6 +538,9 @@ impl Session {
                 if let Some(ref mut enc) = self.common.encrypted {
                     enc.grant_window(id, bytes)?;
                 }
+            }
+            Msg::Ping { reply } => {
+                self.send_ping(reply)?;
             }
             Msg::Channel(id, ChannelMsg::Success) => {
                 self.channel_success(id)?;
