@@ -123,6 +123,7 @@ fn with_causes(error: &anyhow::Error) -> String {
 fn of_client(error: &ClientError) -> Failure {
     let told = |kind| Failure::new(kind, error.to_string());
     match error {
+        ClientError::Unreachable { advice: Some(advice), .. } => told(Kind::Unreachable).next(advice),
         ClientError::Unreachable { api, .. } if api.is_local() => {
             told(Kind::Unreachable).next("is `sallyport up` running? Start it, or give another address with --api URL")
         }
@@ -281,12 +282,16 @@ mod tests {
     fn an_api_that_is_not_there_says_what_to_start() {
         let reason = "nothing listens there (connection refused)".to_owned();
         let api = "https://api.localhost:8443".parse().unwrap();
-        let failure = describe(&ClientError::Unreachable { api, reason: reason.clone() }.into()).unwrap();
+        let failure = describe(&ClientError::Unreachable { api, reason: reason.clone(), advice: None }.into()).unwrap();
         assert_eq!(failure.kind.exit_code(), 6);
         assert!(failure.next_step.unwrap().contains("`sallyport up`"));
         let api = "https://api.example.com".parse().unwrap();
-        let failure = describe(&ClientError::Unreachable { api, reason }.into()).unwrap();
+        let failure = describe(&ClientError::Unreachable { api, reason: reason.clone(), advice: None }.into()).unwrap();
         assert!(!failure.next_step.unwrap().contains("`sallyport up`"));
+        let api = "https://api.localhost:8443".parse().unwrap();
+        let advice = Some("check the proxy".to_owned());
+        let failure = describe(&ClientError::Unreachable { api, reason, advice }.into()).unwrap();
+        assert_eq!(failure.next_step.as_deref(), Some("check the proxy"));
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub enum ClientError {
         api: ApiAddress,
         /// Why not.
         reason: String,
+        /// What to do about it, when it is about the proxy on the way.
+        advice: Option<String>,
     },
     /// The other side's certificate is not one to trust; nothing was sent.
     #[error("the certificate of {api} cannot be trusted: {reason}")]

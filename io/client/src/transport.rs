@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::CertificateError;
-use sallyport_net::{Outbound, TlsFailure};
+use sallyport_net::{Outbound, ProxyFailure, TlsFailure};
 
 use crate::{ApiAddress, ClientError};
 
@@ -40,7 +40,7 @@ async fn exchange_unbounded(
 ) -> Result<(StatusCode, Bytes), ClientError> {
     let stream = sallyport_net::connect_tls_by(outbound, api.host(), api.port(), api.host(), tls, CONNECT_TIMEOUT)
         .await
-        .map_err(|error| connect_error(api, &error, outbound.proxy.is_some()))?;
+        .map_err(|error| connect_error(api, &error))?;
     let lost = |error: hyper::Error| ClientError::Lost { api: api.clone(), reason: plain(&error) };
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
     let exchange = async {
@@ -81,14 +81,21 @@ fn plain(error: &hyper::Error) -> String {
 }
 
 /// Tells a certificate that is not trusted from a network that does not work.
-pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error, through_proxy: bool) -> ClientError {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsFailure>()) {
-        Some(failure) if failure.is_certificate() => {
-            ClientError::Untrusted { api: api.clone(), reason: certificate_reason(failure) }
-        }
-        // What a proxy refused is in its own words.
-        _ if through_proxy => ClientError::Unreachable { api: api.clone(), reason: error.to_string() },
-        _ => ClientError::Unreachable { api: api.clone(), reason: reason(error) },
+pub(crate) fn connect_error(api: &ApiAddress, error: &io::Error) -> ClientError {
+    let (api, inner) = (api.clone(), error.get_ref());
+    if let Some(failure) = inner.and_then(|inner| inner.downcast_ref::<TlsFailure>())
+        && failure.is_certificate()
+    {
+        return ClientError::Untrusted { api, reason: certificate_reason(failure) };
+    }
+    // What a proxy refused is in its own words.
+    match inner.and_then(|inner| inner.downcast_ref::<ProxyFailure>()) {
+        Some(failure) => ClientError::Unreachable {
+            api,
+            reason: failure.sentence().to_owned(),
+            advice: failure.advice().map(str::to_owned),
+        },
+        None => ClientError::Unreachable { api, reason: reason(error), advice: None },
     }
 }
 
@@ -126,7 +133,7 @@ mod tests {
     #[test]
     fn a_connection_that_fails_says_why_in_plain_words() {
         let api: ApiAddress = "https://api.localhost:8443".parse().unwrap();
-        let error = |kind: io::ErrorKind| connect_error(&api, &kind.into(), false).to_string();
+        let error = |kind: io::ErrorKind| connect_error(&api, &kind.into()).to_string();
         assert_eq!(
             error(io::ErrorKind::ConnectionRefused),
             "cannot reach https://api.localhost:8443: nothing listens there (connection refused)"

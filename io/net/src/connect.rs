@@ -23,7 +23,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
     Congestion, Proxy, ReadAhead,
-    failure::handshake_failure,
+    failure::{ProxyFailure, handshake_failure},
     proxy_connect, set_keepalive, set_nodelay,
     socket::{keep_urgent_inline, stream_socket},
 };
@@ -32,6 +32,10 @@ use crate::{
 pub const MAX_ADDRESSES: usize = 16;
 /// How long one address may be silent before the next is tried beside it (RFC 8305 section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// What to do about a proxy that is none, or is not there.
+pub(crate) const CHECK_PROXY: &str =
+    "check its address (--proxy, or HTTPS_PROXY in the environment), or go without it by --proxy none";
 
 /// The addresses of a host: an IP address is itself, `localhost` and every name beneath it is this machine (RFC 6761
 /// section 6.3), anything else is asked of the system. The two families take turns (RFC 8305 section 4), beginning
@@ -104,21 +108,22 @@ pub async fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result
 /// As [`connect_tcp`], by the way that `outbound` says. A proxy resolves the name itself, and its time counts too.
 ///
 /// # Errors
-/// As [`connect_tcp`]; of a proxy the text says what it refused and what to do, with
-/// [`io::ErrorKind::PermissionDenied`] when it wants credentials or does not allow the connection.
+/// As [`connect_tcp`]; where the proxy is at fault the error holds a [`ProxyFailure`], which says what it refused and what
+/// to do, with [`io::ErrorKind::PermissionDenied`] when it wants credentials or does not allow the connection.
 pub async fn connect_tcp_by(outbound: &Outbound, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let Some(proxy) = &outbound.proxy else { return connect_direct(outbound, host, port, timeout).await };
     let began = time::Instant::now();
-    let stream = connect_direct(outbound, &proxy.host, proxy.port, timeout)
-        .await
-        .map_err(|error| io::Error::new(error.kind(), format!("the proxy cannot be used: {error}")))?;
+    let stream = connect_direct(outbound, &proxy.host, proxy.port, timeout).await.map_err(|error| {
+        let failure = ProxyFailure::new(format!("the proxy cannot be reached: {error}"));
+        io::Error::new(error.kind(), failure.advise(CHECK_PROXY))
+    })?;
     let left = timeout.saturating_sub(began.elapsed());
     match time::timeout(left, proxy_connect::through(proxy, stream, host, port)).await {
         Ok(result) => result,
         Err(_) => {
             let at = display_host_port(host, port);
             let text = format!("the proxy {proxy} did not say within {timeout:?} whether it reached {at}");
-            Err(io::Error::new(io::ErrorKind::TimedOut, text))
+            Err(io::Error::new(io::ErrorKind::TimedOut, ProxyFailure::new(text).advise(CHECK_PROXY)))
         }
     }
 }

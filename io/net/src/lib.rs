@@ -42,7 +42,7 @@ pub use congestion::{Congestion, CongestionError};
 pub use connect::{
     MAX_ADDRESSES, Outbound, connect_tcp, connect_tcp_by, connect_tls, connect_tls_by, resolve, start_tls,
 };
-pub use failure::TlsFailure;
+pub use failure::{ProxyFailure, TlsFailure};
 pub use given_up::GivenUp;
 pub use judged::{Presented, judged_by};
 pub use listening::{BACKLOG, ListenError, Listening, listen, listen_by, listen_udp};

@@ -9,7 +9,11 @@ use tokio::{
 };
 use tokio_socks::{Error as SocksError, tcp::Socks5Stream};
 
-use crate::{Proxy, ProxyKind, connect::display_host_port};
+use crate::{
+    Proxy, ProxyKind,
+    connect::{CHECK_PROXY, display_host_port},
+    failure::ProxyFailure,
+};
 
 /// The longest head of a proxy's answer, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1_024;
@@ -19,7 +23,7 @@ const MAX_HEADERS: usize = 64;
 /// Asks the proxy at the other end of `stream` for a connection to `host` and `port`; the name is resolved there.
 ///
 /// # Errors
-/// One sentence that names the proxy, what it said and what to do.
+/// A [`ProxyFailure`], whose sentence names the proxy and what it said.
 pub(crate) async fn through(proxy: &Proxy, stream: TcpStream, host: &str, port: u16) -> io::Result<TcpStream> {
     match proxy.kind {
         ProxyKind::Http => connect(proxy, stream, host, port).await,
@@ -35,9 +39,7 @@ async fn connect(proxy: &Proxy, mut stream: TcpStream, host: &str, port: u16) ->
         request.push_str(&format!("Proxy-Authorization: Basic {credentials}\r\n"));
     }
     request.push_str("\r\n");
-    let lost = |error: io::Error| {
-        io::Error::new(error.kind(), format!("the proxy {proxy} broke the connection off before it answered: {error}"))
-    };
+    let lost = |error: io::Error| broke_off(proxy, &error);
     stream.write_all(request.as_bytes()).await.map_err(lost)?;
     let mut head = Vec::new();
     loop {
@@ -54,46 +56,49 @@ async fn connect(proxy: &Proxy, mut stream: TcpStream, host: &str, port: u16) ->
                 }
                 // Nobody but a TLS server is there, and that one does not speak first.
                 if length < head.len() {
-                    let text = format!("the proxy {proxy} sends what {target} cannot have said: is it one?");
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+                    return Err(no_proxy(format!("the proxy {proxy} sends what {target} cannot have said")));
                 }
                 return Ok(stream);
             }
             Ok(httparse::Status::Partial) if head.len() < MAX_HEAD_BYTES => {}
-            _ => {
-                let text = format!("{proxy} does not answer as an HTTP proxy does: is it one?");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-            }
+            _ => return Err(no_proxy(format!("{proxy} does not answer as an HTTP proxy does"))),
         }
     }
+}
+
+fn broke_off(proxy: &Proxy, error: &io::Error) -> io::Error {
+    let text = format!("the proxy {proxy} broke the connection off before it answered: {error}");
+    io::Error::new(error.kind(), ProxyFailure::new(text).advise(CHECK_PROXY))
+}
+
+fn no_proxy(sentence: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, ProxyFailure::new(sentence).advise(CHECK_PROXY))
 }
 
 /// What an answer means that agrees to nothing.
 fn refused(proxy: &Proxy, target: &str, answer: &httparse::Response<'_, '_>) -> io::Error {
     let status = answer.code.unwrap_or(0);
-    let (kind, text) = match status {
-        407 => (io::ErrorKind::PermissionDenied, wants_credentials(proxy, answer)),
-        401 | 403 | 405 => {
-            let text = format!(
-                "the proxy {proxy} does not let connections to {target} through (status {status}): ask who runs it, or use an \
-                 edge on port 443"
-            );
-            (io::ErrorKind::PermissionDenied, text)
+    let (kind, failure) = match status {
+        // 401 is for servers, but some proxies answer wrong credentials with it.
+        401 | 407 => (io::ErrorKind::PermissionDenied, wants_credentials(proxy, answer)),
+        403 | 405 => {
+            let text = format!("the proxy {proxy} does not let connections to {target} through (status {status})");
+            let advice = "ask who runs it, or use an edge on port 443, which is often the only port let through";
+            (io::ErrorKind::PermissionDenied, ProxyFailure::new(text).advise(advice))
         }
         502..=504 => {
             let text = format!("the proxy {proxy} did not reach {target} (status {status})");
-            (io::ErrorKind::HostUnreachable, text)
+            (io::ErrorKind::HostUnreachable, ProxyFailure::new(text))
         }
         _ => {
-            let text =
-                format!("the proxy {proxy} answered with status {status} to CONNECT {target}: is it an HTTP proxy?");
-            (io::ErrorKind::Unsupported, text)
+            let text = format!("the proxy {proxy} answered with status {status} to CONNECT {target}");
+            (io::ErrorKind::Unsupported, ProxyFailure::new(text).advise(CHECK_PROXY))
         }
     };
-    io::Error::new(kind, text)
+    io::Error::new(kind, failure)
 }
 
-fn wants_credentials(proxy: &Proxy, answer: &httparse::Response<'_, '_>) -> String {
+fn wants_credentials(proxy: &Proxy, answer: &httparse::Response<'_, '_>) -> ProxyFailure {
     let challenges = answer.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("proxy-authenticate"));
     let schemes: Vec<String> = challenges
         .filter_map(|field| {
@@ -103,11 +108,19 @@ fn wants_credentials(proxy: &Proxy, answer: &httparse::Response<'_, '_>) -> Stri
         .collect();
     if !schemes.is_empty() && !schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case("basic")) {
         let schemes = schemes.join(" or ");
-        return format!("the proxy {proxy} asks for {schemes} credentials, and only Basic ones can be given");
+        let text = format!("the proxy {proxy} asks for {schemes} credentials, and only Basic ones can be given");
+        return ProxyFailure::new(text).advise("ask who runs it for another way out");
     }
+    credentials(proxy, "http")
+}
+
+/// The proxy wants credentials, or others than it was given.
+fn credentials(proxy: &Proxy, scheme: &str) -> ProxyFailure {
     match proxy.credentials {
-        Some(_) => format!("the proxy {proxy} wants other credentials than these"),
-        None => format!("the proxy {proxy} wants credentials: give them as http://USER:PASSWORD@{proxy}"),
+        Some(_) => ProxyFailure::new(format!("the proxy {proxy} wants other credentials than these"))
+            .advise("correct user name and password in --proxy or HTTPS_PROXY"),
+        None => ProxyFailure::new(format!("the proxy {proxy} wants credentials"))
+            .advise(format!("give them as {scheme}://USER:PASSWORD@{proxy}")),
     }
 }
 
@@ -119,30 +132,27 @@ async fn socks5(proxy: &Proxy, stream: TcpStream, host: &str, port: u16) -> io::
         None => Socks5Stream::connect_with_socket(stream, (host, port)).await,
     };
     let target = display_host_port(host, port);
-    let (kind, text) = match outcome {
+    let (kind, failure) = match outcome {
         Ok(stream) => return Ok(stream.into_inner()),
-        Err(SocksError::NoAcceptableAuthMethods) if proxy.credentials.is_none() => (
-            io::ErrorKind::PermissionDenied,
-            format!("the proxy {proxy} wants credentials: give them as socks5://USER:PASSWORD@{proxy}"),
-        ),
         Err(SocksError::PasswordAuthFailure(_) | SocksError::NoAcceptableAuthMethods) => {
-            (io::ErrorKind::PermissionDenied, format!("the proxy {proxy} wants other credentials than these"))
+            (io::ErrorKind::PermissionDenied, credentials(proxy, "socks5"))
         }
-        Err(SocksError::ConnectionNotAllowedByRuleset) => (
-            io::ErrorKind::PermissionDenied,
-            format!("the proxy {proxy} does not let connections to {target} through: ask who runs it"),
-        ),
+        Err(SocksError::ConnectionNotAllowedByRuleset) => {
+            let text = format!("the proxy {proxy} does not let connections to {target} through");
+            (io::ErrorKind::PermissionDenied, ProxyFailure::new(text).advise("ask who runs it"))
+        }
         Err(
             error @ (SocksError::HostUnreachable
             | SocksError::NetworkUnreachable
             | SocksError::ConnectionRefused
             | SocksError::TtlExpired
             | SocksError::GeneralSocksServerFailure),
-        ) => (io::ErrorKind::HostUnreachable, format!("the proxy {proxy} did not reach {target}: {error}")),
-        Err(SocksError::Io(error)) => {
-            (error.kind(), format!("the proxy {proxy} broke the connection off before it answered: {error}"))
+        ) => {
+            let text = format!("the proxy {proxy} did not reach {target}: {error}");
+            (io::ErrorKind::HostUnreachable, ProxyFailure::new(text))
         }
-        Err(error) => (io::ErrorKind::InvalidData, format!("{proxy} does not answer as a SOCKS 5 proxy does: {error}")),
+        Err(SocksError::Io(error)) => return Err(broke_off(proxy, &error)),
+        Err(error) => return Err(no_proxy(format!("{proxy} does not answer as a SOCKS 5 proxy does: {error}"))),
     };
-    Err(io::Error::new(kind, text))
+    Err(io::Error::new(kind, failure))
 }

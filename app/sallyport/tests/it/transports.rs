@@ -16,7 +16,10 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::{Home, Origin, Program, Up, text};
+use crate::{
+    harness::{Home, Origin, Program, Up, text, wait_until},
+    tcp::{free_port, installed},
+};
 
 /// What the connector said it is connected by.
 fn transport_of(connector: &Program) -> String {
@@ -326,6 +329,83 @@ fn commands_and_tunnels_go_through_an_http_proxy_with_its_credentials() {
     // This machine is reached without the proxy that the environment names.
     let output = home.command(&["socket", "ls"]).env("HTTPS_PROXY", format!("http://{address}")).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// tinyproxy, which wants `user:secret` and knows the names of `sallyport.test`; and its port.
+fn tinyproxy(home: &Home, more: &str) -> Option<(Program, u16)> {
+    let tinyproxy = installed("tinyproxy", "tinyproxy-bin")?;
+    let port = free_port();
+    let file = home.dir.path().join(format!("tinyproxy-{port}.conf"));
+    let config = format!(
+        "Port {port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 100\nLogLevel Connect\nBasicAuth user secret\n{more}\n"
+    );
+    std::fs::write(&file, config).unwrap();
+    let names = "api.sallyport.test tunnel.sallyport.test";
+    let args = ["-d", "-c", file.to_str().unwrap()];
+    let program = Program::start(&mut home.knowing(names, tinyproxy.to_str().unwrap(), &args));
+    wait_until("the proxy", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+    Some((program, port))
+}
+
+/// A machine that knows no name of the edge and has tinyproxy alone to reach it.
+#[test]
+fn everything_goes_through_a_packaged_proxy_that_the_environment_names() {
+    let home = Home::new();
+    let Some((_proxy, port)) = tinyproxy(&home, "") else { return };
+    let up = home.up(&["--domain", "sallyport.test"]);
+    let through = |credentials: &str, args: &[&str]| {
+        let mut command = home.command(args);
+        command.env("HTTPS_PROXY", format!("http://{credentials}127.0.0.1:{port}"));
+        command
+    };
+    let said = |credentials: &str, args: &[&str]| {
+        let output = through(credentials, args).output().unwrap();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let account = ["account", "create", "--name", "Test", "--email", "test@example.com"];
+    for (credentials, words) in [
+        ("", "wants credentials\n  give them as http://USER:PASSWORD@127.0.0.1"),
+        ("user:banana@", "wants other credentials than these\n  correct user name and password"),
+    ] {
+        let (code, said) = said(credentials, &account);
+        assert!(code == Some(6) && said.contains(words) && !said.contains("banana"), "{said}");
+    }
+    for args in [&account[..], &["login", "--email", "test@example.com"]] {
+        let (code, said) = said("user:secret@", args);
+        assert_eq!(code, Some(0), "{said}");
+    }
+    let origin = Origin::start("origin");
+    let service = origin.address.port().to_string();
+    for transport in ["tcp", "websocket"] {
+        let args = ["connect", "--port", &service, "--transport", transport, "-o", "json"];
+        let connector = Program::start(&mut through("user:secret@", &args));
+        assert_eq!(transport_of(&connector), transport);
+        let event: Value = serde_json::from_str(&connector.wait_for("\"attached\"")).unwrap();
+        let host = event["url"].as_str().unwrap().trim_start_matches("https://").split(':').next().unwrap().to_owned();
+        let here = ["--resolve", &format!("{host}:{}:127.0.0.1", up.port)];
+        let answer = up.curl(&host, "/hello", &here);
+        assert!(answer.status == 200 && answer.body.starts_with("origin GET /hello\n"), "{}", answer.body);
+        assert_eq!(up.curl(&host, "/bytes/5000000", &here).body.len(), 5_000_000);
+        assert!(connector.stop().success(), "{}", connector.output());
+    }
+
+    // Most let through port 443 alone.
+    let Some((_strict, strict)) = tinyproxy(&home, "ConnectPort 443") else { return };
+    let output = home.run(&["socket", "ls", "--proxy", &format!("http://user:secret@127.0.0.1:{strict}")]);
+    let said = text(&output.stderr);
+    let words = format!(
+        "does not let connections to api.sallyport.test:{} through (status 403)\n  ask who runs it, or use an edge \
+         on port 443",
+        up.port
+    );
+    assert!(output.status.code() == Some(6) && said.contains(&words), "{said}");
+
+    // A proxy that is not there is to be looked at, and not the edge.
+    let output = home.run(&["socket", "ls", "--proxy", "http://127.0.0.1:1"]);
+    let said = text(&output.stderr);
+    let words = "the proxy cannot be reached: cannot connect to 127.0.0.1:1: connection refused (nothing listens there)\n  \
+                 check its address (--proxy, or HTTPS_PROXY in the environment), or go without it by --proxy none";
+    assert!(output.status.code() == Some(6) && said.contains(words), "{said}");
 }
 
 #[test]

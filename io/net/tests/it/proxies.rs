@@ -83,6 +83,7 @@ async fn what_a_proxy_refuses_is_told_in_words_with_what_to_do() {
             K::PermissionDenied,
             "asks for Negotiate or NTLM credentials",
         ),
+        ("http://u:p@", "HTTP/1.0 401 Unauthorized\r\n\r\n", K::PermissionDenied, "wants other credentials than these"),
         (
             "http://",
             "HTTP/1.0 403 Forbidden\r\n\r\n",
@@ -131,7 +132,8 @@ async fn a_proxy_that_says_too_much_or_nothing_is_given_up() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
     let error = connect_tcp_by(&through(&format!("127.0.0.1:{closed}")), "edge.example", 443, PATIENCE).await;
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("the proxy cannot be used") && error.contains("refused"), "{error}");
+    assert!(error.contains("the proxy cannot be reached") && error.contains("refused"), "{error}");
+    assert!(error.ends_with("or go without it by --proxy none"), "{error}");
 }
 
 /// A SOCKS 5 proxy for one connection: asks for these credentials, answers with this code, then connects to `to`.
