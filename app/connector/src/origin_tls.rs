@@ -129,7 +129,13 @@ fn not_trusted(presented: &CertificateDer<'_>, why: &Error) -> NotTrusted {
     use CertificateError as Because;
     let pin = format!("--origin-pin {}", Fingerprint::of_der(presented));
     NotTrusted(match why {
-        Error::InvalidCertificate(Because::UnknownIssuer) => format!(
+        // The others: an authority of the same name is trusted, and signs otherwise.
+        Error::InvalidCertificate(
+            Because::UnknownIssuer
+            | Because::BadSignature
+            | Because::UnsupportedSignatureAlgorithmContext { .. }
+            | Because::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
+        ) => format!(
             "was signed by an authority that is not trusted here: name its root with --origin-ca FILE, or the \
              certificate itself with {pin}"
         ),

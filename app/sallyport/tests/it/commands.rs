@@ -161,6 +161,20 @@ fn tls_origin(home: &Home) -> (Program, SocketAddr, String, String) {
     (server, address, certificate, format!("sha256:{pin}"))
 }
 
+/// A service that takes what it is told for a request that it does not understand.
+fn plain_service() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n"));
+            drop(stream.shutdown(std::net::Shutdown::Write));
+            drop(stream.read_to_end(&mut Vec::new()));
+        }
+    });
+    address
+}
+
 #[test]
 fn a_service_that_speaks_tls_is_known_by_its_root_or_its_fingerprint() {
     let home = Home::new();
@@ -168,19 +182,34 @@ fn a_service_that_speaks_tls_is_known_by_its_root_or_its_fingerprint() {
     home.account();
     let (_server, address, certificate, pin) = tls_origin(&home);
     let wrong = format!("sha256:{}", "0".repeat(64));
-    let cases: [(&[&str], u16); 5] = [
-        (&["--origin-ca", &certificate], 200),
-        (&["--origin-pin", &pin], 200),
-        (&["--origin-pin", &wrong], 502),
-        (&[], 502),
-        (&["--origin-ca", &certificate, "--origin-server-name", "other.example"], 502),
+    let plain = plain_service();
+    // Without -v: what goes wrong, and what to do.
+    let no_root = format!("name its root with --origin-ca FILE, or the certificate itself with --origin-pin {pin}");
+    let not_pinned = format!("its certificate is not the pinned one: if it is the right one, give --origin-pin {pin}");
+    let cases: [(_, &[&str], u16, &str); 6] = [
+        (address, &["--origin-ca", &certificate], 200, ""),
+        (address, &["--origin-pin", &pin], 200, ""),
+        (address, &["--origin-pin", &wrong], 502, &not_pinned),
+        (address, &[], 502, &no_root),
+        (
+            address,
+            &["--origin-ca", &certificate, "--origin-server-name", "other.example"],
+            502,
+            "--origin-server-name NAME",
+        ),
+        (plain, &[], 502, "it speaks no TLS: for a service without TLS, make a socket of --type http"),
     ];
-    for (options, status) in cases {
+    for (address, options, status, says) in cases {
         let socket = home.json(&["socket", "create", "--name", "tls", "--type", "https"]);
         let connector = connector_by_name(&home, socket["id"].as_str().unwrap(), address, options);
-        let answer = up.curl(socket["dns_name"].as_str().unwrap(), "/", &[]);
-        assert_eq!(answer.status, status, "{options:?}: {}", answer.body);
+        for _ in 0..3 {
+            let answer = up.curl(socket["dns_name"].as_str().unwrap(), "/", &[]);
+            assert_eq!(answer.status, status, "{options:?}: {}", answer.body);
+        }
+        connector.wait_for(says);
         connector.stop();
+        let told = connector.output().matches("TLS handshake").count();
+        assert_eq!(told, usize::from(status == 502), "once for all requests: {}", connector.output());
     }
 }
 
