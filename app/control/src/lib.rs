@@ -53,7 +53,7 @@ use tokio::sync::Mutex;
 pub use clock::{Clock, Moment};
 pub use openapi::{openapi, openapi_json};
 pub use secrets::{Secrets, SecretsError, TOKEN_KEY_FILE};
-pub use ssh_forward::{ForwardRefusal, SshClient, SshTarget};
+pub use ssh_forward::{ForwardRefusal, MAX_GUEST_SOCKETS_PER_ADDRESS, SshClient, SshTarget};
 
 use crate::{
     access_token::AccessTokens, limits::Limits, metrics::Metrics, mysocket::MysocketTokens, password::Passwords,

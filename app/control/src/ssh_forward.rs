@@ -1,7 +1,7 @@
 //! What a stock ssh client means when it asks for a forward (RFC 4254 section 7.1), and what lives as long as one.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     net::IpAddr,
     sync::{Mutex, PoisonError},
 };
@@ -11,7 +11,10 @@ use sallyport_model::{AccountId, Socket, SocketId, SocketType, Tunnel, TunnelId}
 use sallyport_store::{Creation, Maker, Store, StoreError, guest_account};
 use sha2::{Digest, Sha256};
 
-use crate::{App, Control, Secrets, problem::ApiError, work::Lifetime};
+use crate::{App, Control, Secrets, limit::client_of, problem::ApiError, work::Lifetime};
+
+/// How many sockets guests of one address (in IPv6: of one network of 64 bits) have at a time.
+pub const MAX_GUEST_SOCKETS_PER_ADDRESS: usize = 5;
 
 /// What a forward leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +68,8 @@ impl From<StoreError> for ForwardRefusal {
 /// What this process made for forwards that have not ended.
 pub(crate) struct Temporaries {
     tunnels: Mutex<HashSet<TunnelId>>,
+    /// Where the guests are that have a socket; no more than [`sallyport_store::MAX_GUEST_SOCKETS`].
+    guests: Mutex<HashMap<TunnelId, IpAddr>>,
     /// Held while something is made, so that it is not taken for a remainder before it is known.
     making: tokio::sync::Mutex<()>,
     /// With this, the store does not tell who was here.
@@ -73,7 +78,8 @@ pub(crate) struct Temporaries {
 
 impl Temporaries {
     pub(crate) fn new(secrets: &Secrets) -> Self {
-        Self { tunnels: Mutex::default(), making: Default::default(), maker_key: secrets.derived("makers of sockets") }
+        let (tunnels, guests, making) = Default::default();
+        Self { tunnels, guests, making, maker_key: secrets.derived("makers of sockets") }
     }
 
     /// Who makes this socket, and may have its name and its port again. None for those who have shown no key.
@@ -94,6 +100,24 @@ impl Temporaries {
 
     fn ended(&self, tunnel: TunnelId) {
         self.tunnels.lock().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+    }
+
+    /// Whether a guest at this address may have one more socket; only while `making` is held.
+    fn admit_guest(&self, address: IpAddr) -> Result<(), ForwardRefusal> {
+        let guests = self.guests.lock().unwrap_or_else(PoisonError::into_inner);
+        if guests.values().filter(|of| **of == address).count() < MAX_GUEST_SOCKETS_PER_ADDRESS {
+            return Ok(());
+        }
+        let message = format!(
+            "no more than {MAX_GUEST_SOCKETS_PER_ADDRESS} sockets for the guests of one address at a time: end a forward, or \
+             log in with an account"
+        );
+        Err(ForwardRefusal { message })
+    }
+
+    fn guest_came(&self, tunnel: TunnelId, address: IpAddr) {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner).insert(tunnel, address);
     }
 
     /// Removes from the store what a process that is gone made for forwards.
@@ -184,7 +208,7 @@ impl Control {
     }
 
     /// The account of sockets that need no account: it has temporary ones only, at most
-    /// [`sallyport_store::MAX_GUEST_SOCKETS`] at a time.
+    /// [`sallyport_store::MAX_GUEST_SOCKETS`] at a time, and [`MAX_GUEST_SOCKETS_PER_ADDRESS`] of those at one address.
     ///
     /// # Errors
     /// The store does not take it.
@@ -241,6 +265,10 @@ impl App {
     ) -> Result<SshTarget, ForwardRefusal> {
         let name = format!("ssh forward ({socket_type})").parse().map_err(ApiError::internal)?;
         let _turn = self.temporaries.making.lock().await;
+        let guest_at = (client.account == guest_account()).then(|| client_of(client.address));
+        if let Some(address) = guest_at {
+            self.temporaries.admit_guest(address)?;
+        }
         let create = CreateSocket { port, ..CreateSocket::new(name, socket_type) };
         let lifetime = Lifetime::Temporary { maker: self.temporaries.maker(client, socket_type, port) };
         let socket = match self.create_socket(client.account, create, lifetime, None).await? {
@@ -248,7 +276,12 @@ impl App {
             Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
         };
         match self.temporary_tunnel(&socket).await {
-            Ok(target) => Ok(target),
+            Ok(target) => {
+                if let Some(address) = guest_at {
+                    self.temporaries.guest_came(target.tunnel, address);
+                }
+                Ok(target)
+            }
             Err(refusal) => {
                 self.delete_socket(&socket).await?;
                 Err(refusal)

@@ -1,6 +1,6 @@
 //! Stock ssh clients: keys, what a forward means, what goes with it.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use http::StatusCode;
 use sallyport_api::{Account, Page, Socket, SshKey};
@@ -227,8 +227,10 @@ async fn guests_have_temporary_sockets_and_no_account() {
     let target = api.control.ssh_forward_target(&client(guests), "localhost", 80).await.unwrap();
     assert!(target.temporary && api.routes.get(target.socket).is_some());
     assert!(refused(&api, guests, "localhost", 22).await.contains("as a guest"));
+    let guest_at = |address: IpAddr| SshClient { address, ..client(guests) };
     for n in 1..100 {
-        api.control.ssh_forward_target(&client(guests), "", 80).await.unwrap_or_else(|e| panic!("{n}: {e}"));
+        let guest = guest_at([127, 0, n, 1].into());
+        api.control.ssh_forward_target(&guest, "", 80).await.unwrap_or_else(|e| panic!("{n}: {e}"));
     }
     let says = refused(&api, guests, "", 80).await;
     assert!(says.contains("no more than 100 sockets for guests"), "{says}");
@@ -238,4 +240,39 @@ async fn guests_have_temporary_sockets_and_no_account() {
     let login = json!({"email": "guests@guests.invalid", "password": "!"});
     api.post("/v1/login", None, login).await.is_problem(StatusCode::UNAUTHORIZED, "wrong-login");
     assert_eq!(api.create_account("ann@example.com").await.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn guests_of_one_address_have_few_sockets_and_few_ports() {
+    let api = Api::start_with_ports(2).await;
+    let guests = api.control.guest_account().await.unwrap();
+    let guest_at = |address: &str| SshClient { address: address.parse().unwrap(), ..client(guests) };
+    let ask = async |client: &SshClient, port| api.control.ssh_forward_target(client, "", port).await;
+    let (here, neighbour) = (guest_at("2001:db8::1"), guest_at("2001:db8::ffff:2"));
+    let elsewhere = guest_at("2001:db8:0:1::1");
+    let mut held = Vec::new();
+    for client in [&here, &neighbour, &here, &neighbour, &here] {
+        held.push(ask(client, 80).await.unwrap());
+    }
+    for client in [&here, &neighbour] {
+        let says = ask(client, 80).await.unwrap_err().message;
+        assert!(says.contains("no more than 5 sockets for the guests of one address"), "{says}");
+    }
+    ask(&elsewhere, 0).await.unwrap();
+    ask(&elsewhere, 0).await.unwrap();
+    let says = ask(&elsewhere, 0).await.unwrap_err().message;
+    assert!(says.contains("no more than 2 ports for guests at a time"), "what has no port is left: {says}");
+    ask(&elsewhere, 80).await.unwrap();
+    api.control.ssh_forward_ended(&held[0]).await;
+    ask(&neighbour, 80).await.unwrap();
+    assert!(ask(&here, 80).await.is_err());
+
+    // Who has an account is bounded by that, and by the ports that it may have.
+    let token = api.account("ann@example.com").await;
+    let ann = SshClient { address: here.address, ..client(account_id(&api, &token).await) };
+    for port in [80, 80, 80, 80, 80, 80, 0, 20_003] {
+        ask(&ann, port).await.unwrap();
+    }
+    let says = ask(&ann, 0).await.unwrap_err().message;
+    assert!(says.contains("no more than 2 sockets with a port of their own for one account"), "{says}");
 }
