@@ -10,6 +10,10 @@ pub const MAX_ALPN_PROTOCOLS: usize = 8;
 pub const MAX_ALPN_BYTES: usize = 255;
 /// The most rules in one access list.
 pub const MAX_ACCESS_RULES: usize = 1_000;
+/// The narrowest bound on bytes in a second.
+const MIN_BYTES_PER_SECOND: u64 = 1 << 10;
+/// The widest bound on bytes in a second.
+const MAX_BYTES_PER_SECOND: u64 = 1 << 40;
 /// The highest weight of a tunnel; [`DEFAULT_WEIGHT`] when none is given.
 pub const MAX_WEIGHT: u16 = 1_000;
 /// What a tunnel weighs when nobody says otherwise.
@@ -178,18 +182,32 @@ fn highest_status() -> u16 {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// A number that is out of its range.
-    #[error("{what} must be {from} to {to}")]
+    #[error("{what} must be {from} to {to}{unit}")]
     OutOfRange {
         /// Which number.
         what: &'static str,
         /// The lowest good value.
-        from: u32,
+        from: u64,
         /// The highest good value.
-        to: u32,
+        to: u64,
+        /// Its unit, after a space; empty where it counts.
+        unit: &'static str,
+    },
+    /// A check that may take longer than the time until the next one.
+    #[error("a health check may take 1 to {interval} seconds: not longer than from one check to the next")]
+    TimeoutOverInterval {
+        /// From one check to the next, in seconds.
+        interval: u32,
     },
     /// A path that is none.
-    #[error("a health check's path begins with / and has at most 1,024 printable characters")]
+    #[error("a health check's path begins with / and has at most 1,024 printable characters, and no #")]
     Path,
+    /// A queue that nothing ever waits in.
+    #[error(
+        "a queue is for what is beyond a bound: bound the connections at a time or the requests per second too, or leave \
+         the queue out"
+    )]
+    QueueWithoutBound,
     /// The protocols are too many or too long.
     #[error("at most {MAX_ALPN_PROTOCOLS} protocols (ALPN) of 1 to {MAX_ALPN_BYTES} bytes can be offered")]
     Alpn,
@@ -293,38 +311,52 @@ impl SocketSettings {
             return Err(SettingError::TooManyRules);
         }
         let limits = &self.limits;
-        let small = [
-            ("the most connections", limits.max_connections, 1, 1_000_000),
-            ("requests per second", limits.requests_per_second, 1, 1_000_000),
-            ("the queue", limits.queue, 1, 10_000),
+        let bounds = [
+            ("the most connections", limits.max_connections.map(u64::from), 1, 1_000_000, ""),
+            ("requests per second", limits.requests_per_second.map(u64::from), 1, 1_000_000, ""),
+            ("the queue", limits.queue.map(u64::from), 1, 10_000, ""),
+            (
+                "bytes per second",
+                limits.bytes_per_second,
+                MIN_BYTES_PER_SECOND,
+                MAX_BYTES_PER_SECOND,
+                " bytes (1 KiB to 1 TiB)",
+            ),
         ];
-        for (what, value, from, to) in small {
-            value.map_or(Ok(()), |value| in_range(what, value, from, to))?;
+        for (what, value, from, to, unit) in bounds {
+            value.map_or(Ok(()), |value| in_range(what, value, from, to, unit))?;
         }
-        let bytes = limits.bytes_per_second.map(|bytes| u32::try_from(bytes / 1_024).unwrap_or(u32::MAX));
-        bytes.map_or(Ok(()), |kib| in_range("bytes per second, in KiB,", kib, 1, u32::MAX - 1))
-    }
-}
-
-impl HealthCheck {
-    fn check(&self) -> Result<(), SettingError> {
-        in_range("the seconds between health checks", self.interval_seconds, 1, 3_600)?;
-        in_range("the seconds a health check may take", self.timeout_seconds, 1, self.interval_seconds)?;
-        in_range("the healthy threshold", self.healthy_threshold, 1, 10)?;
-        in_range("the unhealthy threshold", self.unhealthy_threshold, 1, 10)?;
-        if let Probe::Http { path, status_from, status_to } = &self.probe {
-            if !path.starts_with('/') || path.len() > 1_024 || !path.bytes().all(|b| b.is_ascii_graphic()) {
-                return Err(SettingError::Path);
-            }
-            in_range("the lowest good status", u32::from(*status_from), 200, 599)?;
-            in_range("the highest good status", u32::from(*status_to), u32::from(*status_from), 599)?;
+        if limits.queue.is_some() && limits.max_connections.is_none() && limits.requests_per_second.is_none() {
+            return Err(SettingError::QueueWithoutBound);
         }
         Ok(())
     }
 }
 
-fn in_range(what: &'static str, value: u32, from: u32, to: u32) -> Result<(), SettingError> {
-    (from..=to).contains(&value).then_some(()).ok_or(SettingError::OutOfRange { what, from, to })
+impl HealthCheck {
+    fn check(&self) -> Result<(), SettingError> {
+        let in_range = |what, value, from, to, unit| in_range(what, u64::from(value), from, to, unit);
+        in_range("the time between health checks", self.interval_seconds, 1, 3_600, " seconds")?;
+        if !(1..=self.interval_seconds).contains(&self.timeout_seconds) {
+            return Err(SettingError::TimeoutOverInterval { interval: self.interval_seconds });
+        }
+        in_range("the healthy threshold", self.healthy_threshold, 1, 10, "")?;
+        in_range("the unhealthy threshold", self.unhealthy_threshold, 1, 10, "")?;
+        if let Probe::Http { path, status_from, status_to } = &self.probe {
+            // What stands behind a # is for a browser and never sent (RFC 3986 section 3.5).
+            let is_sent = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
+            if !path.starts_with('/') || path.len() > 1_024 || !path.bytes().all(is_sent) {
+                return Err(SettingError::Path);
+            }
+            in_range("the lowest good status", u32::from(*status_from), 200, 599, "")?;
+            in_range("the highest good status", u32::from(*status_to), u64::from(*status_from), 599, "")?;
+        }
+        Ok(())
+    }
+}
+
+fn in_range(what: &'static str, value: u64, from: u64, to: u64, unit: &'static str) -> Result<(), SettingError> {
+    (from..=to).contains(&value).then_some(()).ok_or(SettingError::OutOfRange { what, from, to, unit })
 }
 
 #[cfg(test)]
@@ -357,11 +389,21 @@ mod tests {
         };
         for (json, kind, says) in [
             (r#"{"limits":{"max_connections":0}}"#, SocketType::Tcp, "the most connections must be 1 to"),
-            (r#"{"limits":{"bytes_per_second":5}}"#, SocketType::Tcp, "bytes per second"),
+            (
+                r#"{"limits":{"bytes_per_second":5}}"#,
+                SocketType::Tcp,
+                "bytes per second must be 1024 to 1099511627776 bytes (1 KiB to 1 TiB)",
+            ),
+            (
+                r#"{"limits":{"queue":5,"bytes_per_second":5000}}"#,
+                SocketType::Tcp,
+                "a queue is for what is beyond a bound",
+            ),
             (r#"{"affinity":"cookie"}"#, SocketType::Tcp, "affinity by cookie is for http"),
             (r#"{"alpn":["a b"]}"#, SocketType::Tls, "protocols (ALPN)"),
-            (r#"{"health_check":{"type":"tcp","timeout_seconds":9}}"#, SocketType::Http, "may take must be 1 to 5"),
+            (r#"{"health_check":{"type":"tcp","timeout_seconds":9}}"#, SocketType::Http, "may take 1 to 5 seconds"),
             (r#"{"health_check":{"type":"http","path":"up"}}"#, SocketType::Http, "begins with /"),
+            (r#"{"health_check":{"type":"http","path":"/up#x"}}"#, SocketType::Http, "no #"),
             (r#"{"health_check":{"type":"tcp"}}"#, SocketType::Udp, "a health check is for"),
         ] {
             assert!(refused(json, kind).contains(says), "{json}: {}", refused(json, kind));

@@ -55,10 +55,10 @@ pub(crate) struct PortArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ProtectArgs {
     /// Ask every client for a user name and a password
-    #[arg(long, overrides_with = "not_protected")]
+    #[arg(long, conflicts_with = "not_protected")]
     pub(crate) protected: bool,
     /// Let everybody in
-    #[arg(long, overrides_with = "protected")]
+    #[arg(long)]
     pub(crate) not_protected: bool,
     /// The user name that clients must give
     #[arg(long)]

@@ -19,10 +19,10 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "VERSION", value_parser = proxy_protocol())]
     proxy_protocol: Option<ProxyProtocol>,
     /// Pass TLS through to the service, which has the key; the edge reads the name alone (tls)
-    #[arg(long, overrides_with = "no_passthrough")]
+    #[arg(long, conflicts_with = "no_passthrough")]
     passthrough: bool,
     /// Let the edge end TLS, with a certificate for the socket's name (tls)
-    #[arg(long, overrides_with = "passthrough")]
+    #[arg(long)]
     no_passthrough: bool,
     /// The application protocols to offer where the edge ends TLS, best first; off: none (tls)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -54,7 +54,7 @@ pub(crate) struct SettingsArgs {
     /// How many bytes in a second, both directions together, such as 500K or 10M (1,024 each); off: as many as come
     #[arg(long, value_name = "BYTES")]
     bytes_per_second: Option<Bound>,
-    /// How many beyond a bound wait for their turn, instead of being refused at once; off: none
+    /// How many beyond --max-connections or --requests-per-second wait for their turn, instead of being refused; off: none
     #[arg(long, value_name = "COUNT")]
     queue: Option<Bound>,
     /// From where clients may come: networks, country:CH, asn:64500; off: from everywhere
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(changed("--alpn h2,http/1.1").alpn.flatten().unwrap(), ["h2", "http/1.1"]);
         assert_eq!(changed("--alpn off").alpn, Some(Some(Vec::new())));
         assert_eq!(changed("--passthrough").tls_mode, Some(Some(TlsMode::Passthrough)));
-        assert_eq!(changed("--passthrough --no-passthrough").tls_mode, Some(Some(TlsMode::Terminate)));
+        assert_eq!(changed("--no-passthrough").tls_mode, Some(Some(TlsMode::Terminate)));
         assert_eq!(changed("--proxy-protocol off").proxy_protocol, Some(Some(ProxyProtocol::Off)));
         for line in ["--queue 5", "--deny country:CH", "--health-timeout 1s", "--health-check tcp --health-timeout 1s"]
         {
@@ -403,6 +403,7 @@ mod tests {
             ("--health-interval 500ms", "whole seconds"),
             ("--max-connections many", "expected a number"),
             ("--bytes-per-second 10T", "expected a number"),
+            ("--passthrough --no-passthrough", "cannot be used with '--no-passthrough'"),
             ("--affinity sticky", "[possible values: none, cookie, address]"),
             ("--proxy-protocol v3", "[possible values: v1, v2, off]"),
         ] {

@@ -128,7 +128,7 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     let socket = args.socket.get()?;
     let about = |error| failure::about(error, socket);
     let client = context.client(&context.target()?)?;
-    let asks_first = args.settings.needs_current() || (args.protect.protected && !args.protect.not_protected);
+    let asks_first = args.settings.needs_current() || args.protect.protected;
     let known = if asks_first { Some(client.socket(socket).await.map_err(about)?) } else { None };
     let protected = if args.protect.not_protected {
         Some(None)
