@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use http::{StatusCode, header, request::Parts};
 use sallyport_model::{Account, Scope, ScopeSet};
 
-use crate::{App, access_token::TokenError, problem::ApiError, random};
+use crate::{App, problem::ApiError, random, signed_token::TokenError};
 
 /// How API tokens begin.
 pub(crate) const API_TOKEN_PREFIX: &str = "spt_";

@@ -24,6 +24,7 @@ mod problem;
 mod random;
 mod replay;
 mod secrets;
+mod signed_token;
 mod sockets;
 mod ssh_forward;
 mod ssh_keys;

@@ -21,7 +21,7 @@ use sallyport_model::Account;
 
 pub(crate) use token::MysocketTokens;
 
-use crate::{App, access_token::TokenError, problem::ApiError};
+use crate::{App, problem::ApiError, signed_token::TokenError};
 
 /// Where the clients put their token.
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");

@@ -4,35 +4,23 @@
 //! These clients keep a token in a file and ask for a password when it is refused, so it lives for a day instead of
 //! minutes. It is good only as long as its login session, which is looked up at every request.
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use sallyport_model::AccountId;
 use sallyport_store::SessionId;
 use serde::{Deserialize, Serialize};
 
-use crate::{Secrets, access_token::TokenError};
+use crate::{
+    Secrets,
+    signed_token::{SignedTokens, TokenError, TokenKind},
+};
 
-/// How long a token lives.
-const LIFETIME_SECONDS: i64 = 24 * 3_600;
 /// How long after its login a token can be renewed.
 const MAX_LOGIN_SECONDS: i64 = 30 * 86_400;
-/// How far the clock may have jumped since the token was made, either way.
-const LEEWAY_SECONDS: i64 = 60;
-/// The longest token that is looked at.
-const MAX_TOKEN_BYTES: usize = 2_048;
-/// What the token is, so that it does not pass for one of `/v1`, nor one of those for it.
-const TYPE: &str = "mysocket+jwt";
-/// Whom the token is for.
-const AUDIENCE: &str = "sallyport-mysocket";
+const KIND: TokenKind =
+    TokenKind { name: "mysocket+jwt", audience: "sallyport-mysocket", lifetime_seconds: 24 * 3_600 };
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Claims {
-    iss: String,
-    aud: String,
+struct Own {
     user_id: AccountId,
-    sid: String,
-    iat: i64,
-    exp: i64,
     /// When the password was given.
     auth_time: i64,
 }
@@ -47,30 +35,12 @@ pub(crate) struct Shown {
 }
 
 /// Signs and verifies these tokens.
-pub(crate) struct MysocketTokens {
-    issuer: String,
-    sign: EncodingKey,
-    verify: DecodingKey,
-    validation: Validation,
-}
+pub(crate) struct MysocketTokens(SignedTokens);
 
 impl MysocketTokens {
     /// Tokens of the installation at this domain.
     pub(crate) fn new(secrets: &Secrets, domain: &str) -> Self {
-        let issuer = format!("https://api.{domain}");
-        let mut validation = Validation::new(Algorithm::HS256);
-        validation.set_issuer(&[&issuer]);
-        validation.set_audience(&[AUDIENCE]);
-        validation.set_required_spec_claims(&["iss", "aud", "exp"]);
-        // The times are compared below, with the clock that is an argument.
-        validation.validate_exp = false;
-        validation.validate_nbf = false;
-        Self {
-            issuer,
-            sign: EncodingKey::from_secret(secrets.token_key()),
-            verify: DecodingKey::from_secret(secrets.token_key()),
-            validation,
-        }
+        Self(SignedTokens::new(secrets, domain, KIND))
     }
 
     /// A token that says this; `None` when the login was too long ago.
@@ -78,42 +48,21 @@ impl MysocketTokens {
         if now >= shown.logged_in_at.saturating_add(MAX_LOGIN_SECONDS) {
             return Ok(None);
         }
-        let claims = Claims {
-            iss: self.issuer.clone(),
-            aud: AUDIENCE.to_owned(),
-            user_id: shown.account,
-            sid: URL_SAFE_NO_PAD.encode(shown.session),
-            iat: now,
-            exp: now + LIFETIME_SECONDS,
-            auth_time: shown.logged_in_at,
-        };
-        let mut header = Header::new(Algorithm::HS256);
-        header.typ = Some(TYPE.to_owned());
-        jsonwebtoken::encode(&header, &claims, &self.sign).map(Some)
+        let own = Own { user_id: shown.account, auth_time: shown.logged_in_at };
+        self.0.issue(shown.session, own, now).map(|(token, _)| Some(token))
     }
 
     /// What this token says.
     pub(crate) fn verify(&self, token: &str, now: i64) -> Result<Shown, TokenError> {
-        if token.len() > MAX_TOKEN_BYTES {
-            return Err(TokenError::Invalid);
-        }
-        let data =
-            jsonwebtoken::decode::<Claims>(token, &self.verify, &self.validation).map_err(|_| TokenError::Invalid)?;
-        let claims = data.claims;
-        if data.header.typ.as_deref() != Some(TYPE) || claims.iat > now.saturating_add(LEEWAY_SECONDS) {
-            return Err(TokenError::Invalid);
-        }
-        if claims.exp.saturating_add(LEEWAY_SECONDS) <= now {
-            return Err(TokenError::Expired);
-        }
-        let session = URL_SAFE_NO_PAD.decode(&claims.sid).ok().and_then(|sid| SessionId::try_from(sid).ok());
-        let session = session.ok_or(TokenError::Invalid)?;
-        Ok(Shown { account: claims.user_id, session, logged_in_at: claims.auth_time })
+        let (session, Own { user_id, auth_time }) = self.0.verify(token, now)?;
+        Ok(Shown { account: user_id, session, logged_in_at: auth_time })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+
     use super::*;
     use crate::access_token::{AccessTokens, Bearer};
 
