@@ -30,6 +30,8 @@ pub struct EdgeConfig {
     /// How long a client may take nothing of what waits for it before its connection, or in HTTP/2 its stream, is ended; and
     /// how long one may send nothing of a request's body whose answer it has.
     pub send_timeout: Duration,
+    /// How often a quiet HTTP/2 client is asked whether it is there, and how long it may take to say so.
+    pub ping_interval: Duration,
     /// How long a shutdown waits for what runs.
     pub drain: Duration,
     /// Keepalive and windows of the connectors' sessions.
@@ -71,6 +73,7 @@ impl EdgeConfig {
             idle_timeout: Duration::from_secs(75),
             response_timeout: Duration::from_secs(60),
             send_timeout: SEND_TIMEOUT,
+            ping_interval: Duration::from_secs(20),
             drain: Duration::from_secs(30),
             session: SessionConfig::default(),
             tunnel_congestion: None,

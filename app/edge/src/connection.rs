@@ -53,8 +53,6 @@ const H2_CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 /// much for each of their [`MAX_CONCURRENT_STREAMS`].
 const MAX_H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
 const _: () = assert!(MAX_H2_SEND_BUFFER_BYTES * MAX_CONCURRENT_STREAMS as usize <= 16 * 1024 * 1024);
-/// How often a quiet HTTP/2 client is asked whether it is there, and how long it may take to say so.
-const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// How long an HTTP/1 connection rests before it gives up what only requests need; how often a busy one is looked at.
 const REST_AFTER: Duration = Duration::from_millis(100);
 const BUSY_PERIOD: Duration = Duration::from_secs(1);
@@ -235,8 +233,8 @@ where
         .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
         .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(MAX_H2_SEND_BUFFER_BYTES)
-        .keep_alive_interval(H2_PING_INTERVAL)
-        .keep_alive_timeout(H2_PING_INTERVAL)
+        .keep_alive_interval(edge.config.ping_interval)
+        .keep_alive_timeout(edge.config.ping_interval)
         .serve_connection(TokioIo::new(io), service);
     let mut phase = edge.phase.subscribe();
     let mut next_phase = Phase::Lingering;

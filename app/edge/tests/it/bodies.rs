@@ -256,7 +256,8 @@ fn uploads_held(world: &World) -> usize {
 #[tokio::test]
 async fn uploads_that_no_origin_reads_hold_so_much_memory_and_give_it_back() {
     const CLIENTS: usize = 12;
-    let world = World::start().await;
+    const PINGS: Duration = Duration::from_secs(3);
+    let world = World::start_with(|config| config.ping_interval = PINGS).await;
     let mut socket = world.socket();
     let (addr, _) = raw_origin(|tcp| async move {
         std::future::pending::<()>().await;
@@ -289,5 +290,5 @@ async fn uploads_that_no_origin_reads_hold_so_much_memory_and_give_it_back() {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(90), nothing_held).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(90), nothing_held).await.unwrap();
 }
