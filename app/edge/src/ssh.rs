@@ -294,6 +294,12 @@ impl SshTunnels {
         lock(&self.held).get(&tunnel).is_some_and(|held| held.way.forward().connection() == *connection)
     }
 
+    /// Whether something is forwarded to this connection, or about to be.
+    fn serves(&self, connection: &Connection) -> bool {
+        lock(&self.promised).iter().any(|promised| promised.forward.connection() == *connection)
+            || lock(&self.held).values().any(|held| held.way.forward().connection() == *connection)
+    }
+
     /// Disconnects clients whose tunnel was deleted, of one socket or of all. Those that serve another one as well are
     /// told.
     pub(crate) fn look_at(&self, socket: Option<SocketId>) {
@@ -337,23 +343,22 @@ impl SshTunnels {
         };
         let (name, speaks_tls) = (route.name.clone(), route.socket_type == SocketType::Https);
         let port = target.port.map_or(0, u32::from);
-        let lines = told(&forward, &target, caller);
+        let mut lines = vec![format!("{} is open  (-R {})", target.url, forward.requested_port())];
+        if caller.account.is_none() && !self.serves(connection) {
+            lines.push(guest_note(caller));
+        }
         lock(&self.promised).push(Promised { forward, name, speaks_tls, target });
         Ok(Granted { port, lines })
     }
 }
 
-/// What the client is told of a forward that was granted.
-fn told(forward: &Forward, target: &SshTarget, caller: SshCaller<'_>) -> Vec<String> {
-    let mut lines = vec![format!("{} is open  (-R {})", target.url, forward.requested_port())];
-    if caller.account.is_none() {
-        let again = match caller.key {
-            Some(_) => "come back with the same key to get it again",
-            None => "with a key you would get it again",
-        };
-        lines.push(format!("you are a guest: this address is yours for as long as this login lasts; {again}"));
-    }
-    lines
+/// What a guest is told, once for all its forwards.
+fn guest_note(caller: SshCaller<'_>) -> String {
+    let again = match caller.key {
+        Some(_) => "come back with the same key to get it again",
+        None => "with a key you would get it again",
+    };
+    format!("you are a guest: what is opened for you is yours for as long as this login lasts; {again}")
 }
 
 impl SshGate for SshTunnels {

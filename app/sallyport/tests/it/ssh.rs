@@ -320,9 +320,11 @@ fn guests_get_a_name_at_once_which_goes_with_them() {
     make_key(&account.home, "foreign");
     let origin = Origin::start("origin");
     let (socket, host, _) = account.socket("http");
-    let guest = Program::start(&mut account.ssh_as("anybody", "foreign", &[&to("80", origin.address)]));
+    let forwards = [to("80", origin.address), to("0", origin.address)];
+    let guest = Program::start(&mut account.ssh_as("anybody", "foreign", &[&forwards[0], &forwards[1]]));
     let name = host_in(&guest.wait_for("is open"));
-    guest.wait_for("you are a guest");
+    guest.wait_for("is open  (-R 0)");
+    assert_eq!(guest.output().matches("you are a guest").count(), 1, "{}", guest.output());
     assert!(account.up.curl(&name, "/a", &[]).body.starts_with("origin GET /a"));
     // A guest is no member of any account.
     let label = host.split('.').next().unwrap();
