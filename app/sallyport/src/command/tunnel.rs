@@ -222,16 +222,22 @@ fn show(created: &CreatedTunnel) -> String {
     ])
 }
 
+/// Whether it is up, and whether what is behind it is well.
+fn status(tunnel: &Tunnel) -> &'static str {
+    match (tunnel.status, tunnel.healthy) {
+        (TunnelStatus::Up, Some(false)) => "up, unhealthy",
+        (TunnelStatus::Up, _) => "up",
+        (TunnelStatus::Down, _) => "down",
+    }
+}
+
 fn list(tunnels: &[Tunnel]) -> String {
     output::table(
         ["TUNNEL", "STATUS", "WEIGHT", "SSH PORT", "SINCE", "CONNECTOR", "PROGRAM"],
         tunnels.iter().map(|tunnel| {
             [
                 tunnel.id.to_string(),
-                match tunnel.status {
-                    TunnelStatus::Up => "up".to_owned(),
-                    TunnelStatus::Down => "down".to_owned(),
-                },
+                status(tunnel).to_owned(),
                 tunnel.weight.to_string(),
                 tunnel.forward_port.to_string(),
                 tunnel.since.map(utc).unwrap_or_default(),
@@ -240,4 +246,24 @@ fn list(tunnels: &[Tunnel]) -> String {
             ]
         }),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_whose_service_fails_its_health_check_does_not_look_well() {
+        let tunnel = |more: &str| -> Tunnel {
+            let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
+            let json = format!(
+                r#"{{"id":"{id}","socket_id":"{id}","forward_port":6000,"created_at":"2026-01-01T12:00:00Z"{more}}}"#
+            );
+            serde_json::from_str(&json).unwrap()
+        };
+        assert_eq!(status(&tunnel(r#","status":"up""#)), "up");
+        assert_eq!(status(&tunnel(r#","status":"up","healthy":true"#)), "up");
+        assert_eq!(status(&tunnel(r#","status":"up","healthy":false"#)), "up, unhealthy");
+        assert_eq!(status(&tunnel(r#","status":"down""#)), "down");
+    }
 }
