@@ -303,6 +303,8 @@ impl Outlet {
                         return FlowEnd::Unreachable;
                     }
                     let read = socket.try_recv(|received| self.send_back(&received.datagrams().collect::<Vec<_>>()));
+                    // A service that sends without end leaves others their turns.
+                    tokio::task::consume_budget().await;
                     match read {
                         Ok(()) => refusals = 0,
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

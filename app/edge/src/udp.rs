@@ -70,8 +70,12 @@ pub(crate) async fn serve(edge: Arc<Edge>, socket: SocketId, port: UdpPort, open
             _ = sweep.tick() => server.sweep(Instant::now()),
             _ = retry.tick(), if !server.holding.is_empty() => server.retry(Instant::now()),
             readable = port.readable() => match readable {
-                // An error here is of a datagram that was sent, and passes.
-                Ok(()) => drop(port.try_recv(|received| server.take(received))),
+                Ok(()) => {
+                    // An error here is of a datagram that was sent, and passes.
+                    drop(port.try_recv(|received| server.take(received)));
+                    // A port that is flooded is always readable: others are to have their turns.
+                    tokio::task::consume_budget().await;
+                }
                 Err(_) => break,
             },
         }

@@ -1,8 +1,8 @@
-//! UDP sockets by real clients: DNS, HTTP/3, and a game's steady echo across a takeover.
+//! UDP sockets by real clients: DNS, HTTP/3, a game's steady echo across a takeover, and a flood.
 
 use std::{
     collections::{BTreeSet, HashMap},
-    net::{SocketAddr, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
     process::{Command, Output, Stdio},
     sync::{
         Arc, Mutex,
@@ -226,4 +226,52 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced() {
     assert!(came.values().all(|times| *times == 1), "answered more than once: {came:?}");
     assert_eq!(origin.peers().len(), 1, "the origin sees one peer all along: {:?}", origin.peers());
     assert!(second.program.stop().success());
+}
+
+#[test]
+fn a_flood_from_two_thousand_addresses_disturbs_no_established_echo() {
+    let origin = Echo::start(b'#');
+    let lab = Lab::start(origin.address);
+    let client = established(lab.port);
+    let target = (Ipv4Addr::LOCALHOST, lab.port);
+    // Three ports of each address make more flows than the socket may have.
+    let flood = thread::spawn(move || {
+        for address in 0..2_000_u16 {
+            let [high, low] = address.to_be_bytes();
+            for _ in 0..3 {
+                let stranger = UdpSocket::bind((Ipv4Addr::new(127, 77, high, low), 0)).unwrap();
+                stranger.send_to(b"let me in", target).unwrap();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    // Sixty a second until a second after the flood. On a busy machine some may be lost, as datagrams may; what must not be
+    // is silence.
+    let step = Duration::from_micros(16_667);
+    client.set_read_timeout(Some(step)).unwrap();
+    let (mut last, mut longest, mut over) = (Instant::now(), Duration::ZERO, None);
+    let (mut sent, mut came) = (0_usize, 0_usize);
+    while over.is_none_or(|over: Instant| over.elapsed() < Duration::from_secs(1)) {
+        if over.is_none() && flood.is_finished() {
+            over = Some(Instant::now());
+        }
+        client.send(format!("#{sent}").as_bytes()).unwrap();
+        sent += 1;
+        let next = Instant::now() + step;
+        while client.recv(&mut [0; 16]).is_ok() {
+            came += 1;
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+        let metrics = || lab.up.curl("api.localhost", "/metrics", &[]).body;
+        assert!(last.elapsed() < Duration::from_secs(10), "silence after {came} of {sent} answers: {}", metrics());
+    }
+    flood.join().unwrap();
+    println!("{came} of {sent} answers came, the longest silence took {longest:?}");
+    assert!(came > sent / 2, "{came} of {sent} answers came");
+    assert_eq!(origin.peers().len(), 1, "the flow was never begun anew: {:?}", origin.peers());
+    let metrics = lab.up.curl("api.localhost", "/metrics", &[]).body;
+    assert!(metrics.contains(r#"flows_total{transport="udp",verdict="evicted"}"#), "the flood filled no bound");
+    assert_eq!(lab.up.program.output().matches("panicked").count(), 0, "{}", lab.up.program.output());
 }
