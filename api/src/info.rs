@@ -14,6 +14,9 @@ pub struct Info {
     pub tunnel_host: String,
     /// The TCP port that connectors dial.
     pub tunnel_port: u16,
+    /// The UDP port that connectors dial over QUIC; absent when the edge takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel_quic_port: Option<u16>,
     /// `sha256:` and the hexadecimal SHA-256 of the root certificate; absent when the installation does not use its own
     /// certificate authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]

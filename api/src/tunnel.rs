@@ -84,6 +84,9 @@ pub struct ConnectTo {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// UDP port for connectors that come over QUIC; absent when the edge takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quic_port: Option<u16>,
 }
 
 /// A tunnel that was just made, or given a new credential.

@@ -5,6 +5,7 @@
 
 use std::{
     fmt, io,
+    net::SocketAddr,
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -32,7 +33,7 @@ const WEBSOCKET_TIME: Duration = Duration::from_secs(10);
 /// How long a QUIC connection may take.
 const QUIC_TIME: Duration = Duration::from_secs(5);
 /// How many addresses of the edge are tried over QUIC, and how long one may be silent before the next is tried beside it.
-const MAX_QUIC_ADDRESSES: u32 = 4;
+const MAX_QUIC_ADDRESSES: usize = 4;
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// How long the edge may take to hear that a connector has stopped.
 const FAREWELL_TIME: Duration = Duration::from_millis(500);
@@ -128,6 +129,8 @@ pub(crate) struct EdgeAddress {
     pub(crate) host: String,
     /// Its port.
     pub(crate) port: u16,
+    /// Its port for QUIC, as far as that is known; the other one is tried too, where a mapping of ports may lead.
+    pub(crate) quic_port: Option<u16>,
     /// Name and version of the program.
     pub(crate) agent: String,
     /// Whom to trust.
@@ -333,14 +336,20 @@ impl Shared {
 
     /// The first carrier of a new QUIC connection.
     async fn new_quic(&self) -> io::Result<QuicCarrier> {
-        let EdgeAddress { host, port, outbound, .. } = &self.address;
+        let EdgeAddress { host, port, quic_port, outbound, .. } = &self.address;
         if let Some(proxy) = &outbound.proxy {
             let text = format!("QUIC does not go through the proxy {proxy}: choose another transport, or --proxy none");
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         let connecting = async {
             let mut attempts = JoinSet::new();
-            for (number, address) in (0..MAX_QUIC_ADDRESSES).zip(sallyport_net::resolve(host, *port).await?) {
+            let mut addresses = Vec::new();
+            for address in sallyport_net::resolve(host, *port).await?.into_iter().take(MAX_QUIC_ADDRESSES) {
+                let known = quic_port.filter(|quic_port| quic_port != port);
+                addresses.extend(known.map(|port| SocketAddr::new(address.ip(), port)));
+                addresses.push(address);
+            }
+            for (number, address) in (0..).zip(addresses) {
                 let (host, tls, congestion) = (host.clone(), self.native.clone(), outbound.congestion.clone());
                 attempts.spawn(async move {
                     tokio::time::sleep(ATTEMPT_DELAY * number).await;
@@ -475,6 +484,7 @@ mod tests {
         let address = EdgeAddress {
             host: "127.0.0.1".into(),
             port: 1,
+            quic_port: None,
             agent: "test".into(),
             tls: Arc::new(tls),
             outbound: Outbound::default(),

@@ -33,6 +33,8 @@ pub struct ConnectorOptions {
     pub edge_host: String,
     /// The port of the edge.
     pub edge_port: u16,
+    /// The port of the edge for QUIC, when it is known.
+    pub quic_port: Option<u16>,
     /// TLS to the edge: whom to trust. The protocols (ALPN) are those of the transport.
     pub tls: Arc<rustls::ClientConfig>,
     /// What carries the tunnels.
@@ -74,6 +76,7 @@ pub async fn run(
     let edge = Edge::new(EdgeAddress {
         host: options.edge_host,
         port: options.edge_port,
+        quic_port: options.quic_port,
         agent: options.agent,
         tls: options.tls,
         outbound: options.outbound,

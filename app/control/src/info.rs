@@ -23,6 +23,7 @@ pub(crate) async fn get(State(app): State<App>) -> Response {
         domain: app.config.domain.clone(),
         tunnel_host: app.config.tunnel_host.clone(),
         tunnel_port: app.config.public_port,
+        tunnel_quic_port: app.config.quic_port,
         ca_fingerprint: app.config.ca_fingerprint.clone(),
         ca_pem: app.config.ca_pem.clone(),
     };

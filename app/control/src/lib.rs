@@ -105,6 +105,8 @@ pub struct ControlConfig {
     pub public_port: u16,
     /// The host that connectors dial.
     pub tunnel_host: String,
+    /// The UDP port at which connectors reach the edge over QUIC, when they can.
+    pub quic_port: Option<u16>,
     /// The root certificate of the built-in certificate authority in PEM, when there is one.
     pub ca_pem: Option<String>,
     /// Its fingerprint, `sha256:` and hexadecimal digits.

@@ -41,7 +41,9 @@ fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
 }
 
 fn shown_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret) -> CreatedTunnel {
-    let connect = ConnectTo { host: app.config.tunnel_host.clone(), port: app.config.public_port };
+    let config = &app.config;
+    let (port, quic_port) = (config.public_port, config.quic_port);
+    let connect = ConnectTo { host: config.tunnel_host.clone(), port, quic_port };
     CreatedTunnel { details: shown(app, tunnel), credential, connect }
 }
 

@@ -149,6 +149,7 @@ impl Edge {
             agent: "test/1".into(),
             edge_host: "localhost".into(),
             edge_port: self.port,
+            quic_port: None,
             tls: client_config(&Trust::Ca(self.names.ca_file()), &[ALPN]).unwrap(),
             transport: TransportChoice::Only(Transport::Tcp),
             outbound: Outbound::default(),

@@ -146,6 +146,7 @@ impl Api {
             domain: "localhost".into(),
             public_port: 8443,
             tunnel_host: "tunnel.localhost".into(),
+            quic_port: Some(8444),
             ca_pem: Some("PEM".into()),
             ca_fingerprint: Some("sha256:00".into()),
             sign_up,

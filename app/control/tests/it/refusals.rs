@@ -82,7 +82,7 @@ async fn every_answer_has_an_id_and_may_not_be_kept() {
     assert_eq!(answer.header("cache-control"), Some("no-store"));
     assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
     let info: sallyport_api::Info = answer.read(StatusCode::OK);
-    assert_eq!((info.domain.as_str(), info.tunnel_port), ("localhost", 8443));
+    assert_eq!((info.domain.as_str(), info.tunnel_port, info.tunnel_quic_port), ("localhost", 8443, Some(8444)));
     let request = Request::get("/v1/info").header("x-request-id", "a b<script>").body(Body::empty()).unwrap();
     let id = api.raw(request).await.header("x-request-id").unwrap().to_owned();
     assert_eq!(id.len(), 16, "{id}");

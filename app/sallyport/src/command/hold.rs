@@ -215,6 +215,7 @@ fn options(target: &Target, credential: Credential, origin: Origin) -> anyhow::R
         agent: AGENT.to_owned(),
         edge_host: connect.host,
         edge_port: connect.port,
+        quic_port: connect.quic_port,
         tls,
         transport: origin.way.transport,
         outbound,

@@ -145,7 +145,8 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
         // Whoever has the credential needs no login, but cannot ask for the socket's type either.
         let info = context.client_of_nobody(&target)?.info().await?;
         let origin = args.origin.prepare(args.socket_type.unwrap_or(SocketType::Http))?;
-        let connect = ConnectTo { host: info.tunnel_host, port: info.tunnel_port };
+        let (port, quic_port) = (info.tunnel_port, info.tunnel_quic_port);
+        let connect = ConnectTo { host: info.tunnel_host, port, quic_port };
         let credential = Credential { tunnel, credential: credential.into(), connect };
         let mut live = Live::new(context.output, context.offset);
         return hold::hold(&target, credential, origin, &mut live, &mut Signals::take()?).await;

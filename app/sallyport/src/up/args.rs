@@ -56,7 +56,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "NAME", env = "SALLYPORT_TUNNEL_CONGESTION")]
     pub(super) tunnel_congestion: Option<Congestion>,
     /// Take connectors over QUIC too (`connect --transport quic`): ADDR:PORT or :PORT of UDP [default: the address and port of
-    /// --listen, which is where connectors look]
+    /// --listen]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_QUIC", num_args = 0..=1, default_missing_value = "same")]
     #[arg(value_parser = quic_address)]
     pub(super) listen_quic: Option<QuicAddress>,

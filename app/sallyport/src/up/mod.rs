@@ -117,6 +117,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         domain: args.domain.clone(),
         public_port,
         tunnel_host: format!("tunnel.{}", args.domain),
+        quic_port: quic::public_port(args.listen_quic, public_port),
         ca_pem: Some(ca.root_pem().to_owned()),
         ca_fingerprint: Some(fingerprint.clone()),
         sign_up: sign_up(&args, address.ip()),

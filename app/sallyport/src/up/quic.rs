@@ -19,6 +19,15 @@ const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// How long the end may take once the edge is through.
 const MAX_END: Duration = Duration::from_secs(2);
 
+/// The port that connectors are told to dial.
+pub(super) fn public_port(listen: Option<QuicAddress>, shared: u16) -> Option<u16> {
+    match listen? {
+        QuicAddress::Same => Some(shared),
+        // Which one the system gives is not known yet.
+        QuicAddress::At(address) => Some(address.port).filter(|port| *port != 0),
+    }
+}
+
 /// The port, while it is served.
 pub(super) struct Quic {
     task: JoinHandle<()>,

@@ -227,6 +227,21 @@ fn what_lets_only_the_webs_protocols_through_is_passed_by_websocket() {
 }
 
 #[test]
+fn quic_is_found_at_a_port_of_its_own() {
+    let home = Home::new();
+    let port = crate::tcp::free_port();
+    let up = home.up(&["--listen-quic", &format!("127.0.0.1:{port}")]);
+    assert_ne!(up.port, port);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let connector = home.connector(&socket, origin.address, &["--transport", "quic"]);
+    assert_eq!(transport_of(&connector), "quic");
+    carries_requests(&up, &host);
+    assert!(connector.stop().success(), "{}", connector.output());
+}
+
+#[test]
 fn where_no_tcp_comes_through_quic_is_the_last_resort() {
     let home = Home::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
