@@ -148,6 +148,10 @@ fn of_client(error: &ClientError) -> Failure {
     }
 }
 
+/// What a socket is called by, for those who gave what `--name` calls it.
+const WHICH_SOCKET: &str =
+    "see `sallyport socket ls`: a socket goes by its id, or by the name in its URL, such as wandering-shape-7752";
+
 /// The error of a call about this thing: when the API does not know it, the failure names it.
 pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Error {
     match &error {
@@ -155,7 +159,11 @@ pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Err
             let (said, thing) = (problem.to_string(), thing.to_string());
             // "there is no such tunnel: tunnel 1" would say it twice.
             let unsaid = thing.split_once(' ').filter(|(kind, _)| said.ends_with(kind)).map(|(_, name)| name);
-            Failure::new(Kind::NotFound, format!("{said}: {}", unsaid.unwrap_or(&thing))).into()
+            let failure = Failure::new(Kind::NotFound, format!("{said}: {}", unsaid.unwrap_or(&thing)));
+            if said.ends_with("socket") {
+                return failure.next(WHICH_SOCKET).into();
+            }
+            failure.into()
         }
         _ => error.into(),
     }
@@ -259,10 +267,12 @@ mod tests {
         let told = |detail: &str| {
             let json = format!(r#"{{"status":404,"detail":"{detail}"}}"#);
             let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));
-            describe(&about(error, &"tunnel 7 of calm-bay-1000")).unwrap().message
+            describe(&about(error, &"tunnel 7 of calm-bay-1000")).unwrap()
         };
-        assert_eq!(told("there is no such tunnel"), "there is no such tunnel: 7 of calm-bay-1000");
-        assert_eq!(told("there is no such socket"), "there is no such socket: tunnel 7 of calm-bay-1000");
+        assert_eq!(told("there is no such tunnel").message, "there is no such tunnel: 7 of calm-bay-1000");
+        let no_socket = told("there is no such socket");
+        assert_eq!(no_socket.message, "there is no such socket: tunnel 7 of calm-bay-1000");
+        assert_eq!(no_socket.next_step.as_deref(), Some(WHICH_SOCKET));
     }
 
     #[test]
