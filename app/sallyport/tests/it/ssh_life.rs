@@ -168,9 +168,9 @@ fn whoever_comes_back_with_the_same_key_gets_the_same_name_and_port() {
     let (web, raw) = (to("80", origin.address), to("0", origin.address));
     let came = |user: &str, key: &str| {
         let program = Program::start(&mut account.ssh_as(user, key, &[&web, &raw]));
-        wait_until("both addresses", || (program.output().matches("is open").count() == 2).then_some(()));
+        wait_until("both addresses", || (program.output().matches("is open  (-R").count() == 2).then_some(()));
         let mut addresses: Vec<String> =
-            program.output().lines().filter(|line| line.contains("is open")).map(str::to_owned).collect();
+            program.output().lines().filter(|line| line.contains("is open  (-R")).map(str::to_owned).collect();
         addresses.sort();
         (program, addresses)
     };
