@@ -36,13 +36,13 @@ lint: ## formatting, clippy, rustdoc, licences, the rule of the folders, the API
 	@scripts/need rust cc
 	@scripts/lint
 
-bench: ## compare with other tunnels, side by side on this machine (asks for root; nearly two hours; ROWS=tcp: one set)
-	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy ssh wrk
+bench: ## compare with other tunnels, side by side on this machine (asks for root; hours; ROWS=tcp: one set)
+	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy ssh wrk h2load
 	@scripts/need sshd || echo "bench: sshd is not there; its cells are not available"
 	@python3 bench/run.py $(if $(ROWS),--rows $(ROWS))
 
-bench-quick: ## the same with one short round (asks for root; about twenty minutes)
-	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy ssh wrk
+bench-quick: ## the same with the main rows and one short round (asks for root; under five minutes, the builds aside)
+	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy ssh wrk h2load
 	@scripts/need sshd || echo "bench: sshd is not there; its cells are not available"
 	@python3 bench/run.py --quick $(if $(ROWS),--rows $(ROWS))
 

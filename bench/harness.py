@@ -126,8 +126,17 @@ def wait_port(port, process=None, host="127.0.0.1", seconds=20):
             socket.create_connection((host, port), 1).close()
             return
         except OSError:
-            time.sleep(0.03)
+            time.sleep(0.005)
     raise Failed(f"nothing listens on {host}:{port}")
+
+
+def accepts(port, host="127.0.0.1"):
+    """Whether something takes connections there."""
+    try:
+        socket.create_connection((host, port), 1).close()
+        return True
+    except OSError:
+        return False
 
 
 def raise_limits():

@@ -1,8 +1,10 @@
-"""The clients: wrk for requests, curl for bulk, connections of our own for single ones, `datagrams.rs` for UDP."""
+"""The clients: wrk for requests, curl for bulk, h2load for HTTP/2, `resume.go` for sessions that are resumed, connections
+of our own for single ones, `datagrams.rs` for UDP."""
 
 import json
 import os
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -11,7 +13,7 @@ import time
 import urllib.request
 from dataclasses import dataclass
 
-from harness import Failed, cpu_seconds
+from harness import Failed, Unavailable, cpu_seconds
 
 
 @dataclass(frozen=True)
@@ -102,14 +104,22 @@ _CONTEXT.check_hostname = False
 _CONTEXT.verify_mode = ssl.CERT_NONE
 
 
-def one_request(target, path, keep=False, seconds=30):
-    """A connection of its own: the milliseconds until the answer began, and the connection if it is to be kept."""
-    begin = time.perf_counter()
+def connect(target, seconds=30):
+    """A connection of its own, with TLS where the target has it."""
     stream = socket.create_connection((target.host, target.port), seconds)
     try:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if target.tls:
-            stream = _CONTEXT.wrap_socket(stream, server_hostname=target.host)
+        return _CONTEXT.wrap_socket(stream, server_hostname=target.host) if target.tls else stream
+    except OSError:
+        stream.close()
+        raise
+
+
+def one_request(target, path, keep=False, seconds=30):
+    """A connection of its own: the milliseconds until the answer began, and the connection if it is to be kept."""
+    begin = time.perf_counter()
+    stream = connect(target, seconds)
+    try:
         end = "" if keep else "Connection: close\r\n"
         stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\n{end}\r\n".encode())
         answer = stream.recv(65536)
@@ -202,3 +212,80 @@ def datagrams(target, flows, size, seconds, mode, rate, pids, origin_port):
     if not is_flood:
         result |= {"p50_ms": said["p50_us"] / 1e3, "p99_ms": said["p99_us"] / 1e3}
     return result
+
+
+def http2(url, streams, seconds, pids):
+    """h2load: one connection with so many streams under way."""
+    if not shutil.which("h2load"):
+        raise Unavailable("there is no h2load; `scripts/need h2load` installs it")
+    before = cpu_seconds(pids)
+    argv = ["h2load", "-c1", f"-m{streams}", "-t1", f"-D{seconds}", url]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 60).stdout
+    spent = cpu_seconds(pids) - before
+    if "Application protocol: h2" not in said:
+        raise Unavailable("it does not speak HTTP/2 with clients")
+    rate = re.search(r"finished in [\d.]+m?s, ([\d.]+) req/s", said)
+    count = re.search(r"(\d+) succeeded, (\d+) failed, (\d+) errored", said)
+    if not rate or not count or int(count[1]) == 0:
+        raise Failed(f"no requests from h2load: {said[-300:]}")
+    result = {"per_s": float(rate[1]), "cpu_us": spent / int(count[1]) * 1e6}
+    if int(count[2]) + int(count[3]):
+        result["errors"] = count[0]
+    return result
+
+
+def resumed(target, path, connections, seconds, pids):
+    """TLS connections that resume a session, a request on each."""
+    program = os.environ.get("BENCH_RESUME")
+    if not program:
+        raise Unavailable("resume.go was not built: there is no go")
+    before = cpu_seconds(pids)
+    argv = [program, f"127.0.0.1:{target.port}", target.host, path, str(connections), str(seconds)]
+    said = json.loads(subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 60, check=True).stdout)
+    spent = cpu_seconds(pids) - before
+    if said["count"] == 0:
+        raise Failed(f"no connections: {said['first_failure']}")
+    result = {"per_s": said["count"] / said["seconds"], "cpu_us": spent / said["count"] * 1e6,
+              "resumed_percent": said["resumed"] / said["count"] * 100}
+    if said["failed"]:
+        result["errors"] = f"{said['failed']}: {said['first_failure']}"
+    return result
+
+
+class KeptRequests:
+    """Requests of our own, one after the other on one connection."""
+
+    def __init__(self, target):
+        self._target = target
+        self._stream = connect(target)
+
+    def ask(self, path, body=b""):
+        """The milliseconds until the whole answer is there."""
+        method, length = ("POST", f"Content-Length: {len(body)}\r\n") if body else ("GET", "")
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self._target.host}:{self._target.port}\r\n{length}\r\n".encode()
+        begin = time.perf_counter()
+        self._stream.sendall(head + body)
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            answer += self._more()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise Failed(f"{self._target.url(path[1:])} answered {head[:60]!r}")
+        left = int(re.search(rb"content-length: (\d+)", head.lower())[1]) - len(body)
+        while left > 0:
+            left -= len(self._more())
+        return (time.perf_counter() - begin) * 1e3
+
+    def _more(self):
+        data = self._stream.recv(262_144)
+        if not data:
+            raise Failed("the connection ended in an answer")
+        return data
+
+    def close(self):
+        self._stream.close()
+
+
+def fill(url):
+    """A download that does not end until its process is ended."""
+    return _curl(["--output", "/dev/null"], 1, url, 600)

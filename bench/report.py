@@ -1,12 +1,15 @@
-"""Medians, ratios and the table."""
+"""Medians, ratios, targets, and what moved since the last result."""
 
 import statistics
 
-from rows import FIGURES, SETS, STAGES, TITLES
+from contenders import REFERENCES
+from rows import BEST, FIGURES, LIMITS, SETS, STAGES, TARGETS, TITLES
 
 US = "sallyport"
 # Closer than this is noise on a machine that does other things besides.
 NOISE = 0.05
+# From one run to another: other cells, perhaps another machine.
+NOISE_BETWEEN_RUNS = 0.10
 
 
 def medians(samples):
@@ -30,8 +33,41 @@ def ratio(figure, ours, theirs):
     more_is_better = FIGURES[figure][1]
     better, worse = (ours, theirs) if more_is_better else (theirs, ours)
     if worse == 0:
-        return 1.0 if better == 0 else float("inf")
+        return 1.0 if better == 0 else None
     return better / worse
+
+
+def best_peer(figure, by):
+    """The best of the encrypted tunnels beside us, and its value; none where there is none."""
+    peers = [(figures[figure], name) for name, figures in by.items()
+             if figure in figures and name != US and name not in REFERENCES]
+    if not peers:
+        return None, None
+    value, name = (max if FIGURES[figure][1] else min)(peers)
+    return name, value
+
+
+def rows(result):
+    """The result as a list, in the order of the tables: ours beside the best peer, and what references there are."""
+    found = []
+    for row in (row for table in SETS.values() for row in table if row.name in result):
+        by = result[row.name]
+        for figure in row.figures:
+            ours = by.get(US, {}).get(figure)
+            if ours is None:
+                continue
+            name, value = best_peer(figure, by)
+            unit, more_is_better = FIGURES[figure]
+            references = {other: {"value": figures[figure], "ratio": rounded(ratio(figure, ours, figures[figure]))}
+                          for other, figures in by.items() if other in REFERENCES and figure in figures}
+            found.append({"metric": f"{row.name}.{figure}", "ours": ours, "best_peer": value, "best_peer_name": name,
+                          "ratio_to_best_peer": None if value is None else rounded(ratio(figure, ours, value)),
+                          "unit": unit, "higher_is_better": more_is_better, "references": references})
+    return found
+
+
+def rounded(value):
+    return None if value is None else round(value, 3)
 
 
 def number(value):
@@ -46,40 +82,104 @@ def table(result, contenders):
     for group, names in contenders.items():
         compared |= US in names and len(names) > 1
         for stage in STAGES:
-            rows = [row for row in SETS[group] if row.stage == stage and row.name in result]
-            if rows:
-                lines += _part(result, f"{TITLES[group]}{STAGES[stage]}", rows, names, behind)
+            shown = [row for row in SETS[group] if row.stage == stage and row.name in result]
+            if shown:
+                lines += _part(result, f"{TITLES[group]}{STAGES[stage]}", shown, names, behind)
     if not compared:
         return lines
+    references = sorted({name for names in contenders.values() for name in names if name in REFERENCES})
     lines += ["", "In brackets: sallyport against that contender; 1 and more is ahead."]
+    if references:
+        lines.append(f"References, which are no peers: {', '.join(references)}.")
     if behind:
-        lines += ["", "Behind:"]
+        lines += ["", "Behind a peer:"]
         lines += [f"  {row.name}: {row.title}, {FIGURES[figure][0]}: {ahead:.2f} of {name}"
                   for row, figure, name, ahead in behind]
     else:
-        lines += ["", f"Behind: nowhere by more than {NOISE:.0%}."]
+        lines += ["", f"Behind a peer: nowhere by more than {NOISE:.0%}."]
     return lines
 
 
-def _part(result, heading, rows, names, behind):
+def _part(result, heading, shown, names, behind):
     """One set in one stage; adds to `behind` where we are."""
     width = max(14, *(len(name) + 2 for name in names)) + 8
-    label = max(len(f"{row.title}, {FIGURES[figure][0]}") for row in rows for figure in row.figures)
+    label = max(len(f"{row.title}, {FIGURES[figure][0]}") for row in shown for figure in row.figures)
     lines = ["", heading, " " * label + "".join(name.rjust(width) for name in names)]
-    for row in rows:
+    for row in shown:
         for figure in row.figures:
             cells = []
             ours = result[row.name].get(US, {}).get(figure)
             for name in names:
                 value = result[row.name].get(name, {}).get(figure)
                 text = "-" if value is None else number(value)
-                if name != US and value is not None and ours is not None:
-                    ahead = ratio(figure, ours, value)
-                    text += f" ({ahead:.2f})".rjust(8)
-                    if ahead < 1 - NOISE:
-                        behind.append((row, figure, name, ahead))
-                elif name == US:
+                if name == US:
                     text += " " * 8
+                elif value is not None and ours is not None:
+                    ahead = ratio(figure, ours, value)
+                    text += "     (-)" if ahead is None else f" ({ahead:.2f})".rjust(8)
+                    if ahead is not None and ahead < 1 - NOISE and name not in REFERENCES:
+                        behind.append((row, figure, name, ahead))
                 cells.append(text.rjust(width))
             lines.append(f"{row.title}, {FIGURES[figure][0]}".ljust(label) + "".join(cells))
     return lines
+
+
+def targets(result):
+    """Lines of text: how far each target is reached, where its row was measured."""
+    lines = []
+    for target in TARGETS:
+        by = result.get(target.row, {})
+        ours = by.get(US, {}).get(target.figure)
+        name, theirs = best_peer(target.figure, by) if target.against == BEST else (target.against, None)
+        theirs = by.get(name, {}).get(target.figure) if name else None
+        if ours is None or theirs is None:
+            continue
+        ahead = ratio(target.figure, ours, theirs)
+        against = f"{name}, {BEST}" if target.against == BEST else name
+        verdict = "-" if ahead is None else "reached" if ahead >= target.at_least else "MISSED"
+        lines.append(f"  {verdict:8} {target.row}.{target.figure}: {'-' if ahead is None else f'{ahead:.2f}'} of {against}, "
+                     f"wanted {target.at_least:.2f}")
+    for row, figure, most in LIMITS:
+        ours = result.get(row, {}).get(US, {}).get(figure)
+        if ours is not None:
+            lines.append(f"  {'reached' if ours <= most else 'MISSED':8} {row}.{figure}: {number(ours)}, wanted at most {number(most)}")
+    return ["", "Targets:", *lines] if lines else []
+
+
+def comparable(now, before):
+    """Whether two runs had the same conditions, stage by stage: the rows that can be compared."""
+    same_mtu = now["mtu"] == before.get("mtu")
+    same_delay = now["delay_round_trip_ms"] == before.get("delay_round_trip_ms")
+    return {row.name for table in SETS.values() for row in table if same_mtu and (same_delay or row.stage != "delay")}
+
+
+def moved(now, before, name):
+    """Lines of text: figures whose ratio to the best peer, or to a reference, moved since an earlier result."""
+    old = {each["metric"]: each for each in rows(before["medians"])}
+    fair, lines = comparable(now, before), []
+    for each in now["rows"]:
+        was = old.get(each["metric"])
+        if was is None or each["metric"].split(".")[0] not in fair:
+            continue
+        against, ahead, ahead_then = _common(each, was)
+        if ahead is None or not ahead_then:
+            continue
+        change = ahead / ahead_then - 1
+        if abs(change) > NOISE_BETWEEN_RUNS:
+            lines.append(f"  {each['metric']:38} {number(was['ours']):>9} {number(each['ours']):>9}"
+                         f"  {ahead_then:7.2f} {ahead:7.2f} {change:+7.0%}  of {against}")
+    if not lines:
+        return ["", f"Since {name}: nothing moved by more than {NOISE_BETWEEN_RUNS:.0%}."]
+    return ["", f"Since {name}, by more than {NOISE_BETWEEN_RUNS:.0%} (ours then and now; ahead then and now):", *lines]
+
+
+def _common(now, then):
+    """The contender that both runs compare with, and how far ahead we are and were: the same best peer, else a reference."""
+    if now["best_peer_name"] and now["best_peer_name"] == then["best_peer_name"]:
+        return now["best_peer_name"], now["ratio_to_best_peer"], then["ratio_to_best_peer"]
+    for name, reference in now["references"].items():
+        if name in then["references"]:
+            return name, reference["ratio"], then["references"][name]["ratio"]
+    if now["best_peer_name"] and then["best_peer_name"]:
+        return "the best peer", now["ratio_to_best_peer"], then["ratio_to_best_peer"]
+    return None, None, None

@@ -1,16 +1,19 @@
 """What is measured: each row is a named set of figures for one contender that runs."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import load
-from contenders import ECHO, ECHO_PORT, PAGES, SINK, SINK_PORT
-from harness import memory_kib
+import growth
+import measures
+from measures import MANY_TUNNELS
 
 # Each way; the round trip of the leg is twice this.
-DELAY_ONE_WAY_MS = 50
+DELAY_ONE_WAY_MS = 25
+# A slow leg: each way, and the rate that all its connections share.
+SLOW_ONE_WAY_MS, SLOW_MBIT_S = 15, 100
+# A leg that loses packets: each way, how many of a hundred, and what it could carry.
+LOSS_ONE_WAY_MS, LOSS_PERCENT, LOSS_MBIT_S = 70, 1.5, 1000
 # What ssh clients are told to use in the rows of the stage "gcm".
 GCM = "aes128-gcm@openssh.com"
 
@@ -23,17 +26,32 @@ FIGURES = {
     "p50_ms": ("p50 ms", False),
     "p99_ms": ("p99 ms", False),
     "max_ms": ("longest ms", False),
+    "worst_ms": ("ms, the worst size", False),
     "cpu_us": ("CPU us each", False),
     "server_kib": ("server KiB each", False),
     "client_kib": ("client KiB each", False),
+    "server_mib": ("server MiB", False),
+    "client_mib": ("client MiB", False),
+    "back_s": ("s until it is back", False),
+    "ready_s": ("s until all serve", False),
+    "idle_cpu_percent": ("idle CPU %", False),
+    "first_start_ms": ("first start ms", False),
+    "start_ms": ("start ms", False),
+    "binary_mib": ("MiB", False),
+    "cost_growth": ("cost, largest against smallest", False),
+    "each_kib": ("KiB each", False),
 }
 
-#: stage -> what its rows have in common; a contender is started once for each
+#: stage -> what its rows have in common; a contender is started once for each, but for "own", whose rows start it
+#: themselves
 STAGES = {
     "plain": "",
     "gcm": f", told to use {GCM}",
+    "mtu1500": ", MTU 1500",
     "delay": f", with {2 * DELAY_ONE_WAY_MS} ms of added round trip on the leg",
-    "tunnels": ", with many tunnels",
+    "slow": f", with {2 * SLOW_ONE_WAY_MS} ms and {SLOW_MBIT_S} Mbit/s on the leg",
+    "loss": f", with {2 * LOSS_ONE_WAY_MS} ms and {LOSS_PERCENT} % loss on the leg",
+    "own": ", from the start",
 }
 
 
@@ -46,90 +64,53 @@ class Row:
     figures: tuple[str, ...]
     measure: Callable
     stage: str = "plain"
-    #: It leaves the contender changed, and other processes do not disturb it: never measured again.
+    #: It leaves the contender changed, or others do not disturb it: never measured again.
     is_once: bool = False
-
-
-def bulk(way, streams, contender, seconds):
-    pids = contender.pids()
-    if way == "down":
-        return load.download(contender.target(PAGES).url("endless"), streams, seconds, pids)
-    return load.upload(contender.target(SINK).url(), contender.bench.endless, SINK_PORT, streams, seconds, pids)
-
-
-def requests(path, connections, contender, seconds, close=False):
-    return load.requests(contender.target(PAGES).url(path), connections, seconds, contender.pids(), close)
-
-
-def idle_connection(contender, _seconds):
-    """Connections that made one request each and are kept: what those after the first fifth take, when everything that
-    is made once has been made."""
-    count, target, kept, points = contender.bench.idle_connections, contender.target(PAGES), [], []
-    for until in (count // 5, count):
-        while len(kept) < until:
-            kept.append(load.one_request(target, "/100b", keep=True)[1])
-        time.sleep(5)
-        points.append((len(kept), *(memory_kib(contender.pids(role)) for role in ("server", "client"))))
-    for stream in kept:
-        stream.close()
-    return {"server_kib": slope(points, 1), "client_kib": slope(points, 2)}
-
-
-def idle_tunnel(contender, _seconds):
-    """Tunnels that carry nothing, each with a client process of its own; starts the contender itself. The server's
-    memory is that of those after the first quarter."""
-    count, points = contender.bench.idle_tunnels, []
-    for up in contender.start_tunnels((count // 4, count)):
-        time.sleep(5)
-        points.append((up, memory_kib(contender.pids("server"))))
-    return {"server_kib": slope(points, 1), "client_kib": memory_kib(contender.pids("client")) / count}
-
-
-def slope(points, column):
-    """How much a column grew for each one more, between the first point and the last."""
-    first, last = points[0], points[-1]
-    return max(0.0, (last[column] - first[column]) / (last[0] - first[0]))
-
-
-def fresh(contender, _seconds):
-    return load.fresh(contender.target(PAGES), "/100b")
-
-
-def burst(contender, _seconds):
-    time.sleep(1)
-    return load.burst(contender.target(PAGES), "/100b")
-
-
-def datagrams(flows, size, mode, rate, contender, seconds):
-    return load.datagrams(contender.target(ECHO), flows, size, seconds, mode, rate, contender.pids(), ECHO_PORT)
+    #: Whether the short benchmark has it.
+    is_main: bool = False
 
 
 BULK = ("gbit_s", "cpu_s_per_gb")
 RATE = ("per_s", "p99_ms", "cpu_us")
 EACH = ("server_kib", "client_kib")
+MOMENTS = ("p50_ms", "max_ms")
 
 
-def bulk_rows(prefix, stage, figures=BULK, counts=(1, 8)):
+def bulk_rows(prefix, stage, figures=BULK, counts=(1, 8), main=()):
     return [Row(f"{prefix}{way}_{streams}", f"{streams} stream{'s' if streams > 1 else ''} {way}", figures,
-                partial(bulk, way, streams), stage)
+                partial(measures.bulk, way, streams), stage, is_main=f"{way}_{streams}" in main)
             for streams in counts for way in ("down", "up")]
 
 
-def keepalive(prefix, stage):
-    return Row(f"{prefix}keepalive", "keep-alive requests, 32 connections", RATE, partial(requests, "100b", 32), stage)
+def requests(name, title, path, connections, stage="plain", figures=RATE, main=False, close=False):
+    return Row(name, title, figures, partial(measures.requests, path, connections, close=close), stage, is_main=main)
 
 
-def fresh_rows(prefix):
-    return [Row(f"{prefix}fresh", "a fresh connection's answer", ("p50_ms",), fresh, "delay"),
-            Row(f"{prefix}burst", "64 connections at one moment", ("p50_ms", "max_ms"), burst, "delay")]
+def keepalive(prefix, stage, main=False):
+    return requests(f"{prefix}keepalive", "keep-alive requests, 32 connections", "100b", 32, stage, main=main)
 
 
-def idle_row(prefix):
-    return Row(f"{prefix}idle_connection", "memory of an idle connection", EACH, idle_connection, is_once=True)
+def keepalive_1(prefix):
+    return Row(f"{prefix}keepalive_1", "keep-alive requests, 1 connection", ("p50_ms",), measures.one_at_a_time, is_main=True)
 
 
-def one_at_a_time(contender, seconds):
-    return requests("100b", 1, contender, min(seconds, 3))
+def fresh_rows(prefix, main=False):
+    return [Row(f"{prefix}fresh", "a fresh connection's answer", ("p50_ms",), measures.fresh, "delay", is_main=main),
+            Row(f"{prefix}burst", "64 connections at one moment", MOMENTS, measures.burst, "delay", is_main=main)]
+
+
+def beside_bulk(prefix, stage, kinds):
+    titles = {"kept": "a keep-alive request beside a bulk stream", "fresh": "a fresh connection beside a bulk stream"}
+    return [Row(f"{prefix}{kind}_beside_bulk", titles[kind], MOMENTS, partial(measures.beside_bulk, kind), stage) for kind in kinds]
+
+
+def stall_rows(prefix, stage):
+    return [Row(f"{prefix}stall_{way}", f"bodies from 1 B to 1 MiB, {way}", ("worst_ms",), partial(measures.stalls, way), stage)
+            for way in ("down", "up")]
+
+
+def idle_row(prefix, main=False):
+    return Row(f"{prefix}idle_connection", "memory of an idle connection", EACH, measures.idle_connection, is_once=True, is_main=main)
 
 
 #: set of rows -> its rows, in the order that they are measured; the memory of connections comes first, while nothing
@@ -137,40 +118,63 @@ def one_at_a_time(contender, seconds):
 SETS = {
     "https": [
         idle_row(""),
-        keepalive("", "plain"),
-        Row("keepalive_1", "keep-alive requests, 1 connection", ("p50_ms",), one_at_a_time),
-        Row("connections", "new TLS connections, 32 at a time", ("per_s", "cpu_us"), partial(requests, "100b", 32, close=True)),
-        Row("bodies_64k", "64 KiB bodies, 32 connections", RATE, partial(requests, "64k", 32)),
+        keepalive("", "plain", main=True),
+        keepalive_1(""),
+        requests("connections", "new TLS connections, 32 at a time", "100b", 32, figures=("per_s", "cpu_us"), main=True, close=True),
+        Row("resumed", "resumed TLS connections, 32 at a time", ("per_s", "cpu_us"), partial(measures.resumed, 32), is_main=True),
+        requests("bodies_64k", "64 KiB bodies, 32 connections", "64k", 32, main=True),
+        requests("bodies_1m", "1 MiB bodies, 8 connections", "b1048576", 8, main=True),
+        Row("h2_100_streams", "HTTP/2, 100 streams on a connection", ("per_s", "cpu_us"), partial(measures.http2, 100), is_main=True),
         *bulk_rows("", "plain"),
+        Row("silent", "a fresh connection beside silent ones", MOMENTS, measures.silent),
         *fresh_rows("delay_"),
         keepalive("delay_", "delay"),
         *bulk_rows("delay_", "delay", ("gbit_s",)),
-        Row("idle_tunnel", "memory of an idle tunnel", EACH, idle_tunnel, "tunnels", is_once=True),
+        Row("idle_tunnel", "memory of an idle tunnel", EACH, measures.idle_tunnel, "own", is_once=True),
     ],
     "tcp": [
-        idle_row("tcp_"),
-        keepalive("tcp_", "plain"),
-        Row("tcp_connections", "new connections, 32 at a time", ("per_s", "cpu_us"), partial(requests, "100b", 32, close=True)),
-        *bulk_rows("tcp_", "plain"),
-        *fresh_rows("tcp_delay_"),
+        idle_row("tcp_", main=True),
+        keepalive("tcp_", "plain", main=True),
+        keepalive_1("tcp_"),
+        requests("tcp_connections", "new connections, 32 at a time", "100b", 32, figures=("per_s", "cpu_us"), main=True, close=True),
+        requests("tcp_bodies_64k", "64 KiB bodies, 8 connections", "64k", 8, main=True),
+        *bulk_rows("tcp_", "plain", main=("down_1", "up_1", "down_8")),
+        *stall_rows("tcp_", "plain"),
+        Row("tcp_silent", "a fresh connection beside silent ones", MOMENTS, measures.silent),
+        Row("tcp_restart", "the server starts again", ("back_s",), measures.restart, is_once=True),
+        *stall_rows("tcp_mtu1500_", "mtu1500"),
+        *fresh_rows("tcp_delay_", main=True),
+        *beside_bulk("tcp_delay_", "delay", ("fresh",)),
         keepalive("tcp_delay_", "delay"),
-        Row("tcp_delay_connections", "new connections, 32 at a time", ("per_s", "cpu_us"),
-            partial(requests, "100b", 32, close=True), "delay"),
-        *bulk_rows("tcp_delay_", "delay", ("gbit_s",)),
+        requests("tcp_delay_connections", "new connections, 32 at a time", "100b", 32, "delay", ("per_s", "cpu_us"), close=True),
+        *bulk_rows("tcp_delay_", "delay", ("gbit_s",), main=("down_1",)),
+        *beside_bulk("tcp_slow_", "slow", ("kept", "fresh")),
+        Row("tcp_start", "from nothing to serving", ("first_start_ms", "start_ms"), measures.start_serving, "own", is_once=True),
+        Row("tcp_binary", "programs to install", ("binary_mib",), measures.binary, "own", is_once=True),
+        Row("tcp_many_tunnels", f"{MANY_TUNNELS} tunnels of one client", ("ready_s", "server_mib", "client_mib", "idle_cpu_percent"),
+            measures.many_tunnels, "own", is_once=True),
     ],
     "udp": [
         Row("udp_60hz", "100 clients that send 128 bytes 60 times a second", ("p50_ms", "p99_ms", "arrived_percent", "cpu_us"),
-            partial(datagrams, 100, 128, "paced", 60)),
+            partial(measures.datagrams, 100, 128, "paced", 60)),
         Row("udp_echo", "16 clients with 16 of 128 bytes under way", ("per_s", "p50_ms", "p99_ms", "arrived_percent", "cpu_us"),
-            partial(datagrams, 16, 128, "window", 16)),
+            partial(measures.datagrams, 16, 128, "window", 16), is_main=True),
         Row("udp_flood", "200,000 a second of 1,200 bytes, one way", ("per_s", "arrived_percent", "cpu_us"),
-            partial(datagrams, 16, 1200, "flood", 200_000)),
+            partial(measures.datagrams, 16, 1200, "flood", 200_000)),
     ],
     "ssh": [
         *bulk_rows("ssh_", "plain", counts=(1,)),
         keepalive("ssh_", "plain"),
         *bulk_rows("ssh_gcm_", "gcm", counts=(1,)),
         *bulk_rows("ssh_delay_", "delay", ("gbit_s",), counts=(1,)),
+    ],
+    "loss": [
+        Row("loss_down_1", "1 stream down, the kernel's buffers", ("gbit_s",), partial(measures.loss, None), "loss"),
+        Row("loss_down_1_32m", "1 stream down, buffers up to 32 MiB", ("gbit_s",), partial(measures.loss, 32), "loss"),
+    ],
+    "growth": [
+        Row(f"growth_{name}", f"HTTPS requests with more and more {name}", ("cost_growth", "each_kib"), measure, "own", is_once=True)
+        for name, measure in growth.MEASURES.items()
     ],
 }
 #: set of rows -> what it is about
@@ -179,4 +183,65 @@ TITLES = {
     "tcp": "A TCP port",
     "udp": "A UDP port",
     "ssh": "A TCP port, by a stock ssh client",
+    "loss": "A TCP port",
+    "growth": "Growth",
 }
+
+
+@dataclass(frozen=True)
+class Target:
+    """How far a figure is to be ahead of a contender, or of the best encrypted peer."""
+
+    row: str
+    figure: str
+    against: str
+    at_least: float
+
+
+BEST = "the best peer"
+#: What Sallyport is to reach.
+TARGETS = [
+    *(Target(f"tcp_{way}_1", "gbit_s", against, at_least) for way in ("up", "down")
+      for against, at_least in (("haproxy-x2", 1.1), (BEST, 1.0))),
+    *(Target(f"tcp_{way}_1", "cpu_s_per_gb", "haproxy-x2", 1 / 0.85) for way in ("up", "down")),
+    *(Target(f"tcp_{way}_8", "gbit_s", "haproxy-x2", 1.2) for way in ("up", "down")),
+    *(Target(f"tcp_{way}_8", "cpu_s_per_gb", "haproxy-x2", 1 / 0.75) for way in ("up", "down")),
+    Target("tcp_keepalive", "per_s", "haproxy-x2", 1.0),
+    Target("tcp_keepalive", "cpu_us", "haproxy-x2", 1 / 0.9),
+    Target("tcp_keepalive_1", "p50_ms", "rathole", 1.0),
+    Target("tcp_keepalive_1", "p50_ms", "haproxy-x2", 1.0),
+    Target("tcp_connections", "per_s", "rathole-plain", 1.1),
+    Target("tcp_connections", "per_s", BEST, 2.0),
+    Target("tcp_bodies_64k", "per_s", "haproxy-x2", 1.15),
+    Target("keepalive", "per_s", "haproxy-x2-h2", 1.0),
+    Target("keepalive", "per_s", "frp-https", 4.0),
+    Target("keepalive", "per_s", "nginx+rathole-plain", 1.0),
+    Target("connections", "per_s", "haproxy-x2", 1.0),
+    Target("resumed", "per_s", "haproxy-x2", 2.0),
+    Target("bodies_64k", "per_s", "haproxy-x2", 1.0),
+    Target("bodies_1m", "per_s", "haproxy-x2", 1.0),
+    Target("h2_100_streams", "per_s", "haproxy-x2", 1.0),
+    Target("h2_100_streams", "per_s", "nginx", 1.0),
+    *(Target(f"tcp_delay_down_{streams}", "gbit_s", "frp-pool", 1.05) for streams in (1, 8)),
+    Target("tcp_delay_fresh", "p50_ms", BEST, 1.0),
+    Target("tcp_delay_burst", "max_ms", BEST, 1.0),
+    Target("tcp_delay_fresh_beside_bulk", "p50_ms", BEST, 1.0),
+    *(Target(f"tcp_slow_{kind}_beside_bulk", "p50_ms", against, 1 / 1.05)
+      for kind, against in (("kept", "haproxy-x2"), ("fresh", "frp-pool"))),
+    Target("loss_down_1_32m", "gbit_s", "sallyport-cubic", 100.0),
+    Target("udp_echo", "per_s", "frp", 2.0),
+    Target("udp_echo", "p99_ms", "frp", 2.0),
+]
+#: The same for what no contender is needed for: row, figure, and the most that it may be.
+LIMITS = [
+    ("tcp_idle_connection", "server_kib", 9.0),
+    ("tcp_idle_connection", "client_kib", 11.0),
+    *((f"tcp_{mtu}stall_{way}", "worst_ms", 35.0) for mtu in ("", "mtu1500_") for way in ("down", "up")),
+    ("tcp_restart", "back_s", 2.0),
+    ("tcp_many_tunnels", "ready_s", 0.5),
+    ("tcp_many_tunnels", "server_mib", 12.0),
+    ("tcp_many_tunnels", "client_mib", 10.0),
+    ("tcp_start", "start_ms", 100.0),
+    ("tcp_binary", "binary_mib", 25.0),
+    *((f"growth_{name}", "cost_growth", 1.1) for name in growth.MEASURES),
+]

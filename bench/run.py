@@ -6,6 +6,7 @@ Absolute figures depend on the machine; the ratios in one run are what counts. S
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -23,6 +24,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import contenders  # noqa: E402
 import harness  # noqa: E402
 import load  # noqa: E402
+import measures  # noqa: E402
+import plot  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
 from contenders.base import first_line  # noqa: E402
@@ -31,6 +34,12 @@ from harness import Failed, Process, Unavailable  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
+#: The two ends of a link that loses packets.
+NEAR, FAR = "10.99.0.1", "10.99.0.2"
+#: When the short benchmark stops measuring disturbed cells again: it is to end in five minutes.
+QUICK_RETRIES_S = 150
+#: Where Go may be.
+GO_PATH = os.environ.get("PATH", "") + ":/usr/local/go/bin"
 
 
 class Bench:
@@ -39,10 +48,14 @@ class Bench:
     def __init__(self, folder, options):
         self.folder = folder
         self.sallyport = options.sallyport
-        self.idle_connections = 500 if options.quick else 1000
+        self.idle_connections = 250 if options.quick else 1000
+        #: How long memory gets to settle before it is read.
+        self.settle_seconds = 2 if options.quick else 5
         self.idle_tunnels = 48 if options.quick else 96
         self.certificate, self.key, self.both = (f"{folder}/{name}" for name in ("cert.pem", "key.pem", "both.pem"))
         self.endless = f"{folder}/www/endless"
+        #: What runs on the far side of a link begins with this; and what the kernel's bounds of TCP's buffers are.
+        self.far, self.buffers = [], None
         self._hosts = {name: "127.0.0.1" for name in ("localhost", contenders.PAGES, contenders.SINK)}
         self.hosts({})
 
@@ -65,7 +78,7 @@ class Bench:
 
     def build_stage(self):
         os.makedirs(f"{self.folder}/www")
-        for name, size in (("100b", 100), ("64k", 65536)):
+        for name, size in (("100b", 100), ("64k", 65536), *((f"b{size}", size) for size in measures.STALL_SIZES)):
             with open(f"{self.folder}/www/{name}", "wb") as file:
                 file.write(b"x" * size)
         with open(self.endless, "wb") as file:
@@ -82,7 +95,33 @@ class Bench:
                 with open(part) as file:
                     both.write(file.read())
 
-    def start_origins(self):
+    def set_buffers(self, most_mib):
+        """The most that TCP may grow its buffers to, on both sides of the link; none: what the kernel says."""
+        for prefix in ([], self.far) if most_mib else ([],):
+            for name, usual in (("tcp_rmem", self.buffers[0]), ("tcp_wmem", self.buffers[1])):
+                low, middle, most = usual
+                value = f"{low} {middle} {most if most_mib is None else most_mib << 20}"
+                subprocess.run([*prefix, "sh", "-c", f"echo {value} > /proc/sys/net/ipv4/{name}"], check=True)
+
+    def start_link(self):
+        """A second namespace behind a link that loses packets; what runs there begins with `far`."""
+        os.umask(0o022)
+        holder = Process(self.folder, "fixture", ["unshare", "--net", "sleep", "infinity"])
+        time.sleep(0.3)
+        self.far = ["nsenter", "--target", str(holder.pid), "--net"]
+        self.buffers = self.buffers or [[int(word) for word in open(f"/proc/sys/net/ipv4/{name}").read().split()] for name in ("tcp_rmem", "tcp_wmem")]
+        link = Process(self.folder, "fixture", [os.environ["BENCH_LINK"], rows.LOSS_ONE_WAY_MS, rows.LOSS_PERCENT, rows.LOSS_MBIT_S,
+                                                f"/proc/{holder.pid}/ns/net"])
+        time.sleep(0.3)
+        link.check()
+        for prefix, address in (([], NEAR), (self.far, FAR)):
+            for words in (["lo", "up"], ["link0", "up", "txqueuelen", "10000"]):
+                subprocess.run([*prefix, "ip", "link", "set", *words], check=True)
+            subprocess.run([*prefix, "ip", "address", "add", f"{address}/30", "dev", "link0"], check=True)
+            subprocess.run([*prefix, "sh", "-c", "echo reno > /proc/sys/net/ipv4/tcp_congestion_control"], check=True)
+        return [holder, link]
+
+    def start_origins(self, prefix=()):
         conf = f"{self.folder}/origin.conf"
         with open(conf, "w") as file:
             file.write(f"""worker_processes 1; daemon off; user root; pid {self.folder}/origin.pid; error_log {self.folder}/origin.err;
@@ -91,6 +130,8 @@ http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_ti
   open_file_cache max=100 inactive=600s; open_file_cache_valid 600s;
   server {{ listen 127.0.0.1:{contenders.ORIGIN_PORT} backlog=65535; root {self.folder}/www; }} }}
 """)
+        if prefix:  # on the far side of a link, which the near side cannot look at
+            return [Process(self.folder, "fixture", [*prefix, "nginx", "-p", self.folder, "-c", conf])]
         nginx = Process(self.folder, "fixture", ["nginx", "-p", self.folder, "-c", conf])
         sink = Process(self.folder, "fixture", [os.environ["BENCH_SINK"], f"127.0.0.1:{contenders.SINK_PORT}"])
         echo = Process(self.folder, "fixture", [os.environ["BENCH_DATAGRAMS"], "origin", f"127.0.0.1:{contenders.ECHO_PORT}"])
@@ -104,16 +145,27 @@ class Run:
 
     def __init__(self, bench, options):
         self.bench, self.options = bench, options
-        self.samples, self.commands = [], {}
+        self.samples, self.commands, self.points = [], {}, {}
+        self.began = time.monotonic()
+
+    def tries(self, row):
+        is_late = self.options.quick and time.monotonic() - self.began > QUICK_RETRIES_S
+        return 1 if row.is_once or is_late or self.options.once else harness.MAX_TRIES
 
     def record(self, number, contender, row):
         sample = {"round": number, "contender": contender.name, "row": row.name}
         try:
-            figures, foreign = harness.measure(lambda: row.measure(contender, self.options.seconds),
-                                               1 if row.is_once else harness.MAX_TRIES)
+            figures, foreign = harness.measure(lambda: row.measure(contender, self.options.seconds), self.tries(row))
+            points = figures.pop("points", None)
+            if points:
+                sample["points"] = points
+                self.points[row.name] = points
             sample |= {"figures": figures, "foreign_percent": round(foreign, 1)}
             shown = "  ".join(f"{key} {value if isinstance(value, str) else report.number(value)}" for key, value in figures.items())
-        except (Failed, OSError, subprocess.TimeoutExpired) as error:
+        except Unavailable as error:
+            sample["unavailable"] = str(error)
+            shown = f"not available: {error}"
+        except (Failed, OSError, subprocess.SubprocessError) as error:
             sample["failed"] = str(error)
             shown = f"FAILED: {error}"
         self.samples.append(sample)
@@ -121,6 +173,8 @@ class Run:
 
     def round(self, number):
         for group, kinds in self.options.kinds.items():
+            if group == "growth" and number > 1:
+                continue  # minutes long, and compared with itself
             for kind in kinds if number % 2 else kinds[::-1]:
                 self.contend(number, group, kind)
 
@@ -128,11 +182,26 @@ class Run:
         """All rows of one contender in one round; a contender that does not work costs its rows and nothing else."""
         for stage in rows.STAGES:
             chosen = [row for row in self.options.rows[group] if row.stage == stage]
-            if not chosen or (stage == "delay" and not kind.leg_ports) or (stage == "tunnels" and not kind.has_tunnels):
+            if not chosen or (stage in ("delay", "slow", "loss") and not kind.leg_ports):
                 continue
+            # What starts the contender itself gets a new one each time.
+            batches = [[row] for row in chosen if row.name != "idle_tunnel" or kind.has_tunnels] if stage == "own" else [chosen]
+            for batch in batches:
+                if not self.contend_in(number, group, kind, stage, batch):
+                    return
+
+    def contend_in(self, number, group, kind, stage, chosen):
+        """The same for one start of the contender; gives whether it can be had at all."""
+        with contextlib.ExitStack() as after:
+            if stage == "mtu1500":
+                set_mtu(1500)
+                after.callback(set_mtu, self.options.mtu)
+            elif stage == "loss":
+                after.callback(lambda: self.bench.set_buffers(None))
             sample = {"round": number, "contender": kind.name, "row": f"{group} {stage}"}
-            fixtures, contender = self.bench.start_origins(), None
+            fixtures, contender = self.bench.start_link() if stage == "loss" else [], None
             try:
+                fixtures += self.bench.start_origins(self.bench.far if stage == "loss" else ())
                 contender = kind(self.bench)
                 self.start(group, contender, stage, fixtures)
                 for row in chosen:
@@ -140,33 +209,41 @@ class Run:
             except Unavailable as error:
                 self.samples.append(sample | {"unavailable": str(error)})
                 print(f"round {number}  {kind.name:14} {group}: not available: {error}", flush=True)
-                return
+                return False
             except (Failed, OSError, subprocess.SubprocessError) as error:
                 self.samples.append(sample | {"failed": str(error)})
                 print(f"round {number}  {kind.name:14} {group}: did not start: {error}", flush=True)
             finally:
                 harness.stop(fixtures + (contender.processes if contender else []))
+        return True
 
     def start(self, group, contender, stage, fixtures):
-        if stage == "delay":
+        if stage == "loss":
+            contender.leg, contender.bind, contender.client_prefix = NEAR, "0.0.0.0", self.bench.far
+        elif stage in ("delay", "slow"):
+            path = f"{rows.SLOW_ONE_WAY_MS}:{rows.SLOW_MBIT_S}" if stage == "slow" else str(rows.DELAY_ONE_WAY_MS)
             contender.leg = "127.0.0.2"
             pairs = [f"127.0.0.2:{port}=127.0.0.1:{port}" for port in contender.leg_ports]
-            fixtures.append(Process(self.bench.folder, "fixture", [os.environ["BENCH_DELAY"], rows.DELAY_ONE_WAY_MS, *pairs]))
+            fixtures.append(Process(self.bench.folder, "fixture", [os.environ["BENCH_DELAY"], path, *pairs]))
             harness.wait_port(contender.leg_ports[0], fixtures[-1], host="127.0.0.2")
         elif stage == "gcm":
             contender.cipher = rows.GCM
-        elif stage == "tunnels":
+        elif stage == "own":
             return
         contender.start()
-        until_ready(contender)
+        until_ready(contender, origins=[contenders.PAGES] if stage == "loss" else None)
         self.commands.setdefault(group, {}).setdefault(contender.name, {}).setdefault(stage, contender.commands())
 
 
-def until_ready(contender):
+def set_mtu(mtu):
+    subprocess.run(["ip", "link", "set", "lo", "mtu", str(mtu)], check=True)
+
+
+def until_ready(contender, origins=None):
     deadline = time.monotonic() + 20
     while True:
         try:
-            contender.try_once()
+            contender.try_once(*([origins] if origins else []))
             break
         except (OSError, Failed) as error:
             for process in contender.processes:
@@ -179,10 +256,11 @@ def until_ready(contender):
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round, two seconds a cell")
+    parser.add_argument("--quick", action="store_true", help="one round, two seconds a cell, and only the main rows unless --rows says which")
     parser.add_argument("--rounds", type=int, help="how often each contender has its turn (default 3)")
     parser.add_argument("--seconds", type=int, help="how long a cell is loaded (default 5)")
     names = list(dict.fromkeys(kind.name for kinds in contenders.KINDS.values() for kind in kinds))
+    parser.add_argument("--once", action="store_true", help="measure no cell again, however disturbed it was")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="these contenders: " + ", ".join(names))
     parser.add_argument("--rows", nargs="+", metavar="PATTERN",
                         help="sets of rows, or rows whose name matches; " + "; ".join(
@@ -194,11 +272,14 @@ def options():
         parser.error(f"{chosen.sallyport} cannot be run")
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
     chosen.seconds = chosen.seconds or (2 if chosen.quick else 5)
+    is_short = chosen.quick and not chosen.rows
     patterns = chosen.rows or list(rows.SETS)
-    chosen.rows = {group: [row for row in table if group in patterns or any(re.fullmatch(each, row.name) for each in patterns)]
+    chosen.rows = {group: [row for row in table if row.is_main or not is_short
+                           if group in patterns or any(re.fullmatch(each, row.name) for each in patterns)]
                    for group, table in rows.SETS.items()}
+    every = contenders.MAIN_KINDS if is_short and not chosen.only else contenders.KINDS
     chosen.kinds = {group: [kind for kind in kinds if not chosen.only or kind.name in chosen.only]
-                    for group, kinds in contenders.KINDS.items() if chosen.rows[group]}
+                    for group, kinds in every.items() if chosen.rows[group]}
     if not any(chosen.kinds.values()):
         parser.error("no such row, or none of these contenders is in it")
     return chosen
@@ -221,7 +302,11 @@ def prepare(chosen):
             environment[f"BENCH_{tool.upper()}"] = built.stdout.strip()
         elif not all(kind.is_optional for kind in kinds if tool in kind.tools):
             raise SystemExit(f"bench: {tool} could not be built; see above, or leave it out with --only")
-    for program in ("datagrams", "delay", "sink"):
+    if any(row.name == "resumed" for row in chosen.rows["https"]) and shutil.which("go", path=GO_PATH):
+        path, cache = f"{environment['BENCH_FOLDER']}/resume", os.path.expanduser("~/.cache/sallyport-tools/go-build")
+        subprocess.run(["go", "build", "-o", path, f"{HERE}/resume.go"], check=True, env={**os.environ, "PATH": GO_PATH, "GOCACHE": cache, "GO111MODULE": "off"})
+        environment["BENCH_RESUME"] = path
+    for program in ("datagrams", "delay", "link", "sink"):
         path = f"{environment['BENCH_FOLDER']}/{program}"
         subprocess.run(["rustc", "-O", "--edition", "2024", "-o", path, f"{HERE}/{program}.rs"], cwd=ROOT, check=True)
         environment[f"BENCH_{program.upper()}"] = path
@@ -293,6 +378,21 @@ def versions(bench, chosen):
     return found
 
 
+def since_last(written):
+    """What moved since the newest committed result that has rows in common with this one."""
+    argv = ["git", "-c", "safe.directory=*", "ls-files", "bench/results/*.json"]
+    listed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.split()
+    for path in sorted(listed, reverse=True):
+        try:
+            with open(f"{ROOT}/{path}") as file:
+                before = json.load(file)
+        except (OSError, ValueError):
+            continue
+        if before.get("medians", {}).keys() & written["medians"].keys():
+            return report.moved(written, before, os.path.basename(path))
+    return ["", "No committed result has rows in common with this one."]
+
+
 def main():
     chosen = options()
     if "BENCH_FOLDER" not in os.environ:
@@ -321,18 +421,26 @@ def main():
     print("\n".join(report.table(result, names)))
     os.makedirs(f"{HERE}/results", exist_ok=True)
     path = f"{HERE}/results/{started:%Y-%m-%dT%H%M%SZ}.json"
-    with open(path, "w") as file:
-        json.dump({"started": started.isoformat(), "machine": about, "versions": found, "rounds": chosen.rounds,
+    written = {"started": started.isoformat(), "machine": about, "versions": found, "rounds": chosen.rounds,
                    "seconds": chosen.seconds, "mtu": chosen.mtu, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS,
-                   "contenders": {group: {kind.name: kind.about for kind in kinds} for group, kinds in chosen.kinds.items()},
-                   "commands": run.commands, "medians": result, "samples": run.samples}, file, indent=1)
+               "rows": report.rows(result), "contenders": {group: {kind.name: kind.about for kind in kinds} for group, kinds in chosen.kinds.items()},
+                   "commands": run.commands, "medians": result, "samples": run.samples}
+    for line in (*report.targets(result), *since_last(written)):
+        print(line)
+    with open(path, "w") as file:
+        json.dump(written, file, indent=1)
         file.write("\n")
+    made = [os.path.dirname(path), path]
+    if run.points:
+        made.append(path.replace(".json", "-growth.svg"))
+        with open(made[-1], "w") as file:
+            file.write(plot.growth({name.removeprefix("growth_"): points for name, points in run.points.items()}))
     if "SUDO_UID" in os.environ:
-        for made in (os.path.dirname(path), path):
-            os.chown(made, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
+        for path in made:
+            os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
     shutil.rmtree(bench.folder, ignore_errors=True)
-    print(f"\nbench: wrote {os.path.relpath(path, ROOT)}")
-    absent = sorted({f"{sample['contender']}: {sample['unavailable']}" for sample in run.samples if "unavailable" in sample})
+    print("\nbench: wrote " + ", ".join(os.path.relpath(path, ROOT) for path in made[1:]))
+    absent = sorted({f"{sample['contender']}, {sample['row']}: {sample['unavailable']}" for sample in run.samples if "unavailable" in sample})
     if absent:
         print("bench: not available: " + "; ".join(absent))
     failed = sum("failed" in sample for sample in run.samples)

@@ -6,18 +6,30 @@ relay listens. Each contender uses the ciphers and defaults that it comes with.
 
 from .base import DOMAIN, ECHO, ECHO_PORT, ORIGIN_PORT, PAGES, SINK, SINK_PORT
 from .frp import FrpHttps, FrpTcp, FrpTcpPool, FrpUdp, NginxFrp
-from .haproxy import Haproxy, HaproxyTcp
+from .haproxy import Haproxy, HaproxyH2, HaproxyTcp
 from .nginx import NginxAlone
-from .rathole import NginxRathole, RatholePlain, RatholeTcp, RatholeUdp
-from .sallyport import SallyportHttps, SallyportSsh, SallyportTcp, SallyportUdp
+from .rathole import NginxRathole, NginxRatholePlain, RatholePlain, RatholeTcp, RatholeUdp
+from .sallyport import (
+    SallyportCubic, SallyportHttps, SallyportLossy, SallyportQuic, SallyportSsh, SallyportTcp, SallyportUdp,
+)
 from .ssh import OpenSsh, Sish
 
-__all__ = ["DOMAIN", "ECHO", "ECHO_PORT", "KINDS", "ORIGIN_PORT", "PAGES", "SINK", "SINK_PORT"]
+__all__ = ["DOMAIN", "ECHO", "ECHO_PORT", "KINDS", "MAIN_KINDS", "ORIGIN_PORT", "PAGES", "REFERENCES", "SINK", "SINK_PORT"]
 
 #: set of rows -> who is compared in it; two of one name in different sets are the same program in different ways
 KINDS = {
-    "https": [SallyportHttps, FrpHttps, NginxFrp, NginxRathole, Haproxy, NginxAlone],
+    "https": [SallyportHttps, FrpHttps, NginxFrp, NginxRathole, NginxRatholePlain, Haproxy, HaproxyH2, NginxAlone],
     "tcp": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh],
     "udp": [SallyportUdp, FrpUdp, RatholeUdp],
     "ssh": [SallyportSsh, OpenSsh, Sish],
+    "loss": [SallyportLossy, SallyportCubic, SallyportQuic, FrpTcpPool, RatholeTcp],
+    "growth": [SallyportHttps],
 }
+#: The same for the short benchmark: the best of the peers, and the references that targets name.
+MAIN_KINDS = {
+    "https": [SallyportHttps, FrpHttps, NginxRathole, NginxRatholePlain, HaproxyH2],
+    "tcp": [SallyportTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp],
+    "udp": [SallyportUdp, FrpUdp],
+}
+#: Names of those that are no peers.
+REFERENCES = {kind.name for kinds in KINDS.values() for kind in kinds if not kind.is_peer}

@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import load
-from harness import Failed, Process
+from harness import Failed, Process, Unavailable
 
 #: Where HTTPS is served, for both names.
 PUBLIC_PORT = 20443
@@ -33,18 +33,25 @@ class Contender:
     #: Programs that `scripts/tools` builds, and whether the others go on without this contender when it cannot.
     tools = ()
     is_optional = False
+    #: Whether it is what Sallyport is: an encrypted tunnel to an origin that cannot be reached. Others are references.
+    is_peer = True
     #: The cipher that a stock ssh client is told to use; by itself it takes the first that both sides know.
     cipher = None
 
     def __init__(self, bench):
         self.bench = bench
         self.leg = "127.0.0.1"
+        #: Where the server listens for its clients, and what the commands of clients begin with; on a link that loses
+        #: packets, both sides have a namespace of their own.
+        self.bind = "127.0.0.1"
+        self.client_prefix = []
         self.processes = []
         #: The names that clients use; a contender that makes up its own puts them here.
         self.hosts = {PAGES: PAGES, SINK: SINK}
 
     def spawn(self, role, argv, env=None):
-        process = Process(self.bench.folder, f"{self.name}-{role}", argv, env)
+        prefix = self.client_prefix if role == "client" else []
+        process = Process(self.bench.folder, f"{self.name}-{role}", [*prefix, *argv], env)
         process.role = role
         self.processes.append(process)
         return process
@@ -74,13 +81,29 @@ class Contender:
         rise, once so many tunnels are up."""
         raise NotImplementedError
 
+    def start_serving(self):
+        """The server alone; gives its milliseconds from nothing to serving, by figure."""
+        raise Unavailable(f"it is not measured how fast {self.name} starts")
+
+    def serve_again(self):
+        """The server as it was, after it has ended."""
+        raise Unavailable(f"it is not measured how {self.name} comes back")
+
+    def start_many(self, count):
+        """The server, and so many tunnels held by one client; gives the ports of all."""
+        raise Unavailable(f"{self.name} has no client that holds many tunnels")
+
+    def programs(self):
+        """The files that people install."""
+        return [self.bench.tool(tool) for tool in self.tools]
+
     def target(self, name):
         """Where clients reach an origin: HTTPS at one port."""
         return load.Target(self.hosts[name], PUBLIC_PORT, tls=True)
 
-    def try_once(self):
-        """Reaches every origin once, and fails while that is not possible."""
-        for name in ORIGINS:
+    def try_once(self, names=ORIGINS):
+        """Reaches these origins once, and fails while that is not possible."""
+        for name in names:
             load.one_request(self.target(name), "/100b", seconds=5)
 
 

@@ -1,5 +1,7 @@
 """frp, in the ways that it can carry HTTPS, TCP and UDP."""
 
+import time
+
 from harness import wait_port
 
 from .base import (
@@ -23,7 +25,7 @@ class Frp(Contender):
         return {"frp": first_line(bench.tool("frps"), "--version")}
 
     def server(self, more=""):
-        conf = self.file("frps.toml", f"""bindAddr = "127.0.0.1"
+        conf = self.file("frps.toml", f"""bindAddr = "{self.bind}"
 bindPort = 7000
 proxyBindAddr = "127.0.0.1"
 auth.token = "t"
@@ -48,6 +50,19 @@ log.level = "error"
     @staticmethod
     def port(name, local, remote, kind="tcp"):
         return f'[[proxies]]\nname = "{name}"\ntype = "{kind}"\nlocalIP = "127.0.0.1"\nlocalPort = {local}\nremotePort = {remote}\n'
+
+    def start_serving(self):
+        begin = time.perf_counter()
+        self.server()
+        return {"start_ms": (time.perf_counter() - begin) * 1e3}
+
+    def serve_again(self):
+        self.server()
+
+    def start_many(self, count):
+        self.server()
+        self.client("many", "".join(self.port(f"t{tunnel}", ORIGIN_PORT, 21000 + tunnel) for tunnel in range(count)))
+        return range(21000, 21000 + count)
 
     def start_tunnels(self, counts):
         self.server()

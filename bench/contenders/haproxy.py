@@ -16,6 +16,9 @@ class Haproxy(Contender):
     name = "haproxy-x2"
     about = "HAProxy ends TLS, HAProxy at the origin, TLS and kept connections between (the origin must be reachable)"
     leg_ports = (9443,)
+    is_peer = False
+    #: What the two speak with each other.
+    alpn = ""
 
     @classmethod
     def versions(cls, bench):
@@ -38,9 +41,15 @@ class Haproxy(Contender):
         self._run(role, name, f" mode http\nfrontend f\n bind {frontend}\n{rules}{servers}")
 
     def start(self):
-        self._start("client", "origin", f"127.0.0.1:9443 {self._bind_tls}", {h: f"127.0.0.1:{p}" for h, p in ORIGINS.items()})
+        self._start("client", "origin", f"127.0.0.1:9443 {self._bind_tls}{self.alpn}", {h: f"127.0.0.1:{p}" for h, p in ORIGINS.items()})
         self._start("server", "edge", f"127.0.0.1:{PUBLIC_PORT} {self._bind_tls} alpn h2,http/1.1",
-                    {h: f"{self.leg}:9443 {self._verify}" for h in ORIGINS})
+                    {h: f"{self.leg}:9443 {self._verify}{self.alpn}" for h in ORIGINS})
+
+
+class HaproxyH2(Haproxy):
+    name = "haproxy-x2-h2"
+    about = "the same with HTTP/2 between"
+    alpn = " alpn h2"
 
 
 class HaproxyTcp(TcpPort, Haproxy):

@@ -9,7 +9,7 @@ def nginx_edge(contender, upstreams):
     blocks = "".join(f"""
   upstream u{port} {{ server 127.0.0.1:{port}; keepalive 64; keepalive_requests 100000000; }}
   server {{
-    listen 127.0.0.1:{PUBLIC_PORT} ssl{" backlog=65535" if number == 0 else ""};
+    listen 127.0.0.1:{PUBLIC_PORT} ssl http2{" backlog=65535" if number == 0 else ""};
     server_name {host};
     ssl_certificate {bench.certificate}; ssl_certificate_key {bench.key};
     ssl_protocols TLSv1.2 TLSv1.3; ssl_session_cache shared:s:10m;
@@ -30,6 +30,7 @@ http {{ access_log off; tcp_nodelay on; keepalive_timeout 600s; keepalive_reques
 class NginxAlone(Contender):
     name = "nginx"
     about = "nginx ends TLS, no tunnel: what the machine can do"
+    is_peer = False
 
     @classmethod
     def versions(cls, bench):

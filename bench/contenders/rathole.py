@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import time
 
 from harness import Failed, wait_port
 
@@ -37,7 +38,7 @@ class Rathole(Contender):
         listed = "".join(f'[server.services.{name}]\ntype = "{kind}"\nbind_addr = "127.0.0.1:{port}"\n'
                          for name, port in services.items())
         conf = self.file("server.toml", f"""[server]
-bind_addr = "127.0.0.1:2333"
+bind_addr = "{self.bind}:2333"
 default_token = "t"
 {self._transport("server", f'local_private_key = "{self.private}"')}
 {listed}""")
@@ -53,6 +54,19 @@ default_token = "t"
 {self._transport("client", f'remote_public_key = "{self.public}"')}
 {listed}""")
         return self.spawn("client", [self.bench.tool("rathole"), "--client", conf], {"RUST_LOG": "error"})
+
+    def start_serving(self):
+        begin = time.perf_counter()
+        self.server({"s0": 21000})
+        return {"start_ms": (time.perf_counter() - begin) * 1e3}
+
+    def serve_again(self):
+        self.server(self.services)
+
+    def start_many(self, count):
+        self.server({f"s{tunnel}": 21000 + tunnel for tunnel in range(count)})
+        self.client("client.toml", {f"s{tunnel}": ORIGIN_PORT for tunnel in range(count)})
+        return range(21000, 21000 + count)
 
     def start_tunnels(self, counts):
         self.server({f"s{tunnel}": 21000 + tunnel for tunnel in range(counts[-1])})
@@ -73,12 +87,20 @@ class NginxRathole(Rathole):
         nginx_edge(self, {host: port + 20000 for host, port in ORIGINS.items()})
 
 
+class NginxRatholePlain(NginxRathole):
+    name = "nginx+rathole-plain"
+    about = "nginx ends TLS, rathole without encryption behind it: no peer, but what encryption is measured against"
+    is_encrypted = False
+    is_peer = False
+
+
 class RatholeTcp(TcpPort, Rathole):
     name = "rathole"
     about = "rathole tcp with noise"
 
     def start(self):
-        self.server({f"s{port}": PUBLISHED[name] for name, port in ORIGINS.items()})
+        self.services = {f"s{port}": PUBLISHED[name] for name, port in ORIGINS.items()}
+        self.server(self.services)
         self.client("client.toml", {f"s{port}": port for port in ORIGINS.values()})
 
 
@@ -86,6 +108,7 @@ class RatholePlain(RatholeTcp):
     name = "rathole-plain"
     about = "rathole tcp, not encrypted: no peer, but what encryption is measured against"
     is_encrypted = False
+    is_peer = False
 
 
 class RatholeUdp(UdpPort, Rathole):

@@ -7,10 +7,10 @@ import subprocess
 import time
 
 import load
-from harness import Failed, Unavailable
+from harness import Failed, Unavailable, stop
 
 from .base import (
-    DOMAIN, ECHO, ECHO_PORT, ORIGIN_PORT, ORIGINS, PUBLIC_PORT, PUBLISHED, Contender, TcpPort, UdpPort, first_line,
+    DOMAIN, ECHO, ECHO_PORT, ORIGIN_PORT, ORIGINS, PAGES, PUBLIC_PORT, PUBLISHED, Contender, TcpPort, UdpPort, first_line,
 )
 from .ssh import client_version, make_key, start_client
 
@@ -21,6 +21,11 @@ REFUSALS = (2, 5)
 class Sallyport(Contender):
     name = "sallyport"
     leg_ports = (PUBLIC_PORT,)
+    #: Where clients of the API find it.
+    api = "127.0.0.1"
+    #: Beside the usual ones.
+    up_options = ()
+    connect_options = ()
 
     @classmethod
     def versions(cls, bench):
@@ -41,21 +46,31 @@ class Sallyport(Contender):
 
     def _up(self):
         self.data = os.path.join(self.bench.folder, f"sallyport-{time.monotonic_ns()}")
+        self._serve()
+        self._log_in()
+
+    def _serve(self):
         process = self.spawn("server", [
             self.bench.sallyport, "up", "--data", self.data, "--domain", DOMAIN,
-            "--listen", f"127.0.0.1:{PUBLIC_PORT}", "--listen-http", "none",
+            "--listen", f"{self.bind}:{PUBLIC_PORT}", "--listen-http", "none", *self.up_options,
         ], self._environment())
-        self.bench.hosts({f"api.{DOMAIN}": "127.0.0.1", f"tunnel.{DOMAIN}": self.leg})
+        self.bench.hosts({f"api.{DOMAIN}": self.api, f"tunnel.{DOMAIN}": self.leg})
+        self._until_ready(process)
+        return process
+
+    def _until_ready(self, process):
         deadline = time.monotonic() + 20
         while True:
             try:
                 load.one_request(load.Target(f"api.{DOMAIN}", PUBLIC_PORT, tls=True), "/readyz", seconds=5)
-                break
+                return
             except (OSError, Failed):
                 process.check()
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.05)
+                time.sleep(0.005)
+
+    def _log_in(self):
         self._call("account", "create", "--name", "Bench", "--email", "bench@example.com")
         self._call("login", "--email", "bench@example.com")
 
@@ -65,11 +80,28 @@ class Sallyport(Contender):
     def _connect(self, socket, port):
         """A connector of its own for the socket."""
         return self.spawn("client", [self.bench.sallyport, "tunnel", "connect", socket["dns_name"].split(".")[0],
-                                     "--port", str(port)], self._environment())
+                                     "--port", str(port), *self.connect_options], self._environment())
 
-    def _until_up(self, socket, process):
+    def programs(self):
+        return [self.bench.sallyport]
+
+    def serve_again(self):
+        self._serve()
+
+    def start_serving(self):
+        """With an empty folder, in which keys and a database are made first; and once more with what is there then."""
+        figures = {}
+        self.data = os.path.join(self.bench.folder, f"sallyport-{time.monotonic_ns()}")
+        for figure in ("first_start_ms", "start_ms"):
+            begin = time.perf_counter()
+            process = self._serve()
+            figures[figure] = (time.perf_counter() - begin) * 1e3
+            stop([process])
+        return figures
+
+    def _until_up(self, socket, process, wanted=1):
         deadline = time.monotonic() + 20
-        while self._call("socket", "show", socket["id"])["tunnels_up"] == 0:
+        while self._call("socket", "show", socket["id"])["tunnels_up"] < wanted:
             process.check()
             if time.monotonic() > deadline:
                 raise Failed(f"the tunnel of {socket['dns_name']} did not come up")
@@ -87,6 +119,27 @@ class SallyportHttps(Sallyport):
             self._until_up(socket, self._connect(socket, port))
             self.hosts[host] = socket["dns_name"]
         self.bench.hosts({host: "127.0.0.1" for host in self.hosts.values()})
+
+    def start_one(self):
+        """One socket and one origin, to which more can be added."""
+        self._up()
+        self.socket, self.added = self._socket("app", "http"), 0
+        self.add_origins(1)
+        self.hosts[PAGES] = self.socket["dns_name"]
+        self.bench.hosts({self.socket["dns_name"]: "127.0.0.1"})
+
+    def add_sockets(self, count):
+        """So many more, without tunnels."""
+        for _ in range(count):
+            self.added += 1
+            self._socket(f"more{self.added}", "http")
+
+    def add_origins(self, count):
+        """So many more tunnels of the one socket, each with a client of its own."""
+        wanted = self._call("socket", "show", self.socket["id"])["tunnels_up"] + count
+        processes = [self._connect(self.socket, ORIGIN_PORT) for _ in range(count)]
+        for process in processes[-1:]:
+            self._until_up(self.socket, process, wanted)
 
     def start_tunnels(self, counts):
         self._up()
@@ -106,6 +159,34 @@ class SallyportTcp(TcpPort, Sallyport):
         for host, port in ORIGINS.items():
             socket = self._socket(host.split(".")[0], "tcp", "--public-port", str(PUBLISHED[host]))
             self._until_up(socket, self._connect(socket, port))
+
+
+class SallyportLossy(SallyportTcp):
+    """On a link that loses packets, with the congestion control that is made for it."""
+
+    about = "sallyport with BBR on the leg, at both ends"
+    up_options = ("--tunnel-congestion", "bbr")
+    connect_options = ("--congestion", "bbr")
+
+    def start(self):
+        self.api = self.leg
+        super().start()
+
+
+class SallyportCubic(SallyportLossy):
+    name = "sallyport-cubic"
+    about = "sallyport with cubic on the leg, which most kernels have by default"
+    is_peer = False
+    up_options = ("--tunnel-congestion", "cubic")
+    connect_options = ("--congestion", "cubic")
+
+
+class SallyportQuic(SallyportLossy):
+    name = "sallyport-quic"
+    about = "sallyport with its QUIC carrier"
+    is_peer = False
+    up_options = ("--listen-quic",)
+    connect_options = ("--transport", "quic")
 
 
 class SallyportUdp(UdpPort, Sallyport):

@@ -1,0 +1,205 @@
+"""How each row is measured: functions that take a contender and a number of seconds, and give figures."""
+
+import os
+import socket
+import time
+
+import load
+from contenders import ECHO, ECHO_PORT, PAGES, SINK, SINK_PORT
+from harness import Failed, Unavailable, accepts, cpu_seconds, memory_kib, stop
+
+#: Bodies of the rows that look for stalls, in bytes: around a segment, around a frame, and far from both.
+STALL_SIZES = (1, 100, 1_400, 4_096, 16_384, 65_536, 262_144, 1_048_576)
+#: Up to this, they are also asked for by 8 connections at once; larger ones then wait for each other, stalls or not.
+MAX_CROWDED_BYTES = 65_536
+#: How many tunnels are registered with one client.
+MANY_TUNNELS = 1_000
+#: How many connections say nothing.
+SILENT = 3
+
+
+def bulk(way, streams, contender, seconds):
+    pids = contender.pids()
+    if way == "down":
+        return load.download(contender.target(PAGES).url("endless"), streams, seconds, pids)
+    return load.upload(contender.target(SINK).url(), contender.bench.endless, SINK_PORT, streams, seconds, pids)
+
+
+def requests(path, connections, contender, seconds, close=False):
+    return load.requests(contender.target(PAGES).url(path), connections, seconds, contender.pids(), close)
+
+
+def one_at_a_time(contender, seconds):
+    return requests("100b", 1, contender, min(seconds, 3))
+
+
+def http2(streams, contender, seconds):
+    return load.http2(contender.target(PAGES).url("100b"), streams, seconds, contender.pids())
+
+
+def resumed(connections, contender, seconds):
+    return load.resumed(contender.target(PAGES), "/100b", connections, seconds, contender.pids())
+
+
+def idle_connection(contender, _seconds):
+    """Connections that made one request each and are kept: what those after the first fifth take, when everything that
+    is made once has been made."""
+    count, target, kept, points = contender.bench.idle_connections, contender.target(PAGES), [], []
+    for until in (count // 5, count):
+        while len(kept) < until:
+            kept.append(load.one_request(target, "/100b", keep=True)[1])
+        time.sleep(contender.bench.settle_seconds)
+        points.append((len(kept), *(memory_kib(contender.pids(role)) for role in ("server", "client"))))
+    for stream in kept:
+        stream.close()
+    return {"server_kib": slope(points, 1), "client_kib": slope(points, 2)}
+
+
+def idle_tunnel(contender, _seconds):
+    """Tunnels that carry nothing, each with a client process of its own; starts the contender itself. The server's
+    memory is that of those after the first quarter."""
+    count, points = contender.bench.idle_tunnels, []
+    for up in contender.start_tunnels((count // 4, count)):
+        time.sleep(contender.bench.settle_seconds)
+        points.append((up, memory_kib(contender.pids("server"))))
+    return {"server_kib": slope(points, 1), "client_kib": memory_kib(contender.pids("client")) / count}
+
+
+def slope(points, column):
+    """How much a column grew for each one more, between the first point and the last."""
+    first, last = points[0], points[-1]
+    return max(0.0, (last[column] - first[column]) / (last[0] - first[0]))
+
+
+def fresh(contender, _seconds):
+    return load.fresh(contender.target(PAGES), "/100b")
+
+
+def burst(contender, _seconds):
+    time.sleep(1)
+    return load.burst(contender.target(PAGES), "/100b")
+
+
+def beside_bulk(kind, contender, _seconds):
+    """Single requests while one download takes all there is: on a kept connection, or each on a fresh one."""
+    target = contender.target(PAGES)
+    download = load.fill(target.url("endless"))
+    try:
+        time.sleep(2.5)
+        if kind == "fresh":
+            return load.fresh(target, "/100b")
+        kept, times = load.KeptRequests(target), []
+        for _ in range(15):
+            time.sleep(0.1)
+            times.append(kept.ask("/100b"))
+        times = times[1:]  # the first one opened the connection's way
+        kept.close()
+        return middle(times)
+    finally:
+        download.kill()
+        download.communicate(timeout=10)
+
+
+def middle(times):
+    times.sort()
+    return {"p50_ms": times[len(times) // 2], "max_ms": times[-1]}
+
+
+def stalls(way, contender, _seconds):
+    """Bodies of every size, one request after the other, and (down) 8 connections at once: the worst of the medians.
+    Where Nagle's algorithm waits for a delayed acknowledgement, that is some 40 ms."""
+    found = {}
+    for size in STALL_SIZES:
+        kept = load.KeptRequests(contender.target(PAGES if way == "down" else SINK))
+        path, body = (f"/b{size}", b"") if way == "down" else ("/", b"u" * size)
+        # The first ones open connections and windows.
+        found[f"{size} B"] = middle([kept.ask(path, body) for _ in range(15)][3:])["p50_ms"]
+        kept.close()
+        if way == "down" and size <= MAX_CROWDED_BYTES:
+            url = contender.target(PAGES).url(f"b{size}")
+            found[f"{size} B c8"] = load.requests(url, 8, 1, contender.pids())["p50_ms"]
+    worst = max(found, key=found.get)
+    return {"worst_ms": found[worst], "worst": worst}
+
+
+def silent(contender, _seconds):
+    """Fresh connections while a few others to the tunnel's port and to the clients' port say nothing."""
+    if not contender.leg_ports:
+        raise Unavailable("it has no tunnel")
+    target = contender.target(PAGES)
+    mute = [socket.create_connection(("127.0.0.1", port)) for port in (contender.leg_ports[0], target.port) for _ in range(SILENT)]
+    try:
+        time.sleep(0.2)
+        return load.fresh(target, "/100b", count=20)
+    finally:
+        for stream in mute:
+            stream.close()
+
+
+def start_serving(contender, _seconds):
+    return contender.start_serving()
+
+
+def restart(contender, _seconds):
+    """The server ends and starts again: how long until a client of its gets an answer through the tunnel."""
+    target, running = contender.target(PAGES), [process for process in contender.processes if process.role == "server"]
+    stop(running)
+    contender.processes = [process for process in contender.processes if process not in running]
+    begin = time.monotonic()
+    contender.serve_again()
+    while True:
+        try:
+            load.one_request(target, "/100b", seconds=5)
+            return {"back_s": time.monotonic() - begin}
+        except (OSError, Failed):
+            if time.monotonic() - begin > 60:
+                raise
+            time.sleep(0.02)
+
+
+def binary(contender, _seconds):
+    files = contender.programs()
+    if not files:
+        raise Unavailable("it comes with the system")
+    return {"binary_mib": sum(os.path.getsize(path) for path in files) / 2**20}
+
+
+def many_tunnels(contender, _seconds):
+    """A thousand tunnels of one client: how long until all serve, memory above that of one tunnel, and CPU at rest."""
+    empty = type(contender)(contender.bench)
+    try:
+        until_all_serve(empty.start_many(1))
+        time.sleep(2)
+        before = {role: memory_kib(empty.pids(role)) for role in ("server", "client")}
+    finally:
+        stop(empty.processes)
+    begin = time.monotonic()
+    until_all_serve(contender.start_many(MANY_TUNNELS))
+    figures = {"ready_s": time.monotonic() - begin}
+    time.sleep(5)
+    for role, kib in before.items():
+        figures[f"{role}_mib"] = (memory_kib(contender.pids(role)) - kib) / 1024
+    spent = cpu_seconds(contender.pids())
+    time.sleep(5)
+    return figures | {"idle_cpu_percent": (cpu_seconds(contender.pids()) - spent) / 5 * 100}
+
+
+def until_all_serve(ports, seconds=240):
+    deadline = time.monotonic() + seconds
+    for port in ports:
+        while not accepts(port):
+            if time.monotonic() > deadline:
+                raise Failed(f"not all tunnels serve after {seconds} s")
+            time.sleep(0.01)
+
+
+def loss(buffers, contender, seconds):
+    """One download over the link that loses packets, after one that lets the sender find its rate."""
+    contender.bench.set_buffers(buffers)
+    url, pids = contender.target(PAGES).url("endless"), contender.pids()
+    load.download(url, 1, 3, pids)
+    return load.download(url, 1, max(10, seconds), pids)
+
+
+def datagrams(flows, size, mode, rate, contender, seconds):
+    return load.datagrams(contender.target(ECHO), flows, size, seconds, mode, rate, contender.pids(), ECHO_PORT)
