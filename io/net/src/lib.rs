@@ -20,6 +20,7 @@ mod given_up;
 mod judged;
 mod listening;
 mod own_ports;
+mod pass_writes;
 mod pin;
 mod provider;
 mod proxy;
