@@ -1,6 +1,6 @@
 //! What the SSH library asks of one connection.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
 use russh::{
     Channel, ChannelId, ChannelWriteHalf, MethodKind, MethodSet, Pty, Sig,
@@ -394,6 +394,13 @@ impl russh::server::Handler for Handler {
     fn grants_window_on_receipt(&self, channel: ChannelId) -> bool {
         // What is typed into a shell is used at once; streams open their window when they have been read.
         self.sessions.contains_key(&channel)
+    }
+
+    fn packet_data(&mut self, channel: ChannelId, packet: &mut Vec<u8>, data: Range<usize>) {
+        if let Some(inbound) = self.connection.channel(channel) {
+            add(&self.connection.stats().bytes_from_clients, data.len() as u64);
+            inbound.push_packet(packet, data);
+        }
     }
 
     async fn data(&mut self, channel: ChannelId, data: &[u8], _session: &mut Session) -> Result<(), Self::Error> {

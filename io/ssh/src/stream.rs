@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     io,
+    ops::Range,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
@@ -22,6 +23,8 @@ use crate::{
 
 /// Packets that wait are joined up to this size, in bytes, so that many small ones take little room.
 const JOINED_BYTES: usize = 32 * 1_024;
+/// Packets with at least so much data, in bytes, are kept as they are instead of being copied.
+const WHOLE_BYTES: usize = 16 * 1_024;
 
 /// What has come on a channel and waits for its reader: at most a window of bytes, for the library ends a connection
 /// that sends more.
@@ -34,16 +37,24 @@ pub(crate) struct Inbound {
 struct State {
     /// How large the window is when everything has been read.
     window_bytes: u32,
-    chunks: VecDeque<Vec<u8>>,
-    /// How much of the first chunk was read.
-    offset_bytes: usize,
+    chunks: VecDeque<Chunk>,
     /// Read since the window was opened last.
     ungranted_bytes: u32,
+    /// The reader has waited for the network since the window was opened last.
+    has_waited: bool,
     end: End,
     /// The client has closed the channel: nothing can be written any more.
     is_closed: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
+}
+
+/// Bytes that wait for the reader.
+#[derive(Debug)]
+struct Chunk {
+    bytes: Vec<u8>,
+    /// Where that begins which has not been read.
+    start: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +81,8 @@ impl Inbound {
         let state = State {
             window_bytes: FIRST_WINDOW_BYTES,
             chunks: VecDeque::new(),
-            offset_bytes: 0,
             ungranted_bytes: 0,
+            has_waited: false,
             end: End::Open,
             is_closed: false,
             reader: None,
@@ -86,9 +97,27 @@ impl Inbound {
             return;
         }
         match state.chunks.back_mut() {
-            Some(last) if last.len() + data.len() <= JOINED_BYTES => last.extend_from_slice(data),
-            _ => state.chunks.push_back(data.to_vec()),
+            Some(last) if last.bytes.len() + data.len() <= JOINED_BYTES => last.bytes.extend_from_slice(data),
+            _ => state.chunks.push_back(Chunk { bytes: data.to_vec(), start: 0 }),
         }
+        wake(state.reader.take());
+    }
+
+    /// The same with data that lies here in a packet, whose memory is taken where that is worth it.
+    pub(crate) fn push_packet(&self, packet: &mut Vec<u8>, data: Range<usize>) {
+        if data.len() < WHOLE_BYTES {
+            return self.push(packet.get(data).unwrap_or_default());
+        }
+        let mut state = self.lock();
+        if state.end != End::Open {
+            return;
+        }
+        let mut bytes = std::mem::take(packet);
+        bytes.truncate(data.end);
+        if bytes.capacity() > 2 * bytes.len() {
+            bytes.shrink_to_fit();
+        }
+        state.chunks.push_back(Chunk { bytes, start: data.start });
         wake(state.reader.take());
     }
 
@@ -143,16 +172,15 @@ impl Inbound {
         let state = &mut *guard;
         let before = buf.remaining();
         while buf.remaining() > 0
-            && let Some(chunk) = state.chunks.front()
+            && let Some(chunk) = state.chunks.front_mut()
         {
-            let rest = &chunk[state.offset_bytes..];
+            let rest = &chunk.bytes[chunk.start..];
             let taken = rest.len().min(buf.remaining());
             buf.put_slice(&rest[..taken]);
             if taken == rest.len() {
                 state.chunks.pop_front();
-                state.offset_bytes = 0;
             } else {
-                state.offset_bytes += taken;
+                chunk.start += taken;
             }
         }
         let read = before - buf.remaining();
@@ -162,7 +190,7 @@ impl Inbound {
             if state.ungranted_bytes < state.window_bytes / 4 || state.end != End::Open {
                 return Poll::Ready(Ok(None));
             }
-            let can_grow = state.chunks.is_empty() && state.window_bytes < MAX_WINDOW_BYTES;
+            let can_grow = std::mem::take(&mut state.has_waited) && state.window_bytes < MAX_WINDOW_BYTES;
             let growth_bytes = if can_grow { state.window_bytes.min(MAX_WINDOW_BYTES - state.window_bytes) } else { 0 };
             return Poll::Ready(Ok(Some(Grant {
                 read_bytes: std::mem::take(&mut state.ungranted_bytes),
@@ -179,6 +207,7 @@ impl Inbound {
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionReset, "the ssh connection was lost")))
             }
             End::Open => {
+                state.has_waited = true;
                 state.reader = Some(cx.waker().clone());
                 Poll::Pending
             }
@@ -288,5 +317,70 @@ impl Drop for SshStream {
 impl std::fmt::Debug for SshStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SshStream").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET_BYTES: usize = 32 * 1_024;
+    const HEAD_BYTES: usize = 14;
+
+    /// A packet with data of this value comes.
+    fn comes(inbound: &Inbound, value: u8) {
+        let mut packet = vec![value; HEAD_BYTES + PACKET_BYTES + 5];
+        inbound.push_packet(&mut packet, HEAD_BYTES..HEAD_BYTES + PACKET_BYTES);
+    }
+
+    /// Reads this many bytes at most: what was read, or that there is nothing; and whether the window opens.
+    fn read(inbound: &Inbound, bytes: usize) -> (Option<Vec<u8>>, Option<Grant>) {
+        let mut memory = vec![0; bytes];
+        let mut buf = ReadBuf::new(&mut memory);
+        match inbound.poll_read(&Context::from_waker(Waker::noop()), &mut buf) {
+            Poll::Ready(grant) => (Some(buf.filled().to_vec()), grant.unwrap()),
+            Poll::Pending => (None, None),
+        }
+    }
+
+    #[test]
+    fn a_window_grows_for_a_reader_that_has_waited_and_for_no_other() {
+        let inbound = Inbound::new();
+        for round in 0..20 {
+            comes(&inbound, 1);
+            comes(&inbound, 2);
+            let (_, grant) = read(&inbound, 2 * PACKET_BYTES);
+            let grant = grant.unwrap_or_else(|| panic!("a quarter has been read: {round}"));
+            assert_eq!((grant.read_bytes as usize, grant.growth_bytes), (2 * PACKET_BYTES, 0), "{round}");
+        }
+        assert!(read(&inbound, 1).0.is_none());
+        comes(&inbound, 1);
+        comes(&inbound, 2);
+        // The rest of what came is still there: that is not what counts.
+        comes(&inbound, 3);
+        let grant = read(&inbound, 2 * PACKET_BYTES).1.unwrap();
+        assert_eq!(grant.growth_bytes, FIRST_WINDOW_BYTES);
+        inbound.grown(grant.growth_bytes);
+        assert_eq!(inbound.growth(), FIRST_WINDOW_BYTES as usize);
+    }
+
+    #[test]
+    fn packets_large_and_small_are_read_in_their_order_and_in_any_pieces() {
+        let inbound = Inbound::new();
+        comes(&inbound, 1);
+        inbound.push(&[2; 10]);
+        let mut small = vec![3; HEAD_BYTES + 20];
+        inbound.push_packet(&mut small, HEAD_BYTES..HEAD_BYTES + 20);
+        assert_eq!(small.len(), HEAD_BYTES + 20, "its memory is not taken");
+        comes(&inbound, 4);
+        inbound.eof();
+        let mut all = Vec::new();
+        while let (Some(piece), _) = read(&inbound, 1_000)
+            && !piece.is_empty()
+        {
+            all.extend(piece);
+        }
+        let expected = [vec![1; PACKET_BYTES], vec![2; 10], vec![3; 20], vec![4; PACKET_BYTES]].concat();
+        assert!(all == expected, "{} bytes", all.len());
     }
 }

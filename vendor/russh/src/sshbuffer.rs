@@ -329,12 +329,15 @@ pub struct SSHBuffer {
     // Sequence numbers are on 32 bits and wrap.
     // https://tools.ietf.org/html/rfc4253#section-6.4
     pub seqn: Wrapping<u32>,
+    /// What was read of the packets that follow, still encrypted.
+    pub ahead: Vec<u8>,
 }
 
 impl SSHBuffer {
     pub fn new() -> Self {
         SSHBuffer {
             buffer: Vec::new(),
+            ahead: Vec::new(),
             len: 0,
             bytes: 0,
             seqn: Wrapping(0),

@@ -26,6 +26,7 @@ use aes::{Aes128, Aes192, Aes256};
 #[cfg(feature = "aws-lc-rs")]
 use aws_lc_rs::aead::{AES_128_GCM as ALGORITHM_AES_128_GCM, AES_256_GCM as ALGORITHM_AES_256_GCM};
 use byteorder::{BigEndian, ByteOrder};
+use bytes::BufMut;
 use block::CtrWrapper;
 use ctr::Ctr128BE;
 use delegate::delegate;
@@ -298,16 +299,15 @@ pub(crate) async fn read<R: AsyncRead + Unpin>(
     cipher: &mut (dyn OpeningKey + Send),
 ) -> Result<usize, Error> {
     if buffer.len == 0 {
-        let mut len = vec![0; cipher.packet_length_to_read_for_block_length()];
-
-        stream.read_exact(&mut len).await?;
-        trace!("reading, len = {len:?}");
+        let l = cipher.packet_length_to_read_for_block_length();
+        buffer.buffer.clear();
+        buffer.buffer.append(&mut buffer.ahead);
+        fill(stream, &mut buffer.buffer, l).await?;
         {
             let seqn = buffer.seqn.0;
-            buffer.buffer.clear();
-            buffer.buffer.extend_from_slice(&len);
             trace!("reading, seqn = {seqn:?}");
-            let len = cipher.decrypt_packet_length(seqn, &len);
+            #[allow(clippy::indexing_slicing)] // length checked
+            let len = cipher.decrypt_packet_length(seqn, &buffer.buffer[..l]);
             let len = BigEndian::read_u32(&len) as usize;
 
             if len > MAXIMUM_PACKET_LEN {
@@ -331,15 +331,13 @@ pub(crate) async fn read<R: AsyncRead + Unpin>(
         }
     }
 
-    buffer.buffer.resize(buffer.len + 4, 0);
-    trace!("read_exact {:?}", buffer.len + 4);
-
-    let l = cipher.packet_length_to_read_for_block_length();
-
+    let total = buffer.len + PACKET_LENGTH_LEN;
+    fill(stream, &mut buffer.buffer, total).await?;
     #[allow(clippy::indexing_slicing)] // length checked
-    stream.read_exact(&mut buffer.buffer[l..]).await?;
+    buffer.ahead.extend_from_slice(&buffer.buffer[total..]);
+    buffer.buffer.truncate(total);
 
-    trace!("read_exact done");
+    trace!("read done");
     let seqn = buffer.seqn.0;
     let plaintext = cipher.open(seqn, &mut buffer.buffer)?;
 
@@ -361,6 +359,25 @@ pub(crate) async fn read<R: AsyncRead + Unpin>(
     buffer.buffer.resize(plaintext_end + 4, 0);
 
     Ok(plaintext_end + 4)
+}
+
+/// How much of the packets that follow is read with one, at most.
+const READ_AHEAD_LEN: usize = 4096;
+
+/// Reads until there are at least `wanted` bytes, and up to [`READ_AHEAD_LEN`] more where they have come.
+async fn fill<R: AsyncRead + Unpin>(
+    stream: &mut R,
+    buffer: &mut Vec<u8>,
+    wanted: usize,
+) -> Result<(), Error> {
+    while buffer.len() < wanted {
+        let room = wanted + READ_AHEAD_LEN - buffer.len();
+        buffer.reserve(room);
+        if stream.read_buf(&mut buffer.limit(room)).await? == 0 {
+            return Err(Error::IO(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) const PACKET_LENGTH_LEN: usize = 4;

@@ -547,6 +547,17 @@ pub trait Handler: Sized {
         true
     }
 
+    /// As [`Handler::data`], and mostly instead of it, for channels whose window is not opened on receipt: the data
+    /// lies at `data` in the packet, whose memory may be taken.
+    #[allow(unused_variables)]
+    fn packet_data(
+        &mut self,
+        channel: ChannelId,
+        packet: &mut Vec<u8>,
+        data: std::ops::Range<usize>,
+    ) {
+    }
+
     /// Called when this server adjusts the network window. Return the
     /// next target window.
     #[allow(unused_variables)]

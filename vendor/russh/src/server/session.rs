@@ -517,6 +517,45 @@ impl Session {
         }
     }
 
+    /// Gives the data of an open channel to the handler where it lies, see [`Handler::packet_data`]. False when the
+    /// packet is something else, or is to be looked at more closely.
+    fn take_data<H: Handler>(
+        &mut self,
+        handler: &mut H,
+        buffer: &mut SSHBuffer,
+    ) -> Result<bool, Error> {
+        /// Where the payload begins: after the lengths of the packet and its padding.
+        const PAYLOAD: usize = 5;
+        /// Where the data begins: after the type, the channel and the length (RFC 4254 section 5.2).
+        const DATA: usize = PAYLOAD + 9;
+        let Some((&[_, _, _, _, _, msg::CHANNEL_DATA, c0, c1, c2, c3, l0, l1, l2, l3], data)) =
+            buffer.buffer.split_first_chunk::<DATA>()
+        else {
+            return Ok(false);
+        };
+        let id = ChannelId(u32::from_be_bytes([c0, c1, c2, c3]));
+        let len = data.len();
+        if u32::from_be_bytes([l0, l1, l2, l3]) as usize != len
+            || self.kex.active()
+            || !self.common.is_established_channel(id)
+            || handler.grants_window_on_receipt(id)
+        {
+            return Ok(false);
+        }
+        let Some(enc) = self.common.encrypted.as_mut() else {
+            return Ok(false);
+        };
+        if !matches!(enc.state, EncryptedState::Authenticated)
+            || !matches!(enc.decompress, crate::compression::Decompress::None)
+        {
+            return Ok(false);
+        }
+        enc.spend_window(id, len)?;
+        enc.rekey_wanted |= buffer.bytes >= self.common.config.limits.rekey_read_limit;
+        handler.packet_data(id, &mut buffer.buffer, DATA..DATA + len);
+        Ok(true)
+    }
+
     /// Dispatch a single message received on the session's internal channel
     /// (sent via [`Handle`]). Shared by the `select!` receiver arm and the
     /// pre-`select!` backlog drain so the two can't drift apart.
@@ -758,6 +797,9 @@ impl Session {
                         break
                     }
 
+                    if self.take_data(&mut handler, &mut buffer)? {
+                        self.common.received_data = true;
+                    } else {
                     let mut pkt = self.maybe_decompress(&buffer)?;
 
                     match pkt.buffer.first() {
@@ -793,6 +835,7 @@ impl Session {
 
                             std::mem::swap(&mut opening_cipher, &mut self.common.remote_to_local);
                         }
+                    }
                     }
                     reading.set(start_reading(stream_read, buffer, opening_cipher));
                 }
