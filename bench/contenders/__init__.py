@@ -20,6 +20,7 @@ __all__ = ["DOMAIN", "ECHO", "ECHO_PORT", "KINDS", "MAIN_KINDS", "ORIGIN_PORT", 
 KINDS = {
     "https": [SallyportHttps, FrpHttps, NginxFrp, NginxRathole, NginxRatholePlain, Haproxy, HaproxyH2, NginxAlone],
     "tcp": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh],
+    "hard": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh],
     "udp": [SallyportUdp, FrpUdp, RatholeUdp],
     "ssh": [SallyportSsh, OpenSsh, Sish],
     "loss": [SallyportLossy, SallyportCubic, SallyportQuic, FrpTcpPool, RatholeTcp],
