@@ -11,7 +11,13 @@ use std::{
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{counter::Counter, family::Family, gauge::ConstGauge, histogram::Histogram},
+    metrics::{
+        MetricType,
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::ConstGauge,
+        histogram::Histogram,
+    },
     registry::{Registry, Unit},
 };
 use sallyport_tunnel::EdgeTunnels;
@@ -292,6 +298,20 @@ impl Collector for Gauges {
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let datagrams = stats.datagrams;
+        let counters = [
+            ("sallyport_edge_tunnel_datagrams_sent", "Datagrams sent to connectors", datagrams.sent),
+            ("sallyport_edge_tunnel_datagrams_received", "Datagrams that came from connectors", datagrams.received),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        let (name, help) = ("sallyport_edge_tunnel_datagrams_dropped", "Datagrams dropped on their way to connectors");
+        let mut dropped = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (reason, value) in [("full", datagrams.dropped_full), ("late", datagrams.dropped_old)] {
+            ConstCounter::new(value).encode(dropped.encode_family(&ReasonLabel { reason })?)?;
         }
         Ok(())
     }

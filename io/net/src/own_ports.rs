@@ -2,9 +2,12 @@
 
 use std::{
     collections::HashMap,
-    io,
-    net::{self, SocketAddr},
-    os::fd::{AsFd, OwnedFd},
+    fs, io,
+    net::{self, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -39,13 +42,15 @@ struct Shared {
     open: HashMap<Key, OwnedFd>,
     /// What the former process had open, until it is asked for.
     inherited: HashMap<Key, OwnedFd>,
+    /// How many datagrams the kernel had dropped at each UDP port when it was last asked, by the socket's inode.
+    drops: HashMap<u64, u64>,
 }
 
 impl OwnPorts {
     /// What a former process handed over.
     pub(crate) fn inherit(sockets: impl IntoIterator<Item = OwnedFd>) -> Self {
         let inherited = sockets.into_iter().filter_map(|socket| Some((key(&socket).ok()?, socket)));
-        Self { shared: Arc::new(Mutex::new(Shared { open: HashMap::new(), inherited: inherited.collect() })) }
+        Self { shared: Arc::new(Mutex::new(Shared { inherited: inherited.collect(), ..Shared::default() })) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -66,6 +71,38 @@ impl OwnPorts {
     pub fn take_udp(&self, address: SocketAddr) -> Option<UdpPort> {
         let socket = self.lock().inherited.remove(&(Carries::Datagrams, address))?;
         UdpPort::adopt(net::UdpSocket::from(socket)).ok()
+    }
+
+    /// Whether a UDP port is open here at this very address, or its port at all addresses.
+    #[must_use]
+    pub fn has_udp(&self, at: SocketAddr) -> bool {
+        let everywhere = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let shared = self.lock();
+        let is_open = |ip| shared.open.contains_key(&(Carries::Datagrams, SocketAddr::new(ip, at.port())));
+        is_open(at.ip()) || everywhere.into_iter().any(is_open)
+    }
+
+    /// How many datagrams the kernel has dropped at the UDP ports that are open here, for lack of room above all, since
+    /// this was last asked. Takes milliseconds where the machine has thousands of UDP sockets.
+    #[must_use]
+    pub fn new_kernel_drops(&self) -> u64 {
+        let shared = self.lock();
+        let of_udp = shared.open.iter().filter(|((carries, _), _)| *carries == Carries::Datagrams);
+        let inodes: Vec<u64> = of_udp.filter_map(|(_, socket)| inode(socket).ok()).collect();
+        drop(shared);
+        if inodes.is_empty() {
+            return 0;
+        }
+        let mut now = HashMap::new();
+        for file in ["/proc/net/udp", "/proc/net/udp6"] {
+            let lines = fs::read_to_string(file).unwrap_or_default();
+            now.extend(lines.lines().filter_map(drops_in).filter(|(inode, _)| inodes.contains(inode)));
+        }
+        let mut shared = self.lock();
+        let more = now.iter().map(|(inode, drops)| drops.saturating_sub(shared.drops.get(inode).copied().unwrap_or(0)));
+        let more = more.sum();
+        shared.drops = now;
+        more
     }
 
     /// Closes what the former process had open and nobody asked for.
@@ -105,6 +142,14 @@ pub struct Opened {
     key: Option<Key>,
 }
 
+impl Opened {
+    /// All that is open.
+    #[must_use]
+    pub fn ports(&self) -> &OwnPorts {
+        &self.ports
+    }
+}
+
 impl Drop for Opened {
     fn drop(&mut self) {
         if let Some(key) = self.key {
@@ -112,6 +157,17 @@ impl Drop for Opened {
             drop(copy);
         }
     }
+}
+
+fn inode(socket: &OwnedFd) -> io::Result<u64> {
+    Ok(fs::File::from(socket.try_clone()?).metadata()?.ino())
+}
+
+/// A socket's inode and how many datagrams were dropped at it, in a line of `/proc/net/udp`.
+fn drops_in(line: &str) -> Option<(u64, u64)> {
+    let mut fields = line.split_ascii_whitespace().skip(9);
+    let inode = fields.next()?.parse().ok()?;
+    Some((inode, fields.nth(2)?.parse().ok()?))
 }
 
 fn key(socket: &OwnedFd) -> io::Result<Key> {
@@ -123,4 +179,29 @@ fn key(socket: &OwnedFd) -> io::Result<Key> {
     };
     let address = socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("it has no IP address"))?;
     Ok((carries, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn open_udp_ports_are_known_at_their_address_for_as_long_as_they_are_open() {
+        let ports = OwnPorts::default();
+        let one = UdpPort::bind("127.0.0.1:0".parse().unwrap(), "--x").unwrap();
+        let all = UdpPort::bind("0.0.0.0:0".parse().unwrap(), "--x").unwrap();
+        let at = |ip: &str, port: &UdpPort| SocketAddr::new(ip.parse().unwrap(), port.address().port());
+        let (opened, other) = (ports.opened(&one), ports.opened(&all));
+        assert!(opened.ports().has_udp(one.address()) && !ports.has_udp(at("127.0.0.2", &one)));
+        assert!(ports.has_udp(at("127.0.0.2", &all)) && ports.has_udp(at("192.0.2.1", &all)));
+        assert_eq!(ports.new_kernel_drops(), 0);
+        let sender = net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        // More than the largest buffer that the kernel gives.
+        (0..1_000).for_each(|_| drop(sender.send_to(&[0; 60_000], one.address())));
+        let drops = ports.new_kernel_drops();
+        assert!((500..1_000).contains(&drops), "{drops}");
+        assert_eq!(ports.new_kernel_drops(), 0, "each is told once");
+        drop((opened, other));
+        assert!(!ports.has_udp(one.address()) && !ports.has_udp(all.address()));
+    }
 }

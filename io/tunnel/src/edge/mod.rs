@@ -16,8 +16,8 @@ use std::{
 
 use sallyport_model::{SocketId, TunnelId};
 use sallyport_wire::{
-    Carrier as CarrierKind, FlowEnd, Hello, Join, LogBudget, Refusal, Session, SessionConfig, Side, Violation,
-    datagram::DEFAULT_MAX_FLOWS, message::feature,
+    Carrier as CarrierKind, DatagramStats, FlowEnd, Hello, Join, LogBudget, Refusal, Session, SessionConfig, Side,
+    Violation, datagram::DEFAULT_MAX_FLOWS, message::feature,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
@@ -117,6 +117,9 @@ pub struct TunnelStats {
     pub mux_streams: usize,
     /// Flows of datagrams.
     pub flows: usize,
+    /// What was counted at this end of all datagram connections, those that are gone among them. Only grows, its flows
+    /// excepted.
+    pub datagrams: DatagramStats,
 }
 
 /// All tunnels of this edge.
@@ -176,7 +179,8 @@ impl EdgeTunnels {
     pub fn new(config: EdgeTunnelsConfig, admission: Arc<dyn Admission>) -> Self {
         let registry = Mutex::default();
         let refusals = Mutex::new(LogBudget::new(Instant::now()));
-        Self { shared: Arc::new(Shared { config, admission, registry, refusals, streams: Arc::default() }) }
+        let (streams, datagram_legs) = Default::default();
+        Self { shared: Arc::new(Shared { config, admission, registry, refusals, streams, datagram_legs }) }
     }
 
     /// Takes a connection with our ALPN from a connector. Returns when it was handed over (a leg) or is over (a control
@@ -219,6 +223,7 @@ impl EdgeTunnels {
                 let _kept = kept;
                 match self.join_datagrams(&join) {
                     Ok((session, leg)) => {
+                        let _counted = self.shared.datagram_legs.enter(&leg);
                         let why = drive_flows(io, leg, None).await;
                         debug!(session = %session.id, why, "a datagram connection is gone");
                     }
@@ -277,6 +282,8 @@ impl EdgeTunnels {
             stats.mux_streams += session.mux.stream_count();
             stats.flows += session.flows().map_or(0, |leg| leg.stats().flows);
         }
+        drop(registry);
+        stats.datagrams = self.shared.datagram_legs.stats();
         stats
     }
 

@@ -17,7 +17,7 @@ use super::{
     Admission, EdgeSession, EdgeTunnelsConfig,
     handle::{HandleInner, TunnelHandle},
 };
-use crate::{SessionId, count::Counter, driver::Ended, unattached::Unattached};
+use crate::{SessionId, count::Counter, driver::Ended, flows::DatagramLegs, unattached::Unattached};
 
 /// What connectors are told when there are [`EdgeTunnelsConfig::max_sessions`].
 const FULL: &str = "this edge has as many sessions as it takes";
@@ -36,6 +36,7 @@ pub(super) struct Shared {
     /// How many sessions that were refused are told of in the log.
     pub(super) refusals: Mutex<LogBudget>,
     pub(super) streams: Arc<Counter>,
+    pub(super) datagram_legs: Arc<DatagramLegs>,
 }
 
 /// Who is here.

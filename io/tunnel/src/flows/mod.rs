@@ -46,6 +46,55 @@ pub(crate) struct FlowLeg {
     state: Mutex<State>,
 }
 
+/// The datagram legs of all sessions, and what was counted on those that are gone.
+#[derive(Default)]
+pub(crate) struct DatagramLegs {
+    state: Mutex<(Vec<Arc<FlowLeg>>, DatagramStats)>,
+}
+
+/// A leg that is counted until this is dropped.
+pub(crate) struct CountedLeg {
+    legs: Arc<DatagramLegs>,
+    leg: Arc<FlowLeg>,
+}
+
+impl DatagramLegs {
+    /// One more leg begins.
+    pub(crate) fn enter(self: &Arc<Self>, leg: &Arc<FlowLeg>) -> CountedLeg {
+        self.lock().0.push(leg.clone());
+        CountedLeg { legs: self.clone(), leg: leg.clone() }
+    }
+
+    /// What was counted on all of them so far.
+    pub(crate) fn stats(&self) -> DatagramStats {
+        let state = self.lock();
+        state.0.iter().fold(state.1, |sum, leg| together(sum, leg.stats()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Vec<Arc<FlowLeg>>, DatagramStats)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CountedLeg {
+    fn drop(&mut self) {
+        let mut state = self.legs.lock();
+        state.0.retain(|leg| !Arc::ptr_eq(leg, &self.leg));
+        state.1 = DatagramStats { flows: 0, ..together(state.1, self.leg.stats()) };
+    }
+}
+
+fn together(one: DatagramStats, other: DatagramStats) -> DatagramStats {
+    DatagramStats {
+        flows: one.flows + other.flows,
+        sent: one.sent + other.sent,
+        received: one.received + other.received,
+        dropped_full: one.dropped_full + other.dropped_full,
+        dropped_old: one.dropped_old + other.dropped_old,
+        ignored: one.ignored + other.ignored,
+    }
+}
+
 struct State {
     leg: DatagramLeg,
     sinks: HashMap<FlowId, Receiving>,
