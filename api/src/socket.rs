@@ -59,6 +59,10 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::access, required = false)]
     pub access: Option<AccessRules>,
+    /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little, whose addresses may be
+    /// pretended; `true` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amplification_guard: Option<bool>,
 }
 
 impl CreateSocket {
@@ -78,6 +82,7 @@ impl CreateSocket {
             affinity: None,
             limits: None,
             access: None,
+            amplification_guard: None,
         }
     }
 }
@@ -130,6 +135,10 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::access, required = false)]
     pub access: Option<Option<AccessRules>>,
+    /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<bool>)]
+    pub amplification_guard: Option<Option<bool>>,
 }
 
 impl UpdateSocket {
@@ -147,6 +156,7 @@ impl UpdateSocket {
             && self.affinity.is_none()
             && self.limits.is_none()
             && self.access.is_none()
+            && self.amplification_guard.is_none()
     }
 }
 
@@ -223,6 +233,9 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::access)]
     pub access: AccessRules,
+    /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little.
+    #[serde(default = "on")]
+    pub amplification_guard: bool,
     /// How a stock ssh client serves it; absent when the server takes no ssh clients, and for `udp` sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshAccess>,
@@ -265,6 +278,10 @@ fn http() -> SocketType {
     SocketType::Http
 }
 
+fn on() -> bool {
+    true
+}
+
 /// Tells a field that is `null` from one that is absent.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
@@ -300,10 +317,12 @@ mod tests {
     #[test]
     fn every_setting_is_kept_set_or_back_at_its_default() {
         let full = r#"{"proxy_protocol":"v2","tls_mode":null,"alpn":["h2"],"health_check":{"type":"tcp"},
-                       "affinity":null,"limits":{"queue":5},"access":{"allow":["192.0.2.0/24"]}}"#;
+                       "affinity":null,"limits":{"queue":5},"access":{"allow":["192.0.2.0/24"]},
+                       "amplification_guard":false}"#;
         let update: UpdateSocket = serde_json::from_str(full).unwrap();
         assert_eq!(update.proxy_protocol, Some(Some(ProxyProtocol::V2)));
         assert_eq!((update.tls_mode, update.affinity), (Some(None), Some(None)));
+        assert_eq!(update.amplification_guard, Some(Some(false)));
         assert!(!update.is_empty() && UpdateSocket::default().is_empty());
         let again: UpdateSocket = serde_json::from_str(&serde_json::to_string(&update).unwrap()).unwrap();
         assert_eq!(format!("{again:?}"), format!("{update:?}"));
@@ -324,5 +343,6 @@ mod tests {
                       "created_at":"2026-01-01T12:00:00Z","tunnels_total":0,"tunnels_up":0}"#;
         let socket: Socket = serde_json::from_str(old).unwrap();
         assert_eq!((socket.port, socket.affinity, socket.ssh), (None, Affinity::None, None));
+        assert!(socket.amplification_guard);
     }
 }

@@ -32,6 +32,8 @@ pub struct EdgeConfig {
     pub send_timeout: Duration,
     /// How often a quiet HTTP/2 client is asked whether it is there, and how long it may take to say so.
     pub ping_interval: Duration,
+    /// How long a flow of datagrams lasts in which nothing moves; those in which little has moved end sooner.
+    pub udp_idle_timeout: Duration,
     /// How long a shutdown waits for what runs.
     pub drain: Duration,
     /// Keepalive and windows of the connectors' sessions.
@@ -74,6 +76,7 @@ impl EdgeConfig {
             response_timeout: Duration::from_secs(60),
             send_timeout: SEND_TIMEOUT,
             ping_interval: Duration::from_secs(20),
+            udp_idle_timeout: Duration::from_secs(60),
             drain: Duration::from_secs(30),
             session: SessionConfig::default(),
             tunnel_congestion: None,

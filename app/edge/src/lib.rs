@@ -48,6 +48,7 @@ mod ssh_tls;
 mod udp;
 mod udp_finish;
 mod udp_flow;
+mod udp_standing;
 mod udp_table;
 mod upgrade;
 mod upload_meter;
@@ -67,7 +68,7 @@ use http::{Request, Response};
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, RouteChange, Routes};
 use sallyport_model::ClientAddr;
-use sallyport_net::{Certificates, Listening, Shutdown};
+use sallyport_net::{Certificates, Listening, OwnPorts, Shutdown};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
 use tokio::{net::TcpListener, sync::watch};
 
@@ -121,6 +122,10 @@ pub struct Edge {
     legs: Arc<limits::Connections>,
     running: limits::Running,
     udp_flows: Arc<AtomicUsize>,
+    /// The open ports of sockets, once there is one for datagrams.
+    own_ports: OnceLock<OwnPorts>,
+    /// What flows of each address may send beyond what they have earned, on all ports.
+    udp_allowances: Mutex<udp_standing::Allowances>,
     uploads: Arc<upload_meter::UploadBudget>,
     draining: AtomicBool,
     phase: watch::Sender<Phase>,
@@ -186,6 +191,8 @@ impl Edge {
             legs: limits::Connections::new(config.max_connections, config.max_connections_per_address),
             running: limits::Running::default(),
             udp_flows: Arc::default(),
+            own_ports: OnceLock::new(),
+            udp_allowances: Mutex::new(udp_standing::Allowances::new(Instant::now())),
             uploads: Arc::default(),
             draining: AtomicBool::new(false),
             phase: watch::Sender::new(Phase::Serving),
@@ -232,6 +239,10 @@ impl Edge {
     /// The published metrics in the OpenMetrics text format; `None` when none are published.
     #[must_use]
     pub fn metrics_text(&self) -> Option<String> {
+        let drops = self.own_ports.get().map_or(0, OwnPorts::new_kernel_drops);
+        if drops > 0 {
+            self.metrics.datagrams_dropped("kernel", usize::try_from(drops).unwrap_or(usize::MAX));
+        }
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, self.registry.get()?).ok()?;
         Some(text)

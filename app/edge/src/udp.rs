@@ -5,16 +5,18 @@
 //! comes back is sent by the task that reads the tunnel.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
-use sallyport_bus::Routes;
-use sallyport_model::{SocketId, SocketRoute, SocketType};
-use sallyport_net::{Opened, Received, Shutdown, UdpPort};
+use sallyport_model::SocketId;
+use sallyport_net::{Opened, OwnPorts, Received, Shutdown, UdpPort};
 use tokio::time::MissedTickBehavior;
 
 use crate::{
@@ -41,6 +43,10 @@ pub(crate) struct Server {
     pub(crate) port: Arc<UdpPort>,
     pool: Arc<SocketPool>,
     pub(crate) flows: Table<Flow>,
+    /// Whether it is bounded how much goes to addresses that may only be pretended, as the socket's owner says.
+    is_guarded: Arc<AtomicBool>,
+    /// The ports that are open here, this one among them.
+    own: OwnPorts,
     /// The flows that wait for a tunnel.
     holding: Vec<Key>,
     /// The edge's drain waits for a port that has flows.
@@ -49,13 +55,16 @@ pub(crate) struct Server {
 
 /// Serves the port until the shutdown, and then what its established flows need to go over to the next process.
 pub(crate) async fn serve(edge: Arc<Edge>, socket: SocketId, port: UdpPort, opened: Opened, shutdown: Shutdown) {
+    let _ = edge.own_ports.set(opened.ports().clone());
     let mut server = Server {
         socket,
-        port: Arc::new(port),
         pool: edge.sockets.pool(socket),
         flows: Table::new(edge.udp_flows.clone()),
+        is_guarded: Arc::new(AtomicBool::new(true)),
+        own: opened.ports().clone(),
         holding: Vec::new(),
         running: None,
+        port: Arc::new(port),
         edge,
     };
     let port = server.port.clone();
@@ -104,7 +113,6 @@ impl Server {
         let has_room = self.holding.len() < MAX_HOLDING;
         let expects = || has_room && self.edge.sockets.expects(&self.pool);
         let Some(flow) = self.flows.get_mut(&key) else { return };
-        let proves_itself = flow.proves_itself();
         // 3. Choose an origin, 4. open a flow to it, 5. carry.
         match flow.forward(&self.pool, expects, &datagrams, now) {
             Step::Carried => {}
@@ -115,18 +123,24 @@ impl Server {
             }
             Step::Over(verdict) => {
                 self.edge.metrics.datagrams_dropped(verdict.as_str(), datagrams.len());
-                if verdict == Verdict::TooManyFlows
-                    && let Some(evicted) = self.flows.evict()
-                {
-                    evicted.ended(Verdict::Evicted);
+                if verdict != Verdict::TooManyFlows || !self.make_way_for(&key) {
+                    self.give_up(&key, verdict);
                 }
-                self.give_up(&key, verdict);
                 return;
             }
         }
-        if proves_itself {
-            self.flows.prove(&key);
-        }
+        let rank = flow.rank(now);
+        self.flows.set_rank(&key, rank);
+    }
+
+    /// A connector has as many flows as it may: another one makes way, when there is one that is worth less than this.
+    fn make_way_for(&mut self, key: &Key) -> bool {
+        let Some(evicted) = self.flows.lowest().filter(|lowest| lowest != key).and_then(|key| self.flows.remove(&key))
+        else {
+            return false;
+        };
+        evicted.ended(Verdict::Evicted);
+        true
     }
 
     /// No origin takes the flow. Only one that had been answered leaves a line in the log.
@@ -142,7 +156,7 @@ impl Server {
     fn begin(&mut self, key: Key, now: Instant) -> bool {
         let edge = self.edge.clone();
         let Some(route) = edge.routes.get(self.socket) else { return false };
-        if is_forged(&edge.routes, key.client) {
+        if is_forged(&self.own, key) {
             edge.metrics.flow_ended("udp", Verdict::Denied.as_str());
             return false;
         }
@@ -172,17 +186,23 @@ impl Server {
                 return false;
             }
         };
-        let party = self.flows.party(key.client.ip(), now);
-        let flow = Flow::new(key, self.port.clone(), party.clone(), ticket, pass, edge.metrics.clone());
-        self.flows.insert(key, party, flow);
+        self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
+        let allowance = edge.udp_allowances.lock().unwrap_or_else(PoisonError::into_inner).of(key.client.ip(), now);
+        let guard = (allowance, self.is_guarded.clone());
+        self.flows.insert(key, Flow::new(key, self.port.clone(), guard, ticket, pass, edge.metrics.clone()));
         self.running.get_or_insert_with(|| edge.running.enter());
         true
     }
 
-    /// Ends the flows in which nothing moves.
+    /// Ends the flows in which nothing moves, and looks how much the others are worth now.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        for flow in self.flows.take_if(|flow| flow.is_idle(now)) {
+        let longest = self.edge.config.udp_idle_timeout;
+        for flow in self.flows.take_if(|flow| flow.is_idle(longest, now)) {
             flow.ended_idle();
+        }
+        self.flows.rank_all(|flow| flow.rank(now));
+        if let Some(route) = self.edge.routes.get(self.socket) {
+            self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
         }
         if self.flows.len() == 0 {
             self.running = None;
@@ -219,40 +239,41 @@ pub(crate) fn is_specific(local: IpAddr) -> bool {
 
 /// Whether the source cannot be a client's: no port, or one of our own ports at one of our own addresses. What a service
 /// answered to that would come back to us, and be answered, for ever.
-fn is_forged(routes: &Routes, client: SocketAddr) -> bool {
-    let is_own_address = || std::net::UdpSocket::bind((client.ip(), 0)).is_ok();
-    let is_own_port = |route: &SocketRoute| route.socket_type == SocketType::Udp && route.port == Some(client.port());
-    client.port() == 0 || (is_own_address() && routes.all().iter().any(|route| is_own_port(route)))
+fn is_forged(own: &OwnPorts, key: Key) -> bool {
+    let client = key.client;
+    let is_own_address = || {
+        let ip = client.ip();
+        // Whose address it is costs a system call, for the few whose port is one of ours.
+        ip == key.local || ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
+    };
+    client.port() == 0 || (own.has_udp(client) && is_own_address())
 }
 
 #[cfg(test)]
 mod tests {
-    use sallyport_model::{AccountId, OriginProtocol};
-
     use super::*;
 
-    #[test]
-    fn our_own_ports_are_no_clients() {
-        let routes = Routes::default();
-        routes.put(SocketRoute {
-            id: SocketId::from_random([1; 16]),
-            account: AccountId::from_random([0; 16]),
-            name: "calm-bay-1000".parse().unwrap(),
-            socket_type: SocketType::Udp,
-            origin_protocol: OriginProtocol::Auto,
-            basic_auth: None,
-            port: Some(20_001),
-            settings: Default::default(),
-            tunnels: Vec::new(),
-        });
-        for (client, forged) in [
-            ("127.0.0.1:20001", true),
-            ("127.0.0.9:20001", true),
-            ("192.0.2.1:20001", false),
-            ("127.0.0.1:20002", false),
-            ("192.0.2.1:0", true),
+    #[tokio::test]
+    async fn our_own_ports_are_no_clients() {
+        let own = OwnPorts::default();
+        let port = UdpPort::bind("0.0.0.0:0".parse().unwrap(), "--x").unwrap();
+        let opened = own.opened(&port);
+        let ours = port.address().port();
+        let is_forged = |client: &str, port| {
+            let key = Key { client: (client.parse::<IpAddr>().unwrap(), port).into(), local: [192, 0, 2, 9].into() };
+            is_forged(&own, key)
+        };
+        for (client, port, forged) in [
+            ("127.0.0.1", ours, true),
+            ("127.0.0.9", ours, true),
+            ("192.0.2.9", ours, true),
+            ("192.0.2.1", ours, false),
+            ("127.0.0.1", ours ^ 1, false),
+            ("192.0.2.1", 0, true),
         ] {
-            assert_eq!(is_forged(&routes, client.parse().unwrap()), forged, "{client}");
+            assert_eq!(is_forged(client, port), forged, "{client}:{port}");
         }
+        drop(opened);
+        assert!(!is_forged("127.0.0.1", ours), "it is closed");
     }
 }

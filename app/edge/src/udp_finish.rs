@@ -81,7 +81,7 @@ fn open_own_sockets(server: &mut Server) -> Vec<(Key, UdpPort)> {
     let mut wanted: Vec<_> = server
         .flows
         .iter_mut()
-        .filter(|(_, flow)| flow.is_proven() && !flow.is_cut() && udp::is_specific(flow.local()))
+        .filter(|(_, flow)| flow.is_established() && !flow.is_cut() && udp::is_specific(flow.local()))
         .map(|(key, flow)| (flow.last(), *key))
         .filter(|(last, _)| now.saturating_duration_since(*last) < RECENT)
         .collect();

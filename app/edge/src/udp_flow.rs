@@ -3,7 +3,7 @@
 use std::{
     net::IpAddr,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Waker},
@@ -21,16 +21,10 @@ use crate::{
     metrics::Metrics,
     origin::InFlight,
     sockets::SocketPool,
-    udp_table::{Key, Party},
+    udp_standing::{Allowance, Level, Standing},
+    udp_table::Key,
 };
 
-/// How long a flow that was answered is kept while nothing moves.
-const MAX_IDLE: Duration = Duration::from_secs(60);
-/// How long a flow is kept that was never answered.
-const MAX_UNANSWERED: Duration = Duration::from_secs(10);
-/// How many times what it got a flow that is not proven may send, before its address's allowance is used (RFC 9000
-/// section 8.1).
-const UNPROVEN_FACTOR: u64 = 3;
 /// How many datagrams of one flow wait for a tunnel that is about to come (back).
 const MAX_HELD_DATAGRAMS: usize = 32;
 /// How many bytes of them.
@@ -71,16 +65,17 @@ struct Held {
 struct Back {
     key: Key,
     port: Arc<UdpPort>,
-    party: Arc<Party>,
+    allowance: Arc<Allowance>,
+    /// Whether it is bounded how much goes to whom: the owner's choice.
+    is_guarded: Arc<AtomicBool>,
+    standing: Mutex<Standing>,
     meter: Mutex<Meter>,
     metrics: Metrics,
     began: Instant,
-    /// How many bytes came from the client, and went to it.
-    forth: AtomicU64,
+    /// How many bytes went to the client.
     bytes: AtomicU64,
     /// When something last came back, in milliseconds since the beginning; 0: never.
     last_ms: AtomicU64,
-    is_proven: AtomicBool,
 }
 
 /// What comes back from one origin.
@@ -123,11 +118,12 @@ impl Back {
         let now = Instant::now();
         let elapsed = u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX);
         self.last_ms.store(elapsed.max(1), Ordering::Release);
-        let bytes: u64 = batch.iter().map(|datagram| datagram.len() as u64).sum();
-        if !self.may_send(bytes, now) {
-            self.metrics.datagrams_dropped("amplification", batch.len());
-            return;
+        let allowed = self.allowed(batch, now);
+        if allowed < batch.len() {
+            self.metrics.datagrams_dropped("amplification", batch.len() - allowed);
         }
+        let batch = &batch[..allowed];
+        let bytes: u64 = batch.iter().map(|datagram| datagram.len() as u64).sum();
         if !is_in_time(&mut *self.meter.lock().unwrap_or_else(PoisonError::into_inner), bytes) {
             self.metrics.datagrams_dropped("rate", batch.len());
             return;
@@ -141,14 +137,19 @@ impl Back {
         }
     }
 
-    /// Who only pretends to have an address must not make us send much there.
-    fn may_send(&self, bytes: u64, now: Instant) -> bool {
-        if self.is_proven.load(Ordering::Relaxed) {
-            return true;
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many of these, from the first on, may go to an address that may only be pretended.
+    fn allowed(&self, batch: &[&[u8]], now: Instant) -> usize {
+        let mut standing = self.standing();
+        if !self.is_guarded.load(Ordering::Relaxed) {
+            standing.sends();
+            return batch.len();
         }
-        let free = self.forth.load(Ordering::Relaxed).saturating_mul(UNPROVEN_FACTOR);
-        let beyond = (self.bytes.load(Ordering::Relaxed) + bytes).saturating_sub(free).min(bytes);
-        beyond == 0 || self.party.allows(beyond, now)
+        let may_send = |datagram: &&&[u8]| standing.may_send(datagram.len() as u64, &self.allowance, now);
+        batch.iter().take_while(may_send).count()
     }
 
     fn is_answered(&self) -> bool {
@@ -165,23 +166,24 @@ impl Flow {
     pub(crate) fn new(
         key: Key,
         port: Arc<UdpPort>,
-        party: Arc<Party>,
+        guard: (Arc<Allowance>, Arc<AtomicBool>),
         ticket: FlowTicket,
         pass: Pass,
         metrics: Metrics,
     ) -> Self {
         let began = ticket.began();
+        let (allowance, is_guarded) = guard;
         let back = Back {
             key,
             port,
-            party,
+            allowance,
+            is_guarded,
+            standing: Mutex::default(),
             meter: Mutex::new(pass.meter().clone()),
             metrics: metrics.clone(),
             began,
-            forth: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             last_ms: AtomicU64::new(0),
-            is_proven: AtomicBool::new(false),
         };
         Self {
             back: Arc::new(back),
@@ -197,21 +199,19 @@ impl Flow {
         }
     }
 
-    /// Whether this datagram proves the flow: the first one after an answer. Asked once for each arrival.
-    pub(crate) fn proves_itself(&self) -> bool {
-        !self.back.is_proven.load(Ordering::Relaxed)
-            && self.back.is_answered()
-            && !self.back.is_proven.swap(true, Ordering::Relaxed)
-    }
-
     /// Whether the origin has said something.
     pub(crate) fn is_answered(&self) -> bool {
         self.back.is_answered()
     }
 
-    /// Whether the client is where it says it is.
-    pub(crate) fn is_proven(&self) -> bool {
-        self.back.is_proven.load(Ordering::Relaxed)
+    /// Whether the client has gone on after an answer.
+    pub(crate) fn is_established(&self) -> bool {
+        self.back.standing().level() > Level::New
+    }
+
+    /// How late it makes way for others.
+    pub(crate) fn rank(&self, now: Instant) -> Level {
+        self.back.standing().rank(now.saturating_duration_since(self.seen))
     }
 
     /// When something last moved, in either direction.
@@ -231,7 +231,7 @@ impl Flow {
         self.seen = now;
         let bytes: usize = datagrams.iter().map(|datagram| datagram.len()).sum();
         self.bytes += bytes as u64;
-        self.back.forth.store(self.bytes, Ordering::Relaxed);
+        self.back.standing().heard(datagrams.len(), bytes as u64);
         if !is_in_time(&mut self.pass, bytes as u64) {
             self.metrics.datagrams_dropped("rate", datagrams.len());
             return Step::Carried;
@@ -346,10 +346,9 @@ impl Flow {
         self.send(&datagrams);
     }
 
-    /// Whether nothing moved for so long that it is over.
-    pub(crate) fn is_idle(&self, now: Instant) -> bool {
-        let bound = if self.back.is_answered() { MAX_IDLE } else { MAX_UNANSWERED };
-        now.saturating_duration_since(self.last()) >= bound
+    /// Whether nothing moved for so long that it is over; `longest` is the bound for those that were used most.
+    pub(crate) fn is_idle(&self, longest: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.last()) >= self.back.standing().max_idle(longest)
     }
 
     /// Whether the origin or its tunnel ended the flow; the next datagram goes to another one.

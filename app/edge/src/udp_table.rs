@@ -1,23 +1,22 @@
 //! The flows of one UDP port, and the bounds that hold when datagrams come from everywhere.
 //!
-//! Anybody can write any address on a datagram. A flow is *proven* when its client sent something after it had been
-//! answered: whoever only pretends to have an address does not see answers. Flows that are not proven make room for new
-//! ones, the oldest first; those that are proven never do. So a flood from invented addresses takes a bounded amount of
-//! memory, and pushes out nothing but itself and flows as young as itself.
+//! Anybody can write any address on a datagram. When there is no room, a flow of the lowest [`Level`] makes way; among
+//! those, one of the address that holds most of them; of that address, the oldest. So a flood from invented addresses takes
+//! a bounded amount of memory and pushes out itself, and one from few addresses does so even where it answers what it is
+//! told. Flows of the highest level are safe; only where they leave hardly any room for newcomers do those make way of which
+//! one address holds very many.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Instant,
 };
 
-use sallyport_balance::limits::{RateLimit, TokenBucket};
-
-use crate::limits::party;
+use crate::{limits::party, udp_standing::Level};
 
 /// How many flows all UDP ports of an edge have together.
 pub(crate) const MAX_FLOWS: usize = 65_536;
@@ -29,8 +28,10 @@ pub(crate) const MAX_FLOWS_PER_TUNNEL: usize = 4_000;
 pub(crate) const RESERVED_FLOWS_PER_PORT: usize = 256;
 /// How many flows of a port one address may have; in IPv6, one network of 64 bits.
 pub(crate) const MAX_FLOWS_PER_PARTY: usize = 1_024;
-/// How many bytes a second flows that are not proven may send to one address, beyond three times what they got.
-const UNPROVEN_BYTES_PER_SECOND: u64 = 262_144;
+/// How many flows of the highest level one address keeps when there is no room for others.
+const MAX_SAFE_FLOWS_PER_PARTY: usize = 256;
+/// How many flows that are not of the highest level have a place before any of the highest makes way.
+const MIN_NEWCOMERS: usize = 512;
 
 /// What makes a flow: whom it is from, and which address of ours they speak to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,32 +40,15 @@ pub(crate) struct Key {
     pub(crate) local: IpAddr,
 }
 
-/// What the flows of one address share: what those that are not proven may still send there.
-#[derive(Debug)]
-pub(crate) struct Party {
-    unproven: Option<Mutex<TokenBucket>>,
-}
-
-impl Party {
-    fn new(now: Instant) -> Arc<Self> {
-        let limit = RateLimit::new(UNPROVEN_BYTES_PER_SECOND, UNPROVEN_BYTES_PER_SECOND).ok();
-        Arc::new(Self { unproven: limit.map(|limit| Mutex::new(TokenBucket::new(limit, now))) })
-    }
-
-    /// Whether so many bytes more may be sent there by flows that are not proven.
-    pub(crate) fn allows(&self, bytes: u64, now: Instant) -> bool {
-        let Some(bucket) = &self.unproven else { return false };
-        bucket.lock().unwrap_or_else(PoisonError::into_inner).take(bytes, now).is_ok()
-    }
-}
-
 /// The flows of one port.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     flows: HashMap<Key, Entry<T>>,
-    /// Those that are not proven, in the order of their arrival.
-    unproven: BTreeMap<u64, Key>,
     parties: HashMap<IpAddr, OfParty>,
+    /// Of each level, who holds flows of it.
+    holders: [BTreeSet<Holder>; Level::COUNT],
+    /// How many flows of the highest level there are.
+    safe: usize,
     next: u64,
     /// How many flows there are on all ports.
     everywhere: Arc<AtomicUsize>,
@@ -73,14 +57,29 @@ pub(crate) struct Table<T> {
 #[derive(Debug)]
 struct Entry<T> {
     number: u64,
+    rank: Level,
     flow: T,
 }
 
-#[derive(Debug)]
+/// How many flows of a level an address holds, and which is its oldest: the greatest is the one to make way.
+type Holder = (usize, Reverse<u64>, IpAddr);
+
+/// The flows of one address, the oldest of each level first.
+#[derive(Debug, Default)]
 struct OfParty {
-    flows: usize,
-    unproven: BTreeSet<u64>,
-    party: Arc<Party>,
+    by_rank: [BTreeMap<u64, Key>; Level::COUNT],
+}
+
+impl OfParty {
+    fn len(&self) -> usize {
+        self.by_rank.iter().map(BTreeMap::len).sum()
+    }
+
+    fn holder(&self, party: IpAddr, rank: Level) -> Option<Holder> {
+        let flows = &self.by_rank[rank as usize];
+        let (oldest, _) = flows.first_key_value()?;
+        Some((flows.len(), Reverse(*oldest), party))
+    }
 }
 
 /// There is no room, and nothing that would make way.
@@ -90,8 +89,8 @@ pub(crate) struct Full;
 impl<T> Table<T> {
     /// No flow yet. The count is of all ports together.
     pub(crate) fn new(everywhere: Arc<AtomicUsize>) -> Self {
-        let (flows, unproven, parties) = (HashMap::new(), BTreeMap::new(), HashMap::new());
-        Self { flows, unproven, parties, next: 0, everywhere }
+        let (flows, parties, holders) = (HashMap::new(), HashMap::new(), Default::default());
+        Self { flows, parties, holders, safe: 0, next: 0, everywhere }
     }
 
     /// How many flows there are.
@@ -104,13 +103,40 @@ impl<T> Table<T> {
         self.flows.get_mut(key).map(|entry| &mut entry.flow)
     }
 
-    /// The client of this flow is where it says it is: it does not make room for others any more.
-    pub(crate) fn prove(&mut self, key: &Key) {
-        let Some(entry) = self.flows.get(key) else { return };
-        self.unproven.remove(&entry.number);
-        if let Some(of_party) = self.parties.get_mut(&party(key.client.ip())) {
-            of_party.unproven.remove(&entry.number);
+    /// The flow makes way as those of this level do, from now on.
+    pub(crate) fn set_rank(&mut self, key: &Key, rank: Level) {
+        let Some(entry) = self.flows.get_mut(key) else { return };
+        let (number, former) = (entry.number, std::mem::replace(&mut entry.rank, rank));
+        if former != rank {
+            self.unlist(key, former, number);
+            self.list(key, rank, number);
         }
+    }
+
+    fn list(&mut self, key: &Key, rank: Level, number: u64) {
+        self.safe += usize::from(rank == Level::Many);
+        self.change(key, rank, |flows| {
+            flows.insert(number, *key);
+        });
+    }
+
+    fn unlist(&mut self, key: &Key, rank: Level, number: u64) {
+        self.safe -= usize::from(rank == Level::Many);
+        self.change(key, rank, |flows| {
+            flows.remove(&number);
+        });
+    }
+
+    /// Changes which flows of this level the client of `key` holds.
+    fn change(&mut self, key: &Key, rank: Level, change: impl FnOnce(&mut BTreeMap<u64, Key>)) {
+        let party = party(key.client.ip());
+        let of_party = self.parties.entry(party).or_default();
+        let holders = &mut self.holders[rank as usize];
+        if let Some(former) = of_party.holder(party, rank) {
+            holders.remove(&former);
+        }
+        change(&mut of_party.by_rank[rank as usize]);
+        holders.extend(of_party.holder(party, rank));
     }
 
     /// Sees to it that there is room for one more flow of this address, where so many tunnels are up; gives the flow that
@@ -120,62 +146,55 @@ impl<T> Table<T> {
     /// When there is none: the flow is not to be begun.
     pub(crate) fn make_room(&mut self, client: IpAddr, tunnels: usize) -> Result<Option<T>, Full> {
         let max = MAX_FLOWS_PER_PORT.min(MAX_FLOWS_PER_TUNNEL.saturating_mul(tunnels.max(1)));
-        let of_party = self.parties.get(&party(client));
-        let oldest = if of_party.is_some_and(|of_party| of_party.flows >= MAX_FLOWS_PER_PARTY) {
-            of_party.and_then(|of_party| of_party.unproven.first().copied())
+        let of_party = self.parties.get(&party(client)).filter(|of_party| of_party.len() >= MAX_FLOWS_PER_PARTY);
+        let key = if let Some(of_party) = of_party {
+            // Nobody who is served now makes way for another at the same address.
+            let first = of_party.by_rank.iter().take(Level::Many as usize).find_map(BTreeMap::first_key_value);
+            first.map(|(_, key)| *key)
         } else if self.len() >= max
             || (self.len() >= RESERVED_FLOWS_PER_PORT && self.everywhere.load(Ordering::Relaxed) >= MAX_FLOWS)
         {
-            self.unproven.first_key_value().map(|(number, _)| *number)
+            self.lowest()
         } else {
             return Ok(None);
         };
-        let key = oldest.and_then(|number| self.unproven.get(&number).copied()).ok_or(Full)?;
+        let key = key.ok_or(Full)?;
         Ok(self.remove(&key))
     }
 
-    /// The oldest flow that is not proven, taken out to make way.
-    pub(crate) fn evict(&mut self) -> Option<T> {
-        let key = self.unproven.first_key_value().map(|(_, key)| *key)?;
-        self.remove(&key)
+    /// The flow that is the next to make way.
+    pub(crate) fn lowest(&self) -> Option<Key> {
+        let holds_too_many = |(count, ..): &&Holder| *count > MAX_SAFE_FLOWS_PER_PARTY;
+        let greedy = self.holders[Level::Many as usize].last().filter(holds_too_many);
+        let has_room = self.len() - self.safe >= MIN_NEWCOMERS;
+        let mut ranks = Level::ALL.into_iter().take(Level::Many as usize);
+        let (rank, holder) = match greedy.filter(|_| !has_room) {
+            Some(greedy) => (Level::Many, greedy),
+            None => ranks.find_map(|rank| Some((rank, self.holders[rank as usize].last()?)))?,
+        };
+        let (_, Reverse(oldest), party) = holder;
+        self.parties.get(party)?.by_rank[rank as usize].get(oldest).copied()
     }
 
-    /// What flows from this address share.
-    pub(crate) fn party(&self, client: IpAddr, now: Instant) -> Arc<Party> {
-        let known = self.parties.get(&party(client));
-        known.map_or_else(|| Party::new(now), |of_party| of_party.party.clone())
-    }
-
-    /// Puts a new flow in, with what [`Table::party`] gave. There is none with this key.
-    pub(crate) fn insert(&mut self, key: Key, party_of: Arc<Party>, flow: T) {
-        let number = self.next;
+    /// Puts a new flow in. There is none with this key.
+    pub(crate) fn insert(&mut self, key: Key, flow: T) {
+        let (number, rank) = (self.next, Level::New);
         self.next += 1;
-        if self.flows.insert(key, Entry { number, flow }).is_some() {
+        if self.flows.insert(key, Entry { number, rank, flow }).is_some() {
             return;
         }
         self.everywhere.fetch_add(1, Ordering::Relaxed);
-        self.unproven.insert(number, key);
-        let of_party = self.parties.entry(party(key.client.ip())).or_insert_with(|| OfParty {
-            flows: 0,
-            unproven: BTreeSet::new(),
-            party: party_of,
-        });
-        of_party.flows += 1;
-        of_party.unproven.insert(number);
+        self.list(&key, rank, number);
     }
 
     /// Takes the flow out.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<T> {
         let entry = self.flows.remove(key)?;
         self.everywhere.fetch_sub(1, Ordering::Relaxed);
-        self.unproven.remove(&entry.number);
-        let of = party(key.client.ip());
-        if let Some(of_party) = self.parties.get_mut(&of) {
-            of_party.unproven.remove(&entry.number);
-            of_party.flows -= 1;
-            if of_party.flows == 0 {
-                self.parties.remove(&of);
-            }
+        self.unlist(key, entry.rank, entry.number);
+        let party = party(key.client.ip());
+        if self.parties.get(&party).is_some_and(|of_party| of_party.len() == 0) {
+            self.parties.remove(&party);
         }
         Some(entry.flow)
     }
@@ -183,6 +202,17 @@ impl<T> Table<T> {
     /// Every flow, in no order.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut T)> {
         self.flows.iter_mut().map(|(key, entry)| (key, &mut entry.flow))
+    }
+
+    /// Ranks every flow anew.
+    pub(crate) fn rank_all(&mut self, rank_of: impl Fn(&T) -> Level) {
+        let changed = self.flows.iter().filter_map(|(key, entry)| {
+            let rank = rank_of(&entry.flow);
+            (rank != entry.rank).then_some((*key, rank))
+        });
+        for (key, rank) in changed.collect::<Vec<_>>() {
+            self.set_rank(&key, rank);
+        }
     }
 
     /// Takes out every flow of which this is true.
@@ -203,40 +233,121 @@ mod tests {
     use super::*;
 
     fn key(client: u32) -> Key {
-        let client = SocketAddr::new(IpAddr::V4(client.into()), 4_000);
+        from(client, 4_000)
+    }
+
+    fn from(client: u32, port: u16) -> Key {
+        let client = SocketAddr::new(IpAddr::V4(client.into()), port);
         Key { client, local: IpAddr::from([127, 0, 0, 1]) }
     }
 
     fn add(table: &mut Table<u32>, key: Key, value: u32) -> Result<Option<u32>, Full> {
         let evicted = table.make_room(key.client.ip(), 5)?;
-        let party = table.party(key.client.ip(), Instant::now());
-        table.insert(key, party, value);
+        table.insert(key, value);
         Ok(evicted)
     }
 
+    /// A table for one tunnel that is full of flows of this level: so many ports of each address.
+    fn full(ports: u16, rank: Level) -> Table<u32> {
+        let mut table = Table::new(Arc::default());
+        for flow in 0..4_000_u32 {
+            let key = from(flow / u32::from(ports), (flow % u32::from(ports)) as u16);
+            assert!(table.make_room(key.client.ip(), 1).unwrap().is_none());
+            table.insert(key, flow);
+            table.set_rank(&key, rank);
+        }
+        table
+    }
+
     #[test]
-    fn a_flood_pushes_out_itself_and_nothing_that_is_proven() {
+    fn a_flood_pushes_out_itself_and_nothing_that_has_shown_more() {
         let everywhere = Arc::new(AtomicUsize::new(0));
         let mut table = Table::new(everywhere.clone());
         for client in 0..100 {
             add(&mut table, key(client), client).unwrap();
-            table.prove(&key(client));
+            table.set_rank(&key(client), Level::ALL[1 + client as usize % 3]);
         }
         for client in 100..200_000 {
             let evicted = add(&mut table, key(client), client).unwrap();
             assert!(evicted.is_none_or(|evicted| evicted >= 100));
         }
         assert_eq!((table.len(), everywhere.load(Ordering::Relaxed)), (MAX_FLOWS_PER_PORT, MAX_FLOWS_PER_PORT));
-        assert_eq!((table.parties.len(), table.unproven.len()), (MAX_FLOWS_PER_PORT, MAX_FLOWS_PER_PORT - 100));
+        assert_eq!((table.parties.len(), table.holders[0].len()), (MAX_FLOWS_PER_PORT, MAX_FLOWS_PER_PORT - 100));
         assert!((0..100).all(|client| table.get_mut(&key(client)).is_some()));
         assert!(table.get_mut(&key(199_999)).is_some(), "the newest is there");
         assert!(table.make_room(key(0).client.ip(), 1).unwrap().is_some(), "fewer tunnels take fewer");
-        drop(table);
+        table.take_if(|_| true);
+        assert!(table.parties.is_empty() && table.holders.iter().all(BTreeSet::is_empty));
         assert_eq!(everywhere.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn one_address_has_its_share_and_refuses_itself_when_all_are_proven() {
+    fn the_lowest_level_makes_way_first_then_who_holds_most_then_the_oldest() {
+        let mut table = Table::new(Arc::default());
+        for (at, (client, rank)) in [
+            (1, Level::Many),
+            (2, Level::Few),
+            (3, Level::Some),
+            (3, Level::New),
+            (4, Level::New),
+            (5, Level::New),
+            (5, Level::New),
+            (6, Level::Some),
+            (6, Level::Some),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let key = from(client, at as u16);
+            add(&mut table, key, at as u32).unwrap();
+            table.set_rank(&key, rank);
+        }
+        let mut order = Vec::new();
+        while let Some(key) = table.lowest() {
+            order.extend(table.remove(&key));
+        }
+        assert_eq!(order, [5, 3, 4, 6, 1, 7, 2, 8]);
+        assert_eq!(table.len(), 1, "a flow of the highest level is safe");
+    }
+
+    #[test]
+    fn few_addresses_with_many_ports_lock_nobody_out_whatever_they_have_shown() {
+        for rank in Level::ALL {
+            let mut table = full(1_000, rank);
+            for newcomer in 1_000..1_100 {
+                let evicted = table.make_room(key(newcomer).client.ip(), 1).unwrap().unwrap();
+                assert!(evicted < 4_000, "{rank:?}");
+                table.insert(key(newcomer), newcomer);
+                table.set_rank(&key(newcomer), rank);
+            }
+            assert_eq!(table.len(), 4_000);
+            let left = |of: u32| (0..1_000).filter(|port| table.flows.contains_key(&from(of, *port))).count();
+            assert_eq!([0, 1, 2, 3].map(left), [975; 4], "each of the four made way as often as the others");
+        }
+    }
+
+    #[test]
+    fn newcomers_have_room_beside_addresses_that_hold_many_flows_of_the_highest_level() {
+        let mut table = full(1_000, Level::Many);
+        for newcomer in 10_000..20_000 {
+            assert!(table.make_room(key(newcomer).client.ip(), 1).unwrap().is_some());
+            table.insert(key(newcomer), newcomer);
+        }
+        assert!((19_488..20_000).all(|newcomer| table.get_mut(&key(newcomer)).is_some()));
+        assert_eq!((table.len(), table.safe), (4_000, 4_000 - MIN_NEWCOMERS));
+    }
+
+    #[test]
+    fn many_who_are_served_now_are_safe_and_those_that_rest_are_not() {
+        let mut table = full(1, Level::Many);
+        assert_eq!(table.make_room(key(5_000).client.ip(), 1), Err(Full));
+        table.rank_all(|flow| if *flow == 17 { Level::Some } else { Level::Many });
+        assert_eq!(table.make_room(key(5_000).client.ip(), 1), Ok(Some(17)));
+        assert_eq!(full(2, Level::Some).make_room(key(5_000).client.ip(), 1), Ok(Some(0)));
+    }
+
+    #[test]
+    fn one_address_has_its_share_and_refuses_itself_when_all_are_served() {
         let mut table = Table::new(Arc::default());
         let one = |port| Key { client: SocketAddr::from(([192, 0, 2, 1], port)), local: [127, 0, 0, 1].into() };
         add(&mut table, key(7), 0).unwrap();
@@ -245,7 +356,7 @@ mod tests {
             assert_eq!(evicted, (port == 1_025).then_some(1));
         }
         assert_eq!(table.len(), MAX_FLOWS_PER_PARTY + 1);
-        (2..=1_025).for_each(|port| table.prove(&one(port)));
+        (2..=1_025).for_each(|port| table.set_rank(&one(port), Level::Many));
         assert_eq!(add(&mut table, one(2_000), 0), Err(Full));
         assert_eq!(add(&mut table, key(8), 0), Ok(None), "others come in");
         assert_eq!(table.take_if(|flow| *flow > 1_000).len(), 25);
@@ -260,14 +371,5 @@ mod tests {
             add(&mut table, key(client), client).unwrap();
         }
         assert_eq!(table.len(), RESERVED_FLOWS_PER_PORT);
-    }
-
-    #[test]
-    fn what_goes_to_an_address_unproven_is_bounded() {
-        let now = Instant::now();
-        let party = Party::new(now);
-        assert!(party.allows(UNPROVEN_BYTES_PER_SECOND, now));
-        assert!(!party.allows(4_000, now));
-        assert!(party.allows(4_000, now + std::time::Duration::from_secs(1)));
     }
 }

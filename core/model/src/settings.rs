@@ -264,7 +264,7 @@ impl AccessRules {
 }
 
 /// Everything that an owner can set on a socket beyond its type and protection.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SocketSettings {
     /// Whether the origin is told the client's address (`tcp` and `tls` sockets).
@@ -281,6 +281,24 @@ pub struct SocketSettings {
     pub limits: Limits,
     /// From where clients may come.
     pub access: AccessRules,
+    /// Whether the edge bounds what goes to a client of a `udp` socket that has sent little: its address may be a
+    /// pretended one.
+    pub amplification_guard: bool,
+}
+
+impl Default for SocketSettings {
+    fn default() -> Self {
+        Self {
+            proxy_protocol: ProxyProtocol::default(),
+            tls_mode: TlsMode::default(),
+            alpn: Vec::new(),
+            health_check: None,
+            affinity: Affinity::default(),
+            limits: Limits::default(),
+            access: AccessRules::default(),
+            amplification_guard: true,
+        }
+    }
 }
 
 impl SocketSettings {
@@ -298,6 +316,7 @@ impl SocketSettings {
         only(self.tls_mode != TlsMode::Terminate, &[T::Tls], "passthrough", "tls")?;
         only(!self.alpn.is_empty(), &[T::Tls], "ALPN", "tls")?;
         only(self.affinity == Affinity::Cookie, &[T::Http, T::Https], "affinity by cookie", "http and https")?;
+        only(!self.amplification_guard, &[T::Udp], "going without the amplification guard", "udp")?;
         if let Some(check) = &self.health_check {
             only(true, &[T::Http, T::Https, T::Tcp, T::Tls], "a health check", "http, https, tcp and tls")?;
             check.check()?;
@@ -368,6 +387,7 @@ mod tests {
     fn settings_without_fields_are_the_defaults_and_survive_json() {
         let plain: SocketSettings = serde_json::from_str("{}").unwrap();
         assert_eq!(plain, SocketSettings::default());
+        assert!(plain.amplification_guard);
         let full: SocketSettings = serde_json::from_str(
             r#"{"proxy_protocol":"v2","tls_mode":"passthrough","affinity":"address","limits":{"max_connections":5},
                 "health_check":{"type":"http","path":"/up"},"access":{"deny":["country:CH"]}}"#,
@@ -400,6 +420,7 @@ mod tests {
                 "a queue is for what is beyond a bound",
             ),
             (r#"{"affinity":"cookie"}"#, SocketType::Tcp, "affinity by cookie is for http"),
+            (r#"{"amplification_guard":false}"#, SocketType::Tcp, "the amplification guard is for udp"),
             (r#"{"alpn":["a b"]}"#, SocketType::Tls, "protocols (ALPN)"),
             (r#"{"health_check":{"type":"tcp","timeout_seconds":9}}"#, SocketType::Http, "may take 1 to 5 seconds"),
             (r#"{"health_check":{"type":"http","path":"up"}}"#, SocketType::Http, "begins with /"),

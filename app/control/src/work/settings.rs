@@ -15,6 +15,7 @@ pub(super) struct SettingsWish {
     affinity: Option<Option<Affinity>>,
     limits: Option<Option<Limits>>,
     access: Option<Option<AccessRules>>,
+    amplification_guard: Option<Option<bool>>,
 }
 
 impl SettingsWish {
@@ -27,6 +28,7 @@ impl SettingsWish {
             affinity: Some(create.affinity),
             limits: Some(create.limits),
             access: Some(create.access.clone()),
+            amplification_guard: Some(create.amplification_guard),
         }
     }
 
@@ -39,6 +41,7 @@ impl SettingsWish {
             affinity: update.affinity,
             limits: update.limits,
             access: update.access.clone(),
+            amplification_guard: update.amplification_guard,
         }
     }
 
@@ -63,6 +66,7 @@ impl SettingsWish {
             affinity: or(&self.affinity, &now.affinity),
             limits: or(&self.limits, &now.limits),
             access: or(&self.access, &now.access),
+            amplification_guard: self.amplification_guard.map_or(now.amplification_guard, |wish| wish.unwrap_or(true)),
         })
     }
 }
@@ -84,6 +88,7 @@ pub(super) fn checked(
         ("affinity", SocketSettings { affinity: s.affinity, ..plain() }),
         ("limits", SocketSettings { limits: s.limits, ..plain() }),
         ("access", SocketSettings { access: s.access.clone(), ..plain() }),
+        ("amplification_guard", SocketSettings { amplification_guard: s.amplification_guard, ..plain() }),
     ];
     for (field, part) in parts {
         part.check(socket_type).map_err(|error| ApiError::field(field, error))?;

@@ -62,6 +62,7 @@ impl App {
             affinity: settings.affinity,
             limits: settings.limits,
             access: settings.access,
+            amplification_guard: settings.amplification_guard,
             ssh,
             created_at: date(socket.created_at),
             tunnels_total: u32::try_from(tunnels.len()).unwrap_or(u32::MAX),

@@ -88,6 +88,15 @@ async fn settings_are_set_kept_and_put_back() {
     assert_eq!((back.limits, back.access.is_empty(), back.health_check), (Default::default(), true, None));
     assert_eq!((back.tls_mode, back.proxy_protocol), (TlsMode::Passthrough, ProxyProtocol::V1));
     assert_eq!(api.routes.get(socket.id).unwrap().settings.tls_mode, TlsMode::Passthrough);
+
+    let open = make(&api, &token, json!({"name": "game", "type": "udp", "amplification_guard": false})).await;
+    assert!(!open.amplification_guard && socket.amplification_guard);
+    assert!(!api.routes.get(open.id).unwrap().settings.amplification_guard);
+    let path = format!("/v1/sockets/{}", open.id);
+    let patch = async |body| api.send("PATCH", &path, Some(&token), Some(body)).await.read::<Socket>(StatusCode::OK);
+    assert!(!patch(json!({"name": "game 2"})).await.amplification_guard);
+    assert!(patch(json!({"amplification_guard": null})).await.amplification_guard);
+    assert!(api.routes.get(open.id).unwrap().settings.amplification_guard);
 }
 
 #[tokio::test]
@@ -100,6 +109,7 @@ async fn settings_that_make_no_sense_are_refused_by_field() {
         (json!({"type": "tcp", "tls_mode": "passthrough"}), "tls_mode", "tls"),
         (json!({"type": "tls", "tls_mode": "passthrough", "alpn": ["h2"]}), "alpn", "passthrough"),
         (json!({"type": "udp", "health_check": {"type": "tcp"}}), "health_check", "health check"),
+        (json!({"type": "tcp", "amplification_guard": false}), "amplification_guard", "udp"),
         (json!({"health_check": {"type": "http"}}), "health_check", "needs the path"),
         (json!({"health_check": {"type": "tcp", "timeout_seconds": 9}}), "health_check", "1 to 5"),
         (json!({"health_check": {"type": "ftp"}}), "health_check.type", "ftp"),

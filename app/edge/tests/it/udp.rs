@@ -3,7 +3,10 @@
 use std::{
     collections::HashSet,
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU16, Ordering},
+    },
     time::Duration,
 };
 
@@ -82,10 +85,22 @@ async fn echo(mark: &'static str) -> (SocketAddr, Arc<Mutex<HashSet<SocketAddr>>
     (addr, peers)
 }
 
+/// A port that is free, below those that the system gives out by itself: nobody gets it before it is used.
+fn free_port() -> u16 {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
+    loop {
+        let port = first + TRIED.fetch_add(1, Ordering::Relaxed);
+        if std::net::UdpSocket::bind(at(port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 impl TestSocket {
     /// Makes it a UDP socket on a port of its own.
     fn is_udp(&mut self, world: &World) -> u16 {
-        let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free = free_port();
         self.route.socket_type = SocketType::Udp;
         self.route.settings.tls_mode = TlsMode::Terminate;
         self.route.port = Some(free);
@@ -125,6 +140,12 @@ impl UdpClient {
         panic!("there is no answer");
     }
 }
+
+/// Much for little.
+const LARGE: &str = match std::str::from_utf8(&[b'x'; 30_000]) {
+    Ok(text) => text,
+    Err(_) => "",
+};
 
 fn at(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
@@ -287,6 +308,104 @@ async fn who_only_asks_gets_no_more_than_a_little_at_once() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("all of it was sent to one who has not shown where it is");
+}
+
+#[tokio::test]
+async fn whose_owner_says_so_gets_any_amount() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let addr = origin.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut datagram = [0; 2_000];
+        loop {
+            let Ok((_, peer)) = origin.recv_from(&mut datagram).await else { continue };
+            for _ in 0..20 {
+                let _ = origin.send_to(&[0; 50_000], peer).await;
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+    });
+    let _connector = world.tunnel(&mut socket, addr).await;
+    socket.route.settings.amplification_guard = false;
+    world.routes.put(socket.route.clone());
+    let client = UdpClient::new(at(port)).await;
+    assert_eq!(client.ask(b"?").await.len(), 50_000);
+    for _ in 1..20 {
+        assert_eq!(client.hear().await.len(), 50_000);
+    }
+    let metrics = world.edge.metrics_text().unwrap();
+    assert!(!metrics.contains(r#"reason="amplification""#), "{metrics}");
+}
+
+#[tokio::test]
+async fn ports_of_an_edge_together_send_little_to_one_who_only_asks() {
+    let world = World::start().await;
+    let (origin, _) = echo(LARGE).await;
+    let (mut one, mut other) = (world.socket(), world.socket());
+    let ports = [one.is_udp(&world), other.is_udp(&world)];
+    let _connectors = (world.tunnel(&mut one, origin).await, world.tunnel(&mut other, origin).await);
+    let mut bytes = 0;
+    for port in ports {
+        bytes += UdpClient::new(at(port)).await.ask(b"?").await.len();
+        // A client for each question: none of them goes on.
+        for _ in 0..7 {
+            let client = UdpClient::new(at(port)).await;
+            client.0.send(b"?").await.unwrap();
+            let mut answer = vec![0; 65_536];
+            if let Ok(n) = tokio::time::timeout(Duration::from_millis(20), client.0.recv(&mut answer)).await {
+                bytes += n.unwrap();
+            }
+        }
+    }
+    let metrics = world.edge.metrics_text().unwrap();
+    assert!(metrics.contains(r#"datagrams_dropped_total{reason="amplification"}"#), "{bytes} bytes: {metrics}");
+}
+
+#[tokio::test]
+async fn a_flow_in_which_nothing_moves_ends() {
+    let world = World::start_with(|config| config.udp_idle_timeout = Duration::from_millis(500)).await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let (origin, peers) = echo("").await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    let client = UdpClient::new(at(port)).await;
+    assert_eq!(client.ask(b"x").await, b"x");
+    let ended = r#"flows_total{transport="udp",verdict="complete"} 1"#;
+    for _ in 0..1_000 {
+        let metrics = world.edge.metrics_text().unwrap();
+        if metrics.contains(ended) && metrics.contains("sallyport_edge_udp_flows 0") {
+            assert_eq!(client.ask(b"y").await, b"y");
+            assert_eq!(peers.lock().unwrap().len(), 2, "the connector's socket ended with it");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the flow goes on: {}", world.edge.metrics_text().unwrap());
+}
+
+#[tokio::test]
+async fn what_the_kernel_drops_and_what_the_tunnel_carries_is_counted() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let (origin, _) = echo("").await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    let client = UdpClient::new(at(port)).await;
+    assert_eq!(client.ask(b"x").await, b"x");
+    // The edge runs on this thread too, and reads nothing meanwhile.
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    (0..1_000).for_each(|_| drop(stranger.send_to(&[0; 60_000], at(port))));
+    let metrics = world.edge.metrics_text().unwrap();
+    let count = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {metrics}")).trim().parse::<u64>().unwrap()
+    };
+    assert!((500..1_000).contains(&count(r#"sallyport_edge_datagrams_dropped_total{reason="kernel"}"#)));
+    assert!(count("sallyport_edge_tunnel_datagrams_sent_total") >= 1);
+    assert!(count("sallyport_edge_tunnel_datagrams_received_total") >= 1);
+    assert_eq!(count(r#"sallyport_edge_tunnel_datagrams_dropped_total{reason="full"}"#), 0);
 }
 
 #[tokio::test]

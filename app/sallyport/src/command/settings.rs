@@ -63,6 +63,12 @@ pub(crate) struct SettingsArgs {
     /// From where clients may not come, whatever --allow says; off: no such place
     #[arg(long, value_name = "RULE", value_delimiter = ',')]
     deny: Option<Vec<String>>,
+    /// Send any amount to clients that have sent little, though their addresses may be pretended (udp)
+    #[arg(long, overrides_with = "amplification_guard")]
+    no_amplification_guard: bool,
+    /// Bound what is sent to clients that have sent little, as it is by itself (udp)
+    #[arg(long, overrides_with = "no_amplification_guard")]
+    amplification_guard: bool,
 }
 
 fn proxy_protocol() -> impl TypedValueParser<Value = ProxyProtocol> {
@@ -182,6 +188,7 @@ impl SettingsArgs {
         create.affinity = update.affinity.flatten();
         create.limits = update.limits.flatten();
         create.access = update.access.flatten();
+        create.amplification_guard = update.amplification_guard.flatten();
         Ok(())
     }
 
@@ -207,6 +214,8 @@ impl SettingsArgs {
         };
         update.alpn = self.alpn.map(listed).map(Some);
         update.affinity = self.affinity.map(Some);
+        let is_guarded = (self.amplification_guard || self.no_amplification_guard).then_some(self.amplification_guard);
+        update.amplification_guard = is_guarded.map(Some);
         Ok(())
     }
 
@@ -295,6 +304,9 @@ pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
             rows.push((title, rules.join(", ")));
         }
     }
+    if !socket.amplification_guard {
+        rows.push(("amplification guard", OFF.to_owned()));
+    }
     rows
 }
 
@@ -369,6 +381,8 @@ mod tests {
         assert_eq!(changed("--passthrough").tls_mode, Some(Some(TlsMode::Passthrough)));
         assert_eq!(changed("--no-passthrough").tls_mode, Some(Some(TlsMode::Terminate)));
         assert_eq!(changed("--proxy-protocol off").proxy_protocol, Some(Some(ProxyProtocol::Off)));
+        assert_eq!(changed("--no-amplification-guard").amplification_guard, Some(Some(false)));
+        assert_eq!(changed("--no-amplification-guard --amplification-guard").amplification_guard, Some(Some(true)));
         for line in ["--queue 5", "--deny country:CH", "--health-timeout 1s", "--health-check tcp --health-timeout 1s"]
         {
             assert!(args(line).needs_current(), "{line}");
