@@ -140,6 +140,9 @@ impl Server {
             return false;
         };
         evicted.ended(Verdict::Evicted);
+        if let Some(flow) = self.flows.get_mut(key) {
+            flow.try_all_again();
+        }
         true
     }
 

@@ -250,6 +250,11 @@ impl Flow {
         }
     }
 
+    /// Every origin may take the flow again: there is room now.
+    pub(crate) fn try_all_again(&mut self) {
+        self.tried = Attempts::default();
+    }
+
     /// Tries again what waits for a tunnel. False: nothing waits any more.
     pub(crate) fn try_held(&mut self, pool: &SocketPool, now: Instant) -> bool {
         let Some(since) = self.held.since else { return false };
