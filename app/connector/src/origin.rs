@@ -1,6 +1,7 @@
 //! Reaching the private service, once for every stream.
 
 use std::{
+    future::Future,
     io,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -9,7 +10,7 @@ use std::{
 use rustls::AlertDescription;
 use sallyport_model::OriginAddr;
 use sallyport_net::{ReadAhead, RelayEnd, TlsFailure};
-use sallyport_tunnel::{BoxFuture, FlowHandler, IncomingStream, OriginHandler};
+use sallyport_tunnel::{BoxFuture, FlowHandler, IncomingStream, OriginHandler, TunnelStream};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -93,17 +94,17 @@ impl OriginHandler for Origin {
 
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
         let shared = self.shared.clone();
-        // What connecting needs is in a box of its own, gone before the bytes move: streams may idle for long.
+        // Streams may idle for long: reaching the service has a box of its own, gone before the bytes move.
         if shared.tls.is_some() {
-            Box::pin(async move {
-                let connected = Box::pin(shared.connect_tls(open.protocol)).await;
-                shared.serve(stream, connected).await;
-            })
+            Box::pin(carry(self.shared.clone(), async move {
+                let connected = shared.connect_tls(open.protocol).await;
+                answer(stream, connected).await
+            }))
         } else {
-            Box::pin(async move {
-                let connected = Box::pin(shared.connect_plain()).await;
-                shared.serve(stream, connected).await;
-            })
+            Box::pin(carry(self.shared.clone(), async move {
+                let connected = shared.connect_plain().await;
+                answer(stream, connected).await
+            }))
         }
     }
 }
@@ -161,20 +162,32 @@ impl Shared {
         };
         OpenFailure::new(FailureReason::Tls, &format!("the TLS handshake with {address} failed: {why}"))
     }
+}
 
-    async fn serve(&self, stream: IncomingStream, connected: Result<impl RelayEnd, OpenFailure>) {
-        let outcome = match connected {
-            Ok(origin) => match stream.opened().await {
-                Ok(tunnel) => relay(tunnel, origin, &self.stalls).await,
-                Err(error) => Err(error),
-            },
-            Err(failure) => {
-                debug!(%failure, "the service was not reached");
-                stream.failed(failure).await;
-                Ok(())
-            }
-        };
-        if let Err(error) = outcome {
+/// Tells the edge whether the service was reached; gives what there is to relay, if so.
+async fn answer<S>(stream: IncomingStream, connected: Result<S, OpenFailure>) -> Option<(TunnelStream, S)> {
+    match connected {
+        Ok(origin) => match stream.opened().await {
+            Ok(tunnel) => return Some((tunnel, origin)),
+            Err(error) => debug!(%error, "a stream ended early"),
+        },
+        Err(failure) => {
+            debug!(%failure, "the service was not reached");
+            stream.failed(failure).await;
+        }
+    }
+    None
+}
+
+/// Carries the stream once the service is reached.
+fn carry<S: RelayEnd + Send>(
+    shared: Arc<Shared>,
+    reaching: impl Future<Output = Option<(TunnelStream, S)>> + Send,
+) -> impl Future<Output = ()> + Send {
+    let reaching = Box::pin(reaching);
+    async move {
+        let Some((tunnel, origin)) = reaching.await else { return };
+        if let Err(error) = relay(tunnel, origin, &shared.stalls).await {
             debug!(%error, "a stream ended early");
         }
     }

@@ -2,6 +2,7 @@
 //! side of it alone knows.
 
 use std::{
+    future::Future,
     io,
     pin::Pin,
     task::{Context, Poll},
@@ -16,25 +17,31 @@ use tokio::io::{AsyncRead, ReadBuf};
 use crate::quick_ack::{QuickAck, Stalls};
 
 /// Moves bytes both ways until both directions have ended. When one side breaks off, the other one is told so: neither
-/// ever looks complete when it is not.
-pub(crate) async fn relay(tunnel: TunnelStream, mut origin: impl RelayEnd, stalls: &Stalls) -> io::Result<()> {
+/// ever looks complete when it is not. Streams idle for long: what is moved in here is held once.
+pub(crate) fn relay(
+    tunnel: TunnelStream,
+    mut origin: impl RelayEnd + Send,
+    stalls: &Stalls,
+) -> impl Future<Output = io::Result<()>> + Send {
     let mut tunnel = Tunnel(tunnel);
     let mut pace = Acknowledging(QuickAck::new(stalls));
-    let mut carried = Carried::default();
-    let Err(broke) = sallyport_net::relay(&mut tunnel, &mut origin, &mut pace, &mut carried).await else {
-        return Ok(());
-    };
-    let Broke { side, error } = broke;
-    match side {
-        Side::First => {
-            // Only the wish for a reset can fail; the connection is closed anyway.
-            if let Some(tcp) = origin.tcp() {
-                drop(tcp.set_zero_linger());
+    async move {
+        let mut carried = Carried::default();
+        let Err(broke) = sallyport_net::relay(&mut tunnel, &mut origin, &mut pace, &mut carried).await else {
+            return Ok(());
+        };
+        let Broke { side, error } = broke;
+        match side {
+            Side::First => {
+                // Only the wish for a reset can fail; the connection is closed anyway.
+                if let Some(tcp) = origin.tcp() {
+                    drop(tcp.set_zero_linger());
+                }
             }
+            Side::Second => tunnel.0.reset(ResetCode::OriginReset),
         }
-        Side::Second => tunnel.0.reset(ResetCode::OriginReset),
+        Err(error)
     }
-    Err(error)
 }
 
 /// The tunnel's stream, as a relay uses it.

@@ -1,7 +1,9 @@
 //! One session of the connector: its control connection, its legs, and the streams on both.
 
 use std::{
+    future::Future,
     io,
+    pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -181,25 +183,32 @@ impl ConnectorSession {
         }
     }
 
+    /// Opens a leg, and serves the first stream that comes on it.
     async fn open_leg(self: Arc<Self>, ticket: LegTicket) {
-        let (Some(join), Ok(permit)) = (self.join.get(), self.handshakes.acquire().await) else { return };
+        let session = self.clone();
+        let next = async move { next_open(session.dial_leg(ticket).await?).await };
+        self.serve_next(Box::pin(next)).await;
+    }
+
+    async fn dial_leg(&self, ticket: LegTicket) -> Option<Leg> {
+        let (Some(join), Ok(_permit)) = (self.join.get(), self.handshakes.acquire().await) else { return None };
         if ticket.life.is_over() {
-            return;
+            return None;
         }
+        let failed = |error: io::Error| debug!(%error, "a leg could not be opened");
         let io = match tokio::time::timeout(LEG_DIAL_TIME, self.shared.dial.dial()).await {
-            Ok(Ok(io)) => io,
-            Ok(Err(error)) => return debug!(%error, "a leg could not be opened"),
-            Err(_) => return debug!("a leg could not be opened in time"),
+            Ok(dialed) => dialed.map_err(failed).ok()?,
+            Err(_) => {
+                debug!("a leg could not be opened in time");
+                return None;
+            }
         };
         let mut leg = Leg::new(io, Side::Connector, ticket);
         let mut frame = Vec::new();
         join.encode(&mut frame);
         leg.send_raw(&frame);
-        if let Err(error) = std::future::poll_fn(|cx| leg.poll_flush(cx)).await {
-            return debug!(%error, "a leg could not be opened");
-        }
-        drop(permit);
-        self.clone().serve_leg(leg).await;
+        std::future::poll_fn(|cx| leg.poll_flush(cx)).await.map_err(failed).ok()?;
+        Some(leg)
     }
 
     /// Has a datagram leg opened, and another one whenever it is lost, until the session is over.
@@ -263,12 +272,11 @@ impl ConnectorSession {
         let _ = tokio::time::timeout(at_most, over).await;
     }
 
-    /// Waits for the next stream on an idle leg, and serves it.
-    async fn serve_leg(self: Arc<Self>, mut leg: Leg) {
-        match leg.next_open().await {
-            Ok(open) => self.start(leg, open).await,
-            Err(error) => debug!(%error, "a leg is gone"),
-        }
+    /// Serves the next stream. Streams idle for long: what waits for them has a box of its own, gone when one came.
+    async fn serve_next(self: Arc<Self>, next: Pin<Box<impl Future<Output = Option<(Leg, Open)>>>>) {
+        let Some((leg, open)) = next.await else { return };
+        let serving = self.start(leg, open);
+        serving.await;
     }
 
     fn start(self: Arc<Self>, leg: Leg, open: Open) -> BoxFuture<'static, ()> {
@@ -284,7 +292,18 @@ impl LegHome for ConnectorSession {
         if !self.legs.is_over()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(self.serve_leg(leg));
+            runtime.spawn(self.serve_next(Box::pin(next_open(leg))));
+        }
+    }
+}
+
+/// Waits for the next stream on an idle leg.
+async fn next_open(mut leg: Leg) -> Option<(Leg, Open)> {
+    match leg.next_open().await {
+        Ok(open) => Some((leg, open)),
+        Err(error) => {
+            debug!(%error, "a leg is gone");
+            None
         }
     }
 }
