@@ -1,8 +1,10 @@
 //! From a TCP connection to what it is for: whom it comes from, which name its ClientHello has, who ends its TLS.
 
 use std::{
+    future::Future,
     io,
     net::{IpAddr, SocketAddr},
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
@@ -66,10 +68,10 @@ impl Doors {
         mut stream: TcpStream,
         peer: SocketAddr,
     ) -> Option<(TcpStream, ProxiedAddresses)> {
-        let direct = ends_of(&stream, peer);
-        if !self.is_trusted(peer.ip()) {
-            return Some((stream, direct));
+        if let Some(ends) = self.direct(&stream, peer) {
+            return Some((stream, ends));
         }
+        let direct = ends_of(&stream, peer);
         let why = match tokio::time::timeout(MAX_HANDSHAKE, read_header(&mut stream)).await {
             Ok(Ok(said)) => return Some((stream, said.unwrap_or(direct))),
             Ok(Err(error)) => error.to_string(),
@@ -78,6 +80,11 @@ impl Doors {
         tracing::warn!(why, "a connection from a trusted balancer was closed");
         edge.metrics.handshake_failed("proxy-header");
         None
+    }
+
+    /// Both ends of a connection that comes from no trusted balancer: nothing needs to be read to know them.
+    pub(crate) fn direct(&self, stream: &TcpStream, peer: SocketAddr) -> Option<ProxiedAddresses> {
+        (!self.is_trusted(peer.ip())).then(|| ends_of(stream, peer))
     }
 
     fn is_trusted(&self, peer: IpAddr) -> bool {
@@ -166,12 +173,20 @@ pub(crate) async fn serve_tls_port(
     ends: ProxiedAddresses,
 ) {
     let mut place = edge.handshakes.enter(ends.client.ip());
-    let Some(opened) = doors.open(&edge, stream, ends, Some(route), &mut place).await else { return };
-    let running = edge.running.enter();
+    // What the handshake needs goes with a box of its own.
+    let Some(opened) = Box::pin(doors.open(&edge, stream, ends, Some(route), &mut place)).await else { return };
+    let served = serve_opened(edge, opened);
     drop(place);
+    if let Some(served) = served {
+        served.await;
+    }
+}
+
+fn serve_opened(edge: Arc<Edge>, opened: Opened) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    let running = edge.running.enter();
     match opened {
-        Opened::Ended(arrival) => flow::serve(edge, *arrival, running).await,
-        Opened::Passed(arrival) => flow::serve(edge, *arrival, running).await,
-        Opened::Shared(..) | Opened::Ssh(..) => {}
+        Opened::Ended(arrival) => Some(Box::pin(flow::serve(edge, *arrival, running))),
+        Opened::Passed(arrival) => Some(Box::pin(flow::serve(edge, *arrival, running))),
+        Opened::Shared(..) | Opened::Ssh(..) => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The path of a TCP or TLS connection, from its arrival to its record: [`serve`] is the whole of it, step by step.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{future::Future, io, net::SocketAddr, sync::Arc};
 
 use sallyport_balance::Attempts;
 use sallyport_model::{ProxyProtocol, SocketRoute};
@@ -16,10 +16,10 @@ use crate::{
     affinity::Wish,
     drain, entry,
     flow_record::{FlowTicket, Verdict},
-    limits::RunningGuard,
     origin::InFlight,
     reach::{self, Reached, Unreached},
     sockets::SocketPool,
+    way::WayStream,
 };
 
 /// A client's connection that is passed on as it is.
@@ -58,43 +58,73 @@ pub(crate) struct Arrival<S> {
     pub(crate) server_name: String,
 }
 
-/// Serves one connection until both directions have ended, one side broke off, or the edge has no more time.
-pub(crate) async fn serve<S: ClientIo>(edge: Arc<Edge>, mut arrival: Arrival<S>, _running: RunningGuard) {
+/// What the origin is reached for.
+struct Wanted {
+    route: Arc<SocketRoute>,
+    ends: ProxiedAddresses,
+    server_name: String,
+}
+
+/// Serves one connection until both directions have ended, one side broke off, or the edge has no more time; `held` is
+/// given back then. Connections idle for long, so what is moved in here is held once, and what only the beginning needs
+/// goes with a box of its own.
+pub(crate) fn serve<S: ClientIo>(
+    edge: Arc<Edge>,
+    arrival: Arrival<S>,
+    held: impl Send + 'static,
+) -> impl Future<Output = ()> + Send {
     // 1. Name the flow: its id, its client, its moment.
-    let pool = edge.sockets.pool(arrival.route.id);
-    let mut ticket = FlowTicket::new(&edge, &arrival.route, &pool, arrival.ends.client);
+    let Arrival { mut io, route, ends, server_name } = arrival;
+    let pool = edge.sockets.pool(route.id);
+    let mut ticket = FlowTicket::new(&edge, &route, &pool, ends.client);
+    let wanted = Box::new(Wanted { route, ends, server_name });
     let mut phase = edge.phase.subscribe();
     let mut carried = Carried::default();
-    let steps = async {
-        // 2. May they?
-        let mut pass = entry::may_enter(&edge, &arrival.route, &pool, arrival.ends.client.ip()).await?;
-        // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
-        let reached = reach_origin(&edge, &mut arrival, &pool, pass.wish(), &mut ticket).await?;
-        // 5. Carry bytes both ways.
-        carry(&mut arrival.io, reached, &mut pass, &mut carried).await
-    };
-    let end = tokio::select! {
-        end = steps => end,
-        () = drain::cut(&mut phase) => Err(Verdict::CutOff),
-    };
-    // A client whose flow did not end in good order must not take it for complete.
-    if end.is_err() {
-        drop(arrival.io.socket().set_zero_linger());
+    async move {
+        let steps = async {
+            let reaching = Box::pin(async {
+                let wanted = wanted;
+                // 2. May they?
+                let pass = entry::may_enter(&edge, &wanted.route, &pool, wanted.ends.client.ip()).await?;
+                // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
+                let (reached, origin) = reach_origin(&edge, &mut io, &wanted, &pool, pass.wish(), &mut ticket).await?;
+                Ok::<_, Verdict>((pass, reached, origin))
+            });
+            let (mut pass, Reached { mut stream, said, early }, _origin) = reaching.await?;
+            // 5. Carry bytes both ways.
+            carried.forth += said as u64;
+            pass.moved(said);
+            let end = match write_early(&mut io, early, &mut carried).await {
+                Ok(()) => relay(&mut io, &mut stream, &mut pass, &mut carried).await,
+                Err(error) => Err(Broke { side: Side::First, error }),
+            };
+            end.map_err(|broke| broke_off(&broke, stream))
+        };
+        let end = tokio::select! {
+            end = steps => end,
+            () = drain::cut(&mut phase) => Err(Verdict::CutOff),
+        };
+        // A client whose flow did not end in good order must not take it for complete.
+        if end.is_err() {
+            drop(io.socket().set_zero_linger());
+        }
+        // 6. Record it.
+        ticket.count(carried);
+        ticket.ended(end.err().unwrap_or(Verdict::Complete));
+        drop(held);
     }
-    // 6. Record it.
-    ticket.count(carried);
-    ticket.ended(end.err().unwrap_or(Verdict::Complete));
 }
 
 /// Steps 3 and 4. Another origin is tried only when the one before took nothing.
 async fn reach_origin<S: ClientIo>(
     edge: &Edge,
-    arrival: &mut Arrival<S>,
+    client: &mut S,
+    wanted: &Wanted,
     pool: &SocketPool,
     wish: &Wish,
     ticket: &mut FlowTicket,
 ) -> Result<(Reached, InFlight), Verdict> {
-    let mut first_bytes = reach::FirstBytes::new(greeting(arrival.route.settings.proxy_protocol, arrival.ends));
+    let mut first_bytes = reach::FirstBytes::new(greeting(wanted.route.settings.proxy_protocol, wanted.ends));
     let mut tried = Attempts::default();
     let mut last = None;
     loop {
@@ -107,7 +137,7 @@ async fn reach_origin<S: ClientIo>(
             return Err(last.unwrap_or(if is_unwell { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));
         };
         ticket.went_to(origin.origin().handle().clone());
-        let stream = match origin.origin().open_flow(arrival.ends, &arrival.server_name) {
+        let stream = match origin.origin().open_flow(wanted.ends, &wanted.server_name) {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::debug!(%error, "a tunnel opens no stream");
@@ -115,7 +145,7 @@ async fn reach_origin<S: ClientIo>(
                 continue;
             }
         };
-        match reach::reach(&mut arrival.io, stream, &mut first_bytes, edge.config.connect_timeout).await {
+        match reach::reach(client, stream, &mut first_bytes, edge.config.connect_timeout).await {
             Ok(reached) => {
                 origin.origin().standing().served();
                 return Ok((reached, origin));
@@ -139,37 +169,24 @@ fn greeting(version: ProxyProtocol, ends: ProxiedAddresses) -> Vec<u8> {
     }
 }
 
-/// Step 5.
-async fn carry<S: ClientIo>(
-    client: &mut S,
-    (reached, _origin): (Reached, InFlight),
-    pass: &mut entry::Pass,
-    carried: &mut Carried,
-) -> Result<(), Verdict> {
-    let Reached { mut stream, said, early } = reached;
-    carried.forth += said as u64;
-    pass.moved(said);
-    let end = match write_early(client, &early, carried).await {
-        Ok(()) => relay(client, &mut stream, pass, carried).await,
-        Err(error) => Err(Broke { side: Side::First, error }),
-    };
-    let Err(broke) = end else { return Ok(()) };
+/// What it means that one side broke off, which the other one is told.
+fn broke_off(broke: &Broke, stream: WayStream) -> Verdict {
     tracing::debug!(error = %broke.error, side = ?broke.side, "a flow broke off");
     match broke.side {
         Side::First => {
             stream.reset(ResetCode::Cancelled);
-            Err(Verdict::ClientLeft)
+            Verdict::ClientLeft
         }
-        Side::Second => Err(Verdict::Broken),
+        Side::Second => Verdict::Broken,
     }
 }
 
 /// What the origin said while the stream was being opened.
-async fn write_early<S: ClientIo>(client: &mut S, early: &[u8], carried: &mut Carried) -> io::Result<()> {
+async fn write_early<S: ClientIo>(client: &mut S, early: Vec<u8>, carried: &mut Carried) -> io::Result<()> {
     if early.is_empty() {
         return Ok(());
     }
-    tokio::io::AsyncWriteExt::write_all(client, early).await?;
+    tokio::io::AsyncWriteExt::write_all(client, &early).await?;
     tokio::io::AsyncWriteExt::flush(client).await?;
     carried.back += early.len() as u64;
     Ok(())

@@ -62,9 +62,14 @@ struct CarrierLabel {
     kind: &'static str,
 }
 
-/// Everything that is counted as it happens.
+/// Everything that is counted as it happens; clones count the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     requests: Family<StatusLabel, Counter>,
     seconds: Family<SocketLabel, Histogram, fn() -> Histogram>,
     bytes_in: Family<SocketLabel, Counter>,
@@ -78,7 +83,7 @@ pub(crate) struct Metrics {
     datagrams_out: Counter,
     datagrams_dropped: Family<ReasonLabel, Counter>,
     /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
-    labelled: Arc<Mutex<HashMap<String, usize>>>,
+    labelled: Mutex<HashMap<String, usize>>,
 }
 
 /// The metrics of one socket, looked up once. With the last of them the socket's own labels are given back.
@@ -95,7 +100,7 @@ pub(crate) struct SocketMetrics {
 impl Metrics {
     /// Nothing counted yet.
     pub(crate) fn new() -> Self {
-        Self {
+        let shared = Shared {
             requests: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
             bytes_in: Family::default(),
@@ -108,13 +113,14 @@ impl Metrics {
             datagrams_in: Counter::default(),
             datagrams_out: Counter::default(),
             datagrams_dropped: Family::default(),
-            labelled: Arc::default(),
-        }
+            labelled: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The metrics of the socket with this name, or of all others when too many have their own.
     pub(crate) fn of_socket(&self, name: &str) -> Arc<SocketMetrics> {
-        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut labelled = self.shared.labelled.lock().unwrap_or_else(PoisonError::into_inner);
         if !labelled.contains_key(name) && labelled.len() >= MAX_LABELLED_SOCKETS {
             return self.of_label("other", None);
         }
@@ -131,17 +137,18 @@ impl Metrics {
         let label = SocketLabel { socket: socket.to_owned() };
         Arc::new(SocketMetrics {
             own,
-            requests: CLASSES
-                .map(|status| self.requests.get_or_create(&StatusLabel { socket: socket.to_owned(), status }).clone()),
-            seconds: self.seconds.get_or_create(&label).clone(),
-            bytes_in: self.bytes_in.get_or_create(&label).clone(),
-            bytes_out: self.bytes_out.get_or_create(&label).clone(),
+            requests: CLASSES.map(|status| {
+                self.shared.requests.get_or_create(&StatusLabel { socket: socket.to_owned(), status }).clone()
+            }),
+            seconds: self.shared.seconds.get_or_create(&label).clone(),
+            bytes_in: self.shared.bytes_in.get_or_create(&label).clone(),
+            bytes_out: self.shared.bytes_out.get_or_create(&label).clone(),
         })
     }
 
     /// One [`SocketMetrics`] of this socket is gone.
     fn give_back(&self, name: &str) {
-        let mut labelled = self.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut labelled = self.shared.labelled.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(count) = labelled.get_mut(name) else { return };
         *count -= 1;
         if *count > 0 {
@@ -150,86 +157,103 @@ impl Metrics {
         labelled.remove(name);
         let label = SocketLabel { socket: name.to_owned() };
         for status in CLASSES {
-            self.requests.remove(&StatusLabel { socket: name.to_owned(), status });
+            self.shared.requests.remove(&StatusLabel { socket: name.to_owned(), status });
         }
-        self.seconds.remove(&label);
-        self.bytes_in.remove(&label);
-        self.bytes_out.remove(&label);
+        self.shared.seconds.remove(&label);
+        self.shared.bytes_in.remove(&label);
+        self.shared.bytes_out.remove(&label);
     }
 
     /// A request was answered by us with an error, for this reason.
     pub(crate) fn refused(&self, reason: &'static str) {
-        self.refusals.get_or_create(&ReasonLabel { reason }).inc();
+        self.shared.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }
 
     /// A handshake failed for this reason.
     pub(crate) fn handshake_failed(&self, reason: &'static str) {
-        self.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
+        self.shared.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
     }
 
     /// A connector opened a connection of this kind over this transport.
     pub(crate) fn carrier_came(&self, transport: &'static str, kind: &'static str) {
-        self.carriers.get_or_create(&CarrierLabel { transport, kind }).inc();
+        self.shared.carriers.get_or_create(&CarrierLabel { transport, kind }).inc();
     }
 
     /// A TCP or TLS connection, or a UDP flow, ended this way.
     pub(crate) fn flow_ended(&self, transport: &'static str, verdict: &'static str) {
-        self.flows.get_or_create(&FlowLabel { transport, verdict }).inc();
+        self.shared.flows.get_or_create(&FlowLabel { transport, verdict }).inc();
     }
 
     /// A request or flow is tried on another origin.
     pub(crate) fn retried(&self) {
-        self.retries.inc();
+        self.shared.retries.inc();
     }
 
     /// Datagrams came from clients of UDP sockets.
     pub(crate) fn datagrams_in(&self, count: usize) {
-        self.datagrams_in.inc_by(count as u64);
+        self.shared.datagrams_in.inc_by(count as u64);
     }
 
     /// Datagrams were sent to clients of UDP sockets.
     pub(crate) fn datagrams_out(&self, count: usize) {
-        self.datagrams_out.inc_by(count as u64);
+        self.shared.datagrams_out.inc_by(count as u64);
     }
 
     /// Datagrams were dropped here, for this reason.
     pub(crate) fn datagrams_dropped(&self, reason: &'static str, count: usize) {
-        self.datagrams_dropped.get_or_create(&ReasonLabel { reason }).inc_by(count as u64);
+        self.shared.datagrams_dropped.get_or_create(&ReasonLabel { reason }).inc_by(count as u64);
     }
 
     /// Makes all of it known to the registry.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("sallyport_edge");
-        registry.register("requests", "Requests answered, by socket and class of status", self.requests.clone());
+        registry.register("requests", "Requests answered, by socket and class of status", self.shared.requests.clone());
         registry.register_with_unit(
             "request_duration",
             "From a request's head to the end of its answer",
             Unit::Seconds,
-            self.seconds.clone(),
+            self.shared.seconds.clone(),
         );
         registry.register_with_unit(
             "received",
             "Bytes of request bodies from clients",
             Unit::Bytes,
-            self.bytes_in.clone(),
+            self.shared.bytes_in.clone(),
         );
-        registry.register_with_unit("sent", "Bytes of answers' bodies to clients", Unit::Bytes, self.bytes_out.clone());
+        registry.register_with_unit(
+            "sent",
+            "Bytes of answers' bodies to clients",
+            Unit::Bytes,
+            self.shared.bytes_out.clone(),
+        );
         registry.register(
             "refusals",
             "Requests that the edge answered with an error, by reason",
-            self.refusals.clone(),
+            self.shared.refusals.clone(),
         );
-        registry.register("handshakes_failed", "TLS handshakes that failed, by reason", self.handshakes_failed.clone());
-        registry.register("flows", "TCP and TLS connections and UDP flows that ended, by how", self.flows.clone());
-        registry.register("carriers", "Connections of connectors, by transport and kind", self.carriers.clone());
-        registry.register("datagrams_received", "Datagrams from clients of UDP sockets", self.datagrams_in.clone());
-        registry.register("datagrams_sent", "Datagrams to clients of UDP sockets", self.datagrams_out.clone());
+        registry.register(
+            "handshakes_failed",
+            "TLS handshakes that failed, by reason",
+            self.shared.handshakes_failed.clone(),
+        );
+        registry.register(
+            "flows",
+            "TCP and TLS connections and UDP flows that ended, by how",
+            self.shared.flows.clone(),
+        );
+        registry.register("carriers", "Connections of connectors, by transport and kind", self.shared.carriers.clone());
+        registry.register(
+            "datagrams_received",
+            "Datagrams from clients of UDP sockets",
+            self.shared.datagrams_in.clone(),
+        );
+        registry.register("datagrams_sent", "Datagrams to clients of UDP sockets", self.shared.datagrams_out.clone());
         registry.register(
             "datagrams_dropped",
             "Datagrams of UDP sockets that were dropped at the edge, by reason",
-            self.datagrams_dropped.clone(),
+            self.shared.datagrams_dropped.clone(),
         );
-        registry.register("retries", "Attempts that were repeated on another origin", self.retries.clone());
+        registry.register("retries", "Attempts that were repeated on another origin", self.shared.retries.clone());
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use sallyport_bus::{RouteChange, RouteChanges};
 use sallyport_model::{SocketId, SocketRoute, SocketType};
-use sallyport_net::{ListenError, OwnPorts, Shutdown, UdpPort, set_keepalive, set_nodelay};
+use sallyport_net::{ListenError, OwnPorts, ProxiedAddresses, Shutdown, UdpPort, set_keepalive, set_nodelay};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinHandle,
@@ -19,6 +19,7 @@ use crate::{
     Edge,
     doors::{self, Doors},
     flow::{self, Arrival},
+    limits::ConnectionPlace,
     listener, udp,
 };
 
@@ -181,20 +182,38 @@ fn take(edge: &Arc<Edge>, doors: &Arc<Doors>, socket: SocketId, stream: TcpStrea
         return;
     };
     let Some(route) = edge.routes.get(socket) else { return };
+    if set_nodelay(&stream).and_then(|()| set_keepalive(&stream)).is_err() {
+        return;
+    }
     let (edge, doors) = (edge.clone(), doors.clone());
+    if let Some(ends) = doors.direct(&stream, peer) {
+        serve(edge, doors, route, stream, ends, place);
+        return;
+    }
     tokio::spawn(async move {
-        let _place = place;
-        if set_nodelay(&stream).and_then(|()| set_keepalive(&stream)).is_err() {
-            return;
-        }
-        let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await else { return };
-        match route.socket_type {
-            SocketType::Tls => Box::pin(doors::serve_tls_port(edge, doors, route, stream, ends)).await,
-            _ => {
-                let arrival = Arrival { io: stream, route, ends, server_name: String::new() };
-                let running = edge.running.enter();
-                flow::serve(edge, arrival, running).await;
-            }
+        if let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await {
+            serve(edge, doors, route, stream, ends, place);
         }
     });
+}
+
+/// Serves the connection in a task of its own, which holds nothing beside what it serves: connections idle for long.
+fn serve(
+    edge: Arc<Edge>,
+    doors: Arc<Doors>,
+    route: Arc<SocketRoute>,
+    stream: TcpStream,
+    ends: ProxiedAddresses,
+    place: ConnectionPlace,
+) {
+    if route.socket_type == SocketType::Tls {
+        tokio::spawn(async move {
+            doors::serve_tls_port(edge, doors, route, stream, ends).await;
+            drop(place);
+        });
+    } else {
+        let arrival = Arrival { io: stream, route, ends, server_name: String::new() };
+        let held = (edge.running.enter(), place);
+        tokio::spawn(flow::serve(edge, arrival, held));
+    }
 }
