@@ -19,6 +19,7 @@ use origin::Origin;
 pub use origin_tls::{OriginTls, OriginTlsError};
 use sallyport_model::OriginAddr;
 use sallyport_net::{Outbound, Shutdown};
+use sallyport_shards::Shards;
 use sallyport_tunnel::{ConnectorConfig, run_connector};
 pub use sallyport_tunnel::{ConnectorError, ConnectorEvent, TunnelCredential};
 pub use sallyport_wire::ALPN;
@@ -55,6 +56,8 @@ pub struct ConnectorOptions {
     pub keepalive: Duration,
     /// How long streams may run on after the shutdown.
     pub drain: Duration,
+    /// Where streams are served; the session itself stays in the caller's scheduler.
+    pub shards: Shards,
 }
 
 /// Holds the tunnels until the shutdown, then lets their streams finish. What happens is told to `events`.
@@ -73,6 +76,7 @@ pub async fn run(
     config.ready_legs = config.ready_legs.min(options.max_legs);
     config.session.keepalive = options.keepalive;
     config.drain = options.drain;
+    config.shards = options.shards;
     let edge = Edge::new(EdgeAddress {
         host: options.edge_host,
         port: options.edge_port,

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use sallyport_geo::Geo;
 use sallyport_net::Congestion;
 use sallyport_policy::Network;
+use sallyport_shards::Shards;
 use sallyport_wire::SessionConfig;
 
 use crate::{AffinityKey, ids};
@@ -61,6 +62,8 @@ pub struct EdgeConfig {
     pub affinity_key: AffinityKey,
     /// Whether each request is logged, under the target `access`.
     pub access_log: bool,
+    /// Where connections are served; what else the edge does stays in the caller's scheduler.
+    pub shards: Shards,
 }
 
 impl EdgeConfig {
@@ -90,6 +93,7 @@ impl EdgeConfig {
             geo: None,
             affinity_key: AffinityKey::from(ids::random()),
             access_log: true,
+            shards: Shards::default(),
         }
     }
 }

@@ -79,8 +79,8 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, 
         return;
     };
     let mut handshake = edge.handshakes.enter(peer.ip());
-    let (edge, doors) = (edge.clone(), doors.clone());
-    tokio::spawn(async move {
+    let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.config.shards.clone());
+    shards.spawn_with(stream, async move |stream| {
         let mut place = Some(place);
         let opened = Box::pin(open(&edge, &doors, stream, peer, &mut handshake)).await;
         let served = opened.map(|opened| dispatch(edge, opened, &mut place));
@@ -96,8 +96,8 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, 
 /// A TCP connection to the port that is for ssh alone.
 pub(crate) fn take_ssh(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else { return };
-    let (edge, doors) = (edge.clone(), doors.clone());
-    tokio::spawn(async move {
+    let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.config.shards.clone());
+    shards.spawn_with(stream, async move |stream| {
         let mut place = Some(place);
         if set_nodelay(&stream).and_then(|()| set_keepalive(&stream)).is_err() {
             return;

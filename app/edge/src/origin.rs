@@ -23,6 +23,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use sallyport_net::ProxiedAddresses;
+use sallyport_shards::ShardId;
 use sallyport_tunnel::{Establishment, OpenError};
 use sallyport_wire::{Open, StreamProtocol};
 
@@ -193,15 +194,16 @@ impl Origin {
     /// The most recently used idle connection that still stands. `repeatable`: the request may be sent again when the
     /// connection turns out to end just now.
     pub(crate) fn take_idle(&self, repeatable: bool) -> Option<Box<H1Connection>> {
-        let mut skipped = 0;
+        let (mut skipped, here) = (0, ShardId::here());
         loop {
             let mut connection = {
                 let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                let at = idle.len().checked_sub(skipped + 1)?;
-                if !repeatable && idle[at].idle_since.elapsed() > MAX_IDLE_UNREPEATABLE {
+                let last = idle.len().checked_sub(skipped + 1)?;
+                let nearest = idle[..=last].iter().rposition(|connection| connection.shard == here).unwrap_or(last);
+                if !repeatable && idle[nearest].idle_since.elapsed() > MAX_IDLE_UNREPEATABLE {
                     return None;
                 }
-                idle.remove(at)
+                idle.remove(nearest)
             };
             match connection.check_idle() {
                 // One that was opened while legs were on their way: this request is better off on a leg of its own.
@@ -236,6 +238,7 @@ impl Origin {
             connection,
             establishment,
             on_leg,
+            shard: ShardId::here(),
             over: false,
             idle_since: Instant::now(),
         }))
@@ -341,6 +344,8 @@ pub(crate) struct H1Connection {
     establishment: Establishment,
     /// Whether it has a leg for itself, or shares the control connection.
     on_leg: bool,
+    /// Where its carrier is watched, or at least was when it was opened.
+    shard: ShardId,
     over: bool,
     idle_since: Instant,
 }

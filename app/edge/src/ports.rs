@@ -206,14 +206,17 @@ fn serve(
     ends: ProxiedAddresses,
     place: ConnectionPlace,
 ) {
+    let shards = edge.config.shards.clone();
     if route.socket_type == SocketType::Tls {
-        tokio::spawn(async move {
+        shards.spawn_with(stream, async move |stream| {
             doors::serve_tls_port(edge, doors, route, stream, ends).await;
             drop(place);
         });
     } else {
-        let arrival = Arrival { io: stream, route, ends, server_name: String::new() };
         let held = (edge.running.enter(), place);
-        tokio::spawn(flow::serve(edge, arrival, held));
+        shards.spawn_with(stream, move |stream| {
+            let arrival = Arrival { io: stream, route, ends, server_name: String::new() };
+            flow::serve(edge, arrival, held)
+        });
     }
 }

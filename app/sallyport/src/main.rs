@@ -18,6 +18,7 @@ mod output;
 mod password;
 mod signals;
 mod telemetry;
+mod threads;
 mod up;
 mod yaml;
 

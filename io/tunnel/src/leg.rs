@@ -10,6 +10,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
 };
 
+use sallyport_shards::ShardId;
 use sallyport_wire::{
     Carrier as CarrierKind, FrameHeader, FrameType, LegInput, LegState, Open, OpenFailure, ResetCode, Side,
     frame::{HEADER_BYTES, MAX_LEG_DATA_BYTES},
@@ -61,6 +62,8 @@ pub(crate) struct Leg {
     /// Payload promised by the header that was sent last and not yet sent itself.
     owed: usize,
     unflushed: bool,
+    /// Where its carrier is watched.
+    shard: ShardId,
 }
 
 enum Incoming {
@@ -90,7 +93,14 @@ impl Leg {
             pending_sent: 0,
             owed: 0,
             unflushed: false,
+            shard: ShardId::here(),
         }
+    }
+
+    /// The shard that its carrier is watched in. A stream that runs in another one costs a wake-up of that one's thread for
+    /// whatever comes.
+    pub(crate) fn shard(&self) -> ShardId {
+        self.shard
     }
 
     pub(crate) fn state(&self) -> &LegState {

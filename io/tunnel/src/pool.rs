@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sallyport_shards::ShardId;
 use sallyport_wire::LegDemand;
 
 use crate::{leg::Leg, leg_stream::LegHome, life::LegRegistry, mux::now};
@@ -57,12 +58,15 @@ impl LegPool {
         inner.requested_at = now();
     }
 
-    /// An idle leg for a new stream, when there is one, and how many more to ask the connector for.
+    /// An idle leg for a new stream, when there is one, from the caller's shard if that has one, and how many more to ask the connector for.
     pub(crate) fn take(&self) -> (Option<Leg>, u16) {
         let mut dead = Vec::new();
         let mut inner = self.lock();
         let mut leg = None;
-        while let Some(mut candidate) = inner.idle.pop() {
+        let here = ShardId::here();
+        while let Some(last) = inner.idle.len().checked_sub(1) {
+            let nearest = inner.idle.iter().rposition(|leg| leg.shard() == here).unwrap_or(last);
+            let mut candidate = inner.idle.remove(nearest);
             if candidate.is_alive() {
                 leg = Some(candidate);
                 break;

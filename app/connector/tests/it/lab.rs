@@ -160,6 +160,7 @@ impl Edge {
             max_legs: 512,
             keepalive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
+            shards: Default::default(),
         }
     }
 }

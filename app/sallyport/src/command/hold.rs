@@ -15,6 +15,7 @@ use crate::{
     failure::Failure,
     live::Live,
     signals::Signals,
+    threads,
 };
 
 /// How many events may wait to be shown; requests that come faster than the terminal takes them are left out.
@@ -230,6 +231,7 @@ fn options(target: &Target, credential: Credential, origin: Origin) -> anyhow::R
         max_legs: origin.max_legs,
         keepalive: origin.keepalive,
         drain: DRAIN,
+        shards: threads::shards()?,
     })
 }
 

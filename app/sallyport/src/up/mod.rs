@@ -34,6 +34,7 @@ use crate::{
     local,
     signals::Signals,
     telemetry::Telemetry,
+    threads,
 };
 
 /// The port that serves clients, the API and tunnels unless another is asked for.
@@ -140,7 +141,9 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     }
 
     let certificates = Certificates::new(ca, &args.domain)?;
-    let edge = Edge::new(edge_config(&args, public_port, geo, affinity_key), routes, directory, api_service(&control));
+    let mut config = edge_config(&args, public_port, geo, affinity_key);
+    config.shards = threads::shards()?;
+    let edge = Edge::new(config, routes, directory, api_service(&control));
     edge.ask_readiness(readiness(&control));
     if let Some(ssh) = ssh {
         edge.serve_ssh(ssh.settings(ssh_logins, control.clone()));

@@ -9,6 +9,7 @@ mod session;
 use std::{collections::HashSet, future::Future, io, pin::pin, sync::Arc, time::Duration};
 
 use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
+use sallyport_shards::Shards;
 use sallyport_wire::{Backoff, Open, Refusal, SessionConfig};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tracing::debug;
@@ -67,6 +68,8 @@ pub struct ConnectorConfig {
     pub tunnels: Vec<TunnelCredential>,
     /// How long streams may run on after it was asked to stop.
     pub drain: Duration,
+    /// Where legs are served, and the streams on them.
+    pub shards: Shards,
 }
 
 impl ConnectorConfig {
@@ -81,6 +84,7 @@ impl ConnectorConfig {
             session: SessionConfig::default(),
             tunnels,
             drain: Duration::from_secs(30),
+            shards: Shards::default(),
         }
     }
 }

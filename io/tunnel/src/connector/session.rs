@@ -179,7 +179,7 @@ impl ConnectorSession {
     fn open_legs(self: &Arc<Self>, count: usize) {
         for _ in 0..count {
             let Some(ticket) = self.legs.admit(self.shared.config.max_legs) else { break };
-            tokio::spawn(self.clone().open_leg(ticket));
+            self.shared.config.shards.spawn(self.clone().open_leg(ticket));
         }
     }
 
