@@ -45,8 +45,8 @@ impl SettingsWish {
         }
     }
 
-    /// The settings with the wish fulfilled, not yet checked.
-    pub(super) fn apply(&self, now: &SocketSettings) -> Result<SocketSettings, ApiError> {
+    /// The settings with the wish fulfilled, not looked at yet.
+    fn apply(&self, now: &SocketSettings) -> Result<SocketSettings, ApiError> {
         fn or<T: Clone + Default>(wish: &Option<Option<T>>, now: &T) -> T {
             wish.as_ref().map_or_else(|| now.clone(), |wish| wish.clone().unwrap_or_default())
         }
@@ -69,36 +69,63 @@ impl SettingsWish {
             amplification_guard: self.amplification_guard.map_or(now.amplification_guard, |wish| wish.unwrap_or(true)),
         })
     }
+
+    /// Each setting by itself among defaults, so that a refusal names the field, and whether it is wished for.
+    fn parts(&self, settings: &SocketSettings) -> [(&'static str, SocketSettings, bool); 8] {
+        let plain = SocketSettings::default;
+        // All of them are named here, so that none is forgotten.
+        let SocketSettings {
+            proxy_protocol,
+            tls_mode,
+            alpn,
+            health_check,
+            affinity,
+            limits,
+            access,
+            amplification_guard,
+        } = settings.clone();
+        [
+            ("proxy_protocol", SocketSettings { proxy_protocol, ..plain() }, self.proxy_protocol.is_some()),
+            ("tls_mode", SocketSettings { tls_mode, ..plain() }, self.tls_mode.is_some()),
+            ("alpn", SocketSettings { alpn, ..plain() }, self.alpn.is_some()),
+            ("health_check", SocketSettings { health_check, ..plain() }, self.health_check.is_some()),
+            ("affinity", SocketSettings { affinity, ..plain() }, self.affinity.is_some()),
+            ("limits", SocketSettings { limits, ..plain() }, self.limits.is_some()),
+            ("access", SocketSettings { access, ..plain() }, self.access.is_some()),
+            (
+                "amplification_guard",
+                SocketSettings { amplification_guard, ..plain() },
+                self.amplification_guard.is_some(),
+            ),
+        ]
+    }
 }
 
-/// The settings, when a socket of this type can have them; access rules in the form that all are stored in.
-pub(super) fn checked(
-    mut settings: SocketSettings,
+/// The settings with the wish fulfilled, when a socket of this type can have them; access rules in the form that all
+/// are stored in. `before` is what the socket has, and its type. What is no good there already, for a rule that came
+/// after it, stays unless the wish names it: it is in nobody's way who wants to change something else.
+pub(super) fn settled(
+    wish: &SettingsWish,
+    before: (&SocketSettings, SocketType),
     socket_type: SocketType,
     databases: AddressDatabases,
 ) -> Result<SocketSettings, ApiError> {
-    // Each part by itself, so that the refusal names the field.
-    let plain = SocketSettings::default;
-    let s = &settings;
-    let parts = [
-        ("proxy_protocol", SocketSettings { proxy_protocol: s.proxy_protocol, ..plain() }),
-        ("tls_mode", SocketSettings { tls_mode: s.tls_mode, ..plain() }),
-        ("alpn", SocketSettings { alpn: s.alpn.clone(), ..plain() }),
-        ("health_check", SocketSettings { health_check: s.health_check.clone(), ..plain() }),
-        ("affinity", SocketSettings { affinity: s.affinity, ..plain() }),
-        ("limits", SocketSettings { limits: s.limits, ..plain() }),
-        ("access", SocketSettings { access: s.access.clone(), ..plain() }),
-        ("amplification_guard", SocketSettings { amplification_guard: s.amplification_guard, ..plain() }),
-    ];
-    for (field, part) in parts {
-        part.check(socket_type).map_err(|error| ApiError::field(field, error))?;
+    let mut settings = wish.apply(before.0)?;
+    for ((field, part, is_wished), (_, stood, _)) in wish.parts(&settings).into_iter().zip(wish.parts(before.0)) {
+        if let Err(error) = part.check(socket_type)
+            && (is_wished || stood.check(before.1).is_ok())
+        {
+            return Err(ApiError::field(field, error));
+        }
     }
-    settings.check(socket_type).map_err(|error| ApiError::field("", error))?;
-    if settings.tls_mode == TlsMode::Passthrough && !settings.alpn.is_empty() {
+    let is_wished = wish.tls_mode.is_some() || wish.alpn.is_some();
+    if is_wished && settings.tls_mode == TlsMode::Passthrough && !settings.alpn.is_empty() {
         let detail = "with passthrough the origin offers the protocols: leave alpn out";
         return Err(ApiError::field("alpn", detail));
     }
-    settings.access = checked_access(&settings.access, databases)?;
+    if wish.access.is_some() {
+        settings.access = checked_access(&settings.access, databases)?;
+    }
     Ok(settings)
 }
 
@@ -130,16 +157,18 @@ mod tests {
 
     #[test]
     fn rules_that_need_a_database_nobody_has_are_refused() {
-        let with = |rule: &str| SocketSettings {
-            access: AccessRules { allow: vec![rule.to_owned()], deny: Vec::new() },
-            ..SocketSettings::default()
+        let make = |rule: &str, socket_type, databases| {
+            let access = AccessRules { allow: vec![rule.to_owned()], deny: Vec::new() };
+            let update = UpdateSocket { access: Some(Some(access)), ..UpdateSocket::default() };
+            let wish = SettingsWish::of_change(&update);
+            settled(&wish, (&SocketSettings::default(), socket_type), socket_type, databases)
         };
         let both = AddressDatabases { country: true, asn: true };
         for rule in ["country:CH", "asn:64500"] {
-            assert!(checked(with(rule), SocketType::Tcp, both).is_ok(), "{rule}");
-            assert!(checked(with(rule), SocketType::Tcp, AddressDatabases::default()).is_err(), "{rule}");
+            assert!(make(rule, SocketType::Tcp, both).is_ok(), "{rule}");
+            assert!(make(rule, SocketType::Tcp, AddressDatabases::default()).is_err(), "{rule}");
         }
-        assert!(checked(with("192.0.2.0/24"), SocketType::Udp, AddressDatabases::default()).is_ok());
+        assert!(make("192.0.2.0/24", SocketType::Udp, AddressDatabases::default()).is_ok());
     }
 
     #[test]

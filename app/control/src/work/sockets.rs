@@ -7,7 +7,7 @@ use sallyport_model::{
 };
 use sallyport_store::{Creation, Keyed, Maker, NewSocket, PortWish, SocketChange};
 
-use super::settings::{SettingsWish, checked};
+use super::settings::{SettingsWish, settled};
 use crate::{App, clock::date, problem::ApiError, random};
 
 /// How many random names are tried before giving up.
@@ -139,8 +139,8 @@ impl App {
         let socket_type = create.socket_type;
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
         let port = self.port_wish(socket_type, create.port)?;
-        let settings = SettingsWish::of_new(&create).apply(&SocketSettings::default())?;
-        let settings = checked(settings, socket_type, self.config.databases)?;
+        let (wish, none) = (SettingsWish::of_new(&create), SocketSettings::default());
+        let settings = settled(&wish, (&none, socket_type), socket_type, self.config.databases)?;
         let basic_auth = match create.protected {
             Some(protected) => Some(self.protect(protected).await?),
             None => None,
@@ -216,14 +216,14 @@ impl App {
             let new_type = socket_type.unwrap_or(now.socket_type);
             if new_type.has_port() != now.socket_type.has_port() {
                 let detail = format!(
-                    "a {} socket cannot become a {new_type} socket, since only tcp, tls and udp sockets have a port of \
+                    "a socket of the type {} cannot become one of the type {new_type}, since only tcp, tls and udp sockets have a port of \
                      their own: make a new one",
                     now.socket_type
                 );
                 return Err(ApiError::field("type", detail));
             }
             only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
-            let settings = checked(wish.apply(&now.settings)?, new_type, databases)?;
+            let settings = settled(&wish, (&now.settings, now.socket_type), new_type, databases)?;
             Ok(SocketChange { display_name: name, socket_type, origin_protocol, basic_auth, settings: Some(settings) })
         };
         let changed = self.store.change_socket(account, found.id, change).await?;

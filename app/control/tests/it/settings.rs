@@ -3,6 +3,7 @@
 use http::StatusCode;
 use sallyport_api::{CreatedTunnel, Page, ProbeType, Socket, Tunnel};
 use sallyport_model::{Affinity, ProxyProtocol, SocketType, TlsMode};
+use sallyport_store::{SocketChange, StoreError};
 use serde_json::{Value, json};
 
 use crate::harness::Api;
@@ -139,6 +140,39 @@ async fn settings_that_make_no_sense_are_refused_by_field() {
         answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(answer.field(), field);
     }
+}
+
+#[tokio::test]
+async fn what_an_older_server_took_is_in_no_edits_way() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "web").await;
+    let stored = api.routes.get(socket.id).unwrap();
+    let mut old = stored.settings.clone();
+    old.limits.queue = Some(5);
+    old.health_check = serde_json::from_value(json!({"type": "http", "path": "/up#now"})).unwrap();
+    let change = SocketChange { settings: Some(old.clone()), ..SocketChange::default() };
+    let changed = api.store.change_socket(stored.account, socket.id, |_| Ok::<_, StoreError>(change)).await;
+    assert_eq!(changed.unwrap().unwrap().settings, old);
+
+    let path = format!("/v1/sockets/{}", socket.id);
+    let patch = async |body| api.send("PATCH", &path, Some(&token), Some(body)).await;
+    let renamed: Socket = patch(json!({"name": "shop"})).await.read(StatusCode::OK);
+    assert_eq!((renamed.name.as_str(), renamed.limits), ("shop", old.limits));
+    let denied: Socket = patch(json!({"access": {"deny": ["192.0.2.0/24"]}})).await.read(StatusCode::OK);
+    assert_eq!((denied.access.deny.as_slice(), denied.limits), (["192.0.2.0/24".to_owned()].as_slice(), old.limits));
+    patch(json!({"type": "https"})).await.read::<Socket>(StatusCode::OK);
+    for (body, field) in [
+        (json!({"limits": {"queue": 5}}), "limits"),
+        (json!({"health_check": {"type": "http", "path": "/up#now"}}), "health_check"),
+        (json!({"name": "s", "proxy_protocol": "v1"}), "proxy_protocol"),
+    ] {
+        let answer = patch(body).await;
+        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(answer.field(), field);
+    }
+    let mended: Socket = patch(json!({"limits": {"queue": 5, "max_connections": 2}})).await.read(StatusCode::OK);
+    assert_eq!(mended.limits.max_connections, Some(2));
 }
 
 #[tokio::test]
