@@ -25,10 +25,14 @@ const MAX_ADDRESS_BYTES: usize = 255;
 /// The stream of a session channel that is the client's standard error (RFC 4254 section 5.2).
 const STDERR: u32 = 1;
 const NO_COMMANDS: &str = "this server runs no commands and transfers no files: it takes ssh -R only, for example ssh -R 80:localhost:8000\r\n";
+/// What a shell shows of a client that has asked for no forward.
+const NO_FORWARD: &str = "nothing is forwarded yet: ask for it with -R, for example -R 80:localhost:8000";
 
 pub(crate) struct Handler {
     server: Arc<Shared>,
     connection: Arc<Inner>,
+    /// Whether a forward was asked for, in vain or not.
+    has_asked: bool,
     sessions: HashMap<ChannelId, SessionChannel>,
 }
 
@@ -55,7 +59,7 @@ impl Drop for Shell {
 
 impl Handler {
     pub(crate) fn new(server: Arc<Shared>, connection: Arc<Inner>) -> Self {
-        Self { server, connection, sessions: HashMap::new() }
+        Self { server, connection, has_asked: false, sessions: HashMap::new() }
     }
 
     /// Asks the gate; a good attempt that is final becomes the login.
@@ -128,7 +132,9 @@ impl Handler {
         }
         let Some(write) = session.write.take() else { return false };
         let line_end = if session.has_terminal { "\r\n" } else { "\n" };
-        let head: String = greeting.iter().map(|line| format!("{line}{line_end}")).collect();
+        let hint = (!self.has_asked).then_some(NO_FORWARD);
+        let head: String =
+            greeting.iter().map(String::as_str).chain(hint).map(|line| format!("{line}{line_end}")).collect();
         let connection = self.connection.clone();
         let task = tokio::spawn(show(connection, write, head, line_end));
         session.shell = Some(Shell { console, task });
@@ -257,6 +263,7 @@ impl russh::server::Handler for Handler {
         port: &mut u32,
         session: &mut Session,
     ) -> Result<bool, Self::Error> {
+        self.has_asked = true;
         let forward = Forward::new(self.connection.clone(), address, *port, self.server.config.open_time);
         match self.ask_forward(&forward).await {
             Ok(granted) => {

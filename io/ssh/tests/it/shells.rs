@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
-use crate::lab::{Lab, curl, text, until, web};
+use crate::lab::{Lab, TAKEN_PORT, curl, soon, text, until, web};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_shell_shows_the_address_and_the_live_log() {
@@ -17,6 +17,20 @@ async fn the_shell_shows_the_address_and_the_live_log() {
         assert_eq!(line.ends_with("\r\n"), options == ["-tt"], "{line:?}");
         assert_eq!(curl(lab.published(80).await).await, "hello");
         client.line_with("visitor from 127.0.0.1").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shell_without_a_forward_says_what_to_ask_for() {
+    let lab = Lab::start().await;
+    let mut without = lab.spawn(&["-T"]);
+    without.line_with("nothing is forwarded yet: ask for it with -R, for example -R 80:localhost:8000").await;
+    for port in [80, TAKEN_PORT] {
+        let mut with = lab.spawn(&["-T", "-R", &format!("{port}:localhost:1")]);
+        with.line_with("welcome to the test").await;
+        let mut next = String::new();
+        soon(with.stdout.read_line(&mut next)).await.unwrap();
+        assert!(next.contains("your service") || next.contains("port 81 is taken"), "{next}");
     }
 }
 
