@@ -23,7 +23,7 @@ use crate::{
 
 /// The login of clients without an account; after it, the fingerprint of the key they have shown, if any.
 const GUEST: &str = "guest";
-/// How long the client of a former login has to say that it is still there, when the same key asks for the same again.
+/// How long the client of a former login has to give a sign of life, when the same key asks for the same again.
 const MAX_SILENCE: Duration = Duration::from_secs(2);
 /// What the directory shows as the connector's program.
 const AGENT: &str = "ssh";
@@ -237,8 +237,8 @@ impl SshTunnels {
         self.end(target);
     }
 
-    /// Lets go of what a former login of this client holds, if that client answers no more: the same name and port are
-    /// free then for the one that has come back.
+    /// Lets go of what a former login of this client holds, if that client shows no sign of life: the same name and port
+    /// are free then for the one that has come back.
     async fn bury_former(&self, forward: &Forward) {
         let former: Vec<Connection> = {
             let held = lock(&self.held);

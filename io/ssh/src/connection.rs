@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -16,6 +17,7 @@ use tokio::sync::{Notify, watch};
 use crate::{
     Console, Forward,
     config::MAX_GROWN_BYTES,
+    cut::Cut,
     stats::{SshStats, count, uncount},
     stream::Inbound,
 };
@@ -71,10 +73,18 @@ impl Connection {
         *self.inner.streams.borrow()
     }
 
-    /// Asks the client whether it is still there; false when it does not say so within this time.
+    /// Asks the client whether it is still there; false when there is no sign of life within this time. The answer may
+    /// stand behind much else that is on its way, so whatever it sends is a sign as well, and so is that it takes what
+    /// had to wait for it.
     pub async fn answers_within(&self, time: Duration) -> bool {
+        let mut sign_of_life = pin!(self.inner.cut.sign_of_life());
+        sign_of_life.as_mut().enable();
         let Some(Ok(answer)) = self.inner.handle().map(Handle::ping) else { return false };
-        tokio::time::timeout(time, answer).await.is_ok_and(|answer| answer.is_ok())
+        tokio::select! {
+            answer = answer => answer.is_ok(),
+            () = sign_of_life => true,
+            () = tokio::time::sleep(time) => false,
+        }
     }
 
     /// Ends the connection, with a sentence for the shell and the client's log: that a newer login has replaced it, or
@@ -119,6 +129,7 @@ pub(crate) struct Inner {
     max_streams: usize,
     console: Console,
     stats: Arc<SshStats>,
+    cut: Arc<Cut>,
     login: OnceLock<Login>,
     handle: OnceLock<Handle>,
     life: Mutex<Life>,
@@ -155,13 +166,14 @@ struct Forwards {
 }
 
 impl Inner {
-    pub(crate) fn new(id: u64, peer: SocketAddr, max_streams: usize, stats: Arc<SshStats>) -> Self {
+    pub(crate) fn new(id: u64, peer: SocketAddr, max_streams: usize, stats: Arc<SshStats>, cut: Arc<Cut>) -> Self {
         Self {
             id,
             peer,
             max_streams,
             console: Console::new(stats.clone()),
             stats,
+            cut,
             login: OnceLock::new(),
             handle: OnceLock::new(),
             life: Mutex::new(Life::New),

@@ -1,4 +1,4 @@
-//! A transport that can be cut from outside, and that gives up on a peer that takes nothing.
+//! A transport that can be cut from outside, that notices signs of life, and that gives up on a peer that takes nothing.
 //!
 //! The SSH library runs a connection as a task of its own which may be waiting on the network for ever; an error of its
 //! transport is what surely ends it.
@@ -13,6 +13,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::{Notify, futures::Notified},
     time::{Sleep, sleep},
 };
 
@@ -20,6 +21,8 @@ use tokio::{
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
     state: Mutex<State>,
+    /// The peer has sent bytes, or has made room for some that waited.
+    sign_of_life: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -37,6 +40,11 @@ impl Cut {
         let wakers = [state.reader.take(), state.writer.take()];
         drop(state);
         wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Ends with the next sign of life of the peer, counted from this call.
+    pub(crate) fn sign_of_life(&self) -> Notified<'_> {
+        self.sign_of_life.notified()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -73,9 +81,16 @@ impl<S> CutStream<S> {
     }
 
     fn bounded<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if result.is_ready() {
-            self.waiting = None;
+        if let Poll::Ready(outcome) = &result {
+            // Only the peer can have made the room that was waited for.
+            if self.waiting.take().is_some() && outcome.is_ok() {
+                self.cut.sign_of_life.notify_waiters();
+            }
             return result;
+        }
+        // Then it is tokio that asks for a pause, and nobody knows whether the peer would take it.
+        if !tokio::task::coop::has_budget_remaining() {
+            return Poll::Pending;
         }
         let stall = self.stall;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(stall)));
@@ -89,7 +104,12 @@ impl<S> CutStream<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for CutStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.cut.check(true, cx)?;
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let result = Pin::new(&mut self.io).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.cut.sign_of_life.notify_waiters();
+        }
+        result
     }
 }
 

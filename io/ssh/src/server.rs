@@ -117,7 +117,7 @@ impl SshServer {
         let (stream, cut) = CutStream::new(stream, shared.config.write_stall());
         let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let limit = shared.config.max_streams_per_connection;
-        let connection = Arc::new(Inner::new(id, peer, limit, shared.stats.clone()));
+        let connection = Arc::new(Inner::new(id, peer, limit, shared.stats.clone(), cut.clone()));
         // Also when the caller drops this future.
         let mut over = Over { shared: shared.clone(), connection: connection.clone(), cut, place };
         let end = shared.run(stream, &mut over).await;

@@ -1,8 +1,24 @@
 //! What a client may forward, and how it hears of a refusal.
 
-use sallyport_ssh::OpenError;
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use crate::lab::{Lab, TAKEN_PORT, curl, soon, text, until, web};
+use sallyport_ssh::OpenError;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+use crate::lab::{LONG, Lab, TAKEN_PORT, curl, origin, soon, text, until, web};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn http_passes_without_a_shell() {
@@ -49,6 +65,66 @@ async fn a_refused_forward_ends_a_strict_client_and_is_explained_to_the_others()
     assert!(said.contains("port 81 is taken by another service"), "{said}");
     let mut lenient = lab.spawn(&["-R", &forward]);
     lenient.line_with("port 81 is taken by another service: choose another one").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_sends_shows_that_it_is_there_when_the_question_does_not_reach_it() {
+    let mut lab = Lab::start().await;
+    let way = Way::to(lab.address).await;
+    let alias = format!("HostKeyAlias=[127.0.0.1]:{}", lab.address.port());
+    lab.address = way.address;
+    let ticking = origin(|mut stream| async move {
+        while stream.write_all(b".").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let _client = lab.spawn(&["-N", "-o", &alias, "-R", &format!("80:localhost:{ticking}")]);
+    let mut visitor = TcpStream::connect(lab.published(80).await).await.unwrap();
+    visitor.read_exact(&mut [0]).await.unwrap();
+    let connection = lab.gate.connections.lock().unwrap()[0].clone();
+    assert!(connection.answers_within(LONG).await);
+    way.hold_towards_client.store(true, Ordering::Relaxed);
+    assert!(connection.answers_within(LONG).await, "it sends");
+    way.hold_towards_server.store(true, Ordering::Relaxed);
+    // What was on its way may still come.
+    soon(async { while connection.answers_within(Duration::from_millis(500)).await {} }).await;
+}
+
+/// A way to the server that can be held up, in each direction by itself.
+struct Way {
+    address: SocketAddr,
+    hold_towards_client: Arc<AtomicBool>,
+    hold_towards_server: Arc<AtomicBool>,
+}
+
+impl Way {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let holds = [Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false))];
+        let [hold_towards_client, hold_towards_server] = holds.clone();
+        tokio::spawn(async move {
+            let (client, _) = listener.accept().await.unwrap();
+            let server = TcpStream::connect(server).await.unwrap();
+            let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+            let [towards_client, towards_server] = holds;
+            tokio::join!(pass(from_server, to_client, towards_client), pass(from_client, to_server, towards_server));
+        });
+        Self { address, hold_towards_client, hold_towards_server }
+    }
+}
+
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, hold: Arc<AtomicBool>) {
+    let mut bytes = [0; 16_384];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        while hold.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
