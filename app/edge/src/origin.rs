@@ -191,19 +191,18 @@ impl Origin {
         self.open_stream(StreamProtocol::Raw, ends.client, Some(ends.destination), server_name)
     }
 
-    /// The most recently used idle connection that still stands. `repeatable`: the request may be sent again when the
-    /// connection turns out to end just now.
+    /// The most recently used idle connection that still stands, of this shard if there is one. `repeatable`: the request
+    /// may be sent again when the connection turns out to end just now; otherwise those that were idle for long are left
+    /// alone.
     pub(crate) fn take_idle(&self, repeatable: bool) -> Option<Box<H1Connection>> {
         let (mut skipped, here) = (0, ShardId::here());
+        let fits = |connection: &H1Connection| repeatable || connection.idle_since.elapsed() <= MAX_IDLE_UNREPEATABLE;
         loop {
             let mut connection = {
                 let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                let last = idle.len().checked_sub(skipped + 1)?;
-                let nearest = idle[..=last].iter().rposition(|connection| connection.shard == here).unwrap_or(last);
-                if !repeatable && idle[nearest].idle_since.elapsed() > MAX_IDLE_UNREPEATABLE {
-                    return None;
-                }
-                idle.remove(nearest)
+                let unseen = &idle[..idle.len().checked_sub(skipped)?];
+                let chosen = best(unseen, |connection| fits(connection), |connection| connection.shard == here)?;
+                idle.remove(chosen)
             };
             match connection.check_idle() {
                 // One that was opened while legs were on their way: this request is better off on a leg of its own.
@@ -324,6 +323,11 @@ impl Origin {
             });
         }
     }
+}
+
+/// The place of the last one that fits and is near, else of the last one that fits.
+fn best<T>(all: &[T], fits: impl Fn(&T) -> bool, is_near: impl Fn(&T) -> bool) -> Option<usize> {
+    all.iter().rposition(|one| fits(one) && is_near(one)).or_else(|| all.iter().rposition(fits))
 }
 
 /// What an idle connection turned out to be.
@@ -555,5 +559,24 @@ impl Download {
     /// How long the rest of the body is.
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_far_away_is_better_than_what_does_not_fit_nearby() {
+        let (fits, is_near) = (|one: &(bool, bool)| one.0, |one: &(bool, bool)| one.1);
+        for (all, chosen) in [
+            (&[(true, true), (true, false), (false, true)][..], Some(0)),
+            (&[(true, false), (true, false), (false, true)], Some(1)),
+            (&[(true, true), (true, true), (true, false)], Some(1)),
+            (&[(false, true), (false, false)], None),
+            (&[], None),
+        ] {
+            assert_eq!(best(all, fits, is_near), chosen, "{all:?}");
+        }
     }
 }
