@@ -58,7 +58,8 @@ impl LegPool {
         inner.requested_at = now();
     }
 
-    /// An idle leg for a new stream, when there is one, from the caller's shard if that has one, and how many more to ask the connector for.
+    /// An idle leg for a new stream, when there is one, from the caller's shard if that has one, and how many more to ask
+    /// the connector for.
     pub(crate) fn take(&self) -> (Option<Leg>, u16) {
         let mut dead = Vec::new();
         let mut inner = self.lock();
