@@ -34,7 +34,7 @@ pub(crate) async fn answer(
                 answer::plain(StatusCode::SERVICE_UNAVAILABLE, JSON, text)
             }
         }),
-        "/metrics" if is_read => metrics(edge, client),
+        "/metrics" if is_read => metrics(edge, client).await,
         _ => {
             let response =
                 (edge.api)(Request::from_parts(head, ApiRequestBody::new(upload)), ClientAddr(client.addr)).await;
@@ -55,10 +55,10 @@ async fn ready(edge: &Edge) -> Result<(), &'static str> {
 }
 
 /// The metrics, for clients on this machine: they name every socket.
-fn metrics(edge: &Edge, client: &Client) -> Result<Response<AnswerBody>, Trouble> {
+async fn metrics(edge: &Edge, client: &Client) -> Result<Response<AnswerBody>, Trouble> {
     if !client.addr.ip().to_canonical().is_loopback() {
         return Err(Trouble::LocalOnly);
     }
-    let text = edge.metrics_text().ok_or(Trouble::UnknownPath)?;
+    let text = edge.metrics_text_aside().await.ok_or(Trouble::UnknownPath)?;
     Ok(answer::plain(StatusCode::OK, METRICS, text))
 }

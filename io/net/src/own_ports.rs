@@ -8,7 +8,7 @@ use std::{
         fd::{AsFd, OwnedFd},
         unix::fs::MetadataExt as _,
     },
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 use socket2::{SockRef, Type};
@@ -34,6 +34,8 @@ type Key = (Carries, SocketAddr);
 #[derive(Debug, Clone, Default)]
 pub struct OwnPorts {
     shared: Arc<Mutex<Shared>>,
+    /// How many datagrams the kernel had dropped at each UDP port when it was last asked, by the socket's inode.
+    drops: Arc<Mutex<HashMap<u64, u64>>>,
 }
 
 #[derive(Debug, Default)]
@@ -42,15 +44,14 @@ struct Shared {
     open: HashMap<Key, OwnedFd>,
     /// What the former process had open, until it is asked for.
     inherited: HashMap<Key, OwnedFd>,
-    /// How many datagrams the kernel had dropped at each UDP port when it was last asked, by the socket's inode.
-    drops: HashMap<u64, u64>,
 }
 
 impl OwnPorts {
     /// What a former process handed over.
     pub(crate) fn inherit(sockets: impl IntoIterator<Item = OwnedFd>) -> Self {
         let inherited = sockets.into_iter().filter_map(|socket| Some((key(&socket).ok()?, socket)));
-        Self { shared: Arc::new(Mutex::new(Shared { inherited: inherited.collect(), ..Shared::default() })) }
+        let shared = Shared { inherited: inherited.collect(), ..Shared::default() };
+        Self { shared: Arc::new(Mutex::new(shared)), ..Self::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -83,9 +84,15 @@ impl OwnPorts {
     }
 
     /// How many datagrams the kernel has dropped at the UDP ports that are open here, for lack of room above all, since
-    /// this was last asked. Takes milliseconds where the machine has thousands of UDP sockets.
+    /// this was last asked; 0 while somebody else is about to be told. Reads files, for milliseconds where the machine
+    /// has thousands of UDP sockets: not to be called where others wait.
     #[must_use]
     pub fn new_kernel_drops(&self) -> u64 {
+        let mut before = match self.drops.try_lock() {
+            Ok(before) => before,
+            Err(TryLockError::Poisoned(before)) => before.into_inner(),
+            Err(TryLockError::WouldBlock) => return 0,
+        };
         let shared = self.lock();
         let of_udp = shared.open.iter().filter(|((carries, _), _)| *carries == Carries::Datagrams);
         let inodes: Vec<u64> = of_udp.filter_map(|(_, socket)| inode(socket).ok()).collect();
@@ -98,10 +105,9 @@ impl OwnPorts {
             let lines = fs::read_to_string(file).unwrap_or_default();
             now.extend(lines.lines().filter_map(drops_in).filter(|(inode, _)| inodes.contains(inode)));
         }
-        let mut shared = self.lock();
-        let more = now.iter().map(|(inode, drops)| drops.saturating_sub(shared.drops.get(inode).copied().unwrap_or(0)));
+        let more = now.iter().map(|(inode, drops)| drops.saturating_sub(before.get(inode).copied().unwrap_or(0)));
         let more = more.sum();
-        shared.drops = now;
+        *before = now;
         more
     }
 
@@ -198,6 +204,9 @@ mod tests {
         let sender = net::UdpSocket::bind("127.0.0.1:0").unwrap();
         // More than the largest buffer that the kernel gives.
         (0..1_000).for_each(|_| drop(sender.send_to(&[0; 60_000], one.address())));
+        let asked = ports.drops.lock().unwrap();
+        assert_eq!(ports.new_kernel_drops(), 0, "somebody else asks");
+        drop(asked);
         let drops = ports.new_kernel_drops();
         assert!((500..1_000).contains(&drops), "{drops}");
         assert_eq!(ports.new_kernel_drops(), 0, "each is told once");
