@@ -323,7 +323,9 @@ def enter_namespace(chosen):
         raise SystemExit("bench: needs root for a network namespace of its own, and there is no sudo")
     environment = prepare(chosen)
     inside = ["env", *(f"{name}={value}" for name, value in environment.items()),
-              "unshare", "--net", "--mount", sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
+              # With its processes in a namespace of theirs, none outlives the run, however that ends.
+              "unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
+              sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
     # Ctrl-C is for the one inside, which ends what it started and says what came out.
     signal.signal(signal.SIGINT, lambda *_: None)
     try:
