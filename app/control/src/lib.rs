@@ -117,10 +117,20 @@ pub struct ControlConfig {
     pub port_range: RangeInclusive<u16>,
     /// How many of these ports one account may have, and all guests together.
     pub ports_per_account: usize,
+    /// Whether all `udp` sockets have the amplification guard, whatever their owners have set or want.
+    pub requires_amplification_guard: bool,
     /// Where stock ssh clients log in, when they can.
     pub ssh: Option<SshInfo>,
     /// Which databases of addresses the edges have; rules that need another one are refused.
     pub databases: AddressDatabases,
+}
+
+impl ControlConfig {
+    /// The route as edges serve it.
+    fn served(&self, mut route: SocketRoute) -> SocketRoute {
+        route.settings.amplification_guard |= self.requires_amplification_guard;
+        route
+    }
 }
 
 /// What is known of clients' addresses.
@@ -212,7 +222,7 @@ impl Control {
         let accounts = store.count_accounts().await.context("cannot count the accounts")?;
         metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
         for route in known {
-            routes.put(route);
+            routes.put(config.served(route));
         }
         let tokens = AccessTokens::new(&secrets, &config.domain);
         let mysocket_tokens = MysocketTokens::new(&secrets, &config.domain);
@@ -343,7 +353,7 @@ impl App {
         if self.routes.get(route.id).is_none() {
             self.metrics.sockets.inc();
         }
-        self.routes.put(route);
+        self.routes.put(self.config.served(route));
     }
 
     /// Tells edges that the socket is gone and counts it out; only while `publishing` is held.

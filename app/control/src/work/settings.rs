@@ -45,6 +45,11 @@ impl SettingsWish {
         }
     }
 
+    /// Whether the socket is to go without the amplification guard.
+    pub(super) fn is_without_guard(&self) -> bool {
+        self.amplification_guard == Some(Some(false))
+    }
+
     /// The settings with the wish fulfilled, not looked at yet.
     fn apply(&self, now: &SocketSettings) -> Result<SocketSettings, ApiError> {
         fn or<T: Clone + Default>(wish: &Option<Option<T>>, now: &T) -> T {

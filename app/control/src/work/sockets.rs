@@ -1,5 +1,6 @@
 //! Making, finding, changing and deleting sockets.
 
+use http::StatusCode;
 use sallyport_api::{CreateSocket, FieldError, Protect, Protected, Socket, SshAccess, UpdateSocket};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{
@@ -62,7 +63,7 @@ impl App {
             affinity: settings.affinity,
             limits: settings.limits,
             access: settings.access,
-            amplification_guard: settings.amplification_guard,
+            amplification_guard: settings.amplification_guard || self.config.requires_amplification_guard,
             ssh,
             created_at: date(socket.created_at),
             tunnels_total: u32::try_from(tunnels.len()).unwrap_or(u32::MAX),
@@ -140,6 +141,7 @@ impl App {
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
         let port = self.port_wish(socket_type, create.port)?;
         let (wish, none) = (SettingsWish::of_new(&create), SocketSettings::default());
+        self.keeps_guard(&wish)?;
         let settings = settled(&wish, (&none, socket_type), socket_type, self.config.databases)?;
         let basic_auth = match create.protected {
             Some(protected) => Some(self.protect(protected).await?),
@@ -174,6 +176,16 @@ impl App {
         Ok(creation)
     }
 
+    /// Refuses to go without the amplification guard, where the operator requires it.
+    fn keeps_guard(&self, wish: &SettingsWish) -> Result<(), ApiError> {
+        if !self.config.requires_amplification_guard || !wish.is_without_guard() {
+            return Ok(());
+        }
+        let detail = "this server requires the amplification guard of all udp sockets: leave the option out, or ask the \
+                      operator";
+        Err(ApiError::new(StatusCode::FORBIDDEN, "amplification-guard-required", detail))
+    }
+
     /// Which port a new socket gets.
     fn port_wish(&self, socket_type: SocketType, port: Option<u16>) -> Result<PortWish, ApiError> {
         let range = &self.config.port_range;
@@ -204,6 +216,7 @@ impl App {
     ) -> Result<sallyport_model::Socket, ApiError> {
         let found = self.find_socket(account, id_or_name).await?;
         let wish = SettingsWish::of_change(&update);
+        self.keeps_guard(&wish)?;
         let UpdateSocket { name, socket_type, origin_protocol, protected, .. } = update;
         let protects = matches!(protected, Some(Some(_)));
         let basic_auth = match protected {

@@ -131,17 +131,23 @@ impl Api {
     /// An API where an account may have so many ports.
     pub(crate) async fn start_with_ports(ports_per_account: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self::start_with(dir, TestClock::new(), SignUp::Open, ports_per_account).await
+        Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.ports_per_account = ports_per_account)
+            .await
     }
 
     async fn start_in(dir: tempfile::TempDir, clock: TestClock, sign_up: SignUp) -> Self {
-        Self::start_with(dir, clock, sign_up, 10).await
+        Self::start_with(dir, clock, sign_up, |_| {}).await
     }
 
-    async fn start_with(dir: tempfile::TempDir, clock: TestClock, sign_up: SignUp, ports_per_account: usize) -> Self {
+    async fn start_with(
+        dir: tempfile::TempDir,
+        clock: TestClock,
+        sign_up: SignUp,
+        change: impl FnOnce(&mut ControlConfig),
+    ) -> Self {
         let store = Store::open(dir.path()).await.unwrap();
         let (routes, directory) = (Routes::default(), Directory::default());
-        let config = ControlConfig {
+        let mut config = ControlConfig {
             databases: AddressDatabases { country: true, asn: true },
             domain: "localhost".into(),
             public_port: 8443,
@@ -151,13 +157,15 @@ impl Api {
             ca_fingerprint: Some("sha256:00".into()),
             sign_up,
             port_range: 20_000..=20_004,
-            ports_per_account,
+            ports_per_account: 10,
+            requires_amplification_guard: false,
             ssh: Some(SshInfo {
                 host: "tunnel.localhost".into(),
                 port: 2222,
                 known_hosts: vec!["[tunnel.localhost]:2222 ssh-ed25519 AAAA".into()],
             }),
         };
+        change(&mut config);
         let ssh_logins = SshLogins::default();
         let secrets = Secrets::open_or_create(dir.path()).unwrap();
         let control = Control::start_with_clock(
@@ -180,6 +188,13 @@ impl Api {
     pub(crate) async fn restart(self) -> Self {
         self.store.close().await;
         Self::start_in(self.dir, self.clock, SignUp::Open).await
+    }
+
+    /// As after a restart of a server that requires the amplification guard from now on.
+    pub(crate) async fn restart_guarded(self) -> Self {
+        self.store.close().await;
+        let change = |config: &mut ControlConfig| config.requires_amplification_guard = true;
+        Self::start_with(self.dir, self.clock, SignUp::Open, change).await
     }
 
     /// The same API, asked from another address.

@@ -176,6 +176,28 @@ async fn what_an_older_server_took_is_in_no_edits_way() {
 }
 
 #[tokio::test]
+async fn an_operator_can_require_the_amplification_guard() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let open = json!({"name": "game", "type": "udp", "amplification_guard": false});
+    let before = make(&api, &token, open.clone()).await;
+    let api = api.restart_guarded().await;
+    assert!(api.routes.get(before.id).unwrap().settings.amplification_guard, "also what was set before");
+    let path = format!("/v1/sockets/{}", before.id);
+    let renamed = api.send("PATCH", &path, Some(&token), Some(json!({"name": "game 2"}))).await;
+    assert!(renamed.read::<Socket>(StatusCode::OK).amplification_guard);
+    assert!(api.routes.get(before.id).unwrap().settings.amplification_guard);
+    for (method, path, body) in
+        [("POST", "/v1/sockets", open), ("PATCH", path.as_str(), json!({"amplification_guard": false}))]
+    {
+        let answer = api.send(method, path, Some(&token), Some(body)).await;
+        let says = answer.is_problem(StatusCode::FORBIDDEN, "amplification-guard-required");
+        assert!(says.contains("requires the amplification guard"), "{says}");
+    }
+    make(&api, &token, json!({"name": "dns", "type": "udp", "amplification_guard": true})).await;
+}
+
+#[tokio::test]
 async fn a_tunnel_has_a_weight_and_a_forward_port() {
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;

@@ -69,6 +69,9 @@ pub(crate) struct UpArgs {
     /// How many of these ports one account may have, and all ssh guests together [default: half of them, from 10 to 100]
     #[arg(long, value_name = "COUNT", env = "SALLYPORT_PORTS_PER_ACCOUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) ports_per_account: Option<u16>,
+    /// Let no udp socket go without the amplification guard
+    #[arg(long, env = "SALLYPORT_REQUIRE_AMPLIFICATION_GUARD")]
+    pub(super) require_amplification_guard: bool,
     /// The networks of balancers in front, whose connections begin with a PROXY protocol header that is believed
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,

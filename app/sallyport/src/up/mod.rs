@@ -126,6 +126,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         ports_per_account: args
             .ports_per_account
             .map_or_else(|| default_ports_per_account(&args.port_range.0), usize::from),
+        requires_amplification_guard: args.require_amplification_guard,
         ssh: ssh.as_ref().map(|ssh| ssh.info.clone()),
         databases: AddressDatabases {
             country: geo.as_ref().is_some_and(|geo| geo.has_country()),
