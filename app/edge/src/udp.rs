@@ -190,7 +190,8 @@ impl Server {
             }
         };
         self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
-        let allowance = edge.udp_allowances.lock().unwrap_or_else(PoisonError::into_inner).of(key.client.ip(), now);
+        let allowance =
+            edge.udp_allowances.lock().unwrap_or_else(PoisonError::into_inner).of(self.socket, key.client.ip(), now);
         let guard = (allowance, self.is_guarded.clone());
         self.flows.insert(key, Flow::new(key, self.port.clone(), guard, ticket, pass, edge.metrics.clone()));
         self.running.get_or_insert_with(|| edge.running.enter());

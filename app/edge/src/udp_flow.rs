@@ -74,7 +74,7 @@ struct Back {
     began: Instant,
     /// How many bytes went to the client.
     bytes: AtomicU64,
-    /// When something last came back, in milliseconds since the beginning; 0: never.
+    /// When something last went to the client, in milliseconds since the beginning; 0: never.
     last_ms: AtomicU64,
 }
 
@@ -116,8 +116,6 @@ impl FlowSink for Sink {
 impl Back {
     fn send(&self, batch: &[&[u8]]) {
         let now = Instant::now();
-        let elapsed = u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX);
-        self.last_ms.store(elapsed.max(1), Ordering::Release);
         let allowed = self.allowed(batch, now);
         if allowed < batch.len() {
             self.metrics.datagrams_dropped("amplification", batch.len() - allowed);
@@ -129,6 +127,10 @@ impl Back {
             return;
         }
         let sent = self.port.send(self.key.client, Some(self.key.local), batch);
+        if sent > 0 {
+            let elapsed = u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX);
+            self.last_ms.store(elapsed.max(1), Ordering::Release);
+        }
         let bytes: u64 = batch[..sent].iter().map(|datagram| datagram.len() as u64).sum();
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.metrics.datagrams_out(sent);
@@ -199,7 +201,7 @@ impl Flow {
         }
     }
 
-    /// Whether the origin has said something.
+    /// Whether the origin has said something, and the client got it.
     pub(crate) fn is_answered(&self) -> bool {
         self.back.is_answered()
     }
@@ -231,7 +233,7 @@ impl Flow {
         self.seen = now;
         let bytes: usize = datagrams.iter().map(|datagram| datagram.len()).sum();
         self.bytes += bytes as u64;
-        self.back.standing().heard(datagrams.len(), bytes as u64);
+        self.back.standing().heard(datagrams.len(), bytes as u64, now);
         if !is_in_time(&mut self.pass, bytes as u64) {
             self.metrics.datagrams_dropped("rate", datagrams.len());
             return Step::Carried;
@@ -353,7 +355,9 @@ impl Flow {
 
     /// Whether nothing moved for so long that it is over; `longest` is the bound for those that were used most.
     pub(crate) fn is_idle(&self, longest: Duration, now: Instant) -> bool {
-        now.saturating_duration_since(self.last()) >= self.back.standing().max_idle(longest)
+        let (rest, silence) = (now.saturating_duration_since(self.last()), now.saturating_duration_since(self.seen));
+        let is_guarded = self.back.is_guarded.load(Ordering::Relaxed);
+        self.back.standing().is_over(rest, silence, longest, is_guarded)
     }
 
     /// Whether the origin or its tunnel ended the flow; the next datagram goes to another one.

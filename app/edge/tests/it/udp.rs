@@ -340,27 +340,69 @@ async fn whose_owner_says_so_gets_any_amount() {
 }
 
 #[tokio::test]
-async fn ports_of_an_edge_together_send_little_to_one_who_only_asks() {
+async fn flows_of_a_socket_together_send_little_to_one_who_only_asks() {
     let world = World::start().await;
     let (origin, _) = echo(LARGE).await;
-    let (mut one, mut other) = (world.socket(), world.socket());
-    let ports = [one.is_udp(&world), other.is_udp(&world)];
-    let _connectors = (world.tunnel(&mut one, origin).await, world.tunnel(&mut other, origin).await);
-    let mut bytes = 0;
-    for port in ports {
-        bytes += UdpClient::new(at(port)).await.ask(b"?").await.len();
-        // A client for each question: none of them goes on.
-        for _ in 0..7 {
-            let client = UdpClient::new(at(port)).await;
-            client.0.send(b"?").await.unwrap();
-            let mut answer = vec![0; 65_536];
-            if let Ok(n) = tokio::time::timeout(Duration::from_millis(20), client.0.recv(&mut answer)).await {
-                bytes += n.unwrap();
-            }
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let _connector = world.tunnel(&mut socket, origin).await;
+    let mut bytes = UdpClient::new(at(port)).await.ask(b"?").await.len();
+    // A client for each question: none of them goes on.
+    for _ in 0..30 {
+        let client = UdpClient::new(at(port)).await;
+        client.0.send(b"?").await.unwrap();
+        let mut answer = vec![0; 65_536];
+        if let Ok(n) = tokio::time::timeout(Duration::from_millis(20), client.0.recv(&mut answer)).await {
+            bytes += n.unwrap();
         }
     }
     let metrics = world.edge.metrics_text().unwrap();
     assert!(metrics.contains(r#"datagrams_dropped_total{reason="amplification"}"#), "{bytes} bytes: {metrics}");
+}
+
+/// An origin that sends without end to whoever says anything.
+async fn streaming() -> SocketAddr {
+    let origin = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+    let addr = origin.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut datagram = [0; 2_000];
+        loop {
+            let Ok((_, peer)) = origin.recv_from(&mut datagram).await else { continue };
+            let origin = origin.clone();
+            tokio::spawn(async move {
+                loop {
+                    let _ = origin.send_to(&[0; 30_000], peer).await;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            });
+        }
+    });
+    addr
+}
+
+#[tokio::test]
+async fn a_socket_that_floods_an_address_takes_nothing_from_it_at_another_socket() {
+    let world = World::start().await;
+    let (mut one, mut other) = (world.socket(), world.socket());
+    let (flooding, asked) = (one.is_udp(&world), other.is_udp(&world));
+    let (stream, (origin, _)) = (streaming().await, echo(&LARGE[..3_000]).await);
+    let _connectors = (world.tunnel(&mut one, stream).await, world.tunnel(&mut other, origin).await);
+    assert_eq!(UdpClient::new(at(asked)).await.ask(b"?").await.len(), 3_001);
+    let victim = UdpClient::new(at(flooding)).await;
+    assert_eq!(victim.ask(b"forged").await.len(), 30_000);
+    let dropped = r#"datagrams_dropped_total{reason="amplification"}"#;
+    for _ in 0..1_000 {
+        if world.edge.metrics_text().unwrap().contains(dropped) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(world.edge.metrics_text().unwrap().contains(dropped));
+    for _ in 0..30 {
+        let client = UdpClient::new(at(asked)).await;
+        client.0.send(b"?").await.unwrap();
+        assert_eq!(client.hear().await.len(), 3_001);
+    }
 }
 
 #[tokio::test]
