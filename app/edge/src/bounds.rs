@@ -107,6 +107,37 @@ impl Bounds {
         Ok(place)
     }
 
+    /// A place for one more flow that waits for none: at once, or not at all. Nothing is charged for one that does not
+    /// enter because too many did in this second. Where all places are taken, `make_way` may give one back.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub(crate) fn enter_now(self: &Arc<Self>, make_way: impl FnOnce() -> bool) -> Result<Option<Place>, Full> {
+        if !self.counts_flows.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if let Some(flows) = &mut self.lock().flows {
+            flows.take(1, Instant::now()).map_err(|retry_after| Full { retry_after })?;
+        }
+        match self.take_free_place() {
+            Err(_) if make_way() => self.take_free_place(),
+            place => place,
+        }
+    }
+
+    fn take_free_place(self: &Arc<Self>) -> Result<Option<Place>, Full> {
+        let mut state = self.lock();
+        let Some(places) = &mut state.places else { return Ok(None) };
+        match places.arrive(Instant::now()) {
+            Outcome::Admit => Ok(Some(Place(self.clone()))),
+            Outcome::Refuse { retry_after } => Err(Full { retry_after }),
+            Outcome::Wait(ticket) => {
+                places.give_up(ticket);
+                Err(Full { retry_after: MAX_WAIT })
+            }
+        }
+    }
+
     async fn take_place(self: &Arc<Self>) -> Result<Option<Place>, Full> {
         let (mut waiting, called) = {
             let mut state = self.lock();
@@ -279,6 +310,26 @@ mod tests {
         assert!(bounds.lock().waiting.is_empty());
         drop(first);
         assert!(bounds.enter().await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_nothing_is_charged_for_nothing_that_it_did_not_get() {
+        let bounds = bounds(Limits { requests_per_second: Some(1), queue: Some(1_000), ..Limits::default() });
+        assert!(bounds.enter_now(|| false).is_ok());
+        for _ in 0..100 {
+            assert!(bounds.enter_now(|| false).unwrap_err().retry_after <= Duration::from_secs(1));
+        }
+        assert_eq!(bounds.lock().places.as_ref().map_or(0, Queue::waiting), 0);
+    }
+
+    #[tokio::test]
+    async fn one_who_waits_for_nothing_enters_where_another_makes_way() {
+        let bounds = bounds(Limits { max_connections: Some(1), queue: Some(5), ..Limits::default() });
+        let mut first = bounds.enter_now(|| panic!("there is room")).unwrap();
+        assert!(bounds.enter_now(|| false).is_err());
+        let second = bounds.enter_now(|| first.take().is_some());
+        assert!(second.unwrap().is_some());
+        assert_eq!(bounds.lock().places.as_ref().map_or(0, Queue::waiting), 0);
     }
 
     #[tokio::test]

@@ -103,6 +103,16 @@ pub(crate) async fn take_place(pool: &SocketPool, wish: Wish) -> Result<Pass, Ba
     Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), wish })
 }
 
+/// A place among the flows of the socket at once, for one whose address is let in. Where all are taken, `make_way` may give
+/// one back.
+///
+/// # Errors
+/// [`Barred::Limited`].
+pub(crate) fn take_place_now(pool: &SocketPool, wish: Wish, make_way: impl FnOnce() -> bool) -> Result<Pass, Barred> {
+    let place = pool.bounds().enter_now(make_way)?;
+    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), wish })
+}
+
 impl Pace for Pass {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.meter.poll_ready(cx)

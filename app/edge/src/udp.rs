@@ -6,26 +6,27 @@
 
 use std::{
     net::IpAddr,
-    pin::pin,
     sync::{
         Arc, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
-use sallyport_model::SocketId;
+use sallyport_model::{SocketId, SocketRoute};
 use sallyport_net::{Opened, OwnPorts, Received, Shutdown, UdpPort};
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    Edge, entry,
+    Edge,
+    affinity::Wish,
+    entry::{self, Pass},
     flow_record::{FlowTicket, Verdict},
     limits::RunningGuard,
     sockets::SocketPool,
     udp_finish,
     udp_flow::{Flow, Step},
+    udp_standing::Level,
     udp_table::{Full, Key, Table},
 };
 
@@ -167,28 +168,16 @@ impl Server {
             edge.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
             return false;
         }
-        match self.flows.make_room(key.client.ip(), self.pool.origins().len()) {
-            Ok(None) => {}
-            Ok(Some(evicted)) => evicted.ended(Verdict::Evicted),
-            Err(Full) => {
-                edge.metrics.flow_ended("udp", Verdict::TooManyFlows.as_str());
-                return false;
-            }
-        }
-        // 1. Name the flow: its id, its client, its moment.
-        let ticket = FlowTicket::new(&edge, &route, &self.pool, key.client);
-        // 2. May they? What would have to wait may not: nobody waits with a datagram.
-        let pass = match now_or_never(entry::may_enter(&edge, &route, &self.pool, key.client.ip())) {
-            Some(Ok(pass)) => pass,
-            Some(Err(barred)) => {
-                edge.metrics.flow_ended("udp", Verdict::from(barred).as_str());
-                return false;
-            }
-            None => {
-                edge.metrics.flow_ended("udp", Verdict::TooManyFlows.as_str());
+        // 1. May they? Who may not makes nobody make way.
+        let pass = match self.enter(&route, key.client.ip()) {
+            Ok(pass) => pass,
+            Err(verdict) => {
+                edge.metrics.flow_ended("udp", verdict.as_str());
                 return false;
             }
         };
+        // 2. Name the flow: its id, its client, its moment.
+        let ticket = FlowTicket::new(&edge, &route, &self.pool, key.client);
         self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
         let allowance =
             edge.udp_allowances.lock().unwrap_or_else(PoisonError::into_inner).of(self.socket, key.client.ip(), now);
@@ -196,6 +185,24 @@ impl Server {
         self.flows.insert(key, Flow::new(key, self.port.clone(), guard, ticket, pass, edge.metrics.clone()));
         self.running.get_or_insert_with(|| edge.running.enter());
         true
+    }
+
+    /// What a new flow gets: nobody waits with a datagram, so what would have to wait may not. Where the socket has as many
+    /// flows as it may, one of those that have shown nothing makes way: else whoever invents addresses would hold them all.
+    fn enter(&mut self, route: &Arc<SocketRoute>, client: IpAddr) -> Result<Pass, Verdict> {
+        let rules = entry::check_address(&self.edge, route, &self.pool, client)?;
+        let wish = Wish::of_flow(&rules, &self.edge.config.affinity_key, client);
+        let flows = &mut self.flows;
+        let make_way = || {
+            let evicted = flows.lowest_of(Level::New).and_then(|key| flows.remove(&key));
+            evicted.map(|evicted| evicted.ended(Verdict::Evicted)).is_some()
+        };
+        let pass = entry::take_place_now(&self.pool, wish, make_way)?;
+        match self.flows.make_room(client, self.pool.origins().len()) {
+            Ok(evicted) => evicted.into_iter().for_each(|evicted| evicted.ended(Verdict::Evicted)),
+            Err(Full) => return Err(Verdict::TooManyFlows),
+        }
+        Ok(pass)
     }
 
     /// Ends the flows in which nothing moves, and looks how much the others are worth now.
@@ -225,14 +232,6 @@ impl Drop for Server {
         for flow in self.flows.take_if(|_| true) {
             flow.ended(Verdict::CutOff);
         }
-    }
-}
-
-/// What the future is ready with at once.
-fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => Some(value),
-        Poll::Pending => None,
     }
 }
 

@@ -4,12 +4,12 @@
 //! those, one of the address that holds most of them; of that address, the oldest. So a flood from invented addresses takes
 //! a bounded amount of memory and pushes out itself, and one from few addresses does so even where it answers what it is
 //! told. Flows of the highest level are safe; only where they leave hardly any room for newcomers do those make way of which
-//! one address holds very many.
+//! one network holds more than a few.
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -28,10 +28,13 @@ pub(crate) const MAX_FLOWS_PER_TUNNEL: usize = 4_000;
 pub(crate) const RESERVED_FLOWS_PER_PORT: usize = 256;
 /// How many flows of a port one address may have; in IPv6, one network of 64 bits.
 pub(crate) const MAX_FLOWS_PER_PARTY: usize = 1_024;
-/// How many flows of the highest level one address keeps when there is no room for others.
-const MAX_SAFE_FLOWS_PER_PARTY: usize = 256;
+/// How many flows of the highest level one address keeps when there is no room for others; in IPv6, one network of 48 bits:
+/// networks of 64 bits come in heaps.
+const MAX_SAFE_FLOWS_PER_NETWORK: usize = 8;
 /// How many flows that are not of the highest level have a place before any of the highest makes way.
 const MIN_NEWCOMERS: usize = 512;
+/// Which part of all that is at least, where there are few.
+const MIN_NEWCOMERS_PART: usize = 4;
 
 /// What makes a flow: whom it is from, and which address of ours they speak to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,7 +48,9 @@ pub(crate) struct Key {
 pub(crate) struct Table<T> {
     flows: HashMap<Key, Entry<T>>,
     parties: HashMap<IpAddr, OfParty>,
-    /// Of each level, who holds flows of it.
+    /// The flows of the highest level by network, the oldest first.
+    networks: HashMap<IpAddr, BTreeMap<u64, Key>>,
+    /// Of each level, who holds flows of it: addresses, and of the highest level networks.
     holders: [BTreeSet<Holder>; Level::COUNT],
     /// How many flows of the highest level there are.
     safe: usize,
@@ -74,11 +79,21 @@ impl OfParty {
     fn len(&self) -> usize {
         self.by_rank.iter().map(BTreeMap::len).sum()
     }
+}
 
-    fn holder(&self, party: IpAddr, rank: Level) -> Option<Holder> {
-        let flows = &self.by_rank[rank as usize];
-        let (oldest, _) = flows.first_key_value()?;
-        Some((flows.len(), Reverse(*oldest), party))
+fn holder(who: IpAddr, flows: &BTreeMap<u64, Key>) -> Option<Holder> {
+    let (oldest, _) = flows.first_key_value()?;
+    Some((flows.len(), Reverse(*oldest), who))
+}
+
+/// The network that an address is of: all of an IPv4 address, the first 48 bits of an IPv6 one.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(six) => {
+            let [a, b, c, ..] = six.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0))
+        }
+        four => four,
     }
 }
 
@@ -89,8 +104,8 @@ pub(crate) struct Full;
 impl<T> Table<T> {
     /// No flow yet. The count is of all ports together.
     pub(crate) fn new(everywhere: Arc<AtomicUsize>) -> Self {
-        let (flows, parties, holders) = (HashMap::new(), HashMap::new(), Default::default());
-        Self { flows, parties, holders, safe: 0, next: 0, everywhere }
+        let (flows, parties, networks) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { flows, parties, networks, holders: Default::default(), safe: 0, next: 0, everywhere }
     }
 
     /// How many flows there are.
@@ -128,15 +143,33 @@ impl<T> Table<T> {
     }
 
     /// Changes which flows of this level the client of `key` holds.
-    fn change(&mut self, key: &Key, rank: Level, change: impl FnOnce(&mut BTreeMap<u64, Key>)) {
-        let party = party(key.client.ip());
-        let of_party = self.parties.entry(party).or_default();
+    fn change(&mut self, key: &Key, rank: Level, change: impl Fn(&mut BTreeMap<u64, Key>)) {
+        let client = key.client.ip();
+        let party = party(client);
+        let mut flows = &mut self.parties.entry(party).or_default().by_rank[rank as usize];
+        let mut who = party;
+        if rank == Level::Many {
+            change(flows);
+            who = network(client);
+            flows = self.networks.entry(who).or_default();
+        }
         let holders = &mut self.holders[rank as usize];
-        if let Some(former) = of_party.holder(party, rank) {
+        if let Some(former) = holder(who, flows) {
             holders.remove(&former);
         }
-        change(&mut of_party.by_rank[rank as usize]);
-        holders.extend(of_party.holder(party, rank));
+        change(flows);
+        holders.extend(holder(who, flows));
+        if rank == Level::Many && flows.is_empty() {
+            self.networks.remove(&who);
+        }
+    }
+
+    /// The flows of a level that one of its holders holds.
+    fn flows_of(&self, who: &IpAddr, rank: Level) -> Option<&BTreeMap<u64, Key>> {
+        match rank {
+            Level::Many => self.networks.get(who),
+            _ => Some(&self.parties.get(who)?.by_rank[rank as usize]),
+        }
     }
 
     /// Sees to it that there is room for one more flow of this address, where so many tunnels are up; gives the flow that
@@ -164,16 +197,23 @@ impl<T> Table<T> {
 
     /// The flow that is the next to make way.
     pub(crate) fn lowest(&self) -> Option<Key> {
-        let holds_too_many = |(count, ..): &&Holder| *count > MAX_SAFE_FLOWS_PER_PARTY;
-        let greedy = self.holders[Level::Many as usize].last().filter(holds_too_many);
-        let has_room = self.len() - self.safe >= MIN_NEWCOMERS;
-        let mut ranks = Level::ALL.into_iter().take(Level::Many as usize);
-        let (rank, holder) = match greedy.filter(|_| !has_room) {
-            Some(greedy) => (Level::Many, greedy),
-            None => ranks.find_map(|rank| Some((rank, self.holders[rank as usize].last()?)))?,
-        };
-        let (_, Reverse(oldest), party) = holder;
-        self.parties.get(party)?.by_rank[rank as usize].get(oldest).copied()
+        if self.is_taken_by_few() {
+            return self.lowest_of(Level::Many);
+        }
+        Level::ALL.into_iter().take(Level::Many as usize).find_map(|rank| self.lowest_of(rank))
+    }
+
+    /// Whether flows of the highest level leave hardly any room, and one network has more of them than it keeps then.
+    fn is_taken_by_few(&self) -> bool {
+        let has_room = self.len() - self.safe >= MIN_NEWCOMERS.min(self.len() / MIN_NEWCOMERS_PART);
+        let most = self.holders[Level::Many as usize].last().map_or(0, |(count, ..)| *count);
+        !has_room && most > MAX_SAFE_FLOWS_PER_NETWORK
+    }
+
+    /// The flow of this level that is the next to make way.
+    pub(crate) fn lowest_of(&self, rank: Level) -> Option<Key> {
+        let (_, Reverse(oldest), holder) = self.holders[rank as usize].last()?;
+        self.flows_of(holder, rank)?.get(oldest).copied()
     }
 
     /// Puts a new flow in. There is none with this key.
@@ -277,7 +317,7 @@ mod tests {
         assert!(table.get_mut(&key(199_999)).is_some(), "the newest is there");
         assert!(table.make_room(key(0).client.ip(), 1).unwrap().is_some(), "fewer tunnels take fewer");
         table.take_if(|_| true);
-        assert!(table.parties.is_empty() && table.holders.iter().all(BTreeSet::is_empty));
+        assert!(table.parties.is_empty() && table.networks.is_empty() && table.holders.iter().all(BTreeSet::is_empty));
         assert_eq!(everywhere.load(Ordering::Relaxed), 0);
     }
 
@@ -335,6 +375,43 @@ mod tests {
         }
         assert!((19_488..20_000).all(|newcomer| table.get_mut(&key(newcomer)).is_some()));
         assert_eq!((table.len(), table.safe), (4_000, 4_000 - MIN_NEWCOMERS));
+    }
+
+    #[test]
+    fn a_handful_of_addresses_or_networks_that_are_served_leave_newcomers_their_places() {
+        let four: fn(u32) -> IpAddr = |at| IpAddr::V4(at.into());
+        let six: fn(u32) -> IpAddr = |at| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 1, at as u16, 0, 0, 0, 1));
+        let of = [(16, 250, four), (16, 250, six), (250, 16, four), (256, 16, six), (2_000, 2, six)];
+        for (at, (parties, each, address)) in of.into_iter().enumerate() {
+            let mut table = Table::new(Arc::default());
+            for flow in 0..(parties * each).min(4_000) {
+                let client = SocketAddr::new(address(flow % parties), (flow / parties) as u16);
+                let key = Key { client, ..key(0) };
+                table.insert(key, flow);
+                table.set_rank(&key, Level::Many);
+            }
+            for newcomer in 10_000..12_000 {
+                let way = table.make_room(key(newcomer).client.ip(), 1);
+                assert!(way.unwrap().is_some(), "{at}: {newcomer}");
+                table.insert(key(newcomer), newcomer);
+            }
+            assert!((11_500..12_000).all(|newcomer| table.get_mut(&key(newcomer)).is_some()), "{at}");
+            assert_eq!(table.safe, 4_000 - MIN_NEWCOMERS, "{at}");
+            table.take_if(|_| true);
+            assert!(table.networks.is_empty() && table.holders.iter().all(BTreeSet::is_empty));
+        }
+    }
+
+    #[test]
+    fn a_port_with_few_flows_has_no_need_of_as_many_newcomers() {
+        let mut table = Table::new(Arc::new(AtomicUsize::new(MAX_FLOWS)));
+        for flow in 0..RESERVED_FLOWS_PER_PORT as u32 {
+            let key = from(if flow % 2 == 0 { 7 } else { flow }, flow as u16);
+            assert_eq!(table.make_room(key.client.ip(), 1), Ok(None));
+            table.insert(key, flow);
+            table.set_rank(&key, if flow % 2 == 0 { Level::Many } else { Level::New });
+        }
+        assert_eq!(table.make_room(key(5_000).client.ip(), 1), Ok(Some(1)), "half of them are newcomers already");
     }
 
     #[test]

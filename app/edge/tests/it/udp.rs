@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU16, Ordering},
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use sallyport_model::{SocketType, TlsMode};
+use sallyport_model::{AccessRules, Limits, SocketType, TlsMode};
 use sallyport_net::UdpPort;
 use sallyport_tunnel::{FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink};
 use tokio::{net::UdpSocket, sync::Notify};
@@ -403,6 +403,45 @@ async fn a_socket_that_floods_an_address_takes_nothing_from_it_at_another_socket
         client.0.send(b"?").await.unwrap();
         assert_eq!(client.hear().await.len(), 3_001);
     }
+}
+
+#[tokio::test]
+async fn who_has_shown_nothing_makes_way_where_all_places_are_taken_and_who_may_not_enter_takes_none() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let (origin, _) = echo("").await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    socket.route.settings.limits = Limits { max_connections: Some(2), queue: Some(5), ..Limits::default() };
+    socket.route.settings.access = AccessRules { deny: vec!["127.0.0.9".into()], ..AccessRules::default() };
+    world.routes.put(socket.route.clone());
+    let established = UdpClient::new(at(port)).await;
+    assert_eq!(established.ask(b"1").await, b"1");
+    assert_eq!(established.ask(b"2").await, b"2");
+    for last in 2..6 {
+        let stranger = std::net::UdpSocket::bind((IpAddr::from([127, 0, 0, last]), 0)).unwrap();
+        stranger.send_to(b"forged", at(port)).unwrap();
+    }
+    let client = UdpClient::new(at(port)).await;
+    assert_eq!(client.ask(b"asked").await, b"asked");
+    let denied = std::net::UdpSocket::bind("127.0.0.9:0").unwrap();
+    (0..10).for_each(|_| drop(denied.send_to(b"denied", at(port))));
+    client.0.send(b"again").await.unwrap();
+    assert_eq!(client.hear().await, b"again");
+    established.0.send(b"still").await.unwrap();
+    assert_eq!(established.hear().await, b"still");
+    // Both have gone on now: there is no place that anybody gives up.
+    let late = UdpClient::new(at(port)).await;
+    late.0.send(b"late").await.unwrap();
+    for _ in 0..1_000 {
+        let metrics = world.edge.metrics_text().unwrap();
+        if metrics.contains(r#"flows_total{transport="udp",verdict="limited"}"#) {
+            assert!(metrics.contains(r#"verdict="evicted"} 4"#), "{metrics}");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{}", world.edge.metrics_text().unwrap());
 }
 
 #[tokio::test]
