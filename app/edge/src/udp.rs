@@ -124,7 +124,7 @@ impl Server {
             }
             Step::Over(verdict) => {
                 self.edge.metrics.datagrams_dropped(verdict.as_str(), datagrams.len());
-                if verdict != Verdict::TooManyFlows || !self.make_way_for(&key) {
+                if verdict != Verdict::TooManyFlows || !self.make_way_for(&key, now) {
                     self.give_up(&key, verdict);
                 }
                 return;
@@ -134,15 +134,17 @@ impl Server {
         self.flows.set_rank(&key, rank);
     }
 
-    /// A connector has as many flows as it may: another one makes way, when there is one that is worth less than this.
-    fn make_way_for(&mut self, key: &Key) -> bool {
-        let Some(evicted) = self.flows.lowest().filter(|lowest| lowest != key).and_then(|key| self.flows.remove(&key))
-        else {
-            return false;
-        };
-        evicted.ended(Verdict::Evicted);
+    /// A connector has as many flows as it may: another one at it makes way, when there is one that is worth no more than
+    /// this. One is enough until something has come back: its place is free only when the connector has heard of it.
+    fn make_way_for(&mut self, key: &Key, now: Instant) -> bool {
+        let Some(full) = self.flows.get_mut(key).and_then(|flow| flow.full_at()) else { return false };
+        if self.flows.get_mut(key).is_some_and(|flow| !flow.has_way()) {
+            let way = self.flows.way_for(key, |flow| flow.goes_to(full));
+            let Some(evicted) = way.and_then(|key| self.flows.remove(&key)) else { return false };
+            evicted.ended(Verdict::Evicted);
+        }
         if let Some(flow) = self.flows.get_mut(key) {
-            flow.try_all_again();
+            flow.try_all_again(now);
         }
         true
     }
@@ -168,7 +170,9 @@ impl Server {
             edge.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
             return false;
         }
-        // 1. May they? Who may not makes nobody make way.
+        // 1. Name the flow: its id, its client, its moment.
+        let ticket = FlowTicket::new(&edge, &route, &self.pool, key.client);
+        // 2. May they? Who may not makes nobody make way.
         let pass = match self.enter(&route, key.client.ip()) {
             Ok(pass) => pass,
             Err(verdict) => {
@@ -176,8 +180,6 @@ impl Server {
                 return false;
             }
         };
-        // 2. Name the flow: its id, its client, its moment.
-        let ticket = FlowTicket::new(&edge, &route, &self.pool, key.client);
         self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
         let allowance =
             edge.udp_allowances.lock().unwrap_or_else(PoisonError::into_inner).of(self.socket, key.client.ip(), now);

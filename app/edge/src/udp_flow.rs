@@ -39,6 +39,10 @@ pub(crate) struct Flow {
     pass: Pass,
     towards: Option<Towards>,
     tried: Attempts<u64>,
+    /// The origin that last had as many flows as it may.
+    full_at: Option<u64>,
+    /// When another flow made way for this one.
+    way_since: Option<Instant>,
     held: Held,
     metrics: Metrics,
     began: Instant,
@@ -50,7 +54,7 @@ pub(crate) struct Flow {
 struct Towards {
     handle: FlowHandle,
     ended: Arc<OnceLock<FlowEnd>>,
-    _origin: InFlight,
+    origin: InFlight,
 }
 
 /// Datagrams that wait for a tunnel.
@@ -193,6 +197,8 @@ impl Flow {
             pass,
             towards: None,
             tried: Attempts::default(),
+            full_at: None,
+            way_since: None,
             held: Held::default(),
             metrics,
             began,
@@ -252,9 +258,27 @@ impl Flow {
         }
     }
 
-    /// Every origin may take the flow again: there is room now.
-    pub(crate) fn try_all_again(&mut self) {
+    /// Every origin may take the flow again: another one made way.
+    pub(crate) fn try_all_again(&mut self, now: Instant) {
         self.tried = Attempts::default();
+        if !self.has_way() {
+            self.way_since = Some(now);
+        }
+    }
+
+    /// Whether another one made way for it, and nothing has come back since.
+    pub(crate) fn has_way(&self) -> bool {
+        self.way_since.is_some_and(|since| self.back.last() <= since)
+    }
+
+    /// The origin that last had as many flows as it may, when this one was to go there.
+    pub(crate) fn full_at(&self) -> Option<u64> {
+        self.full_at
+    }
+
+    /// Whether it goes to this origin.
+    pub(crate) fn goes_to(&self, origin: u64) -> bool {
+        self.towards.as_ref().is_some_and(|towards| towards.origin.origin().number() == origin)
     }
 
     /// Tries again what waits for a tunnel. False: nothing waits any more.
@@ -291,6 +315,7 @@ impl Flow {
                         self.tried = Attempts::default();
                     }
                     let is_busy = *end == FlowEnd::Busy;
+                    self.full_at = is_busy.then(|| towards.origin.origin().number()).or(self.full_at);
                     last = Some(if is_busy { Verdict::TooManyFlows } else { Verdict::OriginRefused });
                 }
                 Some(_) => self.tried = Attempts::default(),
@@ -302,11 +327,14 @@ impl Flow {
             self.ticket.went_to(origin.origin().handle().clone());
             match self.open(&origin) {
                 Ok((handle, ended)) => {
-                    self.towards = Some(Towards { handle, ended, _origin: origin });
+                    self.towards = Some(Towards { handle, ended, origin });
                     return Ok(true);
                 }
                 Err(OpenFlowError::NotReady) => is_near = true,
-                Err(OpenFlowError::TooManyFlows) => last = Some(Verdict::TooManyFlows),
+                Err(OpenFlowError::TooManyFlows) => {
+                    self.full_at = Some(origin.origin().number());
+                    last = Some(Verdict::TooManyFlows);
+                }
                 Err(_) => {}
             }
         }

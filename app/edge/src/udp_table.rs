@@ -36,6 +36,9 @@ const MIN_NEWCOMERS: usize = 512;
 /// Which part of all that is at least, where there are few.
 const MIN_NEWCOMERS_PART: usize = 4;
 
+/// How many flows are looked at for one that can make way for another.
+const MAX_LOOKED_AT: usize = 32;
+
 /// What makes a flow: whom it is from, and which address of ours they speak to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -196,11 +199,25 @@ impl<T> Table<T> {
     }
 
     /// The flow that is the next to make way.
-    pub(crate) fn lowest(&self) -> Option<Key> {
+    fn lowest(&self) -> Option<Key> {
         if self.is_taken_by_few() {
             return self.lowest_of(Level::Many);
         }
         Level::ALL.into_iter().take(Level::Many as usize).find_map(|rank| self.lowest_of(rank))
+    }
+
+    /// The flow that makes way for this one where only some can: one that is worth no more, or of a network that has too
+    /// many.
+    pub(crate) fn way_for(&self, key: &Key, can: impl Fn(&T) -> bool) -> Option<Key> {
+        let own = self.flows.get(key)?.rank;
+        let highest = self.is_taken_by_few().then_some(Level::Many);
+        let lower = Level::ALL.into_iter().filter(|rank| *rank <= own && *rank < Level::Many);
+        let oldest = |rank: Level| {
+            let holders = self.holders[rank as usize].iter().rev();
+            holders.filter_map(move |(_, Reverse(oldest), who)| self.flows_of(who, rank)?.get(oldest).copied())
+        };
+        let mut some = highest.into_iter().chain(lower).flat_map(oldest).take(MAX_LOOKED_AT);
+        some.find(|other| other != key && self.flows.get(other).is_some_and(|entry| can(&entry.flow)))
     }
 
     /// Whether flows of the highest level leave hardly any room, and one network has more of them than it keeps then.
@@ -348,6 +365,25 @@ mod tests {
         }
         assert_eq!(order, [5, 3, 4, 6, 1, 7, 2, 8]);
         assert_eq!(table.len(), 1, "a flow of the highest level is safe");
+    }
+
+    #[test]
+    fn a_flow_makes_way_only_for_one_that_is_worth_as_much_and_only_where_that_helps() {
+        let mut table = Table::new(Arc::default());
+        for (client, rank) in [(1, Level::Few), (2, Level::Few), (3, Level::New), (4, Level::Some), (5, Level::Many)] {
+            add(&mut table, key(client), client).unwrap();
+            table.set_rank(&key(client), rank);
+        }
+        assert_eq!(table.way_for(&key(3), |_| true), None, "not one that has shown more, and not itself");
+        assert_eq!(table.way_for(&key(2), |_| true), Some(key(3)));
+        assert_eq!(table.way_for(&key(2), |flow| *flow < 3), Some(key(1)));
+        assert_eq!(table.way_for(&key(5), |flow| *flow > 3), Some(key(4)));
+        assert_eq!(table.way_for(&key(4), |flow| *flow > 3), None);
+        for port in 0..100 {
+            table.insert(from(6, port), 6);
+            table.set_rank(&from(6, port), Level::Many);
+        }
+        assert_eq!(table.way_for(&key(3), |_| true), Some(from(6, 0)), "one network has nearly all");
     }
 
     #[test]
