@@ -39,7 +39,7 @@ pub(crate) struct OriginArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "origin_pin")]
     origin_ca: Option<PathBuf>,
     /// The fingerprint of the certificate of a --type https service: sha256:...
-    #[arg(long, value_name = "FINGERPRINT")]
+    #[arg(long, value_name = "FINGERPRINT", value_parser = origin_pin)]
     origin_pin: Option<Fingerprint>,
     /// The name that the certificate of a --type https service must have [default: the host]
     #[arg(long, value_name = "NAME")]
@@ -249,6 +249,12 @@ fn host(text: &str) -> Result<String, String> {
     }
 }
 
+/// The one certificate that the service may have.
+fn origin_pin(text: &str) -> Result<Fingerprint, String> {
+    let how = "expected sha256:... of the service's certificate, as `openssl x509 -fingerprint -sha256` shows it";
+    text.parse().map_err(|_| how.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,5 +269,13 @@ mod tests {
         for bad in ["", "a b", "http://a", "a:80", "[a:b", "a/b"] {
             assert!(host(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_pin_is_what_openssl_prints_and_the_refusal_says_so() {
+        let printed = format!("sha256 Fingerprint={}AB", "AB:".repeat(31));
+        assert_eq!(origin_pin(&printed).unwrap(), format!("sha256:{}", "ab".repeat(32)).parse().unwrap());
+        let refusal = origin_pin("sha1:abcd").unwrap_err();
+        assert!(refusal.contains("openssl x509 -fingerprint -sha256"), "{refusal}");
     }
 }
