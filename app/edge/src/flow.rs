@@ -110,7 +110,7 @@ pub(crate) fn serve<S: ClientIo>(
         }
         // 6. Record it.
         ticket.count(carried);
-        ticket.ended(end.err().unwrap_or(Verdict::Complete));
+        ticket.ended_in(&pool, end.err().unwrap_or(Verdict::Complete));
         drop(held);
     }
 }

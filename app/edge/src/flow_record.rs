@@ -122,11 +122,23 @@ impl FlowTicket {
 
     /// The flow is over.
     pub(crate) fn ended(self, verdict: Verdict) {
+        self.over(verdict, None);
+    }
+
+    /// The flow is over, and may have been refused before there was a tunnel for it: then the owner learns of it through
+    /// any one that is up.
+    pub(crate) fn ended_in(self, pool: &SocketPool, verdict: Verdict) {
+        let other = if self.tunnel.is_none() { pool.any_up() } else { None };
+        self.over(verdict, other.as_ref());
+    }
+
+    fn over(self, verdict: Verdict, other: Option<&Way>) {
         let Carried { forth, back } = self.carried;
         self.metrics.flow_ended(self.transport.as_str(), verdict.as_str());
         self.of_socket.carried(forth, back);
         let duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if let Some((way, omitted_before)) = self.tunnel.as_ref().and_then(|way| Some((way, way.log_turn()?))) {
+        if let Some((way, omitted_before)) = self.tunnel.as_ref().or(other).and_then(|way| Some((way, way.log_turn()?)))
+        {
             way.log_flow(&FlowRecord {
                 at_ms: self.at_ms,
                 flow_id: self.id.as_str().to_owned(),

@@ -257,6 +257,12 @@ impl SocketPool {
         origins.iter().any(|origin| origin.is_up()) && !origins.iter().any(|origin| origin.is_usable())
     }
 
+    /// The way of an origin that is up, whether it takes anything or not.
+    pub(crate) fn any_up(&self) -> Option<Way> {
+        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        origins.iter().find(|origin| origin.is_up()).map(|origin| origin.handle().clone())
+    }
+
     /// How many origins take new flows.
     pub(crate) fn healthy(&self) -> usize {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);

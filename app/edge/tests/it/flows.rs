@@ -189,6 +189,25 @@ async fn the_owner_sees_every_flow_with_all_of_its_clients_bytes_and_none_of_our
     }
 }
 
+#[tokio::test]
+async fn the_owner_sees_the_flows_that_his_own_rules_refuse() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let mut connector = world.tunnel(&mut socket, service(says_back).await).await;
+    socket.set(&world, |settings| settings.access.deny = vec!["127.0.0.0/8".to_owned()]);
+    let mut client = connect(addr).await;
+    let from = client.local_addr().unwrap();
+    soon(client.read(&mut [0; 1])).await.ok();
+    let record = loop {
+        match soon(connector.log.recv()).await.unwrap() {
+            ConnectorEvent::Flow(record) if record.client == from => break record,
+            _ => {}
+        }
+    };
+    assert_eq!((record.verdict.as_str(), record.bytes_in, record.bytes_out), ("denied", 0, 0));
+}
+
 /// Sends so much and reads so much, both at once.
 async fn exchange(stream: TcpStream, bytes: usize) -> usize {
     let (mut read, mut write) = stream.into_split();
