@@ -17,8 +17,8 @@ use std::{
 
 use sallyport_model::{OriginAddr, TunnelId};
 use sallyport_net::UdpPort;
-use sallyport_tunnel::{FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink};
-use tokio::sync::Notify;
+use sallyport_tunnel::{ConnectorEvent, FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink};
+use tokio::sync::{Notify, mpsc};
 use tracing::debug;
 
 /// How many flows one tunnel has, those that are kept among them.
@@ -57,6 +57,20 @@ struct Shared {
     outlets: Mutex<Outlets>,
     /// Which of the service's addresses is tried first: with datagrams it only shows later that nobody is there.
     preferred: AtomicUsize,
+    /// How many addresses the service had when it was last looked up.
+    addresses: AtomicUsize,
+    absence: Mutex<Absence>,
+    /// Something refused since the service last answered. Answers are many: only one that this says is looked at.
+    has_refused: AtomicBool,
+    events: mpsc::Sender<ConnectorEvent>,
+}
+
+/// What is known of a service that is not there.
+#[derive(Debug, Default)]
+struct Absence {
+    /// Which of its addresses have refused since it last answered, no more than it has.
+    refused: Vec<SocketAddr>,
+    is_told: bool,
 }
 
 #[derive(Debug, Default)]
@@ -106,10 +120,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Flows {
-    /// Flows to this service.
-    pub(crate) fn new(address: OriginAddr) -> Self {
-        let (began, outlets) = (Instant::now(), Mutex::default());
-        Self { shared: Arc::new(Shared { address, began, outlets, preferred: AtomicUsize::new(0) }) }
+    /// Flows to this service; that it is not there is told to `events`.
+    pub(crate) fn new(address: OriginAddr, events: mpsc::Sender<ConnectorEvent>) -> Self {
+        let shared = Shared {
+            address,
+            began: Instant::now(),
+            outlets: Mutex::default(),
+            preferred: AtomicUsize::new(0),
+            addresses: AtomicUsize::new(1),
+            absence: Mutex::default(),
+            has_refused: AtomicBool::new(false),
+            events,
+        };
+        Self { shared: Arc::new(shared) }
     }
 }
 
@@ -189,6 +212,34 @@ impl Shared {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Nothing listens at this address. Told once when that is so at all of the service's addresses, and again only after
+    /// it was there.
+    fn refused_at(&self, service: SocketAddr) {
+        self.has_refused.store(true, Ordering::Relaxed);
+        let mut absence = lock(&self.absence);
+        if absence.is_told {
+            return;
+        }
+        if !absence.refused.contains(&service) {
+            absence.refused.push(service);
+        }
+        if absence.refused.len() >= self.addresses.load(Ordering::Relaxed) {
+            *absence = Absence { refused: Vec::new(), is_told: true };
+            drop(absence);
+            let reason = format!("nothing listens on UDP {}", self.address);
+            // Nobody waits for it: whoever shows so much that there is no room has other worries.
+            let _ = self.events.try_send(ConnectorEvent::OriginMissing { reason });
+        }
+    }
+
+    /// The service is there.
+    fn answered(&self) {
+        if self.has_refused.load(Ordering::Relaxed) {
+            self.has_refused.store(false, Ordering::Relaxed);
+            *lock(&self.absence) = Absence::default();
+        }
+    }
+
     /// Takes the outlet out, when it is still the one of its key.
     fn forget(&self, outlet: &Arc<Outlet>) {
         let mut outlets = lock(&self.outlets);
@@ -255,6 +306,9 @@ impl Outlet {
         let mut addresses = sallyport_net::resolve(&address.host, address.port).await?;
         let preferred = self.flows.upgrade().map_or(0, |flows| flows.preferred.load(Ordering::Relaxed));
         let count = addresses.len().max(1);
+        if let Some(flows) = self.flows.upgrade() {
+            flows.addresses.store(count, Ordering::Relaxed);
+        }
         addresses.rotate_left(preferred % count);
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for service in addresses {
@@ -312,8 +366,11 @@ impl Outlet {
                             refusals += 1;
                             debug!(%error, "the service did not take a datagram");
                             let was_answered = self.was_answered.load(Ordering::Relaxed);
-                            if !was_answered && let Some(flows) = self.flows.upgrade() {
-                                flows.preferred.fetch_add(1, Ordering::Relaxed);
+                            if let Some(flows) = self.flows.upgrade() {
+                                self.tell_refusal(&flows, &error);
+                                if !was_answered {
+                                    flows.preferred.fetch_add(1, Ordering::Relaxed);
+                                }
                             }
                             if refusals >= MAX_REFUSALS || !was_answered {
                                 return FlowEnd::Unreachable;
@@ -325,9 +382,20 @@ impl Outlet {
         }
     }
 
+    fn tell_refusal(&self, flows: &Shared, error: &io::Error) {
+        if error.kind() == io::ErrorKind::ConnectionRefused
+            && let Some(service) = self.service.get()
+        {
+            flows.refused_at(*service);
+        }
+    }
+
     fn send_back(&self, batch: &[&[u8]]) {
         self.was_answered.store(true, Ordering::Relaxed);
-        self.touch();
+        if let Some(flows) = self.flows.upgrade() {
+            self.moved_ms.store(flows.now_ms(), Ordering::Relaxed);
+            flows.answered();
+        }
         let way = lock(&self.way);
         if let Some(flow) = &way.flow {
             flow.send_batch(batch);
@@ -389,9 +457,38 @@ impl FlowSink for Sink {
 mod tests {
     use super::*;
 
+    fn flows() -> (Flows, mpsc::Receiver<ConnectorEvent>) {
+        let (events_in, events) = mpsc::channel(8);
+        (Flows::new(OriginAddr { host: "localhost".into(), port: 53 }, events_in), events)
+    }
+
+    #[test]
+    fn a_service_that_is_not_there_is_told_of_once_until_it_was_there() {
+        let (flows, mut events) = flows();
+        let (shared, one, other) = (&flows.shared, ([127, 0, 0, 1], 53).into(), ([127, 0, 0, 2], 53).into());
+        let mut told = || match events.try_recv() {
+            Ok(ConnectorEvent::OriginMissing { reason }) => Some(reason),
+            _ => None,
+        };
+        shared.addresses.store(2, Ordering::Relaxed);
+        shared.refused_at(one);
+        shared.refused_at(one);
+        assert_eq!(told(), None, "it may be at its other address");
+        shared.refused_at(other);
+        assert_eq!(told().as_deref(), Some("nothing listens on UDP localhost:53"));
+        shared.refused_at(one);
+        shared.refused_at(other);
+        assert_eq!(told(), None, "once is enough");
+        shared.answered();
+        shared.refused_at(other);
+        assert_eq!(told(), None);
+        shared.refused_at(one);
+        assert!(told().is_some());
+    }
+
     #[test]
     fn a_tunnel_has_so_many_flows_and_those_that_are_only_kept_make_way() {
-        let flows = Flows::new(OriginAddr { host: "localhost".into(), port: 53 });
+        let (flows, _events) = flows();
         let outlet = |tunnel: u8, client: u16| {
             let destination = ([127, 0, 0, 1], 53).into();
             let client = ([192, 0, 2, 1], client).into();

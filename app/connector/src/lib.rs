@@ -86,7 +86,8 @@ pub async fn run(
         outbound: options.outbound,
         choice: options.transport,
     });
-    let origin = Origin::new(options.origin, options.origin_tls.as_ref(), options.connect_timeout)?;
+    let (address, tls) = (options.origin, options.origin_tls.as_ref());
+    let origin = Origin::new(address, tls, options.connect_timeout, events.clone())?;
     let edge = Arc::new(edge);
     let ended = run_connector(config, edge.clone(), Arc::new(origin), events, shutdown.wait()).await;
     edge.close().await;

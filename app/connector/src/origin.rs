@@ -10,9 +10,9 @@ use std::{
 use rustls::AlertDescription;
 use sallyport_model::OriginAddr;
 use sallyport_net::{ReadAhead, RelayEnd, TlsFailure};
-use sallyport_tunnel::{BoxFuture, FlowHandler, IncomingStream, OriginHandler, TunnelStream};
+use sallyport_tunnel::{BoxFuture, ConnectorEvent, FlowHandler, IncomingStream, OriginHandler, TunnelStream};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, sync::mpsc};
 use tokio_rustls::client::TlsStream;
 use tracing::{debug, warn};
 
@@ -73,6 +73,7 @@ impl Origin {
         address: OriginAddr,
         tls: Option<&OriginTls>,
         connect_timeout: Duration,
+        events: mpsc::Sender<ConnectorEvent>,
     ) -> Result<Self, OriginTlsError> {
         let tls = match tls {
             Some(tls) => Some(Tls {
@@ -82,7 +83,7 @@ impl Origin {
             }),
             None => None,
         };
-        let flows = Arc::new(Flows::new(address.clone()));
+        let flows = Arc::new(Flows::new(address.clone(), events));
         Ok(Self { shared: Arc::new(Shared { address, tls, connect_timeout, stalls: Stalls::default() }), flows })
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::builder::styling::{AnsiColor, Style};
 use sallyport_api::Socket;
-use sallyport_connector::ConnectorEvent;
+use sallyport_connector::{ConnectorEvent, TransportChoice};
 use sallyport_model::{FlowRecord, RequestRecord, SocketType};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, UtcOffset};
@@ -73,6 +73,7 @@ impl Live {
                 let was_announced = std::mem::replace(&mut self.is_announced, true);
                 return if was_announced { Ok(()) } else { output::line(&safe(url)) };
             }
+            ConnectorEvent::OriginMissing { reason } => return self.origin_missing(reason, SocketType::Udp),
             _ => {}
         }
         let (color, text) = state(event);
@@ -83,7 +84,7 @@ impl Live {
         if matches!(event, ConnectorEvent::Disconnected { .. } | ConnectorEvent::NotAttached { .. })
             && !std::mem::replace(&mut self.is_lost, true)
         {
-            tracing::warn!("{}", safe(&text));
+            output::note(&format!("note: {}", safe(&text)));
         }
         Ok(())
     }
@@ -98,10 +99,22 @@ impl Live {
         }
         let what = match socket_type {
             SocketType::Http | SocketType::Https => "requests get status 502",
-            SocketType::Tcp | SocketType::Tls | SocketType::Udp => "connections are reset",
+            SocketType::Tcp | SocketType::Tls => "connections are reset",
+            SocketType::Udp => "datagrams are dropped",
         };
         output::note(&format!("note: {}; {what} until the service is there", safe(reason)));
         Ok(())
+    }
+
+    /// There is no connection to the edge after a while, and nothing has said so.
+    pub(crate) fn still_connecting(&self, transport: TransportChoice) {
+        if self.output.format == Format::Table && !self.output.terminal && !self.is_announced && !self.is_lost {
+            let how = match transport {
+                TransportChoice::Auto => String::new(),
+                TransportChoice::Only(transport) => format!(" by {transport}"),
+            };
+            output::note(&format!("note: connecting{how}"));
+        }
     }
 
     /// The command was asked to stop.
@@ -179,7 +192,9 @@ fn state(event: &ConnectorEvent) -> (AnsiColor, String) {
         ConnectorEvent::Retrying { after } => {
             (AnsiColor::Yellow, format!("trying again in {:.1} s", after.as_secs_f64()))
         }
-        ConnectorEvent::Request(_) | ConnectorEvent::Flow(_) => (AnsiColor::White, String::new()),
+        ConnectorEvent::Request(_) | ConnectorEvent::Flow(_) | ConnectorEvent::OriginMissing { .. } => {
+            (AnsiColor::White, String::new())
+        }
     }
 }
 
@@ -199,6 +214,7 @@ fn as_json(event: &ConnectorEvent) -> Value {
             json!({ "event": "detached", "tunnel": tunnel, "code": code, "message": message })
         }
         ConnectorEvent::GoingAway { message } => json!({ "event": "going-away", "message": message }),
+        ConnectorEvent::OriginMissing { reason } => json!({ "event": "origin-missing", "reason": reason }),
         ConnectorEvent::Disconnected { reason } => json!({ "event": "disconnected", "reason": reason }),
         ConnectorEvent::Retrying { after } => json!({ "event": "retrying", "after_ms": micros(*after) / 1_000 }),
         ConnectorEvent::Request(record) => json!({ "event": "request", "request": record }),
@@ -352,5 +368,7 @@ mod tests {
         assert_eq!((event["event"].as_str(), event["code"].as_str()), (Some("refused"), Some("deleted")));
         let event = as_json(&ConnectorEvent::Request(record()));
         assert_eq!(event["request"]["status"], 404);
+        let event = as_json(&ConnectorEvent::OriginMissing { reason: "nothing listens".into() });
+        assert_eq!(event, json!({ "event": "origin-missing", "reason": "nothing listens" }));
     }
 }

@@ -22,6 +22,8 @@ use crate::{
 const MAX_QUEUED_EVENTS: usize = 1_024;
 /// How long running requests may take to finish once the command is told to stop.
 const DRAIN: Duration = Duration::from_secs(30);
+/// After how long without a connection to the edge it is said that there is none yet.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the service may take to accept the one connection that shows whether it is there.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -172,11 +174,14 @@ pub(crate) async fn hold(
     {
         live.origin_missing(&error.to_string(), origin.socket_type)?;
     }
+    let transport = origin.way.transport;
     let options = options(target, credential, origin)?;
     let shutdown = Shutdown::new();
     let (events_in, mut events) = mpsc::channel(MAX_QUEUED_EVENTS);
     let connector = sallyport_connector::run(options, events_in, shutdown.clone());
-    tokio::pin!(connector);
+    let patience = tokio::time::sleep(PATIENCE);
+    tokio::pin!(connector, patience);
+    let mut is_patient = true;
     let mut shown: anyhow::Result<()> = Ok(());
     loop {
         tokio::select! {
@@ -193,6 +198,10 @@ pub(crate) async fn hold(
                 if shown.is_err() {
                     shutdown.trigger();
                 }
+            }
+            () = &mut patience, if is_patient => {
+                is_patient = false;
+                live.still_connecting(transport);
             }
             ended = &mut connector => {
                 while let Ok(event) = events.try_recv() {

@@ -168,6 +168,11 @@ pub enum ConnectorEvent {
         /// Why.
         message: String,
     },
+    /// Nothing takes what comes through the tunnels: datagrams that were sent on are refused.
+    OriginMissing {
+        /// What is not there, as a sentence without an end.
+        reason: String,
+    },
     /// There is no session any more, or none came about.
     Disconnected {
         /// Why.
