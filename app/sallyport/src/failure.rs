@@ -177,9 +177,10 @@ fn of_problem(problem: &Problem) -> Failure {
         400 | 409 | 410 | 413 | 422 => Kind::Refused,
         _ => Kind::Failed,
     };
-    let message = problem.to_string();
+    let message = in_flags(problem);
     let untold = problem.errors.iter().filter(|error| !message.contains(&error.detail));
-    let wrong: Vec<String> = untold.map(|error| format!("{}: {}", error.field, error.detail)).collect();
+    let wrong: Vec<String> =
+        untold.map(|error| format!("{}: {}", flag(&error.field).unwrap_or(&error.field), error.detail)).collect();
     let next_step = match problem.status {
         401 => Some("log in with `sallyport login --email you@example.com`, or use another API token".to_owned()),
         _ if !wrong.is_empty() => Some(wrong.join("; ")),
@@ -188,6 +189,45 @@ fn of_problem(problem: &Problem) -> Failure {
     // Ours to name only where the server itself is at fault: there is something to look up then.
     let request_id = problem.request_id.clone().filter(|_| problem.status >= 500);
     Failure { kind, message, next_step, request_id }
+}
+
+/// The fields of the API that the command line calls otherwise, by how their names begin.
+const FLAGS: [(&str, &str); 17] = [
+    ("access.allow", "--allow"),
+    ("access.deny", "--deny"),
+    ("access", "--allow and --deny"),
+    ("affinity", "--affinity"),
+    ("alpn", "--alpn"),
+    ("amplification_guard", "--no-amplification-guard"),
+    ("health_check", "--health-check"),
+    ("limits", "--max-connections, --requests-per-second, --bytes-per-second and --queue"),
+    ("origin_protocol", "--origin-protocol"),
+    ("port", "--public-port"),
+    ("protected.username", "--username"),
+    ("protected", "--protected"),
+    ("proxy_protocol", "--proxy-protocol"),
+    ("public_key", "the public key"),
+    ("ssh_key", "--ssh-key"),
+    ("tls_mode", "--passthrough"),
+    ("type", "--type"),
+];
+
+/// What the command line calls this field of the API.
+fn flag(field: &str) -> Option<&'static str> {
+    let is_it =
+        |name: &str| field.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+    FLAGS.iter().find(|(name, _)| is_it(name)).map(|(_, flag)| *flag)
+}
+
+/// What the API says, with the flag in the place of each field that it begins a sentence with.
+fn in_flags(problem: &Problem) -> String {
+    problem.errors.iter().fold(problem.to_string(), |said, error| match flag(&error.field) {
+        Some(flag) => {
+            let (from, to) = (format!("{}: {}", error.field, error.detail), format!("{flag}: {}", error.detail));
+            said.replacen(&from, &to, 1)
+        }
+        None => said,
+    })
 }
 
 /// What to tell of a tunnel that could not be held any longer.
@@ -259,6 +299,27 @@ mod tests {
             let failure = describe(&problem(status)).unwrap();
             assert_eq!((failure.kind.exit_code(), failure.message.as_str()), (code, "no"), "{status}");
             assert_eq!(failure.request_id.is_some(), status >= 500, "{status}");
+        }
+    }
+
+    #[test]
+    fn fields_of_the_api_are_called_as_the_command_line_calls_them() {
+        for (field, called) in [
+            ("tls_mode", "--passthrough"),
+            ("access.allow[0]", "--allow"),
+            ("access", "--allow and --deny"),
+            ("port", "--public-port"),
+            ("public_key", "the public key"),
+            ("portal", "portal"),
+            ("name", "name"),
+        ] {
+            let json = format!(
+                r#"{{"status":422,"detail":"{field}: it is odd; name: no","errors":[{{"field":"{field}","detail":"it is odd"}}]}}"#
+            );
+            let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));
+            let failure = describe(&error.into()).unwrap();
+            assert_eq!(failure.message, format!("{called}: it is odd; name: no"));
+            assert_eq!(failure.next_step, None);
         }
     }
 

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use sallyport_api::{Account, CreateAccount};
+use sallyport_client::ClientError;
+use sallyport_model::Email;
 
 use super::{display_name, email, ssh_key, utc};
 use crate::{
     context::Context,
-    failure::Failure,
+    failure::{Failure, Kind},
     output,
     password::{Ask, PasswordArgs},
 };
@@ -62,10 +64,23 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     }
     let ssh_key = args.ssh_key.map(|file| ssh_key::read(Some(file))).transpose()?;
     let password = args.password.read(Ask { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
-    let account = client.create_account(&CreateAccount { name, email, password, ssh_key }).await?;
+    let create = CreateAccount { name, email: email.clone(), password, ssh_key };
+    let account = client.create_account(&create).await.map_err(|error| taken(error, &email))?;
     context.output.data(&account, show)?;
     context.output.hint(&format!("next: sallyport login --email {}", account.email));
     Ok(())
+}
+
+/// Who has an account already needs no other one.
+fn taken(error: ClientError, email: &Email) -> anyhow::Error {
+    match &error {
+        ClientError::Problem(problem) if problem.code == "email-taken" => {
+            Failure::new(Kind::Refused, problem.to_string())
+                .next(format!("if it is yours, run `sallyport login --email {email}`"))
+                .into()
+        }
+        _ => error.into(),
+    }
 }
 
 fn show(account: &Account) -> String {
@@ -76,4 +91,21 @@ fn show(account: &Account) -> String {
         ("ssh user", account.ssh_user.clone()),
         ("created", utc(account.created_at)),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_an_account_is_told_to_log_in() {
+        let refused = |code: &str| {
+            let json = format!(r#"{{"status":409,"detail":"taken","code":"{code}"}}"#);
+            let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));
+            crate::failure::describe(&taken(error, &"ann@example.com".parse().unwrap())).unwrap()
+        };
+        let next = refused("email-taken").next_step.unwrap();
+        assert!(next.contains("`sallyport login --email ann@example.com`"), "{next}");
+        assert_eq!(refused("other").next_step, None);
+    }
 }

@@ -51,7 +51,7 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
     let client = context.client(&target)?;
     let mut create = CreateSocket {
         origin_protocol: args.origin_protocol,
-        protected: args.protect.read(None)?,
+        protected: args.protect.read(args.socket_type, None)?,
         port: args.port.public_port,
         ..CreateSocket::new(name, args.socket_type)
     };

@@ -68,11 +68,18 @@ pub(crate) struct ProtectArgs {
 }
 
 impl ProtectArgs {
-    /// The protection, if one is asked for; `known` is the user name when none is given.
+    /// The protection of a socket of this type, if one is asked for; `known` is the user name when none is given.
     ///
     /// # Errors
-    /// User name and password do not come together.
-    pub(crate) fn read(self, known: Option<String>) -> anyhow::Result<Option<Protect>> {
+    /// User name and password do not come together, or sockets of the type have none.
+    pub(crate) fn read(self, socket_type: SocketType, known: Option<String>) -> anyhow::Result<Option<Protect>> {
+        if self.protected && !socket_type.is_http() {
+            return Err(Failure::usage(format!(
+                "only http and https sockets can be protected by a password, and this is a {socket_type} socket"
+            ))
+            .next("leave --protected out; --allow and --deny say from where clients may come")
+            .into());
+        }
         if !self.protected {
             if self.username.is_some() || self.password.is_given() {
                 return Err(Failure::usage("a user name and a password are for --protected sockets")
@@ -99,4 +106,26 @@ pub(crate) fn idempotency_key() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 16];
     getrandom::fill(&mut bytes).context("the system has no random numbers")?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        protect: ProtectArgs,
+    }
+
+    #[test]
+    fn no_password_is_asked_for_where_there_is_nothing_to_protect() {
+        for refused in [SocketType::Tcp, SocketType::Tls, SocketType::Udp] {
+            let line = Line::try_parse_from(["x", "--protected", "--username", "ann"]).unwrap();
+            let error = line.protect.read(refused, None).unwrap_err().to_string();
+            assert!(error.starts_with("only http and https sockets can be protected"), "{error}");
+        }
+    }
 }

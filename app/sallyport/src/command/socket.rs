@@ -112,7 +112,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     let mut create = CreateSocket {
         origin_protocol: args.origin_protocol,
-        protected: args.protect.read(None)?,
+        protected: args.protect.read(args.socket_type, None)?,
         port: args.port.public_port,
         ..CreateSocket::new(display_name(&args.name)?, args.socket_type)
     };
@@ -130,13 +130,14 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     let asks_first = args.settings.needs_current() || args.protect.protected;
     let known = if asks_first { Some(client.socket(socket).await.map_err(about)?) } else { None };
+    let socket_type = args.socket_type.or(known.as_ref().map(|known| known.socket_type)).unwrap_or(SocketType::Http);
     let protected = if args.protect.not_protected {
         Some(None)
     } else if args.protect.protected {
         let username = known.as_ref().and_then(|known| Some(known.protected.as_ref()?.username.clone()));
-        args.protect.read(username)?.map(Some)
+        args.protect.read(socket_type, username)?.map(Some)
     } else {
-        args.protect.read(None)?.map(Some)
+        args.protect.read(socket_type, None)?.map(Some)
     };
     let mut update = UpdateSocket {
         name: args.name.as_deref().map(display_name).transpose()?,

@@ -24,6 +24,9 @@ const MAX_FILE_BYTES: u64 = 16_384;
 /// The keys that ssh itself uses, best first.
 const USUAL_KEYS: [&str; 3] = ["id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub"];
 
+/// What to do where there is no key.
+const MAKE_KEY: &str = "make a key with `ssh-keygen -t ed25519`, or name the file of a public key";
+
 /// What can be done with ssh keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SshKeyCommand {
@@ -126,7 +129,12 @@ pub(crate) fn read(file: Option<PathBuf>) -> anyhow::Result<String> {
         io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text).context("cannot read the public key")?;
         "the standard input".to_owned()
     } else {
-        let opened = File::open(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let opened = match File::open(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Failure::usage(format!("there is no file {}", file.display())).next(MAKE_KEY).into());
+            }
+            opened => opened.with_context(|| format!("cannot read {}", file.display()))?,
+        };
         let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
         read.with_context(|| format!("cannot read {}", file.display()))?;
         file.display().to_string()
@@ -149,10 +157,9 @@ fn check(text: &str, from: &str) -> Result<(), Failure> {
 fn usual_key() -> Result<PathBuf, Failure> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let keys = home.iter().flat_map(|home| USUAL_KEYS.map(|name| home.join(".ssh").join(name)));
-    keys.into_iter().find(|key| key.is_file()).ok_or_else(|| {
-        Failure::usage("there is no ssh key in ~/.ssh")
-            .next("make one with `ssh-keygen -t ed25519`, or name the file of a public key")
-    })
+    keys.into_iter()
+        .find(|key| key.is_file())
+        .ok_or_else(|| Failure::usage("there is no ssh key in ~/.ssh").next(MAKE_KEY))
 }
 
 fn show(key: &SshKey) -> String {
@@ -191,6 +198,8 @@ mod tests {
         std::fs::write(&file, "ssh-ed25519 AAAA me\n").unwrap();
         assert_eq!(read(Some(file)).unwrap(), "ssh-ed25519 AAAA me");
         let missing = read(Some(dir.path().join("none"))).unwrap_err();
-        assert!(missing.to_string().contains("none"), "{missing}");
+        let missing = failure::describe(&missing).unwrap();
+        assert!(missing.message.starts_with("there is no file /") && missing.message.ends_with("/none"), "{missing}");
+        assert_eq!(missing.next_step.as_deref(), Some(MAKE_KEY));
     }
 }

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use sallyport_api::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus, UpdateTunnel};
 use sallyport_client::{ApiClient, SocketRef};
-use sallyport_model::{SocketType, TunnelId};
+use sallyport_model::{MAX_WEIGHT, SocketType, TunnelId};
 use serde_json::json;
 
 use super::{
@@ -42,7 +42,7 @@ pub(crate) struct CreateArgs {
     #[command(flatten)]
     socket: SocketArg,
     /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new [default: 100]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct EditArgs {
     #[arg(long)]
     tunnel_id: TunnelId,
     /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: u16,
 }
 
