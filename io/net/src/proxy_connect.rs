@@ -86,9 +86,9 @@ fn refused(proxy: &Proxy, target: &str, answer: &httparse::Response<'_, '_>) -> 
             let advice = "ask who runs it, or use an edge on port 443, which is often the only port let through";
             (io::ErrorKind::PermissionDenied, ProxyFailure::new(text).advise(advice))
         }
-        502..=504 => {
+        500..=599 => {
             let text = format!("the proxy {proxy} did not reach {target} (status {status})");
-            (io::ErrorKind::HostUnreachable, ProxyFailure::new(text))
+            (io::ErrorKind::HostUnreachable, ProxyFailure::new(text).advise(must_reach(target)))
         }
         _ => {
             let text = format!("the proxy {proxy} answered with status {status} to CONNECT {target}");
@@ -96,6 +96,11 @@ fn refused(proxy: &Proxy, target: &str, answer: &httparse::Response<'_, '_>) -> 
         }
     };
     io::Error::new(kind, failure)
+}
+
+/// What to do when the proxy is well, and what is behind it is not reached from there.
+fn must_reach(target: &str) -> String {
+    format!("the proxy itself must be able to resolve the name in {target} and to connect to it")
 }
 
 fn wants_credentials(proxy: &Proxy, answer: &httparse::Response<'_, '_>) -> ProxyFailure {
@@ -149,7 +154,7 @@ async fn socks5(proxy: &Proxy, stream: TcpStream, host: &str, port: u16) -> io::
             | SocksError::GeneralSocksServerFailure),
         ) => {
             let text = format!("the proxy {proxy} did not reach {target}: {error}");
-            (io::ErrorKind::HostUnreachable, ProxyFailure::new(text))
+            (io::ErrorKind::HostUnreachable, ProxyFailure::new(text).advise(must_reach(&target)))
         }
         Err(SocksError::Io(error)) => return Err(broke_off(proxy, &error)),
         Err(error) => return Err(no_proxy(format!("{proxy} does not answer as a SOCKS 5 proxy does: {error}"))),

@@ -90,6 +90,12 @@ async fn what_a_proxy_refuses_is_told_in_words_with_what_to_do() {
             K::PermissionDenied,
             "does not let connections to edge.example:443 through",
         ),
+        (
+            "http://",
+            "HTTP/1.1 500 Oops\r\n\r\n",
+            K::HostUnreachable,
+            "must be able to resolve the name in edge.example:443",
+        ),
         ("http://", "HTTP/1.1 504 Timeout\r\n\r\n", K::HostUnreachable, "did not reach edge.example:443 (status 504)"),
         ("http://", "HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n", K::Unsupported, "status 302"),
         ("http://", "SSH-2.0-x\r\n\r\n", K::InvalidData, "does not answer as an HTTP proxy does"),
