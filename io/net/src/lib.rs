@@ -4,7 +4,7 @@
 //! - [`server_config`] and [`client_config`] are the two TLS configurations that every program uses;
 //! - [`Listening`] opens the public ports, or takes them over from systemd;
 //! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines, [`Outbound`] says by which way;
-//! - [`TakeoverOffer`] and [`take_over`] pass the open ports from a process to the one that replaces it;
+//! - [`TakeoverOffer`] and [`Takeover`] pass the open ports from a process to the one that replaces it;
 //! - [`UdpPort`] takes and sends datagrams; [`OwnPorts`] are the ports that sockets have for themselves;
 //! - [`relay()`] carries bytes between two connections; [`read_header`] and its kin speak the PROXY protocol;
 //! - [`Shutdown`] tells every task of a process that it is over.
@@ -61,5 +61,5 @@ pub use server::{Negotiated, negotiated, server_config, server_config_for};
 pub use shutdown::Shutdown;
 pub use socket::{set_keepalive, set_nodelay, set_notsent_lowat, set_user_timeout};
 pub use systemd::{notify_ready, notify_status, notify_stopping};
-pub use takeover::{Asked, HandOver, TakeoverError, TakeoverOffer, take_over};
+pub use takeover::{Asked, HandOver, Successor, Takeover, TakeoverError, TakeoverOffer};
 pub use udp::{Received, UdpPort};

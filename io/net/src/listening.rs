@@ -37,7 +37,7 @@ pub struct Listening {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Something else listens there.
-    #[error("port {} on {} is taken by another program: stop it or choose another with {option}", address.port(), address.ip())]
+    #[error("port {} on {} is taken by another process: stop it or choose another with {option}", address.port(), address.ip())]
     Taken {
         /// What was asked for.
         address: SocketAddr,

@@ -2,19 +2,22 @@
 //! the two.
 //!
 //! The running process listens on `takeover.sock` in its data directory. The new one connects; both are of the same
-//! user, or it is root. The running process sends its listening sockets (SCM_RIGHTS, unix(7)): in a first message those
-//! of the shared ports, `S`; then the ports that sockets have for themselves, in as many messages as it takes, each
-//! `P`. It lets go of the data directory, says so with one byte, `R`, and then lets what it still serves finish.
-//! Connections and datagrams that come meanwhile wait in the sockets' queues for the new process. What a socket is, TCP
-//! or UDP and of which port, the kernel says.
+//! user, or it is root. The running process sends copies of the shared ports' listening sockets (SCM_RIGHTS, unix(7)),
+//! `S`, and serves on. The new one makes sure that it can run, and then says so: `T`. Until then nothing has happened to
+//! the running process: should the new one be refused, fail, die or fall silent, all is as it was.
+//!
+//! Then the running process sends the ports that sockets have for themselves, in as many messages as it takes, each
+//! `P`. It lets go of the data directory, says so with one byte, `R`, and lets what it still serves finish. Connections
+//! and datagrams that come meanwhile wait in the sockets' queues for the new process. What a socket is, TCP or UDP and
+//! of which port, the kernel says.
 
 use std::{
     fs::File,
     io::{self, IoSlice, IoSliceMut, Write as _},
     mem::MaybeUninit,
-    net,
+    net::{self, SocketAddr},
     os::{
-        fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
         unix::{
             fs::PermissionsExt as _,
             net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream},
@@ -28,22 +31,26 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg, sockopt,
 };
+use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 use crate::{Listening, OwnPorts, listening, own_ports::MAX_PASSED_PORTS};
 
 /// The socket's file in the data directory.
 const SOCKET_FILE: &str = "takeover.sock";
 /// What the running process sends with its sockets, with those of sockets' own ports, and when it has let go of the
-/// data directory.
+/// data directory; and what the new one sends when it is ready to serve.
 const SOCKETS: u8 = b'S';
 const OWN_PORTS: u8 = b'P';
 const RELEASED: u8 = b'R';
+const TAKES: u8 = b'T';
 /// How many sockets one message carries at most (unix(7): SCM_MAX_FD is 253).
 const MAX_SOCKETS_PER_MESSAGE: usize = 250;
-/// How many messages there are at most: the shared ports, those of the sockets' own, and the last one, without any.
-const MAX_MESSAGES: usize = 2 + MAX_PASSED_PORTS.div_ceil(MAX_SOCKETS_PER_MESSAGE);
+/// How many messages there are at most after the first: the ports of the sockets' own, and the last, without any.
+const MAX_MESSAGES: usize = 1 + MAX_PASSED_PORTS.div_ceil(MAX_SOCKETS_PER_MESSAGE);
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the new process may take to make sure that it can run.
+const MAX_PREPARATION: Duration = Duration::from_secs(60);
 
 /// Why the ports of a running process could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -93,11 +100,7 @@ impl TakeoverOffer {
     pub async fn asked(&self) -> Asked {
         loop {
             match self.socket.accept().await {
-                Ok((stream, _)) if may_ask(&stream) => {
-                    if let Ok(stream) = stream.into_std() {
-                        return Asked { stream };
-                    }
-                }
+                Ok((stream, _)) if may_ask(&stream) => return Asked { stream },
                 Ok(_) => tracing::warn!("another user's process asked for the ports: refused"),
                 Err(error) => {
                     tracing::debug!(%error, "a process that asked for the ports went away");
@@ -120,9 +123,15 @@ fn may_ask(stream: &tokio::net::UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == us.as_raw() || peer.uid() == 0)
 }
 
-/// A process that waits for the ports.
+/// A process that wants to replace this one.
 #[derive(Debug)]
 pub struct Asked {
+    stream: tokio::net::UnixStream,
+}
+
+/// A process that is ready to replace this one.
+#[derive(Debug)]
+pub struct Successor {
     stream: StdUnixStream,
 }
 
@@ -149,14 +158,29 @@ impl HandOver {
 }
 
 impl Asked {
-    /// Sends the sockets. Then let go of the data directory, and call [`Asked::released`].
+    /// Shows the other process the shared ports, and waits until it is ready to take them over. This one serves on.
+    ///
+    /// # Errors
+    /// When the other process was refused, went away or takes too long: this one goes on as if it had not asked.
+    pub async fn ready(mut self, ports: &HandOver) -> io::Result<Successor> {
+        send_sockets(&self.stream, SOCKETS, &ports.sockets)?;
+        let said = tokio::time::timeout(MAX_PREPARATION, self.stream.read_u8());
+        match said.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "it takes too long"))?? {
+            TAKES => Ok(Successor { stream: self.stream.into_std()? }),
+            _ => Err(io::Error::other("it is no such process")),
+        }
+    }
+}
+
+impl Successor {
+    /// Sends the ports that sockets have for themselves. Then let go of the data directory, and call
+    /// [`Successor::released`].
     ///
     /// # Errors
     /// When the other process went away; this one can go on as before.
     pub fn send(&mut self, ports: &HandOver) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(PATIENCE))?;
-        send_sockets(&self.stream, SOCKETS, &ports.sockets)?;
         for part in ports.own.copies()?.chunks(MAX_SOCKETS_PER_MESSAGE) {
             send_sockets(&self.stream, OWN_PORTS, part)?;
         }
@@ -172,7 +196,7 @@ impl Asked {
     }
 }
 
-fn send_sockets(stream: &StdUnixStream, kind: u8, sockets: &[OwnedFd]) -> io::Result<()> {
+fn send_sockets(stream: &impl AsFd, kind: u8, sockets: &[OwnedFd]) -> io::Result<()> {
     let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(|fd| fd.as_fd()).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS_PER_MESSAGE))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -183,16 +207,51 @@ fn send_sockets(stream: &StdUnixStream, kind: u8, sockets: &[OwnedFd]) -> io::Re
     Ok(())
 }
 
-/// Asks the process that holds the data directory for its ports, and waits until it has let go of the directory. To be
-/// called inside of a tokio runtime; blocks for at most twenty seconds.
-///
-/// # Errors
-/// When there is none, or it does not answer as it should.
-pub fn take_over(dir: &Path) -> Result<Listening, TakeoverError> {
-    let stream = socket_path(dir)
-        .and_then(|(_dir, path)| StdUnixStream::connect(path))
-        .map_err(|_| TakeoverError::NobodyThere { dir: dir.to_owned() })?;
-    receive(stream).map_err(|source| TakeoverError::Failed { dir: dir.to_owned(), source })
+/// The shared ports of a running process that goes on serving until [`Takeover::finish`]; dropped before that, it serves
+/// on.
+#[derive(Debug)]
+pub struct Takeover {
+    stream: StdUnixStream,
+    dir: PathBuf,
+    tls: TcpListener,
+    redirect: Option<TcpListener>,
+}
+
+impl Takeover {
+    /// Asks the process that holds the data directory for its ports. To be called inside of a tokio runtime; blocks for
+    /// at most ten seconds.
+    ///
+    /// # Errors
+    /// When there is none, or it does not answer as it should.
+    pub fn begin(dir: &Path) -> Result<Self, TakeoverError> {
+        let stream = socket_path(dir)
+            .and_then(|(_dir, path)| StdUnixStream::connect(path))
+            .map_err(|_| TakeoverError::NobodyThere { dir: dir.to_owned() })?;
+        let shared = receive_shared(&stream).map_err(|source| TakeoverError::Failed { dir: dir.to_owned(), source })?;
+        let (tls, redirect) = shared;
+        Ok(Self { stream, dir: dir.to_owned(), tls, redirect })
+    }
+
+    /// Where the running process listens for TLS.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn tls_addr(&self) -> io::Result<SocketAddr> {
+        self.tls.local_addr()
+    }
+
+    /// Has the running process stop taking what is new, and gets all its ports. Then the data directory is free. To be
+    /// called when nothing is in the way any more; blocks for at most some ten seconds.
+    ///
+    /// # Errors
+    /// When the running process does not answer as it should.
+    pub fn finish(self) -> Result<Listening, TakeoverError> {
+        let Self { mut stream, dir, tls, redirect } = self;
+        // Where that fails, what is read next says why.
+        drop(stream.write_all(&[TAKES]));
+        let own = receive_own(&stream).map_err(|source| TakeoverError::Failed { dir, source })?;
+        Ok(Listening { tls, redirect, own: OwnPorts::inherit(own) })
+    }
 }
 
 /// The longest path of a socket, in bytes (unix(7): 108 with its end).
@@ -210,18 +269,27 @@ fn socket_path(dir: &Path) -> io::Result<(Option<File>, PathBuf)> {
     Ok((Some(dir), path))
 }
 
-fn receive(stream: StdUnixStream) -> io::Result<Listening> {
+fn receive_shared(stream: &StdUnixStream) -> io::Result<(TcpListener, Option<TcpListener>)> {
     stream.set_read_timeout(Some(PATIENCE))?;
-    let owner = sockopt::socket_peercred(&stream)?.uid;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let owner = sockopt::socket_peercred(stream)?.uid;
     if owner != rustix::process::geteuid() && !owner.is_root() {
         return Err(io::Error::other("it is another user's"));
     }
-    let (mut shared, mut own) = (Vec::new(), Vec::new());
+    let (SOCKETS, shared) = receive_message(stream)? else {
+        return Err(io::Error::other("it sent no sockets"));
+    };
+    let mut shared = shared.into_iter().map(|socket| listening::adopt(net::TcpListener::from(socket)));
+    let tls = shared.next().ok_or_else(|| io::Error::other("it sent no sockets"))??;
+    Ok((tls, shared.next().transpose()?))
+}
+
+fn receive_own(stream: &StdUnixStream) -> io::Result<Vec<OwnedFd>> {
+    let mut own = Vec::new();
     for _ in 0..MAX_MESSAGES {
-        match receive_message(&stream)? {
-            (SOCKETS, sockets) => shared.extend(sockets),
+        match receive_message(stream)? {
             (OWN_PORTS, sockets) => own.extend(sockets),
-            (RELEASED, _) => return listening_of(shared, own),
+            (RELEASED, _) => return Ok(own),
             _ => break,
         }
     }
@@ -247,15 +315,14 @@ fn receive_message(stream: &StdUnixStream) -> io::Result<(u8, Vec<OwnedFd>)> {
     Ok((byte[0], sockets))
 }
 
-fn listening_of(shared: Vec<OwnedFd>, own: Vec<OwnedFd>) -> io::Result<Listening> {
-    let mut shared = shared.into_iter().map(|socket| listening::adopt(net::TcpListener::from(socket)));
-    let tls = shared.next().ok_or_else(|| io::Error::other("it sent no sockets"))??;
-    Ok(Listening { tls, redirect: shared.next().transpose()?, own: OwnPorts::inherit(own) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The whole way of the new process.
+    fn take_over(dir: &Path) -> Result<Listening, TakeoverError> {
+        Takeover::begin(dir)?.finish()
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_connection_made_between_two_processes_is_served_by_the_second() {
@@ -266,7 +333,7 @@ mod tests {
         let offer = TakeoverOffer::open(dir.path()).unwrap();
         let path = dir.path().to_owned();
         let second = tokio::spawn(async move { tokio::task::block_in_place(|| take_over(&path)) });
-        let mut asked = offer.asked().await;
+        let mut asked = offer.asked().await.ready(&ports).await.unwrap();
         asked.send(&ports).unwrap();
         drop((first, ports));
         asked.released().unwrap();
@@ -291,7 +358,7 @@ mod tests {
         let offer = TakeoverOffer::open(dir.path()).unwrap();
         let path = dir.path().to_owned();
         let second = tokio::task::spawn_blocking(move || take_over(&path));
-        let mut asked = offer.asked().await;
+        let mut asked = offer.asked().await.ready(&ports).await.unwrap();
         asked.send(&ports).unwrap();
         let addresses: Vec<_> = tcp.iter().map(|listener| listener.local_addr().unwrap()).collect();
         let (at, not_passed) = (udp.address(), closed.address());
@@ -307,6 +374,29 @@ mod tests {
         let mut came = Vec::new();
         udp.try_recv(|received| came.extend(received.datagrams().map(<[u8]>::to_vec))).unwrap();
         assert_eq!(came, [b"between two processes".to_vec()]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_process_that_asked_and_did_not_take_the_ports_leaves_them_as_they_were() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Listening::bind("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        let at = first.tls_addr().unwrap();
+        let ports = HandOver::of(&first).unwrap();
+        let offer = TakeoverOffer::open(dir.path()).unwrap();
+        let path = dir.path().to_owned();
+        let refused =
+            tokio::task::spawn_blocking(move || Takeover::begin(&path).map(|asked| asked.tls_addr().unwrap()));
+        let error = offer.asked().await.ready(&ports).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(refused.await.unwrap().unwrap(), at);
+        let _client = tokio::net::TcpStream::connect(at).await.unwrap();
+        first.tls.accept().await.unwrap();
+        let path = dir.path().to_owned();
+        let second = tokio::task::spawn_blocking(move || take_over(&path));
+        let mut successor = offer.asked().await.ready(&ports).await.unwrap();
+        successor.send(&ports).unwrap();
+        successor.released().unwrap();
+        assert_eq!(second.await.unwrap().unwrap().tls_addr().unwrap(), at);
     }
 
     #[tokio::test(flavor = "multi_thread")]

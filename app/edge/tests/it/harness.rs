@@ -80,8 +80,8 @@ impl World {
     pub(crate) async fn successor(&self) -> Self {
         let offer = TakeoverOffer::open(self.dir.path()).unwrap();
         let path = self.dir.path().to_owned();
-        let asks = tokio::task::spawn_blocking(move || sallyport_net::take_over(&path));
-        let mut asked = soon(offer.asked()).await;
+        let asks = tokio::task::spawn_blocking(move || sallyport_net::Takeover::begin(&path)?.finish());
+        let mut asked = soon(soon(offer.asked()).await.ready(&self.ports)).await.unwrap();
         asked.send(&self.ports).unwrap();
         self.shutdown.trigger();
         asked.released().unwrap();

@@ -18,7 +18,7 @@ use sallyport_bus::{Directory, Routes, SshLogins};
 use sallyport_control::{AddressDatabases, Control, ControlConfig, Secrets, SignUp, default_ports_per_account};
 use sallyport_edge::{ApiService, Edge, EdgeConfig, Readiness};
 use sallyport_geo::Geo;
-use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, TakeoverOffer};
+use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer};
 use sallyport_store::{DataDirLock, LockError, Store};
 use tower_service::Service as _;
 use tracing::{info, warn};
@@ -26,7 +26,7 @@ use tracing::{info, warn};
 pub(crate) use self::args::UpArgs;
 use self::{
     args::{ListenAddress, RedirectAddress, SignUpChoice},
-    quic::Quic,
+    quic::{Quic, QuicPort},
     ssh::SshParts,
 };
 use crate::{
@@ -93,8 +93,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     })?;
     // A folder that is not there yet belongs to nobody: when the ports are taken, none is left behind.
     let own_ports = if data.exists() { None } else { Some(listen(&args)?) };
-    let (lock, ports_taken_over) = hold(&data, args.takeover)?;
-    let data = lock.dir().canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
+    let held = hold(&data, args.takeover)?;
+    let data = data.canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
     refuse_lost_database(&data)?;
     let store = Store::open(&data).await?;
     let secrets = Secrets::open_or_create(&data)?;
@@ -102,24 +102,30 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let fingerprint = ca.fingerprint().to_string();
     let root = data.join("ca.pem");
 
-    let was_takeover = ports_taken_over.is_some();
-    let listening = match ports_taken_over.or(own_ports) {
-        Some(ports) => ports,
-        None => listen(&args)?,
-    };
-    let address = listening.tls.local_addr()?;
+    let ca_pem = ca.root_pem().to_owned();
+    let certificates = Certificates::new(ca, &args.domain)?;
+    let (shards, geo) = (threads::shards()?, open_geo(&args)?);
+
+    let held = held.with_ports(own_ports, &args)?;
+    let was_takeover = matches!(held, Held::ByOther(_));
+    let address = held.tls_addr()?;
     let public_port = args.public_port.unwrap_or(address.port());
-    let ssh = SshParts::open(&args, &data, address.ip(), public_port, was_takeover).await?;
+    let mut ssh = SshParts::open(&args, &data, address.ip(), public_port, was_takeover)?;
+    let quic = QuicPort::open(&args, address, was_takeover)?;
+    // All that could be refused has been looked at: from here on a process that is replaced has stopped.
+    let (lock, listening) = held.take(&data)?;
+    if let Some(ssh) = &mut ssh {
+        ssh.wait_for_port().await;
+    }
     let routes = Routes::default();
     let directory = Directory::default();
-    let geo = open_geo(&args)?;
     let affinity_key = secrets.derived("affinity");
     let config = ControlConfig {
         domain: args.domain.clone(),
         public_port,
         tunnel_host: format!("tunnel.{}", args.domain),
         quic_port: quic::public_port(args.listen_quic, public_port),
-        ca_pem: Some(ca.root_pem().to_owned()),
+        ca_pem: Some(ca_pem),
         ca_fingerprint: Some(fingerprint.clone()),
         sign_up: sign_up(&args, address.ip()),
         port_range: args.port_range.0.clone(),
@@ -141,9 +147,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         tokio::spawn(reload_after_takeover(control.clone()));
     }
 
-    let certificates = Certificates::new(ca, &args.domain)?;
     let mut config = edge_config(&args, public_port, geo, affinity_key);
-    config.shards = threads::shards()?;
+    config.shards = shards;
     let edge = Edge::new(config, routes, directory, api_service(&control));
     edge.ask_readiness(readiness(&control));
     if let Some(ssh) = ssh {
@@ -154,7 +159,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     control.register_metrics(&mut registry);
     edge.publish_metrics(registry);
 
-    let quic = Quic::start(&args, &edge, address, certificates.clone(), shutdown.clone(), was_takeover)?;
+    let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), shutdown.clone()));
     let ports = HandOver::of(&listening)?;
     let offer = TakeoverOffer::open(&data).with_context(|| format!("cannot make a socket in {}", data.display()))?;
     let api = api_url(&args.domain, public_port);
@@ -239,18 +244,52 @@ fn api_url(domain: &str, port: u16) -> String {
     if port == 443 { format!("https://api.{domain}") } else { format!("https://api.{domain}:{port}") }
 }
 
-/// The data directory for this process alone, and the ports of the process that had it before, when that one is to be
-/// replaced.
-fn hold(data: &Path, takeover: bool) -> anyhow::Result<(DataDirLock, Option<Listening>)> {
+/// Who holds the data directory while this process makes sure that it can run, and the ports.
+enum Held<P> {
+    ByUs(DataDirLock, P),
+    ByOther(Takeover),
+}
+
+/// The data directory for this process alone, or what a process that is to be replaced offers; that one serves on.
+fn hold(data: &Path, takeover: bool) -> anyhow::Result<Held<()>> {
     match DataDirLock::take(data) {
         Err(LockError::InUse { .. }) if takeover => {
-            let ports = tokio::task::block_in_place(|| sallyport_net::take_over(data))?;
-            Ok((DataDirLock::take(data)?, Some(ports)))
+            Ok(Held::ByOther(tokio::task::block_in_place(|| Takeover::begin(data))?))
         }
         Err(error @ LockError::InUse { .. }) => {
             Err(Failure::new(Kind::Failed, error.to_string()).next("to replace that process, add --takeover").into())
         }
-        held => Ok((held?, None)),
+        held => Ok(Held::ByUs(held?, ())),
+    }
+}
+
+impl Held<()> {
+    /// With these ports, or else with newly opened ones, unless those of another process are taken over.
+    fn with_ports(self, ports: Option<Listening>, args: &UpArgs) -> anyhow::Result<Held<Listening>> {
+        Ok(match self {
+            Self::ByOther(takeover) => Held::ByOther(takeover),
+            Self::ByUs(lock, ()) => Held::ByUs(lock, ports.map_or_else(|| listen(args), Ok)?),
+        })
+    }
+}
+
+impl Held<Listening> {
+    fn tls_addr(&self) -> std::io::Result<SocketAddr> {
+        match self {
+            Self::ByUs(_, listening) => listening.tls_addr(),
+            Self::ByOther(takeover) => takeover.tls_addr(),
+        }
+    }
+
+    /// All that is held; a process that is replaced stops taking what is new.
+    fn take(self, data: &Path) -> anyhow::Result<(DataDirLock, Listening)> {
+        match self {
+            Self::ByUs(lock, listening) => Ok((lock, listening)),
+            Self::ByOther(takeover) => {
+                let listening = tokio::task::block_in_place(|| takeover.finish())?;
+                Ok((DataDirLock::take(data)?, listening))
+            }
+        }
     }
 }
 
@@ -292,18 +331,22 @@ async fn until_over(
     shutdown: Shutdown,
 ) -> Option<DataDirLock> {
     loop {
-        let mut asked = tokio::select! {
+        let ready = async { offer.asked().await.ready(&ports).await };
+        let successor = tokio::select! {
             () = shutdown.wait() => return Some(lock),
-            asked = offer.asked() => asked,
+            successor = ready => successor.and_then(|mut successor| successor.send(&ports).map(|()| successor)),
         };
-        if let Err(error) = asked.send(&ports) {
-            warn!(%error, "a process that asked for the ports went away");
-            continue;
-        }
+        let successor = match successor {
+            Ok(successor) => successor,
+            Err(error) => {
+                warn!(%error, "a process asked to take over and did not: all goes on here");
+                continue;
+            }
+        };
         info!("another process takes over: no new connections here; what runs may finish");
         shutdown.trigger();
         drop((ports, offer, lock));
-        if let Err(error) = asked.released() {
+        if let Err(error) = successor.released() {
             warn!(%error, "the process that took over went away");
         }
         return None;

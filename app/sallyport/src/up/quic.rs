@@ -33,20 +33,19 @@ pub(super) struct Quic {
     task: JoinHandle<()>,
 }
 
-impl Quic {
-    /// Opens the port that was asked for, if one was, and serves it. `tls` is where TLS is served. A predecessor that drains
-    /// still has the port: then it is opened as soon as that one is gone.
+/// The port, before it is served; without a socket while a predecessor still has it.
+pub(super) struct QuicPort {
+    address: SocketAddr,
+    socket: Option<UdpSocket>,
+}
+
+impl QuicPort {
+    /// Opens the port that was asked for, if one was. `tls` is where TLS is served. A predecessor may still have the port:
+    /// then it is opened as soon as that one is gone.
     ///
     /// # Errors
     /// The port cannot be opened.
-    pub(super) fn start(
-        args: &UpArgs,
-        edge: &Arc<Edge>,
-        tls: SocketAddr,
-        certificates: Arc<Certificates>,
-        shutdown: Shutdown,
-        was_takeover: bool,
-    ) -> Result<Option<Self>, ListenError> {
+    pub(super) fn open(args: &UpArgs, tls: SocketAddr, is_takeover: bool) -> Result<Option<Self>, ListenError> {
         let address = match args.listen_quic {
             None => return Ok(None),
             Some(QuicAddress::Same) => tls,
@@ -54,9 +53,17 @@ impl Quic {
         };
         let socket = match sallyport_net::listen_udp(address, OPTION) {
             Ok(socket) => Some(socket),
-            Err(ListenError::Taken { .. }) if was_takeover => None,
+            Err(ListenError::Taken { .. }) if is_takeover => None,
             Err(error) => return Err(error),
         };
+        Ok(Some(Self { address, socket }))
+    }
+}
+
+impl Quic {
+    /// Serves the port.
+    pub(super) fn start(port: QuicPort, edge: &Arc<Edge>, certificates: Arc<Certificates>, shutdown: Shutdown) -> Self {
+        let QuicPort { address, socket } = port;
         let edge = edge.clone();
         let task = tokio::spawn(async move {
             let Some(socket) = wait_for(socket, address, &shutdown).await else { return };
@@ -65,7 +72,7 @@ impl Quic {
                 warn!(%error, "no connectors are taken over QUIC");
             }
         });
-        Ok(Some(Self { task }))
+        Self { task }
     }
 
     /// Waits until connectors have been told that the edge is gone.

@@ -1,6 +1,6 @@
 //! Stock ssh clients of `sallyport up`: the edge serves them, control says what their forwards mean.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use sallyport_bus::SshLogins;
@@ -9,9 +9,11 @@ use sallyport_edge::{SshCaller, SshConcierge, SshSettings, SshTarget};
 use sallyport_net::ListenError;
 use sallyport_ssh::{BoxFuture, HostKeys, SshConfig};
 use tokio::net::TcpListener;
+use tracing::warn;
 
-use super::args::{ListenAddress, UpArgs};
+use super::args::UpArgs;
 
+const OPTION: &str = "--listen-ssh";
 /// How long the process that is replaced may take to let go of the port that is for ssh alone.
 const MAX_WAIT_FOR_PORT: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
@@ -26,18 +28,21 @@ const GREETING: &str = "Sallyport: what is forwarded to you, and what comes thro
 pub(super) struct SshParts {
     config: SshConfig,
     listener: Option<TcpListener>,
+    /// The port for ssh alone that the process to be replaced still has.
+    awaited: Option<SocketAddr>,
     /// What the API tells of it.
     pub(super) info: SshInfo,
 }
 
 impl SshParts {
-    /// Host keys from the data directory, and the port for ssh alone where one is asked for. `None`: no ssh.
-    pub(super) async fn open(
+    /// Host keys from the data directory, and the port for ssh alone where one is asked for. `None`: no ssh. A process that
+    /// is to be replaced may still have that port: [`SshParts::wait_for_port`] opens it then.
+    pub(super) fn open(
         args: &UpArgs,
         data: &Path,
         ip: std::net::IpAddr,
         public_port: u16,
-        was_takeover: bool,
+        is_takeover: bool,
     ) -> anyhow::Result<Option<Self>> {
         if args.no_ssh {
             return Ok(None);
@@ -49,17 +54,43 @@ impl SshParts {
         config.guests = args.ssh_guests;
         config.keepalive = args.keepalive;
         config.keepalive_missed = args.keepalive_missed as usize;
-        let listener = match args.listen_ssh {
-            Some(address) => Some(listen(address, ip, was_takeover).await?),
-            None => None,
+        let (listener, awaited) = match args.listen_ssh.map(|address| address.with_default(ip)) {
+            None => (None, None),
+            Some(address) => match sallyport_net::listen(address, OPTION) {
+                Err(ListenError::Taken { .. }) if is_takeover => (None, Some(address)),
+                listener => (Some(listener?), None),
+            },
         };
-        let port = match &listener {
-            Some(listener) => listener.local_addr()?.port(),
-            None => public_port,
+        let port = match (&listener, awaited) {
+            (Some(listener), _) => listener.local_addr()?.port(),
+            (None, Some(awaited)) => awaited.port(),
+            (None, None) => public_port,
         };
         let host = host(&args.domain);
         let info = SshInfo { known_hosts: keys.known_hosts_lines(&host, port), host, port };
-        Ok(Some(Self { config, listener, info }))
+        Ok(Some(Self { config, listener, awaited, info }))
+    }
+
+    /// Opens the port for ssh alone once the replaced process has let go of it. Should another program have it, ssh is
+    /// served on the shared port: there is no process to go back to.
+    pub(super) async fn wait_for_port(&mut self) {
+        let Some(address) = self.awaited.take() else { return };
+        let began = tokio::time::Instant::now();
+        loop {
+            match sallyport_net::listen(address, OPTION) {
+                Err(ListenError::Taken { .. }) if began.elapsed() < MAX_WAIT_FOR_PORT => {
+                    tokio::time::sleep(PORT_POLL).await;
+                }
+                Ok(listener) => {
+                    self.listener = Some(listener);
+                    return;
+                }
+                Err(error) => {
+                    warn!(%error, "ssh is served on the shared port alone");
+                    return;
+                }
+            }
+        }
     }
 
     /// What the edge is told.
@@ -74,19 +105,6 @@ fn host(domain: &str) -> String {
         "localhost".to_owned()
     } else {
         format!("tunnel.{domain}")
-    }
-}
-
-async fn listen(address: ListenAddress, ip: std::net::IpAddr, was_takeover: bool) -> anyhow::Result<TcpListener> {
-    let address = address.with_default(ip);
-    let began = tokio::time::Instant::now();
-    loop {
-        match sallyport_net::listen(address, "--listen-ssh") {
-            Err(ListenError::Taken { .. }) if was_takeover && began.elapsed() < MAX_WAIT_FOR_PORT => {
-                tokio::time::sleep(PORT_POLL).await;
-            }
-            listener => return Ok(listener?),
-        }
     }
 }
 

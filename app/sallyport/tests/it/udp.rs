@@ -2,7 +2,9 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    io::Read as _,
+    net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
+    os::unix::net::UnixStream,
     process::{Command, Output, Stdio},
     sync::{
         Arc, Mutex,
@@ -167,9 +169,11 @@ fn http3_works_through_a_udp_socket() {
 }
 
 #[test]
-fn a_steady_echo_loses_nothing_while_up_is_replaced() {
+fn a_steady_echo_loses_nothing_while_up_is_replaced_after_others_have_failed_to() {
     let origin = Echo::start(b'#');
     let lab = Lab::start(origin.address);
+    // A connection that is held through all that failed.
+    let mut held = TcpStream::connect(("127.0.0.1", lab.up.port)).unwrap();
     let client = established(lab.port);
     let begun = Instant::now();
     let (over, total) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(u32::MAX)));
@@ -215,6 +219,19 @@ fn a_steady_echo_loses_nothing_while_up_is_replaced() {
     });
     thread::sleep(Duration::from_millis(1_500));
     let range = format!("{0}-{0}", lab.port);
+    // One that is refused, and one that dies when it has asked, leave everything as it was.
+    let data = lab.home.data();
+    let refused = ["up", "--takeover", "--domain", "other.example", "--data", data.to_str().unwrap()];
+    assert_eq!(lab.home.run(&refused).status.code(), Some(1));
+    {
+        let mut asks = UnixStream::connect(data.join("takeover.sock")).unwrap();
+        asks.read_exact(&mut [0]).unwrap();
+    }
+    lab.up.program.wait_for("all goes on here");
+    assert!(!lab.up.program.output().contains("another process takes over"), "{}", lab.up.program.output());
+    held.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let rests = held.read(&mut [0]).unwrap_err();
+    assert_eq!(rests.kind(), std::io::ErrorKind::WouldBlock, "a connection was ended by a takeover that never was");
     let second = lab.home.up(&["--takeover", "--port-range", &range]);
     assert_eq!(lab.up.program.ended().code(), Some(0), "{}", lab.up.program.output());
     thread::sleep(Duration::from_secs(1));

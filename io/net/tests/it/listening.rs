@@ -37,7 +37,7 @@ async fn a_port_that_is_taken_is_named_with_the_way_out() {
     let error = Listening::bind(taken, None).unwrap_err();
     assert!(matches!(error, ListenError::Taken { .. }));
     let expected = format!(
-        "port {} on 127.0.0.1 is taken by another program: stop it or choose another with --listen",
+        "port {} on 127.0.0.1 is taken by another process: stop it or choose another with --listen",
         taken.port()
     );
     assert_eq!(error.to_string(), expected);
