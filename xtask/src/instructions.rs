@@ -5,6 +5,7 @@
 //! begin with `instructions::`, in the build that all tests have. See docs/adr/0013-instruction-counts.md.
 
 use std::{
+    borrow::Borrow,
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
@@ -26,6 +27,10 @@ const MAX_GROWTH_PERCENT: u64 = 5;
 const COUNTED: &str = "*instructions*counted*";
 /// The module of app/edge's tests that are counted.
 const EDGE_TESTS: &str = "instructions::";
+/// How often a case is counted again: where it is accepted, and where it is above its bound. What chance does to a whole
+/// edge only adds instructions, so the lowest count stands.
+const AGAIN_TO_ACCEPT: usize = 2;
+const AGAIN_WHERE_ABOVE: usize = 4;
 
 /// What the file says.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,7 +70,17 @@ pub(crate) fn run(root: &Path, options: Options) -> Result<()> {
     if !options.core_only {
         cases.extend(edge_cases(root)?);
     }
-    let counted = Counts { toolchain, cases: count_all(&cases)? };
+    let mut counted = Counts { toolchain, cases: count_all(&cases)? };
+    let again = if options.accept { AGAIN_TO_ACCEPT } else { AGAIN_WHERE_ABOVE };
+    for _ in 0..again {
+        let is_doubtful = |case: &&Case| {
+            case.name.starts_with("edge_") && (options.accept || is_above(&accepted, &counted, &case.name))
+        };
+        let doubtful: Vec<&Case> = cases.iter().filter(is_doubtful).collect();
+        for (name, count) in count_all(&doubtful)? {
+            counted.cases.entry(name).and_modify(|lowest| *lowest = count.min(*lowest));
+        }
+    }
     if options.accept {
         let mut kept = counted;
         if options.core_only && accepted.toolchain == kept.toolchain {
@@ -181,7 +196,7 @@ fn program_of(messages: &str, root: &Path, of: &str) -> Result<PathBuf> {
 }
 
 /// Counts every case, as many at a time as there are processors.
-fn count_all(cases: &[Case]) -> Result<BTreeMap<String, u64>> {
+fn count_all(cases: &[impl Borrow<Case> + Sync]) -> Result<BTreeMap<String, u64>> {
     let folder = std::env::temp_dir().join(format!("sallyport-instructions-{}", std::process::id()));
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let (next, counts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -189,7 +204,7 @@ fn count_all(cases: &[Case]) -> Result<BTreeMap<String, u64>> {
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)).map(Borrow::borrow) {
                     let count = count(case, &folder.join(&case.name));
                     let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
                     counts.push(count.map(|count| (case.name.clone(), count)));
@@ -234,6 +249,12 @@ fn total_of(profile: &str) -> Option<u64> {
     line.split(' ').next()?.parse().ok().filter(|total| *total > 0)
 }
 
+/// Whether the case takes more than it may.
+fn is_above(accepted: &Counts, counted: &Counts, name: &str) -> bool {
+    let counts = (accepted.cases.get(name), counted.cases.get(name));
+    matches!(counts, (Some(before), Some(now)) if now * 100 > before * (100 + MAX_GROWTH_PERCENT))
+}
+
 /// A table of all, and what fails.
 fn compare(accepted: &Counts, counted: &Counts, core_only: bool) -> (String, Vec<String>) {
     let (mut table, mut findings) = (String::new(), Vec::new());
@@ -246,7 +267,7 @@ fn compare(accepted: &Counts, counted: &Counts, core_only: bool) -> (String, Vec
         };
         let percent = (now as f64 / before as f64 - 1.0) * 100.0;
         table += &format!("  {name:32} {now:>10} {percent:>+8.1} %\n");
-        if now * 100 > before * (100 + MAX_GROWTH_PERCENT) {
+        if is_above(accepted, counted, name) {
             findings.push(format!(
                 "{name}: {now} instructions, {percent:.1} % more than the {before} that were accepted; make it cheaper, \
                  or, where it is worth that, run `make instructions-accept`"

@@ -96,7 +96,8 @@ async fn ask(io: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &[u8], buf
     }
 }
 
-/// Requests on one HTTP/1.1 connection, one after the other.
+/// Requests on one HTTP/1.1 connection, one after the other. Their answers are small: a large one comes in as many pieces
+/// as the machine's load says.
 fn count_requests(body_bytes: usize) {
     count(async move |world, gate| {
         let mut socket = world.socket();
@@ -120,12 +121,6 @@ fn count_requests(body_bytes: usize) {
 #[ignore = "counted by make instructions"]
 fn request() {
     count_requests(100);
-}
-
-#[test]
-#[ignore = "counted by make instructions"]
-fn request_of_64k() {
-    count_requests(65_536);
 }
 
 #[test]
