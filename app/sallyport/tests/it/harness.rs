@@ -213,6 +213,9 @@ pub(crate) fn curl(ca: &Path, url: &str, more: &[&str]) -> Answer {
     Answer { status: status.parse().unwrap_or_else(|_| panic!("{url}: {head}")), head, body }
 }
 
+/// How long the last words of a program that has ended are waited for.
+const LAST_WORDS_TIME: Duration = Duration::from_secs(2);
+
 /// A program that runs beside the test; ended by its id when the test ends.
 pub(crate) struct Program {
     child: Mutex<Child>,
@@ -257,7 +260,14 @@ impl Program {
 
     /// Waits for the end.
     pub(crate) fn ended(&self) -> ExitStatus {
-        wait_until("the end of the program", || self.child.lock().unwrap().try_wait().unwrap())
+        let status = wait_until("the end of the program", || self.child.lock().unwrap().try_wait().unwrap());
+        // Its last words may still be in its pipes, whose readers share the lines; programs that it left behind may hold
+        // those open for ever.
+        let asked = Instant::now();
+        while Arc::strong_count(&self.lines) > 1 && asked.elapsed() < LAST_WORDS_TIME {
+            thread::sleep(Duration::from_millis(5));
+        }
+        status
     }
 
     /// Asks for an orderly end, and waits for it.
