@@ -29,7 +29,7 @@ pub use page::{DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS, Page, PageQuery};
 pub use problem::{FieldError, PROBLEM_JSON, Problem};
 pub use secret::Secret;
 pub use socket::{CreateSocket, Protect, Protected, Socket, SshAccess, UpdateSocket};
-pub use ssh_key::{CreateSshKey, SshKey};
+pub use ssh_key::{CreateSshCertificate, CreateSshKey, SshCertificate, SshKey};
 pub use token::{CreateToken, CreatedToken, Token};
 pub use tunnel::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus, UpdateTunnel};
 

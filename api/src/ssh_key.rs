@@ -38,3 +38,31 @@ pub struct SshKey {
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
 }
+
+/// A public key that is to log in for one tunnel. `POST /v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSshCertificate {
+    /// The public key as in a `.pub` file, of a kind that an account's keys may have. It need not be one of them.
+    #[schema(
+        max_length = 16384,
+        example = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ann@laptop"
+    )]
+    pub public_key: String,
+}
+
+/// A certificate with which a stock ssh client logs in to serve one tunnel, and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SshCertificate {
+    /// The certificate as in a `-cert.pub` file, for `ssh -o CertificateFile`.
+    pub certificate: String,
+    /// What ssh logs in as; nobody else is let in by it.
+    #[schema(example = "5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f")]
+    pub user: String,
+    /// The port that ssh asks to have forwarded; no other one is granted.
+    #[schema(example = 31873)]
+    pub forward_port: u16,
+    /// Until when it lets in. A login goes on after that.
+    #[serde(with = "time::serde::rfc3339")]
+    pub valid_until: OffsetDateTime,
+}

@@ -48,6 +48,7 @@ use axum::{
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes, SshLogins};
 use sallyport_model::{SocketId, SocketRoute};
+use sallyport_ssh::UserAuthority;
 use sallyport_store::Store;
 use tokio::sync::Mutex;
 
@@ -121,6 +122,8 @@ pub struct ControlConfig {
     pub requires_amplification_guard: bool,
     /// Where stock ssh clients log in, when they can.
     pub ssh: Option<SshInfo>,
+    /// Signs ssh keys for one tunnel each, where ssh clients can log in.
+    pub ssh_authority: Option<UserAuthority>,
     /// Which databases of addresses the edges have; rules that need another one are refused.
     pub databases: AddressDatabases,
 }
@@ -268,6 +271,7 @@ impl Control {
                 get(tunnels::get).patch(tunnels::update).delete(tunnels::delete),
             )
             .route("/v1/sockets/{id}/tunnels/{tunnel_id}/credential", post(tunnels::rotate))
+            .route("/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", post(tunnels::sign_key))
             .route("/v1/ssh-keys", get(ssh_keys::list).post(ssh_keys::create))
             .route("/v1/ssh-keys/{id}", delete(ssh_keys::delete))
             .merge(mysocket::routes())

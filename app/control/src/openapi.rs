@@ -22,7 +22,7 @@ use crate::{accounts, info, logins, sockets, ssh_keys, tokens, tunnels};
         info::get, accounts::create, accounts::get, accounts::delete, logins::login, logins::refresh, logins::logout,
         tokens::list, tokens::create, tokens::delete, sockets::list, sockets::create, sockets::get, sockets::update,
         sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::update, tunnels::delete,
-        tunnels::rotate, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
+        tunnels::rotate, tunnels::sign_key, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
     ),
     modifiers(&BearerToken, &BodyMayBeAbsent),
     security(("bearer" = [])),

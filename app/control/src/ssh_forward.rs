@@ -7,7 +7,7 @@ use std::{
 };
 
 use sallyport_api::CreateSocket;
-use sallyport_model::{AccountId, Socket, SocketId, SocketType, Tunnel, TunnelId};
+use sallyport_model::{AccountId, Socket, SocketId, SocketType, SshTunnelLogin, Tunnel, TunnelId};
 use sallyport_store::{Creation, Maker, Store, StoreError, guest_account};
 use sha2::{Digest, Sha256};
 
@@ -38,6 +38,8 @@ pub struct SshClient {
     pub account: AccountId,
     /// The fingerprint of the key that it has proven to hold. With the same one it gets the same names and ports again.
     pub key: Option<String>,
+    /// The one tunnel that it may serve, when it has logged in with a certificate for it.
+    pub only: Option<SshTunnelLogin>,
     /// Where it is.
     pub address: IpAddr,
 }
@@ -164,7 +166,8 @@ impl Control {
     /// In this order: an address that is the name of a socket of the account means that socket, at the tunnel with this
     /// forward port or else a temporary one; a port that is the forward port of a tunnel means that tunnel; 80 and 443
     /// make a temporary `http` and `https` socket; 0 and the ports of the range make a temporary `tcp` socket. A client
-    /// that has made the same one before, with the same key, gets its name and its port again where they are free.
+    /// that has made the same one before, with the same key, gets its name and its port again where they are free. A
+    /// client that has logged in for one tunnel gets that, by its forward port, or nothing.
     ///
     /// # Errors
     /// What can be asked for instead, or why it cannot be had now.
@@ -177,6 +180,9 @@ impl Control {
         let (app, account) = (&self.app, client.account);
         let port = u16::try_from(requested_port)
             .map_err(|_| ForwardRefusal { message: format!("{requested_port} is no port") })?;
+        if let Some(login) = client.only {
+            return app.forward_of_login(login, requested_address, port).await;
+        }
         let is_guest = account == guest_account();
         if !is_guest {
             if let Some(socket) = app.socket_named(account, requested_address).await? {
@@ -244,6 +250,29 @@ impl App {
         }
         let _turn = self.temporaries.making.lock().await;
         self.temporary_tunnel(&socket).await
+    }
+
+    /// The tunnel that a login by certificate is for, when the client asks for it.
+    async fn forward_of_login(
+        &self,
+        login: SshTunnelLogin,
+        address: &str,
+        port: u16,
+    ) -> Result<SshTarget, ForwardRefusal> {
+        let tunnel = self.store.tunnel(login.socket, login.tunnel).await?;
+        let tunnel = tunnel.ok_or_else(|| ForwardRefusal { message: "the tunnel was deleted".to_owned() })?;
+        let named = self.socket_named(login.account, address).await?;
+        if port != tunnel.forward_port || named.is_some_and(|socket| socket.id != login.socket) {
+            let message = format!(
+                "this login is for one tunnel alone: ask for its forward port, -R {}:HOST:PORT, or log in with a key of \
+                 the account for anything else",
+                tunnel.forward_port
+            );
+            return Err(ForwardRefusal { message });
+        }
+        let socket = self.find_socket(login.account, &login.socket.to_string()).await?;
+        carried(&socket)?;
+        Ok(self.target(&socket, &tunnel, false))
     }
 
     /// A tunnel for as long as a forward; only while `making` is held.

@@ -6,7 +6,8 @@ use axum::{
 };
 use http::StatusCode;
 use sallyport_api::{
-    ConnectTo, CreateTunnel, CreatedTunnel, Page, PageQuery, Problem, Secret, Tunnel, TunnelStatus, UpdateTunnel,
+    ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Problem, Secret, SshCertificate,
+    Tunnel, TunnelStatus, UpdateTunnel,
 };
 use sallyport_model::{Scope, SocketId, TunnelId};
 use sallyport_store::Creation;
@@ -178,6 +179,38 @@ pub(crate) async fn rotate(
     let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
     let (tunnel, credential) = app.change_credential(&tunnel).await?;
     Ok(json(StatusCode::OK, &shown_with_credential(&app, &tunnel, credential)))
+}
+
+/// Sign an ssh key for a tunnel
+///
+/// With the certificate, a stock ssh client logs in within five minutes, serves this tunnel, and can do nothing else: the
+/// key is not added to the account. Such a login ends with its tunnel.
+#[utoipa::path(
+    post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", tag = "tunnels",
+    operation_id = "sign_ssh_key_for_tunnel",
+    params(
+        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+    ),
+    request_body = CreateSshCertificate,
+    responses(
+        (status = 200, description = "The certificate; it is kept nowhere else.", body = SshCertificate),
+        (status = 501, description = "`not-offered`: the server takes no ssh clients.", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn sign_key(
+    State(app): State<App>,
+    caller: Caller,
+    Path((socket, id)): Path<(String, String)>,
+    input: Input<CreateSshCertificate>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::TunnelsConnect)?;
+    let account = caller.account.id;
+    let tunnel = app.find_tunnel(account, &socket, &id).await?;
+    let signed = app.sign_ssh_key(account, &tunnel, "public_key", &input.value.public_key)?;
+    Ok(json(StatusCode::OK, &signed))
 }
 
 /// Delete a tunnel

@@ -326,7 +326,7 @@ impl Edge {
                     Some(RouteChange::Removed(socket)) => ssh.tunnels.look_at(Some(socket)),
                     Some(RouteChange::Missed) => ssh.tunnels.look_at(None),
                 },
-                Ok(()) = logins.changed() => ssh.tunnels.look_at_keys(),
+                Ok(()) = logins.changed() => ssh.tunnels.look_at_logins(),
             }
         }
     }

@@ -8,11 +8,12 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_bus::SshLogins;
-use sallyport_model::{AccountId, SocketId, SocketName, SocketType, TunnelId, TunnelPresence};
+use sallyport_bus::{SshLogins, ssh_login_name};
+use sallyport_model::{AccountId, SocketId, SocketName, SocketType, SshTunnelLogin, TunnelId, TunnelPresence};
 use sallyport_ssh::{
-    Attempt, BoxFuture, Connection, Credential, Forward, ForwardRefusal, Granted, PublicKey, SshConfig, SshGate,
-    SshServer, Verdict, ssh_key::HashAlg,
+    Attempt, BoxFuture, Certificate, Connection, Credential, Forward, ForwardRefusal, Granted, PublicKey, SshConfig,
+    SshGate, SshServer, UserAuthority, Verdict,
+    ssh_key::{HashAlg, public::KeyData},
 };
 use tokio::task::JoinSet;
 
@@ -27,6 +28,8 @@ const GUEST: &str = "guest";
 const MAX_SILENCE: Duration = Duration::from_secs(2);
 /// What the directory shows as the connector's program.
 const AGENT: &str = "ssh";
+const KEY_REMOVED: &str = "the key that this login came with was removed from the account";
+const TUNNEL_DELETED: &str = "the tunnel was deleted";
 
 /// What a forward of an ssh client means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub struct SshCaller<'a> {
     pub account: Option<AccountId>,
     /// The fingerprint of the key that it has proven to hold.
     pub key: Option<&'a str>,
+    /// The one tunnel that it may serve, when it has logged in with a certificate for it.
+    pub only: Option<SshTunnelLogin>,
     /// Where it is.
     pub address: IpAddr,
 }
@@ -74,6 +79,8 @@ pub struct SshSettings {
     pub config: SshConfig,
     /// The keys of the accounts.
     pub logins: SshLogins,
+    /// Whose certificates let in, each for one tunnel.
+    pub authority: UserAuthority,
     /// What forwards mean.
     pub concierge: Arc<dyn SshConcierge>,
     /// A port for ssh alone, beside the one that all share.
@@ -91,6 +98,7 @@ pub(crate) fn server(edge: &Arc<Edge>, settings: SshSettings) -> (SshServer, Arc
     let tunnels = Arc::new(SshTunnels {
         edge: Arc::downgrade(edge),
         logins: settings.logins,
+        authority: settings.authority,
         concierge: settings.concierge,
         guests: settings.config.guests,
         connections: Mutex::default(),
@@ -104,6 +112,7 @@ pub(crate) fn server(edge: &Arc<Edge>, settings: SshSettings) -> (SshServer, Arc
 pub(crate) struct SshTunnels {
     edge: Weak<Edge>,
     logins: SshLogins,
+    authority: UserAuthority,
     concierge: Arc<dyn SshConcierge>,
     guests: bool,
     /// Every login.
@@ -126,18 +135,18 @@ struct Promised {
     target: SshTarget,
 }
 
-/// Who is logged in, as it stands in [`Connection::login`]: the account or [`GUEST`], and the fingerprint of the key.
-fn login_name(who: impl Display, key: &PublicKey) -> String {
+/// Who is logged in, as it stands in [`Connection::login`]: the account or [`GUEST`], the fingerprint of the key, and the
+/// tunnel that the login is for, if it is for one alone.
+fn login_name(who: impl Display, key: &KeyData) -> String {
     format!("{who} {}", key.fingerprint(HashAlg::Sha256))
 }
 
 /// Who is logged in here.
 fn caller(connection: &Connection) -> SshCaller<'_> {
-    let (account, key) = match connection.login().split_once(' ') {
-        Some((who, fingerprint)) => (who.parse().ok(), Some(fingerprint)),
-        None => (None, None),
-    };
-    SshCaller { account, key, address: connection.peer().ip() }
+    let mut words = connection.login().splitn(3, ' ');
+    let account = words.next().and_then(|who| who.parse().ok());
+    let (key, only) = (words.next(), words.next().and_then(|login| login.parse().ok()));
+    SshCaller { account, key, only, address: connection.peer().ip() }
 }
 
 /// Whether both forwards belong to different logins with the same key, and ask for the same port.
@@ -156,9 +165,32 @@ impl SshTunnels {
         login.keys.iter().any(is_it).then_some(login.account)
     }
 
+    /// The login that this certificate is good for `now`, in seconds since 1970.
+    fn login_by_certificate(&self, user: &str, certificate: &Certificate, now: u64) -> Option<String> {
+        let only: SshTunnelLogin = self.authority.vouches_for(certificate, user, now)?.parse().ok()?;
+        let is_there = ssh_login_name(only.account) == user && self.has_tunnel(only);
+        is_there.then(|| format!("{} {only}", login_name(only.account, certificate.public_key())))
+    }
+
+    /// Whether the account still has this tunnel, as long as there is an account.
+    fn has_tunnel(&self, only: SshTunnelLogin) -> bool {
+        let route = self.edge.upgrade().and_then(|edge| edge.routes.get(only.socket));
+        route.is_some_and(|route| route.account == only.account && route.tunnel(only.tunnel).is_some())
+    }
+
+    /// Sends the client away when what it has logged in with is good for nothing any more.
+    fn check(&self, connection: &Connection) {
+        let who = caller(connection);
+        match who.only {
+            Some(only) if !self.has_tunnel(only) => connection.disconnect(TUNNEL_DELETED),
+            None if !self.has_key(who) => connection.disconnect(KEY_REMOVED),
+            _ => {}
+        }
+    }
+
     /// Whether the account still has the key that this client has logged in with.
-    fn may_stay(&self, connection: &Connection) -> bool {
-        let (Some(account), Some(fingerprint)) = (caller(connection).account, caller(connection).key) else {
+    fn has_key(&self, who: SshCaller<'_>) -> bool {
+        let (Some(account), Some(fingerprint)) = (who.account, who.key) else {
             return true;
         };
         let Some(login) = self.logins.get(&account.to_string()) else { return false };
@@ -174,11 +206,9 @@ impl SshTunnels {
     }
 
     /// Disconnects clients whose key was removed.
-    pub(crate) fn look_at_keys(&self) {
+    pub(crate) fn look_at_logins(&self) {
         let logged_in: Vec<Connection> = lock(&self.connections).values().cloned().collect();
-        for connection in logged_in.iter().filter(|connection| !self.may_stay(connection)) {
-            connection.disconnect("the key that this login came with was removed from the account");
-        }
+        logged_in.iter().for_each(|connection| self.check(connection));
     }
 
     /// The forward serves its socket from now on. A fresh login on the same tunnel, or with the same key for the same
@@ -187,14 +217,13 @@ impl SshTunnels {
         let Promised { forward, name, speaks_tls, target } = promised;
         let connection = forward.connection();
         let way = SshWay::new(target.tunnel, name, speaks_tls, forward);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         edge.sockets.pool(target.socket).arrived(Way::Ssh(way.clone()));
         edge.directory.arrived(TunnelPresence {
             tunnel: target.tunnel,
             socket: target.socket,
             connector_addr: connection.peer(),
             agent: AGENT.to_owned(),
-            since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            since: i64::try_from(unix_seconds()).unwrap_or(i64::MAX),
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
         let (tunnel, socket, holder) = (target.tunnel, target.socket, way.holder());
@@ -303,6 +332,7 @@ impl SshTunnels {
     /// Disconnects clients whose tunnel was deleted, of one socket or of all. Those that serve another one as well are
     /// told.
     pub(crate) fn look_at(&self, socket: Option<SocketId>) {
+        self.look_at_logins_for(socket);
         let Some(edge) = self.edge.upgrade() else { return };
         let is_gone = |target: &SshTarget| {
             edge.routes.get(target.socket).is_none_or(|route| route.tunnel(target.tunnel).is_none())
@@ -315,9 +345,18 @@ impl SshTunnels {
             if held.values().any(serves_more) {
                 connection.console().line(&format!("{} is closed: the tunnel was deleted", gone.target.url));
             } else {
-                connection.disconnect("the tunnel was deleted");
+                connection.disconnect(TUNNEL_DELETED);
             }
         }
+    }
+
+    /// Disconnects clients that have logged in for a tunnel which is gone, whether they serve it or not.
+    fn look_at_logins_for(&self, socket: Option<SocketId>) {
+        let is_for = |connection: &&Connection| {
+            caller(connection).only.is_some_and(|only| socket.is_none_or(|socket| only.socket == socket))
+        };
+        let logged_in: Vec<Connection> = lock(&self.connections).values().filter(is_for).cloned().collect();
+        logged_in.iter().for_each(|connection| self.check(connection));
     }
 
     async fn grant(&self, connection: &Connection, forward: Forward) -> Result<Granted, ForwardRefusal> {
@@ -365,24 +404,27 @@ impl SshGate for SshTunnels {
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict> {
         let verdict = match attempt.credential {
             Credential::Offered(key) | Credential::Key(key) => match self.may_log_in(attempt.user, key) {
-                Some(account) => Some(login_name(account, key)),
+                Some(account) => Some(login_name(account, key.key_data())),
                 // A guest's key opens nothing; by it, a guest that comes back is known. The user of an account may have
                 // shown the wrong one of several keys.
-                None if self.guests && self.logins.get(attempt.user).is_none() => Some(login_name(GUEST, key)),
+                None if self.guests && self.logins.get(attempt.user).is_none() => {
+                    Some(login_name(GUEST, key.key_data()))
+                }
                 None => None,
             },
+            Credential::OfferedCertificate(certificate) | Credential::Certificate(certificate) => {
+                self.login_by_certificate(attempt.user, certificate, unix_seconds())
+            }
             Credential::Guest if self.guests => Some(GUEST.to_owned()),
-            Credential::Guest | Credential::Certificate(_) | Credential::Nothing => None,
+            Credential::Guest | Credential::Nothing => None,
         };
         Box::pin(std::future::ready(verdict.map_or(Verdict::Refuse, Verdict::Accept)))
     }
 
     fn opened(&self, connection: &Connection) {
         lock(&self.connections).insert(connection.id(), connection.clone());
-        // Its key may have been removed since it was looked at.
-        if !self.may_stay(connection) {
-            connection.disconnect("the key that this login came with was removed from the account");
-        }
+        // Its key or its tunnel may have been removed since it was looked at.
+        self.check(connection);
     }
 
     fn forward<'a>(
@@ -411,6 +453,11 @@ impl SshGate for SshTunnels {
         lock(&self.connections).remove(&connection.id());
         self.release(connection, None);
     }
+}
+
+/// Now, in seconds since 1970.
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -10,6 +10,7 @@ mod name;
 mod route;
 mod settings;
 mod socket;
+mod ssh;
 
 pub use account::{
     Account, Email, EmailError, MAX_EMAIL_BYTES, MAX_PASSWORD_BYTES, MIN_PASSWORD_CHARS, PasswordError, Scope,
@@ -19,8 +20,7 @@ pub use ends::{ClientAddr, Local, OriginAddr, Remote, ServerAddr};
 pub use ids::{AccountId, IdError, SocketId, TokenId, TunnelId};
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use route::{
-    BasicAuth, CredentialHash, FlowRecord, RequestRecord, SocketRoute, SshLogin, TunnelPresence, TunnelRoute,
-    socket_url,
+    BasicAuth, CredentialHash, FlowRecord, RequestRecord, SocketRoute, TunnelPresence, TunnelRoute, socket_url,
 };
 pub use settings::{
     AccessRules, Affinity, DEFAULT_WEIGHT, HealthCheck, Limits, MAX_ACCESS_RULES, MAX_ALPN_BYTES, MAX_ALPN_PROTOCOLS,
@@ -30,3 +30,4 @@ pub use socket::{
     DisplayName, DisplayNameError, MAX_DISPLAY_NAME_CHARS, MAX_TUNNELS_PER_SOCKET, OriginProtocol, Socket, SocketType,
     Tunnel, UnknownOriginProtocol, UnknownSocketType,
 };
+pub use ssh::{SshLogin, SshTunnelLogin, SshTunnelLoginError};

@@ -173,12 +173,3 @@ impl RequestRecord {
     /// The longest target that a record keeps, in bytes.
     pub const MAX_TARGET_BYTES: usize = 1_024;
 }
-
-/// Public keys that let stock ssh clients log in as an account.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SshLogin {
-    /// Whose they are. The login name is the account's id without hyphens.
-    pub account: AccountId,
-    /// The keys as in an `authorized_keys` file, without options: type, base64, comment.
-    pub keys: Vec<String>,
-}

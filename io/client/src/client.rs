@@ -7,9 +7,9 @@ use http::{HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_api::{
-    Account, CreateAccount, CreateSocket, CreateSshKey, CreateToken, CreateTunnel, CreatedToken, CreatedTunnel,
-    IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session, Socket, SshKey,
-    Token, Tunnel, UpdateSocket, UpdateTunnel,
+    Account, CreateAccount, CreateSocket, CreateSshCertificate, CreateSshKey, CreateToken, CreateTunnel, CreatedToken,
+    CreatedTunnel, IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session,
+    Socket, SshCertificate, SshKey, Token, Tunnel, UpdateSocket, UpdateTunnel,
 };
 use sallyport_model::{TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
@@ -258,6 +258,19 @@ impl ApiClient {
     pub async fn renew_credential(&self, socket: &SocketRef, tunnel: TunnelId) -> Result<CreatedTunnel, ClientError> {
         let path = format!("/v1/sockets/{socket}/tunnels/{tunnel}/credential");
         self.call(Call { method: Method::POST, path: &path, body: Bytes::new(), key: None }).await
+    }
+
+    /// Has an ssh key signed, so that a stock ssh client logs in with it for this one tunnel.
+    ///
+    /// # Errors
+    /// The account has no such socket or tunnel, it is no good key, or the server takes no ssh clients.
+    pub async fn sign_ssh_key(
+        &self,
+        socket: &SocketRef,
+        tunnel: TunnelId,
+        key: &CreateSshCertificate,
+    ) -> Result<SshCertificate, ClientError> {
+        self.send(Method::POST, &format!("/v1/sockets/{socket}/tunnels/{tunnel}/ssh-certificate"), key).await
     }
 
     /// All ssh keys of the account.

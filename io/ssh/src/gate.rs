@@ -15,13 +15,6 @@ pub trait SshGate: Send + Sync + 'static {
         true
     }
 
-    /// Whether this user may show a certificate. A client that offers a certificate is indistinguishable from one that
-    /// offers the bare key until it has signed, so with `true` every key is asked for its signature.
-    fn takes_certificates(&self, user: &str) -> bool {
-        let _ = user;
-        false
-    }
-
     /// Whether the attempt is good. Unknown users and foreign keys should take the same work and get the same answer;
     /// the server answers a refusal after a fixed time.
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict>;
@@ -71,7 +64,9 @@ pub enum Credential<'a> {
     Offered(&'a PublicKey),
     /// A key that the client owns.
     Key(&'a PublicKey),
-    /// A user certificate (PROTOCOL.certkeys) whose key the client owns. It is valid now, rightly signed by
+    /// A user certificate (PROTOCOL.certkeys) whose key the client has not yet proven to own: would it do?
+    OfferedCertificate(&'a Certificate),
+    /// A user certificate whose key the client owns. It is valid now, rightly signed by
     /// [`signature_key`](Certificate::signature_key), and carries no critical options. Whether that authority is to be
     /// trusted, and whether the principals fit, is the gate's to say.
     Certificate(&'a Certificate),

@@ -78,7 +78,7 @@ impl Handler {
         };
         match verdict {
             Verdict::Accept(name) => {
-                if !matches!(credential, Credential::Offered(_)) {
+                if !matches!(credential, Credential::Offered(_) | Credential::OfferedCertificate(_)) {
                     self.connection.set_login(user, name);
                 }
                 Auth::Accept
@@ -180,6 +180,12 @@ fn is_strong_enough(key: &PublicKey, uses_sha1: bool) -> bool {
     !uses_sha1 && rsa_bits.is_none_or(|bits| bits >= MIN_RSA_BITS)
 }
 
+/// Whether a certificate is for users and asks for nothing that is not known here: critical options are refused as long as
+/// there is none. The library has checked the dates and the signature.
+fn is_fit(certificate: &Certificate) -> bool {
+    certificate.cert_type() == CertType::User && certificate.critical_options().is_empty()
+}
+
 fn is_sha1(algorithm: &russh::keys::Algorithm) -> bool {
     matches!(algorithm, russh::keys::Algorithm::Rsa { hash: None })
 }
@@ -199,10 +205,16 @@ impl russh::server::Handler for Handler {
         if !is_strong_enough(offer.public_key, is_sha1(offer.algorithm)) {
             return Ok(Auth::reject());
         }
-        if self.server.gate.takes_certificates(user) {
-            return Ok(Auth::Accept);
+        match offer.certificate {
+            Some(certificate) if is_fit(certificate) => {
+                Ok(self.ask(user, Credential::OfferedCertificate(certificate)).await)
+            }
+            Some(_) => {
+                count(&self.connection.stats().logins_refused);
+                Ok(Auth::reject())
+            }
+            None => Ok(self.ask(user, Credential::Offered(offer.public_key)).await),
         }
-        Ok(self.ask(user, Credential::Offered(offer.public_key)).await)
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
@@ -213,9 +225,7 @@ impl russh::server::Handler for Handler {
     }
 
     async fn auth_openssh_certificate(&mut self, user: &str, certificate: &Certificate) -> Result<Auth, Self::Error> {
-        // The library has checked the dates and the signature; critical options are refused as long as none is known.
-        let is_fit = certificate.cert_type() == CertType::User && certificate.critical_options().is_empty();
-        if !is_fit || !self.server.gate.takes_certificates(user) {
+        if !is_fit(certificate) {
             count(&self.connection.stats().logins_refused);
             return Ok(Auth::reject());
         }

@@ -56,7 +56,7 @@ pub enum HostKeyError {
     /// The file is no key of the right kind, in OpenSSH's format, without a passphrase.
     #[error(
         "{} is no usable {wanted} key: {reason}; restore it from a backup, or remove it to make a new one (clients must \
-         then trust it anew)",
+         then trust a host key anew)",
         path.display()
     )]
     Key {
@@ -121,7 +121,8 @@ impl std::fmt::Debug for HostKeys {
     }
 }
 
-fn open_or_create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
+/// Reads the key in this file, or makes it there, readable by its owner only.
+pub(crate) fn open_or_create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
     match File::open(path) {
         Ok(file) => read(path, file, wanted),
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, wanted),

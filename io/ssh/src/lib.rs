@@ -16,6 +16,7 @@
 //! Flow control is per channel: a visitor who reads slowly fills the window of that one channel (256 KiB, up to 8 MiB
 //! for readers that are fast), and nothing else on the connection waits for it. [`serve_connection`](SshServer::serve_connection) ends when the connection does.
 
+mod authority;
 mod config;
 mod connection;
 mod console;
@@ -30,6 +31,7 @@ mod stream;
 
 use std::{future::Future, pin::Pin};
 
+pub use authority::{MAX_CLOCK_DIFFERENCE, SignError, USER_AUTHORITY_FILE, UserAuthority, VALID_AHEAD};
 pub use config::SshConfig;
 pub use connection::Connection;
 pub use console::{Console, MAX_CONSOLE_LINE_BYTES, MAX_CONSOLE_LINES};

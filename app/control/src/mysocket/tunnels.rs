@@ -8,7 +8,10 @@ use http::StatusCode;
 use sallyport_model::MAX_TUNNELS_PER_SOCKET;
 use sallyport_store::Creation;
 
-use super::{Caller, words::Nothing};
+use super::{
+    Caller,
+    words::{KeyToSign, Nothing, SignedKey},
+};
 use crate::{
     App,
     extract::{Input, json},
@@ -66,14 +69,15 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// A certificate for an ssh key: not offered, a key of the account does the same.
+/// Has an ssh key signed, so that it logs in for this one tunnel.
 pub(super) async fn sign_key(
     State(app): State<App>,
     caller: Caller,
     Path((socket, id)): Path<(String, String)>,
+    input: Input<KeyToSign>,
 ) -> Result<Response, ApiError> {
-    app.find_tunnel(caller.account.id, &socket, &id).await?;
-    let detail = "certificates for ssh keys are not offered here: add the key itself to the account, with \
-                  `sallyport ssh-key add` or POST /v1/ssh-keys";
-    Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "not-offered", detail))
+    let account = caller.account.id;
+    let tunnel = app.find_tunnel(account, &socket, &id).await?;
+    let signed = app.sign_ssh_key(account, &tunnel, "ssh_public_key", &input.value.ssh_public_key)?;
+    Ok(json(StatusCode::OK, &SignedKey { signed_ssh_cert: signed.certificate }))
 }

@@ -99,3 +99,15 @@ pub(super) struct Tunnel {
     /// At which port. The original clients do not know it: for them, it belongs into `~/.ssh/config`.
     pub(super) tunnel_server_port: u16,
 }
+
+/// `POST /socket/{id}/tunnel/{tunnel_id}/signkey`
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyToSign {
+    pub(super) ssh_public_key: String,
+}
+
+/// A certificate for an ssh key.
+#[derive(Debug, Serialize)]
+pub(super) struct SignedKey {
+    pub(super) signed_ssh_cert: String,
+}

@@ -4,12 +4,16 @@ use base64::{
     Engine,
     engine::general_purpose::{STANDARD, STANDARD_NO_PAD},
 };
-use sallyport_model::{AccountId, DisplayName, SshLogin};
+use http::StatusCode;
+use sallyport_api::SshCertificate;
+use sallyport_bus::ssh_login_name;
+use sallyport_model::{AccountId, DisplayName, SshLogin, SshTunnelLogin, Tunnel};
+use sallyport_ssh::{SignError, VALID_AHEAD};
 use sallyport_store::{Position, SshKey};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::{App, problem::ApiError, random};
+use crate::{App, clock::date, problem::ApiError, random};
 
 /// The longest key that is read, in bytes: RSA of 16,384 bits has less than 3,000.
 const MAX_KEY_BYTES: usize = 16_384;
@@ -174,6 +178,35 @@ impl App {
         self.publish_ssh_keys(account).await?;
         tracing::info!(%account, key = %id, "ssh key removed");
         Ok(())
+    }
+
+    /// A certificate with which a key logs in for one tunnel of the account, and nothing else; `field` is where the text
+    /// came from.
+    pub(crate) fn sign_ssh_key(
+        &self,
+        account: AccountId,
+        tunnel: &Tunnel,
+        field: &str,
+        text: &str,
+    ) -> Result<SshCertificate, ApiError> {
+        let Some(authority) = &self.config.ssh_authority else {
+            let detail = "this server takes no ssh clients, so there is nothing to log in to with a certificate";
+            return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "not-offered", detail));
+        };
+        let now = self.clock.now();
+        self.limits.create(account, now.monotonic)?;
+        let key = PublicKeyText::read(text).map_err(|error| ApiError::field(field, error))?;
+        let login = SshTunnelLogin { account, socket: tunnel.socket, tunnel: tunnel.id };
+        let user = ssh_login_name(account);
+        let seconds = u64::try_from(now.unix_seconds).unwrap_or_default();
+        let certificate =
+            authority.sign(&key.line, &user, &login.to_string(), seconds).map_err(|error| match error {
+                SignError::Key(_) => ApiError::field(field, KeyError::Damaged),
+                error => ApiError::internal(error),
+            })?;
+        tracing::info!(%account, tunnel = %tunnel.id, fingerprint = %key.fingerprint, "ssh key signed for a tunnel");
+        let valid_until = date(now.unix_seconds.saturating_add_unsigned(VALID_AHEAD.as_secs()));
+        Ok(SshCertificate { certificate, user, forward_port: tunnel.forward_port, valid_until })
     }
 
     /// Tells edges the account's keys as the store has them now.

@@ -15,6 +15,7 @@ use http_body_util::BodyExt;
 use sallyport_bus::{Directory, Routes, SshLogins};
 use sallyport_control::{AddressDatabases, Clock, Control, ControlConfig, Moment, Secrets, SignUp, SshInfo};
 use sallyport_model::ClientAddr;
+use sallyport_ssh::UserAuthority;
 use sallyport_store::Store;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -164,6 +165,7 @@ impl Api {
                 port: 2222,
                 known_hosts: vec!["[tunnel.localhost]:2222 ssh-ed25519 AAAA".into()],
             }),
+            ssh_authority: Some(UserAuthority::open_or_create(dir.path()).unwrap()),
         };
         change(&mut config);
         let ssh_logins = SshLogins::default();

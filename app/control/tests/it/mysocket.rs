@@ -4,6 +4,7 @@ use axum::body::Body;
 use http::{Request, StatusCode, header};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::SocketType;
+use sallyport_ssh::Certificate;
 use serde_json::{Value, json};
 
 use crate::{
@@ -165,12 +166,34 @@ async fn tunnels_are_made_listed_and_removed() {
     assert_eq!(get(&api, &path, &token).await, json!([first, second]));
     let one = format!("{path}/{}", first["tunnel_id"].as_str().unwrap());
     assert_eq!(get(&api, &one, &token).await, first);
-    let sign = call(&api, "POST", &format!("{one}/signkey"), &token, Some(json!({"ssh_public_key": KEY}))).await;
-    assert!(is_error(&sign, StatusCode::NOT_IMPLEMENTED).contains("add the key itself"));
     assert_eq!(call(&api, "DELETE", &one, &token, None).await.status, StatusCode::NO_CONTENT);
     is_error(&call(&api, "GET", &one, &token, None).await, StatusCode::NOT_FOUND);
     let other = login(&api, "bob@example.com").await;
     is_error(&call(&api, "GET", &path, &other, None).await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_key_is_signed_for_a_tunnel_of_the_caller_alone() {
+    let api = Api::start().await;
+    let token = login(&api, "ann@example.com").await;
+    let socket = post(&api, "/connect", &token, wish("s", "http")).await;
+    let (id, tunnel) = (socket["socket_id"].as_str().unwrap(), socket["tunnels"][0]["tunnel_id"].as_str().unwrap());
+    let path = format!("/socket/{id}/tunnel/{tunnel}/signkey");
+    let signed = post(&api, &path, &token, json!({"ssh_public_key": format!("{KEY}\n")})).await;
+    assert_eq!(signed.as_object().unwrap().len(), 1, "{signed}");
+    let certificate = Certificate::from_openssh(signed["signed_ssh_cert"].as_str().unwrap()).unwrap();
+    assert_eq!(certificate.valid_principals(), [socket["user_name"].as_str().unwrap()]);
+    assert!(certificate.key_id().ends_with(&format!("socket {id} tunnel {tunnel}")), "{}", certificate.key_id());
+    for bad in [json!({"ssh_public_key": "ssh-dss AAAA"}), json!({"ssh_public_key": ""}), json!({})] {
+        let answer = call(&api, "POST", &path, &token, Some(bad)).await;
+        is_error(&answer, StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    let other = login(&api, "bob@example.com").await;
+    let key = || Some(json!({"ssh_public_key": KEY}));
+    is_error(&call(&api, "POST", &path, &other, key()).await, StatusCode::NOT_FOUND);
+    is_error(&call(&api, "POST", &path, "", key()).await, StatusCode::UNAUTHORIZED);
+    call(&api, "DELETE", &format!("/socket/{id}/tunnel/{tunnel}"), &token, None).await;
+    is_error(&call(&api, "POST", &path, &token, key()).await, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

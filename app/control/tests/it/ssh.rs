@@ -3,13 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use http::StatusCode;
-use sallyport_api::{Account, Page, Socket, SshKey};
+use sallyport_api::{Account, Page, Socket, SshCertificate, SshKey};
 use sallyport_bus::ssh_login_name;
 use sallyport_control::SshClient;
-use sallyport_model::{AccountId, SocketType};
+use sallyport_model::{AccountId, SocketType, SshTunnelLogin};
+use sallyport_ssh::Certificate;
 use serde_json::json;
 
-use crate::harness::{Api, PASSWORD};
+use crate::harness::{Api, PASSWORD, START};
 
 pub(crate) const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ann@laptop";
@@ -20,7 +21,7 @@ async fn account_id(api: &Api, token: &str) -> AccountId {
 
 /// An ssh client of this account that has shown no key.
 pub(crate) fn client(account: AccountId) -> SshClient {
-    SshClient { account, key: None, address: Ipv4Addr::LOCALHOST.into() }
+    SshClient { account, key: None, only: None, address: Ipv4Addr::LOCALHOST.into() }
 }
 
 /// How many keys let the account's ssh clients in.
@@ -92,6 +93,83 @@ async fn a_socket_says_how_ssh_serves_it() {
     // What the command asks for is this socket.
     let target = api.control.ssh_forward_target(&client(account), label.as_str(), 80).await.unwrap();
     assert_eq!((target.socket, target.temporary, target.url), (socket.id, true, socket.url));
+}
+
+#[tokio::test]
+async fn a_key_is_signed_for_one_tunnel() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let account = account_id(&api, &token).await;
+    let socket = api.socket(&token, "s").await;
+    let tunnel = api.tunnel(&token, &socket).await.details;
+    let path = format!("/v1/sockets/{}/tunnels/{}/ssh-certificate", socket.dns_name, tunnel.id);
+    let sign = async |key: &str, token: &str| api.post(&path, Some(token), json!({"public_key": key})).await;
+    let signed: SshCertificate = sign(KEY, &token).await.read(StatusCode::OK);
+    assert_eq!((&signed.user, signed.forward_port), (&ssh_login_name(account), tunnel.forward_port));
+    assert_eq!(signed.valid_until.unix_timestamp(), START + 300);
+    let certificate = Certificate::from_openssh(&signed.certificate).unwrap();
+    let window = (certificate.valid_after().cast_signed(), certificate.valid_before().cast_signed());
+    assert_eq!(window, (START - 300, START + 300), "by the server's clock");
+    let names = certificate.key_id().parse::<SshTunnelLogin>().unwrap();
+    assert_eq!(names, SshTunnelLogin { account, socket: socket.id, tunnel: tunnel.id });
+    let extensions: Vec<_> = certificate.extensions().keys().map(String::as_str).collect();
+    assert_eq!(extensions, ["permit-port-forwarding", "permit-pty"]);
+    assert!(certificate.critical_options().is_empty());
+    assert_eq!(keys(&api, account), 0, "it is no key of the account");
+
+    let several = format!("{KEY}\n{KEY}");
+    for bad in ["", "ssh-dss AAAA", "ssh-ed25519 AAAA", several.as_str(), signed.certificate.as_str()] {
+        let answer = sign(bad, &token).await;
+        answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+        assert_eq!(answer.field(), "public_key");
+    }
+    let other = api.account("bob@example.com").await;
+    sign(KEY, &other).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    let reader = api.api_token(&token, &["sockets:read"]).await;
+    sign(KEY, &reader).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    let connector = api.api_token(&token, &["tunnels:connect"]).await;
+    sign(KEY, &connector).await.read::<SshCertificate>(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_login_for_one_tunnel_gets_that_by_its_port_and_nothing_else() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let account = account_id(&api, &token).await;
+    let (socket, other) = (api.socket(&token, "s").await, api.socket(&token, "other").await);
+    let tunnel = api.tunnel(&token, &socket).await.details;
+    let beside = api.tunnel(&token, &socket).await.details;
+    let elsewhere = api.tunnel(&token, &other).await.details;
+    let only = SshTunnelLogin { account, socket: socket.id, tunnel: tunnel.id };
+    let login = SshClient { only: Some(only), ..client(account) };
+    let own = u32::from(tunnel.forward_port);
+    for address in ["localhost", "", "127.0.0.1", socket.dns_name.as_str()] {
+        let target = api.control.ssh_forward_target(&login, address, own).await.unwrap();
+        assert_eq!((target.socket, target.tunnel, target.temporary), (socket.id, tunnel.id, false), "{address}");
+    }
+    let (label, other_label) = (socket.label().unwrap().to_string(), other.label().unwrap().to_string());
+    for (address, port) in [
+        ("", u32::from(beside.forward_port)),
+        ("", u32::from(elsewhere.forward_port)),
+        (label.as_str(), 80),
+        (label.as_str(), u32::from(beside.forward_port)),
+        (other_label.as_str(), own),
+        (other_label.as_str(), 80),
+        ("", 80),
+        ("", 443),
+        ("", 0),
+        ("", 20_000),
+    ] {
+        let refusal = api.control.ssh_forward_target(&login, address, port).await.expect_err("refused").message;
+        let says = format!("one tunnel alone: ask for its forward port, -R {own}:");
+        assert!(refusal.contains(&says), "{address}:{port}: {refusal}");
+    }
+    assert_eq!(api.routes.all().len(), 2, "nothing was made");
+    assert_eq!(api.routes.get(socket.id).unwrap().tunnels.len() + api.routes.get(other.id).unwrap().tunnels.len(), 3);
+    let path = format!("/v1/sockets/{}/tunnels/{}", socket.id, tunnel.id);
+    api.send("DELETE", &path, Some(&token), None).await;
+    let gone = api.control.ssh_forward_target(&login, "", own).await.expect_err("refused").message;
+    assert!(gone.contains("was deleted"), "{gone}");
 }
 
 #[tokio::test]

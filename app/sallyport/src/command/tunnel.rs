@@ -1,7 +1,9 @@
 //! `sallyport tunnel`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
-use sallyport_api::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus, UpdateTunnel};
+use sallyport_api::{ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus, UpdateTunnel};
 use sallyport_client::{ApiClient, SocketRef};
 use sallyport_model::{MAX_WEIGHT, SocketType, TunnelId};
 use serde_json::json;
@@ -9,7 +11,7 @@ use serde_json::json;
 use super::{
     hold::{self, Credential, OriginArgs},
     options::{SocketArg, socket_type},
-    utc,
+    ssh_key, utc,
 };
 use crate::{
     context::Context,
@@ -32,6 +34,8 @@ pub(crate) enum TunnelCommand {
     /// Delete a tunnel; its connector is told to go
     #[command(alias = "rm")]
     Delete(DeleteArgs),
+    /// Sign an ssh key: for five minutes it logs in to serve this one tunnel, without being a key of the account
+    SignKey(SignKeyArgs),
     /// Carry a socket's requests to a service near you until this command is stopped
     Connect(ConnectArgs),
 }
@@ -74,6 +78,19 @@ pub(crate) struct DeleteArgs {
     /// The id of the tunnel, as `tunnel ls` shows it
     #[arg(long)]
     tunnel_id: TunnelId,
+}
+
+/// Options of `tunnel sign-key`.
+#[derive(Debug, Args)]
+pub(crate) struct SignKeyArgs {
+    #[command(flatten)]
+    socket: SocketArg,
+    /// The id of the tunnel, as `tunnel ls` shows it
+    #[arg(long)]
+    tunnel_id: TunnelId,
+    /// The file with the public key, - for the standard input [default: ~/.ssh/id_ed25519.pub, id_ecdsa.pub or id_rsa.pub]
+    #[arg(long, value_name = "FILE")]
+    public_key: Option<PathBuf>,
 }
 
 /// Options of `tunnel connect`.
@@ -133,6 +150,21 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             let outcome = client.delete_tunnel(socket, tunnel).await;
             outcome.map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {socket}")))?;
             context.output.data(&json!({ "deleted": tunnel }), |_| format!("deleted {tunnel}"))
+        }
+        TunnelCommand::SignKey(args) => {
+            let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
+            let key = CreateSshCertificate { public_key: ssh_key::read(args.public_key)? };
+            let client = context.client(&context.target()?)?;
+            let signed = client.sign_ssh_key(socket, tunnel, &key).await;
+            let signed = signed.map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {socket}")))?;
+            context.output.data(&signed, |signed| signed.certificate.clone())?;
+            context.output.hint(&format!(
+                "good until {}: write it to a file, and `ssh -o CertificateFile=FILE -R {}:localhost:PORT -l {} …`",
+                utc(signed.valid_until),
+                signed.forward_port,
+                signed.user
+            ));
+            Ok(())
         }
         TunnelCommand::Connect(args) => connect(context, args).await,
     }

@@ -134,6 +134,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
             .map_or_else(|| default_ports_per_account(&args.port_range.0), usize::from),
         requires_amplification_guard: args.require_amplification_guard,
         ssh: ssh.as_ref().map(|ssh| ssh.info.clone()),
+        ssh_authority: ssh.as_ref().map(|ssh| ssh.authority.clone()),
         databases: AddressDatabases {
             country: geo.as_ref().is_some_and(|geo| geo.has_country()),
             asn: geo.as_ref().is_some_and(|geo| geo.has_asn()),

@@ -7,7 +7,7 @@ use sallyport_bus::SshLogins;
 use sallyport_control::{Control, SshClient, SshInfo};
 use sallyport_edge::{SshCaller, SshConcierge, SshSettings, SshTarget};
 use sallyport_net::ListenError;
-use sallyport_ssh::{BoxFuture, HostKeys, SshConfig};
+use sallyport_ssh::{BoxFuture, HostKeys, SshConfig, UserAuthority};
 use tokio::net::TcpListener;
 use tracing::warn;
 
@@ -32,6 +32,8 @@ pub(super) struct SshParts {
     awaited: Option<SocketAddr>,
     /// What the API tells of it.
     pub(super) info: SshInfo,
+    /// Signs keys for one tunnel each.
+    pub(super) authority: UserAuthority,
 }
 
 impl SshParts {
@@ -48,6 +50,7 @@ impl SshParts {
             return Ok(None);
         }
         let keys = HostKeys::open_or_create(data).context("the host keys for ssh cannot be used")?;
+        let authority = UserAuthority::open_or_create(data).context("the authority for ssh keys cannot be used")?;
         let mut config = SshConfig::new(keys.private_keys().to_vec());
         config.login_hint = Some(LOGIN_HINT.to_owned());
         config.greeting = vec![GREETING.to_owned()];
@@ -68,7 +71,7 @@ impl SshParts {
         };
         let host = host(&args.domain);
         let info = SshInfo { known_hosts: keys.known_hosts_lines(&host, port), host, port };
-        Ok(Some(Self { config, listener, awaited, info }))
+        Ok(Some(Self { config, listener, awaited, info, authority }))
     }
 
     /// Opens the port for ssh alone once the replaced process has let go of it. Should another program have it, ssh is
@@ -95,7 +98,8 @@ impl SshParts {
 
     /// What the edge is told.
     pub(super) fn settings(self, logins: SshLogins, control: Control) -> SshSettings {
-        SshSettings { config: self.config, logins, concierge: Arc::new(Concierge { control }), listener: self.listener }
+        let concierge = Arc::new(Concierge { control });
+        SshSettings { config: self.config, logins, authority: self.authority, concierge, listener: self.listener }
     }
 }
 
@@ -124,7 +128,8 @@ impl SshConcierge for Concierge {
                 Some(account) => account,
                 None => self.control.guest_account().await.map_err(|refusal| refusal.message)?,
             };
-            let client = SshClient { account, key: caller.key.map(str::to_owned), address: caller.address };
+            let SshCaller { key, only, address: from, .. } = caller;
+            let client = SshClient { account, key: key.map(str::to_owned), only, address: from };
             let target = self.control.ssh_forward_target(&client, address, port).await;
             let target = target.map_err(|refusal| refusal.message)?;
             let sallyport_control::SshTarget { socket, tunnel, temporary, url, port } = target;

@@ -11,6 +11,7 @@ mod original_client;
 mod protocols;
 mod restarts;
 mod ssh;
+mod ssh_certificates;
 mod ssh_life;
 mod tcp;
 mod terminal;

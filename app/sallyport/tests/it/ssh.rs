@@ -26,12 +26,20 @@ pub(crate) struct Account {
 impl Account {
     /// `None`, with the reason printed, where there is no ssh outside of CI.
     pub(crate) fn new(options: &[&str]) -> Option<Self> {
+        Self::at(Home::new(), options)
+    }
+
+    /// The same where the test turns the clock of `up`.
+    pub(crate) fn with_clock() -> Option<Self> {
+        Self::at(Home::with_clock()?, &[])
+    }
+
+    fn at(home: Home, options: &[&str]) -> Option<Self> {
         if Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_err() {
             assert!(std::env::var_os("CI").is_none(), "ssh must be there in CI");
             println!("skipped: there is no ssh here (Debian's package `openssh-client`)");
             return None;
         }
-        let home = Home::new();
         let up = home.up(options);
         home.account();
         let key = make_key(&home, "key");
@@ -51,7 +59,7 @@ impl Account {
     }
 
     /// The same with these options before all others: the first one counts.
-    fn ssh_with(&self, user: &str, key: &str, options: &[&str], forwards: &[&str]) -> Command {
+    pub(crate) fn ssh_with(&self, user: &str, key: &str, options: &[&str], forwards: &[&str]) -> Command {
         let mut command = Command::new("ssh");
         let port = self.up.port.to_string();
         command.args(["-F", "none", "-p", &port, "-l", user, "-i"]).arg(self.home.dir.path().join(key));

@@ -69,7 +69,7 @@ impl Gate {
                 let keys = self.keys.lock().unwrap();
                 keys.get(attempt.user).is_some_and(|keys| keys.iter().any(|k| k.key_data() == key.key_data()))
             }
-            Credential::Certificate(certificate) => {
+            Credential::OfferedCertificate(certificate) | Credential::Certificate(certificate) => {
                 let authority = self.authority.lock().unwrap();
                 authority.as_ref().is_some_and(|key| key.key_data() == certificate.signature_key())
                     && certificate.valid_principals().iter().any(|principal| principal == attempt.user)
@@ -85,10 +85,6 @@ impl Gate {
 pub(crate) struct Shared(pub(crate) Arc<Gate>);
 
 impl SshGate for Shared {
-    fn takes_certificates(&self, _user: &str) -> bool {
-        self.0.authority.lock().unwrap().is_some()
-    }
-
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict> {
         let verdict = self.0.decide(attempt);
         Box::pin(async move { verdict })

@@ -1,6 +1,6 @@
 //! Who is let in.
 
-use sallyport_ssh::HostKeys;
+use sallyport_ssh::{HostKeys, UserAuthority};
 
 use crate::lab::{Gate, Lab, mode, text, until};
 
@@ -128,6 +128,43 @@ async fn old_algorithms_are_not_spoken() {
     assert!(said.contains("kex: host key algorithm: ssh-ed25519"), "{said}");
     assert!(said.contains("kex-strict-s-v00@openssh.com"), "{said}");
     assert!(said.contains("mlkem768x25519-sha256"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bare_key_of_a_certificate_is_refused_before_it_signs() {
+    let lab = Lab::start().await;
+    let authority = UserAuthority::open_or_create(lab.path(".").as_path()).unwrap();
+    let public = lab.make_key("bob", "ecdsa");
+    *lab.gate.authority.lock().unwrap() = Some(authority.public_key().clone());
+    let bare = lab.finish(lab.ssh_as("bob", "bob", &["-v", "-N"]), &["127.0.0.1"]).await;
+    let said = text(&bare.stderr);
+    assert!(said.contains("Permission denied (publickey)") && !said.contains("Server accepts key"), "{said}");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let line = authority.sign(&public.to_openssh().unwrap(), "bob", "a test", now).unwrap();
+    std::fs::write(lab.path("bob-cert.pub"), line).unwrap();
+    let mut ssh = lab.ssh_as("bob", "bob", &STRICT);
+    ssh.args(REFUSED);
+    let output = lab.finish(ssh, &["127.0.0.1"]).await;
+    assert!(is_logged_in(&output), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_authority_is_made_once_and_kept_from_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = UserAuthority::open_or_create(dir.path()).unwrap();
+    let again = UserAuthority::open_or_create(dir.path()).unwrap();
+    assert_eq!(made.public_key().key_data(), again.public_key().key_data());
+    let path = dir.path().join(sallyport_ssh::USER_AUTHORITY_FILE);
+    assert_eq!(mode(&path), 0o600);
+    for loose in [0o640, 0o604, 0o660] {
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(loose)).unwrap();
+        let error = UserAuthority::open_or_create(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("open to other users"), "{error}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    let other = UserAuthority::open_or_create(dir.path()).unwrap();
+    assert_ne!(made.public_key().key_data(), other.public_key().key_data());
+    assert!(!format!("{other:?}").contains("key:"), "{other:?}");
 }
 
 #[test]

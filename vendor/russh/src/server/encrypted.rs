@@ -1199,6 +1199,7 @@ impl Encrypted {
                         let offer = PublicKeyOffer {
                             public_key: &pubkey,
                             algorithm: &algorithm,
+                            certificate: pk_or_cert.certificate(),
                         };
                         let auth = handler.auth_publickey_offered(user, offer).await?;
                         auth == Auth::Accept
@@ -1270,6 +1271,7 @@ impl Encrypted {
                     let offer = PublicKeyOffer {
                         public_key: &pubkey,
                         algorithm: &algorithm,
+                        certificate: pk_or_cert.certificate(),
                     };
                     let auth = handler.auth_publickey_offered(user, offer).await?;
                     match auth {

@@ -226,6 +226,9 @@ pub struct PublicKeyOffer<'a> {
     /// signature algorithm the certificate type maps to (for example
     /// `rsa-sha2-256` for `rsa-sha2-256-cert-v01@openssh.com`).
     pub algorithm: &'a ssh_key::Algorithm,
+    /// The certificate that the key was offered in, if it was. Its dates and
+    /// the signature of its authority have been checked.
+    pub certificate: Option<&'a ssh_key::Certificate>,
 }
 
 /// A public key whose ownership has been verified, passed to
