@@ -29,24 +29,23 @@ def summary(points):
             "each_kib": max(0.0, (last["server_kib"] - first["server_kib"]) / (last["n"] - first["n"])), "points": points}
 
 
-def sockets(contender, seconds):
+def grow(contender, counts, add, seconds):
+    """A point for each count; `add` makes so many more."""
     contender.start_one()
     points = []
-    for count in SOCKETS:
-        contender.add_sockets(count - (points[-1]["n"] if points else 1))
+    for count in counts:
+        add(count - (points[-1]["n"] if points else 1))
         time.sleep(2)
         points.append(point(contender, count, seconds))
     return summary(points)
+
+
+def sockets(contender, seconds):
+    return grow(contender, SOCKETS, contender.add_sockets, seconds)
 
 
 def origins(contender, seconds):
-    contender.start_one()
-    points = []
-    for count in ORIGINS:
-        contender.add_origins(count - (points[-1]["n"] if points else 1))
-        time.sleep(2)
-        points.append(point(contender, count, seconds))
-    return summary(points)
+    return grow(contender, ORIGINS, contender.add_origins, seconds)
 
 
 def connections(contender, seconds):

@@ -66,7 +66,11 @@ class Contender:
         return [process.pid for process in self.processes if role in (None, process.role)]
 
     def commands(self):
-        return [" ".join(process.argv) for process in self.processes]
+        """What was started, for others to read: without where things lie on this machine."""
+        def word(text):
+            is_program = os.path.isabs(text) and os.path.isfile(text) and os.access(text, os.X_OK)
+            return os.path.basename(text) if is_program else text.replace(self.bench.folder, "FOLDER")
+        return [" ".join(map(word, process.argv)) for process in self.processes]
 
     @classmethod
     def versions(cls, bench):

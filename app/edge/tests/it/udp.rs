@@ -279,12 +279,8 @@ async fn a_flood_from_many_addresses_is_bounded_and_disturbs_no_established_flow
     assert!(metrics.contains(r#"flows_total{transport="udp",verdict="evicted"}"#), "{metrics}");
 }
 
-#[tokio::test]
-async fn who_only_asks_gets_no_more_than_a_little_at_once() {
-    let world = World::start().await;
-    let mut socket = world.socket();
-    let port = socket.is_udp(&world);
-    // Much for little.
+/// A service that answers every datagram with twenty of 50,000 bytes.
+async fn much_for_little() -> SocketAddr {
     let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let addr = origin.local_addr().unwrap();
     tokio::spawn(async move {
@@ -297,6 +293,15 @@ async fn who_only_asks_gets_no_more_than_a_little_at_once() {
             }
         }
     });
+    addr
+}
+
+#[tokio::test]
+async fn who_only_asks_gets_no_more_than_a_little_at_once() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let port = socket.is_udp(&world);
+    let addr = much_for_little().await;
     let _connector = world.tunnel(&mut socket, addr).await;
     let client = UdpClient::new(at(port)).await;
     assert_eq!(client.ask(b"?").await.len(), 50_000);
@@ -315,18 +320,7 @@ async fn whose_owner_says_so_gets_any_amount() {
     let world = World::start().await;
     let mut socket = world.socket();
     let port = socket.is_udp(&world);
-    let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let addr = origin.local_addr().unwrap();
-    tokio::spawn(async move {
-        let mut datagram = [0; 2_000];
-        loop {
-            let Ok((_, peer)) = origin.recv_from(&mut datagram).await else { continue };
-            for _ in 0..20 {
-                let _ = origin.send_to(&[0; 50_000], peer).await;
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        }
-    });
+    let addr = much_for_little().await;
     let _connector = world.tunnel(&mut socket, addr).await;
     socket.route.settings.amplification_guard = false;
     world.routes.put(socket.route.clone());
