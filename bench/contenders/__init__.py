@@ -5,6 +5,8 @@ relay listens. Each contender uses the ciphers and defaults that it comes with.
 """
 
 from .base import DOMAIN, ECHO, ECHO_PORT, ORIGIN_PORT, PAGES, SINK, SINK_PORT
+from .bore import Bore
+from .chisel import Chisel
 from .frp import FrpHttps, FrpTcp, FrpTcpPool, FrpUdp, NginxFrp
 from .haproxy import Haproxy, HaproxyH2, HaproxyTcp
 from .nginx import NginxAlone
@@ -19,8 +21,8 @@ __all__ = ["DOMAIN", "ECHO", "ECHO_PORT", "KINDS", "MAIN_KINDS", "ORIGIN_PORT", 
 #: set of rows -> who is compared in it; two of one name in different sets are the same program in different ways
 KINDS = {
     "https": [SallyportHttps, FrpHttps, NginxFrp, NginxRathole, NginxRatholePlain, Haproxy, HaproxyH2, NginxAlone],
-    "tcp": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh],
-    "hard": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh],
+    "tcp": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh, Chisel, Bore],
+    "hard": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh, Chisel, Bore],
     "udp": [SallyportUdp, FrpUdp, RatholeUdp],
     "ssh": [SallyportSsh, OpenSsh, Sish],
     "loss": [SallyportLossy, SallyportCubic, SallyportQuic, FrpTcpPool, RatholeTcp],
