@@ -30,6 +30,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(2);
 const AGENT: &str = "ssh";
 const KEY_REMOVED: &str = "the key that this login came with was removed from the account";
 const TUNNEL_DELETED: &str = "the tunnel was deleted";
+const LOGIN_UNKNOWN: &str = "this login is worth nothing here: log in again";
 
 /// What a forward of an ssh client means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,12 +142,23 @@ fn login_name(who: impl Display, key: &KeyData) -> String {
     format!("{who} {}", key.fingerprint(HashAlg::Sha256))
 }
 
-/// Who is logged in here.
-fn caller(connection: &Connection) -> SshCaller<'_> {
-    let mut words = connection.login().splitn(3, ' ');
-    let account = words.next().and_then(|who| who.parse().ok());
-    let (key, only) = (words.next(), words.next().and_then(|login| login.parse().ok()));
-    SshCaller { account, key, only, address: connection.peer().ip() }
+/// Who is logged in here. A login that says anything else than it must is nobody's: without its bound it would be worth
+/// more than it was given for.
+fn caller(connection: &Connection) -> Option<SshCaller<'_>> {
+    let (account, key, only) = parts_of(connection.login())?;
+    Some(SshCaller { account, key, only, address: connection.peer().ip() })
+}
+
+/// The parts of a [`login_name`], and the tunnel behind it.
+fn parts_of(login: &str) -> Option<(Option<AccountId>, Option<&str>, Option<SshTunnelLogin>)> {
+    let mut words = login.splitn(3, ' ');
+    let account = match words.next()? {
+        GUEST => None,
+        who => Some(who.parse().ok()?),
+    };
+    let key = words.next();
+    let only = words.next().map(str::parse).transpose().ok()?;
+    Some((account, key, only))
 }
 
 /// Whether both forwards belong to different logins with the same key, and ask for the same port.
@@ -155,7 +167,7 @@ fn is_alike(one: &Forward, other: &Forward) -> bool {
     one.requested_port() == other.requested_port()
         && here != there
         && here.login() == there.login()
-        && caller(&here).key.is_some()
+        && caller(&here).is_some_and(|caller| caller.key.is_some())
 }
 
 impl SshTunnels {
@@ -180,7 +192,7 @@ impl SshTunnels {
 
     /// Sends the client away when what it has logged in with is good for nothing any more.
     fn check(&self, connection: &Connection) {
-        let who = caller(connection);
+        let Some(who) = caller(connection) else { return connection.disconnect(LOGIN_UNKNOWN) };
         match who.only {
             Some(only) if !self.has_tunnel(only) => connection.disconnect(TUNNEL_DELETED),
             None if !self.has_key(who) => connection.disconnect(KEY_REMOVED),
@@ -353,7 +365,8 @@ impl SshTunnels {
     /// Disconnects clients that have logged in for a tunnel which is gone, whether they serve it or not.
     fn look_at_logins_for(&self, socket: Option<SocketId>) {
         let is_for = |connection: &&Connection| {
-            caller(connection).only.is_some_and(|only| socket.is_none_or(|socket| only.socket == socket))
+            let only = caller(connection).and_then(|caller| caller.only);
+            only.is_some_and(|only| socket.is_none_or(|socket| only.socket == socket))
         };
         let logged_in: Vec<Connection> = lock(&self.connections).values().filter(is_for).cloned().collect();
         logged_in.iter().for_each(|connection| self.check(connection));
@@ -361,7 +374,7 @@ impl SshTunnels {
 
     async fn grant(&self, connection: &Connection, forward: Forward) -> Result<Granted, ForwardRefusal> {
         let edge = self.edge.upgrade().ok_or_else(|| ForwardRefusal::new("the edge is shutting down"))?;
-        let caller = caller(connection);
+        let caller = caller(connection).ok_or_else(|| ForwardRefusal::new(LOGIN_UNKNOWN))?;
         self.bury_former(&forward).await;
         let target = self.concierge.target(caller, forward.address(), forward.requested_port()).await;
         let target = target.map_err(ForwardRefusal::new)?;
@@ -462,4 +475,31 @@ fn unix_seconds() -> u64 {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_that_cannot_be_read_is_nobodys_and_never_one_without_its_bound() {
+        let account = AccountId::from_random([1; 16]);
+        let only =
+            SshTunnelLogin { account, socket: SocketId::from_random([2; 16]), tunnel: TunnelId::from_random([3; 16]) };
+        assert_eq!(parts_of("guest"), Some((None, None, None)));
+        assert_eq!(parts_of("guest SHA256:x"), Some((None, Some("SHA256:x"), None)));
+        assert_eq!(parts_of(&format!("{account} SHA256:x")), Some((Some(account), Some("SHA256:x"), None)));
+        assert_eq!(
+            parts_of(&format!("{account} SHA256:x {only}")),
+            Some((Some(account), Some("SHA256:x"), Some(only)))
+        );
+        for wrong in [
+            String::new(),
+            "ann SHA256:x".to_owned(),
+            format!("{account} SHA256:x {only} y"),
+            format!("{account} SHA256:x "),
+        ] {
+            assert_eq!(parts_of(&wrong), None, "{wrong:?}");
+        }
+    }
 }
