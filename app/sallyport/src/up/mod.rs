@@ -1,6 +1,7 @@
 //! `sallyport up`: control and edge in one process, over one data directory.
 
 mod args;
+mod port_range;
 mod quic;
 mod ssh;
 
@@ -105,6 +106,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let ca_pem = ca.root_pem().to_owned();
     let certificates = Certificates::new(ca, &args.domain)?;
     let (shards, geo) = (threads::shards()?, open_geo(&args)?);
+    port_range::warn_of_overlap(&args.port_range.0);
 
     let held = held.with_ports(own_ports, &args)?;
     let was_takeover = matches!(held, Held::ByOther(_));
