@@ -46,6 +46,7 @@ mod ssh_live;
 mod ssh_metrics;
 mod ssh_tls;
 mod udp;
+mod udp_count;
 mod udp_finish;
 mod udp_flow;
 mod udp_standing;
@@ -59,7 +60,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -121,7 +122,7 @@ pub struct Edge {
     /// Those of tunnels' legs, which have shown a secret: they and clients take no place from one another.
     legs: Arc<limits::Connections>,
     running: limits::Running,
-    udp_flows: Arc<AtomicUsize>,
+    udp_flows: Arc<udp_count::FlowCounts>,
     /// The open ports of sockets, once there is one for datagrams.
     own_ports: OnceLock<OwnPorts>,
     /// What flows of each address may send beyond what they have earned, on all ports.

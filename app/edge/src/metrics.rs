@@ -2,10 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use prometheus_client::{
@@ -24,6 +21,7 @@ use sallyport_tunnel::EdgeTunnels;
 
 use crate::{
     limits::{Connections, Handshakes},
+    udp_count::FlowCounts,
     upload_meter::UploadBudget,
 };
 
@@ -288,7 +286,7 @@ pub(crate) struct Gauges {
     pub(crate) tunnels: TunnelsInDebug,
     pub(crate) connections: Arc<Connections>,
     pub(crate) handshakes: Arc<Handshakes>,
-    pub(crate) udp_flows: Arc<AtomicUsize>,
+    pub(crate) udp_flows: Arc<FlowCounts>,
     pub(crate) uploads: Arc<UploadBudget>,
 }
 
@@ -311,7 +309,7 @@ impl Collector for Gauges {
             ("sallyport_edge_legs_busy", "Legs that carry a stream", stats.legs_busy),
             ("sallyport_edge_streams_multiplexed", "Streams on control connections", stats.mux_streams),
             ("sallyport_edge_connections_open", "Open TLS connections", self.connections.open()),
-            ("sallyport_edge_udp_flows", "Flows of UDP sockets", self.udp_flows.load(Ordering::Relaxed)),
+            ("sallyport_edge_udp_flows", "Flows of UDP sockets", self.udp_flows.all()),
             ("sallyport_edge_handshakes_pending", "TLS handshakes that have not finished", self.handshakes.len()),
             (
                 "sallyport_edge_uploads_held_bytes",

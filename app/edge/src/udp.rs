@@ -57,10 +57,12 @@ pub(crate) struct Server {
 /// Serves the port until the shutdown, and then what its established flows need to go over to the next process.
 pub(crate) async fn serve(edge: Arc<Edge>, socket: SocketId, port: UdpPort, opened: Opened, shutdown: Shutdown) {
     let _ = edge.own_ports.set(opened.ports().clone());
+    let account = edge.routes.get(socket).map(|route| route.account);
+    let count = account.map(|account| edge.udp_flows.of(account)).unwrap_or_default();
     let mut server = Server {
         socket,
         pool: edge.sockets.pool(socket),
-        flows: Table::new(edge.udp_flows.clone()),
+        flows: Table::new(count),
         is_guarded: Arc::new(AtomicBool::new(true)),
         own: opened.ports().clone(),
         holding: Vec::new(),

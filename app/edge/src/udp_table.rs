@@ -10,21 +10,15 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
 };
 
-use crate::{limits::party, udp_standing::Level};
+use crate::{limits::party, udp_count::FlowCount, udp_standing::Level};
 
-/// How many flows all UDP ports of an edge have together.
-pub(crate) const MAX_FLOWS: usize = 65_536;
 /// How many flows one port has.
 pub(crate) const MAX_FLOWS_PER_PORT: usize = 16_384;
 /// How many flows a port has for each tunnel that is up: a little less than a connector takes of one.
 pub(crate) const MAX_FLOWS_PER_TUNNEL: usize = 4_000;
-/// How many flows a port may have even when all others have taken what there is.
+/// How many flows a port may have even when others have taken all that there are, of its account or of all.
 pub(crate) const RESERVED_FLOWS_PER_PORT: usize = 256;
 /// How many flows of a port one address may have; in IPv6, one network of 64 bits.
 pub(crate) const MAX_FLOWS_PER_PARTY: usize = 1_024;
@@ -58,8 +52,8 @@ pub(crate) struct Table<T> {
     /// How many flows of the highest level there are.
     safe: usize,
     next: u64,
-    /// How many flows there are on all ports.
-    everywhere: Arc<AtomicUsize>,
+    /// How many flows there are beside those of this port.
+    count: FlowCount,
 }
 
 #[derive(Debug)]
@@ -105,10 +99,10 @@ fn network(address: IpAddr) -> IpAddr {
 pub(crate) struct Full;
 
 impl<T> Table<T> {
-    /// No flow yet. The count is of all ports together.
-    pub(crate) fn new(everywhere: Arc<AtomicUsize>) -> Self {
+    /// No flow yet. Those that come are counted with those of other ports.
+    pub(crate) fn new(count: FlowCount) -> Self {
         let (flows, parties, networks) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { flows, parties, networks, holders: Default::default(), safe: 0, next: 0, everywhere }
+        Self { flows, parties, networks, holders: Default::default(), safe: 0, next: 0, count }
     }
 
     /// How many flows there are.
@@ -187,9 +181,7 @@ impl<T> Table<T> {
             // Nobody who is served now makes way for another at the same address.
             let first = of_party.by_rank.iter().take(Level::Many as usize).find_map(BTreeMap::first_key_value);
             first.map(|(_, key)| *key)
-        } else if self.len() >= max
-            || (self.len() >= RESERVED_FLOWS_PER_PORT && self.everywhere.load(Ordering::Relaxed) >= MAX_FLOWS)
-        {
+        } else if self.len() >= max || (self.len() >= RESERVED_FLOWS_PER_PORT && self.count.is_full()) {
             self.lowest()
         } else {
             return Ok(None);
@@ -240,14 +232,14 @@ impl<T> Table<T> {
         if self.flows.insert(key, Entry { number, rank, flow }).is_some() {
             return;
         }
-        self.everywhere.fetch_add(1, Ordering::Relaxed);
+        self.count.begun();
         self.list(&key, rank, number);
     }
 
     /// Takes the flow out.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<T> {
         let entry = self.flows.remove(key)?;
-        self.everywhere.fetch_sub(1, Ordering::Relaxed);
+        self.count.ended(1);
         self.unlist(key, entry.rank, entry.number);
         let party = party(key.client.ip());
         if self.parties.get(&party).is_some_and(|of_party| of_party.len() == 0) {
@@ -281,13 +273,23 @@ impl<T> Table<T> {
 
 impl<T> Drop for Table<T> {
     fn drop(&mut self) {
-        self.everywhere.fetch_sub(self.flows.len(), Ordering::Relaxed);
+        self.count.ended(self.flows.len());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use sallyport_model::AccountId;
+
     use super::*;
+    use crate::udp_count::{FlowCounts, MAX_FLOWS_PER_ACCOUNT};
+
+    /// Of an account that has all the flows that it may have.
+    fn exhausted() -> FlowCount {
+        let count = FlowCount::default();
+        (0..MAX_FLOWS_PER_ACCOUNT).for_each(|_| count.begun());
+        count
+    }
 
     fn key(client: u32) -> Key {
         from(client, 4_000)
@@ -306,7 +308,7 @@ mod tests {
 
     /// A table for one tunnel that is full of flows of this level: so many ports of each address.
     fn full(ports: u16, rank: Level) -> Table<u32> {
-        let mut table = Table::new(Arc::default());
+        let mut table = Table::new(FlowCount::default());
         for flow in 0..4_000_u32 {
             let key = from(flow / u32::from(ports), (flow % u32::from(ports)) as u16);
             assert!(table.make_room(key.client.ip(), 1).unwrap().is_none());
@@ -318,8 +320,8 @@ mod tests {
 
     #[test]
     fn a_flood_pushes_out_itself_and_nothing_that_has_shown_more() {
-        let everywhere = Arc::new(AtomicUsize::new(0));
-        let mut table = Table::new(everywhere.clone());
+        let counts = FlowCounts::default();
+        let mut table = Table::new(counts.of(AccountId::from_random([1; 16])));
         for client in 0..100 {
             add(&mut table, key(client), client).unwrap();
             table.set_rank(&key(client), Level::ALL[1 + client as usize % 3]);
@@ -328,19 +330,19 @@ mod tests {
             let evicted = add(&mut table, key(client), client).unwrap();
             assert!(evicted.is_none_or(|evicted| evicted >= 100));
         }
-        assert_eq!((table.len(), everywhere.load(Ordering::Relaxed)), (MAX_FLOWS_PER_PORT, MAX_FLOWS_PER_PORT));
+        assert_eq!((table.len(), counts.all()), (MAX_FLOWS_PER_PORT, MAX_FLOWS_PER_PORT));
         assert_eq!((table.parties.len(), table.holders[0].len()), (MAX_FLOWS_PER_PORT, MAX_FLOWS_PER_PORT - 100));
         assert!((0..100).all(|client| table.get_mut(&key(client)).is_some()));
         assert!(table.get_mut(&key(199_999)).is_some(), "the newest is there");
         assert!(table.make_room(key(0).client.ip(), 1).unwrap().is_some(), "fewer tunnels take fewer");
         table.take_if(|_| true);
         assert!(table.parties.is_empty() && table.networks.is_empty() && table.holders.iter().all(BTreeSet::is_empty));
-        assert_eq!(everywhere.load(Ordering::Relaxed), 0);
+        assert_eq!(counts.all(), 0);
     }
 
     #[test]
     fn the_lowest_level_makes_way_first_then_who_holds_most_then_the_oldest() {
-        let mut table = Table::new(Arc::default());
+        let mut table = Table::new(FlowCount::default());
         for (at, (client, rank)) in [
             (1, Level::Many),
             (2, Level::Few),
@@ -369,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_flow_makes_way_only_for_one_that_is_worth_as_much_and_only_where_that_helps() {
-        let mut table = Table::new(Arc::default());
+        let mut table = Table::new(FlowCount::default());
         for (client, rank) in [(1, Level::Few), (2, Level::Few), (3, Level::New), (4, Level::Some), (5, Level::Many)] {
             add(&mut table, key(client), client).unwrap();
             table.set_rank(&key(client), rank);
@@ -419,7 +421,7 @@ mod tests {
         let six: fn(u32) -> IpAddr = |at| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 1, at as u16, 0, 0, 0, 1));
         let of = [(16, 250, four), (16, 250, six), (250, 16, four), (256, 16, six), (2_000, 2, six)];
         for (at, (parties, each, address)) in of.into_iter().enumerate() {
-            let mut table = Table::new(Arc::default());
+            let mut table = Table::new(FlowCount::default());
             for flow in 0..(parties * each).min(4_000) {
                 let client = SocketAddr::new(address(flow % parties), (flow / parties) as u16);
                 let key = Key { client, ..key(0) };
@@ -440,7 +442,7 @@ mod tests {
 
     #[test]
     fn a_port_with_few_flows_has_no_need_of_as_many_newcomers() {
-        let mut table = Table::new(Arc::new(AtomicUsize::new(MAX_FLOWS)));
+        let mut table = Table::new(exhausted());
         for flow in 0..RESERVED_FLOWS_PER_PORT as u32 {
             let key = from(if flow % 2 == 0 { 7 } else { flow }, flow as u16);
             assert_eq!(table.make_room(key.client.ip(), 1), Ok(None));
@@ -461,7 +463,7 @@ mod tests {
 
     #[test]
     fn one_address_has_its_share_and_refuses_itself_when_all_are_served() {
-        let mut table = Table::new(Arc::default());
+        let mut table = Table::new(FlowCount::default());
         let one = |port| Key { client: SocketAddr::from(([192, 0, 2, 1], port)), local: [127, 0, 0, 1].into() };
         add(&mut table, key(7), 0).unwrap();
         for port in 1..=1_025 {
@@ -478,8 +480,7 @@ mod tests {
 
     #[test]
     fn a_full_edge_leaves_each_port_its_reserve() {
-        let everywhere = Arc::new(AtomicUsize::new(MAX_FLOWS));
-        let mut table = Table::new(everywhere);
+        let mut table = Table::new(exhausted());
         for client in 0..1_000 {
             add(&mut table, key(client), client).unwrap();
         }
