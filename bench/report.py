@@ -3,6 +3,7 @@
 import statistics
 
 from contenders import REFERENCES
+from harness import QUIET_PERCENT
 from rows import BEST, FIGURES, LIMITS, SETS, STAGES, TARGETS, TITLES
 
 US = "sallyport"
@@ -13,19 +14,27 @@ NOISE_BETWEEN_RUNS = 0.10
 
 
 def medians(samples):
-    """{row: {contender: {figure: median over the rounds}}}"""
-    collected = {}
+    """{row: {contender: {figure: median over the rounds}}}, of the rounds that others did not disturb"""
+    cells, collected = {}, {}
     for sample in samples:
-        if "figures" not in sample:
-            continue
-        figures = collected.setdefault(sample["row"], {}).setdefault(sample["contender"], {})
-        for figure, value in sample["figures"].items():
-            if figure in FIGURES:
-                figures.setdefault(figure, []).append(value)
+        if "figures" in sample:
+            cells.setdefault((sample["row"], sample["contender"]), []).append(sample)
+    for (row, contender), measured in cells.items():
+        figures = collected.setdefault(row, {}).setdefault(contender, {})
+        for sample in undisturbed(measured):
+            for figure, value in sample["figures"].items():
+                if figure in FIGURES:
+                    figures.setdefault(figure, []).append(value)
     return {
         row: {name: {figure: statistics.median(values) for figure, values in figures.items()} for name, figures in by.items()}
         for row, by in collected.items()
     }
+
+
+def undisturbed(samples):
+    """Those during which others left the machine alone; where there is none, the least disturbed."""
+    quiet = [sample for sample in samples if sample["foreign_percent"] < QUIET_PERCENT]
+    return quiet or [min(samples, key=lambda sample: sample["foreign_percent"])]
 
 
 def ratio(figure, ours, theirs):
