@@ -87,7 +87,8 @@ impl Doors {
         (!self.is_trusted(peer.ip())).then(|| ends_of(stream, peer))
     }
 
-    fn is_trusted(&self, peer: IpAddr) -> bool {
+    /// Whether this is a balancer that says whom its connections come from.
+    pub(crate) fn is_trusted(&self, peer: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|network| network.contains(peer))
     }
 

@@ -1,14 +1,16 @@
 //! The public port: connections come in, end their TLS in a task of their own, and go where their ALPN says.
 
 use std::{
+    future::poll_fn,
     io,
-    net::SocketAddr,
+    net::{self, SocketAddr},
     pin::Pin,
     sync::Arc,
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
-use sallyport_net::{Negotiated, Shutdown, negotiated, set_keepalive, set_nodelay};
+use sallyport_net::{Acceptor, Negotiated, Shutdown, negotiated, set_keepalive, set_nodelay};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 
@@ -25,17 +27,39 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How often at most it is logged that nothing can be accepted.
 const ACCEPT_LOG_PERIOD: Duration = Duration::from_secs(1);
 
+/// Where connections come from.
+pub(crate) trait Source {
+    /// What comes.
+    type Stream;
+
+    /// The next connection, and whom it comes from.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Self::Stream, SocketAddr)>>;
+}
+
+impl Source for TcpListener {
+    type Stream = TcpStream;
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        Self::poll_accept(self, cx)
+    }
+}
+
+impl Source for Acceptor {
+    type Stream = net::TcpStream;
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(net::TcpStream, SocketAddr)>> {
+        Self::poll_accept(self, cx)
+    }
+}
+
 /// Takes connections until the shutdown, each into a task of its own.
-pub(crate) async fn accept<F>(listener: TcpListener, shutdown: Shutdown, mut take: F)
-where
-    F: FnMut(TcpStream, SocketAddr),
-{
+pub(crate) async fn accept<S: Source>(mut source: S, shutdown: Shutdown, mut take: impl FnMut(S::Stream, SocketAddr)) {
     let mut log = Occasionally::default();
     loop {
         let accepted = tokio::select! {
             biased;
             () = shutdown.wait() => return,
-            accepted = listener.accept() => accepted,
+            accepted = poll_fn(|cx| source.poll_accept(cx)) => accepted,
         };
         match accepted {
             Ok((stream, peer)) => take(stream, peer),

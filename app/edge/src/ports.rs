@@ -1,18 +1,21 @@
 //! The ports that sockets have for themselves: opened and closed as the routes change.
+//!
+//! A port's connections are accepted in a shard: every other one (with two shards) is served there too, and costs no
+//! wake-up of another thread.
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, SocketAddr},
+    net::{self, IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
 use sallyport_bus::{RouteChange, RouteChanges};
 use sallyport_model::{SocketId, SocketRoute, SocketType};
-use sallyport_net::{ListenError, OwnPorts, ProxiedAddresses, Shutdown, UdpPort, set_keepalive, set_nodelay};
+use sallyport_net::{Acceptor, ListenError, OwnPorts, ProxiedAddresses, Shutdown, UdpPort};
 use tokio::{
     net::{TcpListener, TcpStream},
-    task::JoinHandle,
+    task::{JoinHandle, JoinSet},
 };
 
 use crate::{
@@ -25,6 +28,10 @@ use crate::{
 
 /// How long after a port could not be opened it is tried again.
 const RETRY_PERIOD: Duration = Duration::from_secs(5);
+/// How long the first times: the port may be one that is just being closed here.
+const QUICK_RETRY_PERIOD: Duration = Duration::from_millis(20);
+/// How many times it is tried again so soon.
+const MAX_QUICK_RETRIES: u32 = 5;
 
 /// The open ports.
 pub(crate) struct Ports {
@@ -131,19 +138,20 @@ struct Place {
 impl Place {
     /// Opens the port, as soon as that can be done.
     async fn open<T>(&self, open: impl Fn(SocketAddr, &'static str) -> Result<T, ListenError>) -> T {
-        let mut told = false;
+        let mut tries = 0;
         loop {
             match open(self.address, "--port-range") {
                 Ok(opened) => return opened,
+                Err(_) if tries < MAX_QUICK_RETRIES => tokio::time::sleep(QUICK_RETRY_PERIOD).await,
                 Err(error) => {
-                    if !told {
+                    if tries == MAX_QUICK_RETRIES {
                         let socket = self.socket;
                         tracing::warn!(%socket, %error, "a socket's port cannot be opened; it is tried again every few seconds");
                     }
-                    told = true;
                     tokio::time::sleep(RETRY_PERIOD).await;
                 }
             }
+            tries = tries.saturating_add(1);
         }
     }
 
@@ -160,8 +168,24 @@ async fn serve_tcp(place: Place, doors: Arc<Doors>, inherited: Option<TcpListene
     };
     let _opened = place.own.opened(&listener);
     place.say_open();
-    let Place { edge, socket, shutdown, .. } = &place;
-    listener::accept(listener, shutdown.clone(), |stream, peer| take(edge, &doors, *socket, stream, peer)).await;
+    let Place { edge, socket, shutdown, .. } = place;
+    // It is watched by the shard, and no longer here.
+    let Ok(listener) = listener.into_std() else { return };
+    let accepting = {
+        let edge = edge.clone();
+        async move {
+            match Acceptor::new(listener) {
+                Ok(acceptor) => {
+                    listener::accept(acceptor, shutdown, |stream, peer| take(&edge, &doors, socket, stream, peer)).await;
+                }
+                Err(error) => tracing::error!(%socket, %error, "a socket's port cannot be watched"),
+            }
+        }
+    };
+    // Dropped with this, which ends it.
+    let mut tasks = JoinSet::new();
+    edge.config.shards.spawn_among(&mut tasks, accepting);
+    while tasks.join_next().await.is_some() {}
 }
 
 /// Opens the port and takes its datagrams.
@@ -176,22 +200,24 @@ async fn serve_udp(place: Place, inherited: Option<UdpPort>) {
 }
 
 /// A connection to a port of its own: the port says which socket is meant.
-fn take(edge: &Arc<Edge>, doors: &Arc<Doors>, socket: SocketId, stream: TcpStream, peer: SocketAddr) {
+fn take(edge: &Arc<Edge>, doors: &Arc<Doors>, socket: SocketId, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else {
         edge.metrics.flow_ended("tcp", "too-many-connections");
         return;
     };
     let Some(route) = edge.routes.get(socket) else { return };
-    if set_nodelay(&stream).and_then(|()| set_keepalive(&stream)).is_err() {
-        return;
-    }
     let (edge, doors) = (edge.clone(), doors.clone());
-    if let Some(ends) = doors.direct(&stream, peer) {
-        serve(edge, doors, route, stream, ends, place);
+    if !doors.is_trusted(peer.ip()) {
+        // A connection that is gone has no address; nothing will come of the flow then.
+        let destination = stream.local_addr().unwrap_or(peer);
+        serve(edge, doors, route, stream, ProxiedAddresses { client: peer, destination }, place);
         return;
     }
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
     tokio::spawn(async move {
-        if let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await {
+        if let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await
+            && let Ok(stream) = stream.into_std()
+        {
             serve(edge, doors, route, stream, ends, place);
         }
     });
@@ -202,19 +228,19 @@ fn serve(
     edge: Arc<Edge>,
     doors: Arc<Doors>,
     route: Arc<SocketRoute>,
-    stream: TcpStream,
+    stream: net::TcpStream,
     ends: ProxiedAddresses,
     place: ConnectionPlace,
 ) {
     let shards = edge.config.shards.clone();
     if route.socket_type == SocketType::Tls {
-        shards.spawn_with(stream, async move |stream| {
+        shards.spawn_unwatched(stream, async move |stream| {
             doors::serve_tls_port(edge, doors, route, stream, ends).await;
             drop(place);
         });
     } else {
         let held = (edge.running.enter(), place);
-        shards.spawn_with(stream, move |stream| {
+        shards.spawn_unwatched(stream, move |stream| {
             let arrival = Arrival { io: stream, route, ends, server_name: String::new() };
             flow::serve(edge, arrival, held)
         });

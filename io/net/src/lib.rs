@@ -2,13 +2,14 @@
 //!
 //! - [`LocalCa`] keeps the built-in authority's files, [`Certificates`] makes and renews server certificates from it;
 //! - [`server_config`] and [`client_config`] are the two TLS configurations that every program uses;
-//! - [`Listening`] opens the public ports, or takes them over from systemd;
+//! - [`Listening`] opens the public ports, or takes them over from systemd; [`Acceptor`] takes connections from one;
 //! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines, [`Outbound`] says by which way;
 //! - [`TakeoverOffer`] and [`Takeover`] pass the open ports from a process to the one that replaces it;
 //! - [`UdpPort`] takes and sends datagrams; [`OwnPorts`] are the ports that sockets have for themselves;
 //! - [`relay()`] carries bytes between two connections; [`read_header`] and its kin speak the PROXY protocol;
 //! - [`Shutdown`] tells every task of a process that it is over.
 
+mod acceptor;
 mod budget;
 mod ca;
 mod certificates;
@@ -36,6 +37,7 @@ mod systemd;
 mod takeover;
 mod udp;
 
+pub use acceptor::Acceptor;
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{CertificateStats, Certificates, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
 pub use client::{Trust, TrustError, client_config, client_config_by, roots};

@@ -7,11 +7,11 @@
 
 use std::{
     cell::Cell,
-    io,
+    io, net,
     num::NonZeroU16,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
 };
 
@@ -19,15 +19,19 @@ use tokio::{
     net::TcpStream,
     runtime::{Builder, Handle},
     sync::oneshot,
+    task::JoinSet,
 };
 
+/// The number of the next shard that is started in this process; 0 is no shard.
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
 thread_local! {
-    static HERE: Cell<u16> = const { Cell::new(0) };
+    static HERE: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The shard that a thread is, so that what is watched in one can be told from what is watched in others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ShardId(u16);
+pub struct ShardId(u32);
 
 impl ShardId {
     /// The shard that the caller runs in. All threads that are no shard count as one.
@@ -49,6 +53,7 @@ struct Running {
 
 #[derive(Debug)]
 struct Shard {
+    id: ShardId,
     handle: Handle,
     /// Dropped with the last [`Shards`]: the thread ends, and with it what still runs there.
     _stop: oneshot::Sender<()>,
@@ -60,22 +65,49 @@ impl Shards {
     /// # Errors
     /// The system gives no more threads or event queues.
     pub fn start(count: NonZeroU16) -> io::Result<Self> {
-        let shards = (1..=count.get()).map(Shard::start).collect::<io::Result<_>>()?;
+        let shards = (1..=count.get()).map(|_| Shard::start()).collect::<io::Result<_>>()?;
         Ok(Self(Some(Arc::new(Running { shards, next: AtomicUsize::new(0) }))))
     }
 
     /// The one whose turn it is.
-    fn next(&self) -> Option<&Handle> {
+    fn next(&self) -> Option<&Shard> {
         let running = self.0.as_ref()?;
         let turn = running.next.fetch_add(1, Ordering::Relaxed);
-        running.shards.get(turn % running.shards.len()).map(|shard| &shard.handle)
+        running.shards.get(turn % running.shards.len())
     }
 
     /// Runs something that opens its connection itself.
     pub fn spawn(&self, serve: impl Future<Output = ()> + Send + 'static) {
         match self.next() {
-            Some(shard) => drop(shard.spawn(serve)),
+            Some(shard) => drop(shard.handle.spawn(serve)),
             None => drop(tokio::spawn(serve)),
+        }
+    }
+
+    /// Runs something on the shard whose turn it is, as one of these tasks: whoever holds them can wait for its end, or
+    /// bring it about.
+    pub fn spawn_among(&self, tasks: &mut JoinSet<()>, serve: impl Future<Output = ()> + Send + 'static) {
+        match self.next() {
+            Some(shard) => drop(tasks.spawn_on(serve, &shard.handle)),
+            None => drop(tasks.spawn(serve)),
+        }
+    }
+
+    /// Serves a connection that nobody watches yet and that does not block. Where the system refuses to watch it, it is
+    /// closed.
+    pub fn spawn_unwatched<F>(&self, stream: net::TcpStream, serve: impl FnOnce(TcpStream) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let start = move || {
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                tokio::spawn(serve(stream));
+            }
+        };
+        match self.next() {
+            // A task of its own holds nothing beside what it serves: connections idle for long.
+            Some(shard) if shard.id != ShardId::here() => drop(shard.handle.spawn(async { start() })),
+            _ => start(),
         }
     }
 
@@ -90,7 +122,7 @@ impl Shards {
         };
         // It is watched where it is served, and no longer where it was accepted.
         let Ok(stream) = stream.into_std() else { return };
-        shard.spawn(async move {
+        shard.handle.spawn(async move {
             if let Ok(stream) = TcpStream::from_std(stream) {
                 // A task of its own holds nothing beside what it serves: connections idle for long.
                 tokio::spawn(serve(stream));
@@ -100,7 +132,8 @@ impl Shards {
 }
 
 impl Shard {
-    fn start(number: u16) -> io::Result<Self> {
+    fn start() -> io::Result<Self> {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -109,7 +142,7 @@ impl Shard {
             // Nothing is ever sent: the channel ends.
             let _ = runtime.block_on(stopped);
         })?;
-        Ok(Self { handle, _stop: stop })
+        Ok(Self { id: ShardId(number), handle, _stop: stop })
     }
 }
 
@@ -134,7 +167,7 @@ mod tests {
     /// Sends its shard's number after the first byte comes.
     async fn answer(mut stream: TcpStream) {
         if stream.read_u8().await.is_ok() {
-            let _ = stream.write_u8(u8::try_from(ShardId::here().0).unwrap()).await;
+            let _ = stream.write_u32(ShardId::here().0).await;
         }
     }
 
@@ -146,9 +179,11 @@ mod tests {
             let (mut near, far) = pair().await;
             shards.spawn_with(far, answer);
             near.write_u8(0).await.unwrap();
-            numbers.push(near.read_u8().await.unwrap());
+            numbers.push(near.read_u32().await.unwrap());
         }
-        assert_eq!(numbers, [1, 2, 3, 1, 2, 3]);
+        assert_eq!(numbers[..3], numbers[3..]);
+        numbers.dedup();
+        assert!(numbers.len() == 6 && !numbers.contains(&0), "each has its turn: {numbers:?}");
         assert_eq!(ShardId::here(), ShardId::default());
     }
 
@@ -158,10 +193,52 @@ mod tests {
         let (mut near, far) = pair().await;
         shards.spawn_with(far, answer);
         near.write_u8(0).await.unwrap();
-        assert_eq!(near.read_u8().await.unwrap(), 0);
+        assert_eq!(near.read_u32().await.unwrap(), 0);
         let (tell, mut told) = mpsc::channel(1);
         shards.spawn(async move { tell.send(ShardId::here()).await.unwrap() });
         assert_eq!(told.recv().await, Some(ShardId::default()));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_a_shard_takes_itself_is_served_there_or_in_the_next_one() {
+        let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let dealer = shards.clone();
+        shards.spawn(async move {
+            for _ in 0..4 {
+                let (stream, _) = listener.accept().unwrap();
+                stream.set_nonblocking(true).unwrap();
+                dealer.spawn_unwatched(stream, answer);
+            }
+        });
+        let mut numbers = Vec::new();
+        for _ in 0..4 {
+            let mut near = TcpStream::connect(address).await.unwrap();
+            near.write_u8(0).await.unwrap();
+            numbers.push(near);
+        }
+        let mut served = Vec::new();
+        for near in &mut numbers {
+            served.push(near.read_u32().await.unwrap());
+        }
+        assert!(served[0] == served[2] && served[1] == served[3] && served[0] != served[1], "{served:?}");
+    }
+
+    #[tokio::test]
+    async fn what_runs_among_tasks_ends_with_them() {
+        for shards in [Shards::default(), Shards::start(NonZeroU16::MIN).unwrap()] {
+            let (near, mut far) = pair().await;
+            let near = near.into_std().unwrap();
+            let mut tasks = JoinSet::new();
+            shards.spawn_among(&mut tasks, async move {
+                let _near = near;
+                std::future::pending::<()>().await;
+            });
+            drop(tasks);
+            let read = tokio::time::timeout(Duration::from_secs(20), far.read_u8()).await.unwrap();
+            assert!(read.is_err(), "its connection is closed");
+        }
     }
 
     #[tokio::test]

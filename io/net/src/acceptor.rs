@@ -1,0 +1,85 @@
+//! Accepting connections that nobody watches yet: who serves them may have an event queue of its own.
+
+use std::{
+    io,
+    net::{self, SocketAddr},
+    task::{Context, Poll, ready},
+};
+
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    net::TcpListener,
+};
+
+/// A listener that is watched where it was made, and gives connections that are not watched anywhere. A connection that is
+/// accepted in one scheduler and served in another one would be watched, and no longer watched, for nothing.
+#[derive(Debug)]
+pub struct Acceptor {
+    listener: AsyncFd<net::TcpListener>,
+}
+
+impl Acceptor {
+    /// Takes over a listener, in the scheduler that this is called in. Connections have what was set on the listener.
+    ///
+    /// # Errors
+    /// The system does not watch it.
+    pub fn new(listener: net::TcpListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener: AsyncFd::with_interest(listener, Interest::READABLE)? })
+    }
+
+    /// The next connection, which does not block, and whom it comes from.
+    ///
+    /// # Errors
+    /// As accept(2): of the connection alone, or because the system has no room.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(net::TcpStream, SocketAddr)>> {
+        loop {
+            let mut guard = ready!(self.listener.poll_read_ready(cx))?;
+            if let Ok(accepted) = guard.try_io(|listener| listener.get_ref().accept()) {
+                let (stream, peer) = accepted?;
+                stream.set_nonblocking(true)?;
+                return Poll::Ready(Ok((stream, peer)));
+            }
+        }
+    }
+}
+
+impl TryFrom<TcpListener> for Acceptor {
+    type Error = io::Error;
+
+    fn try_from(listener: TcpListener) -> io::Result<Self> {
+        Self::new(listener.into_std()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, time::Duration};
+
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_accepted_can_be_watched_anywhere_and_has_what_was_set_on_the_listener() {
+        let listener = crate::listen("127.0.0.1:0".parse().unwrap(), "--listen").unwrap();
+        let address = listener.local_addr().unwrap();
+        let acceptor = Acceptor::try_from(listener).unwrap();
+        for _ in 0..2 {
+            let mut near = TcpStream::connect(address).await.unwrap();
+            let accepted = tokio::time::timeout(Duration::from_secs(20), poll_fn(|cx| acceptor.poll_accept(cx)));
+            let (far, peer) = accepted.await.unwrap().unwrap();
+            assert_eq!(peer, near.local_addr().unwrap());
+            let mut far = TcpStream::from_std(far).unwrap();
+            assert!(far.nodelay().unwrap());
+            assert!(socket2::SockRef::from(&far).keepalive().unwrap());
+            near.write_all(b"hello").await.unwrap();
+            let mut said = [0; 5];
+            far.read_exact(&mut said).await.unwrap();
+            assert_eq!(&said, b"hello");
+        }
+    }
+}
