@@ -168,7 +168,7 @@ impl Shared {
 /// Tells the edge whether the service was reached; gives what there is to relay, if so.
 async fn answer<S>(stream: IncomingStream, connected: Result<S, OpenFailure>) -> Option<(TunnelStream, S)> {
     match connected {
-        Ok(origin) => match stream.opened().await {
+        Ok(origin) => match stream.opened_later() {
             Ok(tunnel) => return Some((tunnel, origin)),
             Err(error) => debug!(%error, "a stream ended early"),
         },

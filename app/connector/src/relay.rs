@@ -6,15 +6,24 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use sallyport_net::{Broke, Carried, Pace, RelayEnd, Side, pass_writes};
 use sallyport_tunnel::TunnelStream;
 use sallyport_wire::ResetCode;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::{
+    io::{AsyncRead, ReadBuf},
+    time::Sleep,
+};
 
 use crate::quick_ack::{QuickAck, Stalls};
+
+/// How long it waits to be said that the service took the connection, so that it can travel with the first bytes of an
+/// answer that comes at once.
+const HOLD_TIME: Duration = Duration::from_millis(1);
+/// A client that says more than this waits to hear of it, in bytes: see `MAX_FIRST_BYTES` in the edge's `reach`.
+const MAX_SHORT_BYTES: usize = 16_384;
 
 /// Moves bytes both ways until both directions have ended. When one side breaks off, the other one is told so: neither
 /// ever looks complete when it is not. Streams idle for long: what is moved in here is held once.
@@ -23,7 +32,7 @@ pub(crate) fn relay(
     mut origin: impl RelayEnd + Send,
     stalls: &Stalls,
 ) -> impl Future<Output = io::Result<()>> + Send {
-    let mut tunnel = Tunnel(tunnel);
+    let mut tunnel = Tunnel { stream: tunnel, came: 0, hold: None };
     let mut pace = Acknowledging(QuickAck::new(stalls));
     async move {
         let mut carried = Carried::default();
@@ -38,28 +47,56 @@ pub(crate) fn relay(
                     drop(tcp.set_zero_linger());
                 }
             }
-            Side::Second => tunnel.0.reset(ResetCode::OriginReset),
+            Side::Second => tunnel.stream.reset(ResetCode::OriginReset),
         }
         Err(error)
     }
 }
 
 /// The tunnel's stream, as a relay uses it.
-struct Tunnel(TunnelStream);
+struct Tunnel {
+    stream: TunnelStream,
+    /// How many bytes came while it was still to be said that the service took the connection.
+    came: usize,
+    /// Until when that waits.
+    hold: Option<Pin<Box<Sleep>>>,
+}
 
 impl RelayEnd for Tunnel {
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        self.0.poll_given_up(cx)
+        self.stream.poll_given_up(cx)
+    }
+
+    fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream.poll_write_last(cx, buf)
+    }
+
+    fn poll_held(&mut self, cx: &mut Context<'_>) {
+        if !self.stream.holds_opened() {
+            self.hold = None;
+            return;
+        }
+        let hold = self.hold.get_or_insert_with(|| Box::pin(tokio::time::sleep(HOLD_TIME)));
+        if self.came > MAX_SHORT_BYTES || hold.as_mut().poll(cx).is_ready() {
+            self.hold = None;
+            // What does not leave now leaves with what is read or written next, and so does an error show.
+            drop(Pin::new(&mut self.stream).poll_flush(cx));
+        }
     }
 }
 
 impl AsyncRead for Tunnel {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if self.stream.holds_opened() {
+            self.came += buf.filled().len() - before;
+        }
+        read
     }
 }
 
-pass_writes!(Tunnel, 0);
+pass_writes!(Tunnel, stream);
 
 /// No bound, and acknowledgements at once for services that stall without them.
 struct Acknowledging<'a>(QuickAck<'a>);

@@ -287,6 +287,13 @@ impl RelayEnd for WayStream {
             Self::Ssh(_) => Poll::Pending,
         }
     }
+
+    fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tunnel(stream) => stream.poll_write_last(cx, buf),
+            Self::Ssh(_) => Pin::new(self).poll_write(cx, buf),
+        }
+    }
 }
 
 impl AsyncRead for WayStream {

@@ -78,6 +78,15 @@ pub trait RelayEnd: AsyncRead + AsyncWrite + Unpin {
     fn poll_given_up(&mut self, _cx: &mut Context<'_>) -> Poll<io::Error> {
         Poll::Pending
     }
+
+    /// Writes what is known to be the last: the end of the direction may travel with it, when all of it is taken.
+    /// `poll_shutdown` comes next in either case.
+    fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(cx, buf)
+    }
+
+    /// After each round: what was held back, so that it can travel with what comes next, leaves now if its time is over.
+    fn poll_held(&mut self, _cx: &mut Context<'_>) {}
 }
 
 impl RelayEnd for TcpStream {
@@ -117,6 +126,14 @@ impl<S: RelayEnd + ?Sized> RelayEnd for Box<S> {
 
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         (**self).poll_given_up(cx)
+    }
+
+    fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        (**self).poll_write_last(cx, buf)
+    }
+
+    fn poll_held(&mut self, cx: &mut Context<'_>) {
+        (**self).poll_held(cx);
     }
 }
 
@@ -179,6 +196,8 @@ pub async fn relay(
                 second.tcp().into_iter().for_each(acknowledge);
             }
         }
+        first.poll_held(cx);
+        second.poll_held(cx);
         if forth.state == State::Over
             && back.is_running()
             && let Poll::Ready(error) = poll_given_up(first, &mut first_watch, cx)
@@ -221,6 +240,8 @@ struct Direction {
     end: usize,
     unflushed: bool,
     state: State,
+    /// What the reader said behind what is in the buffer.
+    said: Said,
     /// How many bytes were read so far.
     read: u64,
     reader_broke: Option<io::Error>,
@@ -234,11 +255,21 @@ enum State {
     Over,
 }
 
+/// What a reader said.
+enum Said {
+    /// That there may be more.
+    More,
+    /// That this was all.
+    End,
+    /// That it broke.
+    Broke(io::Error),
+}
+
 impl Direction {
     fn new() -> Self {
         let (reader_broke, writer_broke) = (None, None);
-        let state = State::Moving;
-        Self { buffer: None, start: 0, end: 0, unflushed: false, state, read: 0, reader_broke, writer_broke }
+        let (state, said) = (State::Moving, Said::More);
+        Self { buffer: None, start: 0, end: 0, unflushed: false, state, said, read: 0, reader_broke, writer_broke }
     }
 
     fn is_running(&self) -> bool {
@@ -250,7 +281,7 @@ impl Direction {
         &mut self,
         cx: &mut Context<'_>,
         reader: &mut (impl AsyncRead + Unpin),
-        writer: &mut (impl AsyncWrite + Unpin),
+        writer: &mut impl RelayEnd,
         pace: &mut impl Pace,
         count: &mut u64,
     ) {
@@ -265,7 +296,7 @@ impl Direction {
                 return;
             }
         }
-        cx.waker().wake_by_ref();
+        yield_turn(cx);
     }
 
     fn poll_end(&mut self, cx: &mut Context<'_>, writer: &mut (impl AsyncWrite + Unpin)) -> Poll<()> {
@@ -276,14 +307,14 @@ impl Direction {
         Poll::Ready(())
     }
 
-    fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        writer: &mut (impl AsyncWrite + Unpin),
-        count: &mut u64,
-    ) -> Poll<()> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, writer: &mut impl RelayEnd, count: &mut u64) -> Poll<()> {
         let Some(buffer) = &self.buffer else { return Poll::Ready(()) };
-        match ready!(Pin::new(writer).poll_write(cx, &buffer[self.start..self.end])) {
+        let bytes = &buffer[self.start..self.end];
+        let written = match self.said {
+            Said::End => writer.poll_write_last(cx, bytes),
+            _ => Pin::new(writer).poll_write(cx, bytes),
+        };
+        match ready!(written) {
             Ok(0) => self.writer_broke = Some(io::ErrorKind::WriteZero.into()),
             Ok(n) => {
                 self.start += n;
@@ -302,22 +333,25 @@ impl Direction {
         writer: &mut (impl AsyncWrite + Unpin),
         pace: &mut impl Pace,
     ) -> Poll<()> {
-        ready!(pace.poll_ready(cx));
-        let mut buffer = self.buffer.take().unwrap_or_else(take_buffer);
-        let mut into = ReadBuf::new(&mut buffer);
-        let read = Pin::new(reader).poll_read(cx, &mut into);
-        let filled = into.filled().len();
+        let (read, mut buffer) = match std::mem::replace(&mut self.said, Said::More) {
+            Said::More => {
+                ready!(pace.poll_ready(cx));
+                let mut buffer = self.buffer.take().unwrap_or_else(take_buffer);
+                (self.poll_read(cx, reader, &mut buffer), Some(buffer))
+            }
+            Said::End => (Poll::Ready(Ok(0)), self.buffer.take()),
+            Said::Broke(error) => (Poll::Ready(Err(error)), self.buffer.take()),
+        };
         match read {
-            Poll::Ready(Ok(())) if filled > 0 => {
+            Poll::Ready(Ok(filled @ 1..)) => {
                 pace.moved(filled);
                 self.read += filled as u64;
-                (self.buffer, self.start, self.end) = (Some(buffer), 0, filled);
-                return Poll::Ready(());
+                (self.buffer, self.start, self.end) = (buffer.take(), 0, filled);
             }
-            Poll::Ready(Ok(())) => self.state = State::Ending,
+            Poll::Ready(Ok(0)) => self.state = State::Ending,
             Poll::Ready(Err(error)) => self.reader_broke = Some(error),
             Poll::Pending => {
-                give_back(buffer);
+                buffer.take().into_iter().for_each(give_back);
                 // Nothing more comes for now: what was written must not wait for it.
                 if self.unflushed {
                     match ready!(Pin::new(writer).poll_flush(cx)) {
@@ -328,8 +362,38 @@ impl Direction {
                 return Poll::Pending;
             }
         }
-        give_back(buffer);
+        buffer.into_iter().for_each(give_back);
         Poll::Ready(())
+    }
+
+    /// Reads what there is, and looks what is behind it: often that is the end, which can then travel with the last bytes.
+    /// Says how many bytes came; none is the end.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &mut (impl AsyncRead + Unpin),
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut into = ReadBuf::new(buffer);
+        ready!(Pin::new(&mut *reader).poll_read(cx, &mut into))?;
+        let first = into.filled().len();
+        if first > 0 && into.remaining() > 0 {
+            match Pin::new(reader).poll_read(cx, &mut into) {
+                Poll::Ready(Ok(())) if into.filled().len() == first => self.said = Said::End,
+                Poll::Ready(Err(error)) => self.said = Said::Broke(error),
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
+        }
+        Poll::Ready(Ok(into.filled().len()))
+    }
+}
+
+/// Lets others have their turn: what is ready, and what the system has to tell. A task that only wakes itself is run many
+/// times in a row by tokio's scheduler of one thread before that looks for events.
+fn yield_turn(cx: &mut Context<'_>) {
+    let turn = std::pin::pin!(tokio::task::yield_now());
+    if turn.poll(cx).is_ready() {
+        cx.waker().wake_by_ref();
     }
 }
 
@@ -354,6 +418,70 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         (near, listener.accept().await.unwrap().0)
+    }
+
+    /// A connection that says what it was told to, and remembers what it got.
+    #[derive(Default)]
+    struct Scripted {
+        says: Vec<io::Result<&'static [u8]>>,
+        got: Vec<u8>,
+        got_last: Vec<u8>,
+        is_ended: bool,
+    }
+
+    impl AsyncRead for Scripted {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if self.says.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            buf.put_slice(self.says.remove(0)?);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Scripted {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            self.got.extend_from_slice(buf);
+            Poll::Ready(Ok(buf.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.is_ended = true;
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl RelayEnd for Scripted {
+        fn poll_write_last(&mut self, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            // All but the first byte has to be asked for again.
+            self.got_last.push(buf[0]);
+            Poll::Ready(Ok(1))
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_bytes_are_told_from_others_where_the_end_is_behind_them() {
+        let (mut first, mut second) = (Scripted::default(), Scripted::default());
+        first.says = vec![Ok(b"much "), Ok(b"more"), Ok(b"last")];
+        let mut carried = Carried::default();
+        relay(&mut first, &mut second, &mut Unpaced, &mut carried).await.unwrap();
+        assert_eq!((&second.got[..], &second.got_last[..]), (&b"much more"[..], &b"last"[..]));
+        assert!(first.is_ended && second.is_ended);
+        assert_eq!(carried, Carried { forth: 13, back: 0 });
+    }
+
+    #[tokio::test]
+    async fn what_came_before_a_connection_broke_is_carried_first() {
+        let (mut first, mut second) = (Scripted::default(), Scripted::default());
+        first.says = vec![Ok(b"so far"), Err(io::ErrorKind::ConnectionReset.into())];
+        let broke = relay(&mut first, &mut second, &mut Unpaced, &mut Carried::default()).await.unwrap_err();
+        assert_eq!((broke.side, broke.error.kind()), (Side::First, io::ErrorKind::ConnectionReset));
+        assert_eq!(second.got, b"so far");
+        assert!(second.got_last.is_empty() && !second.is_ended);
     }
 
     /// Two connections with a relay between them: the far ends, and how the relay ended.

@@ -1,7 +1,8 @@
 //! One leg: frames on a carrier, without any task or channel of its own.
 //!
 //! Outgoing bytes other than payload (the opening, headers, terminals) gather in `pending` and leave with the next
-//! write: header and payload travel in one vectored write, and so does an opening with the first bytes of its stream.
+//! write: header and payload travel in one vectored write, and so do an opening with the first bytes of its stream and an
+//! end with the last ones.
 //! Incoming payload goes from the carrier straight into the caller's buffer.
 
 use std::{
@@ -215,8 +216,14 @@ impl Leg {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes payload as (part of) a DATA frame; says how much was taken.
-    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    /// Writes payload as (part of) a DATA frame; says how much was taken. FIN follows the `last` payload when all of it is
+    /// taken at once.
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+        last: bool,
+    ) -> Poll<io::Result<usize>> {
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
         if wanted == 0 {
             return Poll::Ready(Ok(0));
@@ -233,7 +240,9 @@ impl Leg {
                 self.pending.extend_from_slice(&header.encode());
                 self.owed = len;
             }
-            let written = match self.poll_write_some(cx, bufs) {
+            let fin = message::empty_frame(FrameType::Fin);
+            let end: &[u8] = if last && self.owed == wanted { &fin } else { &[] };
+            let written = match self.poll_write_some(cx, bufs, end) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(n)) => n,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -242,7 +251,8 @@ impl Leg {
             self.unflushed |= written > 0;
             let of_pending = written.min(self.pending.len() - self.pending_sent);
             self.pending_sent += of_pending;
-            let taken = written - of_pending;
+            let taken = (written - of_pending).min(self.owed);
+            let of_end = written - of_pending - taken;
             if begins && taken == 0 && self.pending_sent <= queued {
                 // Nothing of the header left, so nothing is promised: the next write may be of another size.
                 self.pending.truncate(queued);
@@ -250,6 +260,10 @@ impl Leg {
             }
             if !self.has_pending() {
                 self.release_pending();
+            }
+            if of_end > 0 {
+                self.state.on_send(FrameType::Fin).map_err(io::Error::other)?;
+                self.pending.extend_from_slice(&end[of_end..]);
             }
             if taken > 0 {
                 self.owed -= taken;
@@ -261,9 +275,14 @@ impl Leg {
         }
     }
 
-    /// One vectored write of what is queued and what of the caller's slices belongs to the frame.
-    fn poll_write_some(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let mut slices = [IoSlice::new(&[]); MAX_SLICES + 1];
+    /// One vectored write of what is queued, what of the caller's slices belongs to the frame, and what ends it.
+    fn poll_write_some(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+        end: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES + 2];
         let mut count = 0;
         if self.pending_sent < self.pending.len() {
             slices[0] = IoSlice::new(&self.pending[self.pending_sent..]);
@@ -280,6 +299,10 @@ impl Leg {
                 count += 1;
                 left -= len;
             }
+        }
+        if !end.is_empty() && left == 0 {
+            slices[count] = IoSlice::new(end);
+            count += 1;
         }
         let io = Pin::new(&mut self.io);
         if count == 1 { io.poll_write(cx, &slices[0]) } else { io.poll_write_vectored(cx, &slices[..count]) }
@@ -466,4 +489,75 @@ impl Leg {
 
 fn violation(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, sync::Arc};
+
+    use sallyport_model::TunnelId;
+    use sallyport_wire::StreamProtocol;
+
+    use super::*;
+    use crate::life::LegRegistry;
+
+    fn leg(io: tokio::io::DuplexStream, side: Side) -> Leg {
+        Leg::new(Box::new(io), side, Arc::new(LegRegistry::default()).admit(1).unwrap())
+    }
+
+    fn open() -> Open {
+        Open {
+            tunnel: TunnelId::from_bytes([7; 16]),
+            protocol: StreamProtocol::Raw,
+            client: "192.0.2.1:1".parse().unwrap(),
+            destination: None,
+            opened_at_us: 0,
+            server_name: String::new(),
+        }
+    }
+
+    /// Everything of one stream.
+    async fn receive(leg: &mut Leg) -> Vec<u8> {
+        assert!(matches!(poll_fn(|cx| leg.poll_next(cx)).await, Ok(LegEvent::Open(_))));
+        let mut got = Vec::new();
+        loop {
+            match poll_fn(|cx| leg.poll_next(cx)).await.unwrap() {
+                LegEvent::Data => {
+                    let mut piece = [0; 5];
+                    let mut buf = ReadBuf::new(&mut piece);
+                    poll_fn(|cx| leg.poll_payload(cx, &mut buf)).await.unwrap();
+                    got.extend_from_slice(buf.filled());
+                }
+                LegEvent::End => return got,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_travels_with_the_last_bytes_wherever_they_are_cut() {
+        let words = b"the last words";
+        for room in (1..=80).chain([4_096]) {
+            let (near, far) = tokio::io::duplex(room);
+            let (mut edge, mut connector) = (leg(near, Side::Edge), leg(far, Side::Connector));
+            let sending = async {
+                edge.send_open(&open()).unwrap();
+                let mut sent = 0;
+                while sent < words.len() {
+                    let rest = [IoSlice::new(&words[sent..])];
+                    sent += poll_fn(|cx| edge.poll_data(cx, &rest, true)).await.unwrap();
+                }
+                let travelled = edge.state().sent_terminal();
+                if !travelled {
+                    edge.send_empty(FrameType::Fin).unwrap();
+                }
+                poll_fn(|cx| edge.poll_flush(cx)).await.unwrap();
+                travelled
+            };
+            let (travelled, got) = tokio::join!(sending, receive(&mut connector));
+            assert_eq!(got, words, "in pieces of {room}");
+            assert!(travelled || room < 4_096);
+            assert!(edge.state().sent_terminal() && connector.state().received_terminal());
+        }
+    }
 }

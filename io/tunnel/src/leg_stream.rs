@@ -74,6 +74,8 @@ pub(crate) struct LegStream {
     home: Arc<dyn LegHome>,
     /// The opening, until it is sent together with the first bytes.
     opening: Option<Box<Open>>,
+    /// OPENED waits for the first bytes that it can travel with, or a flush (connector's side).
+    holds_opened: bool,
     establishment: Establishment,
     read_end: ReadEnd,
     held: Option<Held>,
@@ -93,6 +95,7 @@ impl LegStream {
             leg: Some(leg),
             home,
             opening: None,
+            holds_opened: false,
             establishment: Establishment::default(),
             read_end: ReadEnd::None,
             held: Some(held),
@@ -110,6 +113,21 @@ impl LegStream {
         }
         self.establishment.succeed();
         poll_fn(|cx| self.poll_flush(cx)).await
+    }
+
+    /// As [`Self::send_opened`], but it leaves with the first bytes that are written, or with the next flush.
+    pub(crate) fn hold_opened(&mut self) -> io::Result<()> {
+        if let Some(leg) = &mut self.leg {
+            leg.send_empty(FrameType::Opened)?;
+            self.holds_opened = true;
+        }
+        self.establishment.succeed();
+        Ok(())
+    }
+
+    /// Whether OPENED waits.
+    pub(crate) fn holds_opened(&self) -> bool {
+        self.holds_opened && self.leg.is_some()
     }
 
     /// Says that the origin was not reached (connector's side), and throws away what comes until the edge knows.
@@ -153,7 +171,13 @@ impl LegStream {
         }
     }
 
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    /// Writes. Behind the `last` bytes the end may follow at once; [`Self::poll_shutdown`] is needed all the same.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+        last: bool,
+    ) -> Poll<io::Result<usize>> {
         self.notice_reset(cx);
         let Some(leg) = &mut self.leg else { return Poll::Ready(Err(self.read_end.to_write())) };
         if leg.ticket.life.is_over() {
@@ -167,8 +191,11 @@ impl LegStream {
         if !leg.state().may_send_data() {
             return Poll::Ready(Err(self.read_end.to_write()));
         }
-        match leg.poll_data(cx, bufs) {
-            Poll::Ready(Ok(n)) => Poll::Ready(Ok(n)),
+        match leg.poll_data(cx, bufs, last) {
+            Poll::Ready(Ok(n)) => {
+                self.holds_opened = false;
+                Poll::Ready(Ok(n))
+            }
             Poll::Ready(Err(error)) => Poll::Ready(Err(self.lose(&error))),
             Poll::Pending if leg.ticket.life.wake_at_end(Waiting::Write, cx) => {
                 Poll::Ready(Err(self.lose(&session_over())))
@@ -195,6 +222,7 @@ impl LegStream {
         let Some(leg) = &mut self.leg else {
             return Poll::Ready(if let ReadEnd::Lost(_) = self.read_end { self.read_end.to_read() } else { Ok(()) });
         };
+        self.holds_opened = false;
         if let Some(open) = self.opening.take()
             && let Err(error) = leg.send_open(&open)
         {
@@ -266,7 +294,7 @@ impl LegStream {
         }
         if let Some(open) = self.opening.take() {
             leg.send_open(&open)?;
-        } else if !leg.has_unsent() {
+        } else if !leg.has_unsent() || self.holds_opened {
             return Ok(());
         }
         let mut sent = leg.poll_flush(cx);

@@ -63,6 +63,24 @@ impl TunnelStream {
         }
     }
 
+    /// As a write, of what is known to be the last: the end may travel with it, when all of it is taken. A shutdown is to
+    /// follow in either case, and no other write.
+    pub fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.inner {
+            Inner::Leg(stream) => stream.poll_write(cx, &[IoSlice::new(buf)], true),
+            Inner::Mux(stream) => stream.poll_write(cx, buf),
+        }
+    }
+
+    /// Whether it is still to be said that the origin took the connection: see [`IncomingStream::opened_later`].
+    #[must_use]
+    pub fn holds_opened(&self) -> bool {
+        match &self.inner {
+            Inner::Leg(stream) => stream.holds_opened(),
+            Inner::Mux(_) => false,
+        }
+    }
+
     /// Gives the stream up in both directions.
     pub fn reset(mut self, code: ResetCode) {
         match &mut self.inner {
@@ -90,7 +108,7 @@ impl AsyncRead for TunnelStream {
 impl AsyncWrite for TunnelStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.inner {
-            Inner::Leg(stream) => stream.poll_write(cx, &[IoSlice::new(buf)]),
+            Inner::Leg(stream) => stream.poll_write(cx, &[IoSlice::new(buf)], false),
             Inner::Mux(stream) => stream.poll_write(cx, buf),
         }
     }
@@ -101,7 +119,7 @@ impl AsyncWrite for TunnelStream {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match &mut self.inner {
-            Inner::Leg(stream) => stream.poll_write(cx, bufs),
+            Inner::Leg(stream) => stream.poll_write(cx, bufs, false),
             Inner::Mux(stream) => {
                 let mut taken = 0;
                 for buf in bufs.iter().filter(|buf| !buf.is_empty()) {
@@ -160,6 +178,20 @@ impl IncomingStream {
         let mut stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
         match &mut stream.inner {
             Inner::Leg(stream) => stream.send_opened().await?,
+            Inner::Mux(stream) => stream.send_opened(),
+        }
+        Ok(stream)
+    }
+
+    /// Says that the origin took the connection, together with its first bytes: they leave in one piece. Where it has
+    /// nothing to say, or not soon, the stream is to be flushed.
+    ///
+    /// # Errors
+    /// The tunnel was lost.
+    pub fn opened_later(mut self) -> io::Result<TunnelStream> {
+        let mut stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
+        match &mut stream.inner {
+            Inner::Leg(stream) => stream.hold_opened()?,
             Inner::Mux(stream) => stream.send_opened(),
         }
         Ok(stream)
