@@ -132,13 +132,9 @@ async fn connect_direct(outbound: &Outbound, host: &str, port: u16, timeout: Dur
     let at = display_host_port(host, port);
     let connect = async {
         let addresses = resolve(host, port).await?;
-        let stream = race(&addresses, outbound)
+        race(&addresses, outbound)
             .await
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot connect to {at}: {}", reason(&error))))?;
-        set_nodelay(&stream)?;
-        set_keepalive(&stream)?;
-        keep_urgent_inline(&SockRef::from(&stream))?;
-        Ok(stream)
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot connect to {at}: {}", reason(&error))))
     };
     match time::timeout(timeout, connect).await {
         Ok(result) => result,
@@ -183,6 +179,17 @@ async fn race(addresses: &[SocketAddr], outbound: &Outbound) -> io::Result<TcpSt
 
 /// Connects to one address, with what is wanted of its socket.
 async fn connect_one(address: SocketAddr, congestion: Option<Congestion>, mptcp: bool) -> io::Result<TcpStream> {
+    let stream = open_one(address, congestion, mptcp).await?;
+    set_nodelay(&stream)?;
+    // What is on this machine does not vanish without a word: the kernel ends its connections.
+    if !address.ip().to_canonical().is_loopback() {
+        set_keepalive(&stream)?;
+    }
+    keep_urgent_inline(&SockRef::from(&stream))?;
+    Ok(stream)
+}
+
+async fn open_one(address: SocketAddr, congestion: Option<Congestion>, mptcp: bool) -> io::Result<TcpStream> {
     if congestion.is_none() && !mptcp {
         return TcpStream::connect(address).await;
     }
