@@ -5,7 +5,7 @@
 
 use std::{
     fmt, io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -148,6 +148,9 @@ struct Shared {
     /// TLS as the web has it.
     http: Arc<ClientConfig>,
     used: Mutex<Used>,
+    /// Which of the edge's addresses the session is at. Its legs go there too: another one may be another edge's, and
+    /// asking for the name's addresses takes a thread each time.
+    session_at: Mutex<Option<IpAddr>>,
     /// The QUIC connection of the last session that came about by QUIC.
     quic: Mutex<Option<QuicConnection>>,
 }
@@ -205,8 +208,9 @@ impl Edge {
         };
         let first = address.choice.candidates().first().copied().unwrap_or(Transport::Tcp);
         let used = Mutex::new(Used::new(first));
-        let quic = Mutex::default();
-        Self { shared: Arc::new(Shared { native: with(ALPN), http: with(b"http/1.1"), address, used, quic }) }
+        let (native, http) = (with(ALPN), with(b"http/1.1"));
+        let (quic, session_at) = Default::default();
+        Self { shared: Arc::new(Shared { native, http, address, used, quic, session_at }) }
     }
 }
 
@@ -384,15 +388,33 @@ impl Shared {
         }
     }
 
+    /// Where the session's edge is, as far as that is known.
+    fn session_at(&self) -> Option<IpAddr> {
+        *self.session_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session is at this address. What a proxy is connected to is not known, nor is an address of a single link an
+    /// address by itself.
+    fn set_session_at(&self, peer: Option<SocketAddr>) {
+        let is_whole = |peer: &SocketAddr| !matches!(peer, SocketAddr::V6(six) if six.scope_id() != 0);
+        let known = peer.filter(|peer| self.address.outbound.proxy.is_none() && is_whole(peer));
+        *self.session_at.lock().unwrap_or_else(PoisonError::into_inner) = known.map(|peer| peer.ip());
+    }
+
     async fn tls(
         &self,
         config: &Arc<ClientConfig>,
         purpose: Purpose,
     ) -> Result<TlsStream<ReadAhead<TcpStream>>, Failed> {
         let EdgeAddress { host, port, outbound, choice, .. } = &self.address;
+        let known = if purpose == Purpose::Control { None } else { self.session_at() };
+        let at = known.map_or_else(|| host.clone(), |known| known.to_string());
         // All transports need this much: when it fails no other one is tried.
         let unreachable = |error| Failed { error, verdict: Verdict::Unreachable };
-        let tcp = sallyport_net::connect_tcp_by(outbound, host, *port, EDGE_CONNECT_TIME).await.map_err(unreachable)?;
+        let tcp = sallyport_net::connect_tcp_by(outbound, &at, *port, EDGE_CONNECT_TIME).await.map_err(unreachable)?;
+        if purpose == Purpose::Control {
+            self.set_session_at(tcp.peer_addr().ok());
+        }
         if purpose != Purpose::Leg {
             // Multipath TCP knows the option in newer kernels only, and works without.
             let _ = sallyport_net::set_notsent_lowat(&tcp, CONTROL_NOTSENT_BYTES);
