@@ -24,7 +24,7 @@ const MAX_TRANSMIT_BYTES: usize = 32_768;
 /// How much is read from the carrier at a time: a full TLS record.
 const MAX_READ_BYTES: usize = 16_384;
 /// How many rounds the driver makes before it lets other tasks run.
-const MAX_ROUNDS: usize = 64;
+const MAX_ROUNDS: usize = 16;
 /// How long the last words of a session that is over may take to leave.
 const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
@@ -124,7 +124,10 @@ impl<C: Carrier> Driver<C> {
                 return Poll::Pending;
             }
         }
-        cx.waker().wake_by_ref();
+        // Others have their turn first, and what the system has to tell.
+        if std::pin::pin!(tokio::task::yield_now()).poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 

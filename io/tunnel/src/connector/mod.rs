@@ -11,7 +11,12 @@ use std::{collections::HashSet, future::Future, io, pin::pin, sync::Arc, time::D
 use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
 use sallyport_shards::Shards;
 use sallyport_wire::{Backoff, Open, Refusal, SessionConfig};
-use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::Instant,
+};
 use tracing::debug;
 
 use self::session::{ConnectorSession, News};
@@ -214,6 +219,8 @@ struct Shared {
     dial: Arc<dyn Dial>,
     origin: Arc<dyn OriginHandler>,
     events: mpsc::Sender<ConnectorEvent>,
+    /// Where what is no stream runs.
+    runtime: Handle,
 }
 
 /// Holds the tunnels until `shutdown` completes: then it takes its tunnels back, waits until their streams are done (at
@@ -233,7 +240,7 @@ pub async fn run_connector(
     let (news_in, mut news) = mpsc::channel(MAX_QUEUED_NEWS);
     let mut supervisor = Supervisor {
         tunnels: config.tunnels.clone(),
-        shared: Arc::new(Shared { config, dial, origin, events }),
+        shared: Arc::new(Shared { config, dial, origin, events, runtime: Handle::current() }),
         tasks: JoinSet::new(),
         news_in,
         current: None,
@@ -279,6 +286,30 @@ struct Live {
     since: Instant,
 }
 
+/// A control connection that stands: its task waits for the session that it is to drive.
+type Dialed = oneshot::Sender<Arc<ConnectorSession>>;
+
+/// Dials a control connection, and drives the session that it is for: all in one scheduler, and the streams on it too.
+async fn dial_and_drive(dial: Arc<dyn Dial>, mut tell: oneshot::Sender<io::Result<Dialed>>) {
+    let dialed = tokio::select! {
+        dialed = tokio::time::timeout(DIAL_TIME, dial.dial_control()) => dialed,
+        () = tell.closed() => return,
+    };
+    let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the edge did not answer in time"));
+    // Where nobody waits for it any more, the connection is dropped.
+    match dialed.unwrap_or_else(late) {
+        Err(error) => drop(tell.send(Err(error))),
+        Ok(carrier) => {
+            let (dialed, session) = oneshot::channel::<Arc<ConnectorSession>>();
+            if tell.send(Ok(dialed)).is_ok()
+                && let Ok(session) = session.await
+            {
+                session.run(carrier).await;
+            }
+        }
+    }
+}
+
 struct Supervisor {
     shared: Arc<Shared>,
     /// The tunnels that are still wanted.
@@ -288,7 +319,7 @@ struct Supervisor {
     current: Option<Live>,
     /// Sessions that are going away, until their streams are done.
     retiring: Vec<Live>,
-    dialing: Option<BoxFuture<'static, io::Result<BoxedCarrier>>>,
+    dialing: Option<BoxFuture<'static, io::Result<Dialed>>>,
     dial_at: Option<Instant>,
     attach_at: Option<Instant>,
     backoff: Backoff,
@@ -315,23 +346,29 @@ impl Supervisor {
     fn start_dialing(&mut self) {
         self.dial_at = None;
         self.tell(ConnectorEvent::Connecting);
-        let shared = self.shared.clone();
-        self.dialing = Some(Box::pin(async move {
-            match tokio::time::timeout(DIAL_TIME, shared.dial.dial_control()).await {
-                Ok(dialed) => dialed,
-                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the edge did not answer in time")),
-            }
-        }));
+        self.collect_finished();
+        let (tell, told) = oneshot::channel();
+        let dialing = dial_and_drive(self.shared.dial.clone(), tell);
+        self.shared.config.shards.spawn_among(&mut self.tasks, dialing);
+        let ended = |_| Err(io::Error::other("the task that dialed the edge ended early"));
+        self.dialing = Some(Box::pin(async move { told.await.unwrap_or_else(ended) }));
     }
 
-    fn on_dialed(&mut self, dialed: io::Result<BoxedCarrier>) {
+    /// Finished tasks are collected so that they do not pile up over years.
+    fn collect_finished(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    fn on_dialed(&mut self, dialed: io::Result<Dialed>) {
         match dialed {
-            Ok(carrier) => {
+            Ok(dialed) => {
                 self.next_number += 1;
                 let tunnels = self.tunnels.clone();
                 let session =
                     ConnectorSession::new(self.next_number, self.shared.clone(), tunnels, self.news_in.clone());
-                self.tasks.spawn(session.clone().run(carrier));
+                if dialed.send(session.clone()).is_err() {
+                    return self.retry("the task that dialed the edge ended early".to_owned());
+                }
                 let (attached, since) = (HashSet::new(), Instant::now());
                 self.current = Some(Live { session, attached, was_attached: false, refusal: None, since });
             }
@@ -358,8 +395,7 @@ impl Supervisor {
 
     /// An error means that there is nothing left to do.
     fn on_news(&mut self, number: u64, news: News) -> Result<(), ConnectorError> {
-        // Finished tasks are collected so that they do not pile up over years.
-        while self.tasks.try_join_next().is_some() {}
+        self.collect_finished();
         if self.current.as_ref().is_none_or(|live| live.session.number != number) {
             if matches!(news, News::Ended { .. }) {
                 self.retiring.retain(|live| live.session.number != number);
@@ -440,6 +476,7 @@ impl Supervisor {
 
     /// Takes the tunnels back, lets their streams finish, and closes.
     async fn stop(mut self, mut news: mpsc::Receiver<(u64, News)>) {
+        self.dialing = None;
         let lives: Vec<_> = self.current.take().into_iter().chain(self.retiring.drain(..)).collect();
         for live in &lives {
             for tunnel in &live.attached {

@@ -217,7 +217,8 @@ impl ConnectorSession {
             return;
         }
         let session = self.clone();
-        tokio::spawn(async move {
+        // Flows of datagrams are served where there is room for many, and not beside the session.
+        self.shared.runtime.spawn(async move {
             let mut backoff = Backoff::default();
             while !session.mux.is_over() {
                 let started = Instant::now();
