@@ -110,11 +110,12 @@ impl Leg {
 
     /// Whether both sides are done with the stream and everything was sent: the leg can carry the next one.
     pub(crate) fn is_reusable(&self) -> bool {
-        self.state.is_idle()
-            && !self.has_pending()
-            && self.owed == 0
-            && !self.unflushed
-            && matches!(self.incoming, Incoming::None)
+        self.is_over() && !self.has_pending()
+    }
+
+    /// Whether both sides are done with the stream: the leg can carry the next one, behind what is still queued.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.is_idle() && self.owed == 0 && !self.unflushed && matches!(self.incoming, Incoming::None)
     }
 
     /// Whether anything written may still be on this side.
@@ -204,6 +205,11 @@ impl Leg {
         } else {
             self.pending.clear();
         }
+    }
+
+    /// Sends what is queued if that can be done at once.
+    pub(crate) fn flush_now(&mut self) -> Poll<io::Result<()>> {
+        self.poll_flush(&mut Context::from_waker(Waker::noop()))
     }
 
     /// Writes what is queued and has the carrier send everything.
@@ -443,7 +449,7 @@ impl Leg {
 
     /// Whether an idle leg is still there, as far as one can tell without waiting.
     pub(crate) fn is_alive(&mut self) -> bool {
-        if self.ticket.life.is_over() || !self.is_reusable() {
+        if self.ticket.life.is_over() || !self.is_over() {
             return false;
         }
         // A late RESET of the former stream is taken silently; anything else on an idle leg, its end included, is

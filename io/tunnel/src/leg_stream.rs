@@ -21,6 +21,11 @@ use crate::{
 /// Where a leg goes when its stream is over.
 pub(crate) trait LegHome: Send + Sync + 'static {
     fn take_back(self: Arc<Self>, leg: Leg);
+
+    /// Whether it also takes one whose last word is queued and not sent: it sees to it that this is sent soon.
+    fn sends_last_words(&self) -> bool {
+        false
+    }
 }
 
 /// How reading ended.
@@ -252,6 +257,9 @@ impl LegStream {
             if let Err(error) = ended {
                 return Poll::Ready(Err(self.lose(&error)));
             }
+            if self.home.sends_last_words() && self.settle_when(Leg::is_over) {
+                return Poll::Ready(Ok(()));
+            }
         }
         self.poll_flush(cx)
     }
@@ -367,15 +375,22 @@ impl LegStream {
         }
     }
 
-    /// Gives the leg back once the stream is over.
+    /// Gives the leg back once the stream is over and all of it was sent.
     fn settle(&mut self) {
-        if self.leg.as_ref().is_some_and(|leg| leg.is_reusable() && leg.state().serial() > 0 && self.opening.is_none())
-            && let Some(leg) = self.leg.take()
-        {
-            self.held = None;
-            leg.ticket.life.forget_tasks();
-            self.home.clone().take_back(leg);
+        self.settle_when(Leg::is_reusable);
+    }
+
+    /// Gives the leg back if it is ready for that; true if it did.
+    fn settle_when(&mut self, is_ready: impl Fn(&Leg) -> bool) -> bool {
+        let began = |leg: &Leg| leg.state().serial() > 0;
+        if self.opening.is_some() || !self.leg.as_ref().is_some_and(|leg| began(leg) && is_ready(leg)) {
+            return false;
         }
+        let Some(leg) = self.leg.take() else { return false };
+        self.held = None;
+        leg.ticket.life.forget_tasks();
+        self.home.clone().take_back(leg);
+        true
     }
 
     fn lose(&mut self, error: &io::Error) -> io::Error {

@@ -1,17 +1,25 @@
 //! The edge's legs of one session: the idle ones, and how many there should be.
 
 use std::{
+    future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
     time::{Duration, Instant},
 };
 
 use sallyport_shards::ShardId;
 use sallyport_wire::LegDemand;
+use tokio::runtime::Handle;
 
 use crate::{leg::Leg, leg_stream::LegHome, life::LegRegistry, mux::now};
 
 /// After how long legs that were asked for and did not come are forgotten.
 const REQUEST_FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
+/// How long the last word of a stream waits for the opening of the next one on its leg, to travel with it. Where streams
+/// follow one another this saves a packet for each; nobody waits for that word, since the other side has said its own.
+const LAST_WORD_TIME: Duration = Duration::from_millis(1);
+/// How long a last word that does not leave at once may take.
+const LAST_WORD_SEND_TIME: Duration = Duration::from_secs(2);
 
 /// The legs of one session at the edge.
 pub(crate) struct LegPool {
@@ -27,6 +35,8 @@ struct Inner {
     demand: LegDemand,
     requested: usize,
     requested_at: Instant,
+    /// A task waits to send last words.
+    is_sending: bool,
 }
 
 impl LegPool {
@@ -35,7 +45,13 @@ impl LegPool {
         Self {
             registry: Arc::default(),
             max_legs,
-            inner: Mutex::new(Inner { idle: Vec::new(), demand, requested: 0, requested_at: now() }),
+            inner: Mutex::new(Inner {
+                idle: Vec::new(),
+                demand,
+                requested: 0,
+                requested_at: now(),
+                is_sending: false,
+            }),
         }
     }
 
@@ -111,6 +127,7 @@ impl LegPool {
         let ask = if died > 0 { inner.demand.on_leg_lost(open_total - excess, requested, now) } else { 0 };
         inner.ask(ask, now);
         drop(inner);
+        say_last_words(&mut gone);
         ask
     }
 
@@ -121,8 +138,42 @@ impl LegPool {
         } else {
             self.registry.end_all();
         }
-        let idle = std::mem::take(&mut self.lock().idle);
+        let mut idle = std::mem::take(&mut self.lock().idle);
+        say_last_words(&mut idle);
         drop(idle);
+    }
+
+    /// After a while, sends the last words that did not travel with an opening.
+    async fn send_last_words(self: Arc<Self>) {
+        tokio::time::sleep(LAST_WORD_TIME).await;
+        let mut slow = Vec::new();
+        let mut inner = self.lock();
+        inner.is_sending = false;
+        for mut leg in std::mem::take(&mut inner.idle) {
+            match leg.flush_now() {
+                Poll::Ready(Ok(())) => inner.idle.push(leg),
+                Poll::Ready(Err(_)) => {}
+                Poll::Pending => slow.push(leg),
+            }
+        }
+        drop(inner);
+        for mut leg in slow {
+            let pool = self.clone();
+            tokio::spawn(async move {
+                let sent = tokio::time::timeout(LAST_WORD_SEND_TIME, poll_fn(|cx| leg.poll_flush(cx))).await;
+                if let Ok(Ok(())) = sent {
+                    pool.take_back(leg);
+                }
+            });
+        }
+    }
+}
+
+/// Sends what the streams of these legs still have to say, as far as that can be done at once.
+fn say_last_words(legs: &mut [Leg]) {
+    for leg in legs {
+        // It is closed anyway: who does not hear the word hears that.
+        drop(leg.flush_now());
     }
 }
 
@@ -144,14 +195,28 @@ impl Inner {
 }
 
 impl LegHome for LegPool {
-    fn take_back(self: Arc<Self>, leg: Leg) {
+    fn take_back(self: Arc<Self>, mut leg: Leg) {
+        let has_unsent = leg.has_unsent();
         let mut inner = self.lock();
         // Looked at under the lock, which `close` takes after it has ended the registry.
-        if !self.registry.is_over() {
-            inner.idle.push(leg);
+        if self.registry.is_over() {
+            drop(inner);
+            say_last_words(std::slice::from_mut(&mut leg));
             return;
         }
-        drop(inner);
-        drop(leg);
+        inner.idle.push(leg);
+        // Streams end where there is a runtime; at its own end nobody hears anything any more.
+        if has_unsent
+            && !inner.is_sending
+            && let Ok(runtime) = Handle::try_current()
+        {
+            inner.is_sending = true;
+            drop(inner);
+            runtime.spawn(self.send_last_words());
+        }
+    }
+
+    fn sends_last_words(&self) -> bool {
+        true
     }
 }

@@ -445,3 +445,40 @@ async fn who_is_silent_learns_too_that_the_other_side_gave_up_after_its_end() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_word_of_a_stream_is_heard_with_the_next_one_on_its_leg_or_without() {
+    const ROUNDS: usize = 40;
+    let (heard_in, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let origin = Arc::new(Origin(move |_, stream: IncomingStream| {
+        let heard_in = heard_in.clone();
+        async move {
+            let mut stream = stream.opened_later().unwrap();
+            stream.write_all(b"said").await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut rest = Vec::new();
+            let end = stream.read_to_end(&mut rest).await;
+            heard_in.send(end.map(|_| rest)).unwrap();
+        }
+    }));
+    for legs in [true, false] {
+        let (edge, _connector) = pair(legs, origin.clone()).await;
+        for round in 0..ROUNDS {
+            let mut stream = open(&edge);
+            stream.write_all(b"asked").await.unwrap();
+            stream.flush().await.unwrap();
+            let mut said = Vec::new();
+            soon(stream.read_to_end(&mut said)).await.unwrap();
+            assert_eq!(said, b"said");
+            stream.shutdown().await.unwrap();
+            drop(stream);
+            if round % 4 == 0 {
+                assert_eq!(soon(heard.recv()).await.unwrap().unwrap(), b"asked", "legs {legs}");
+            }
+        }
+        for _ in 0..ROUNDS - ROUNDS / 4 {
+            assert_eq!(soon(heard.recv()).await.unwrap().unwrap(), b"asked", "legs {legs}");
+        }
+        assert_eq!(edge.handle(tunnel(1)).unwrap().active_streams(), 0);
+    }
+}
