@@ -79,3 +79,23 @@ pub(crate) fn access() -> Object {
         .property("deny", rules("Who may not, whatever `allow` says."))
         .build()
 }
+
+/// Who those are that come.
+pub(crate) fn identity() -> Object {
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    let list = |example: &str, description: &str| {
+        let item = text().examples([example]);
+        ArrayBuilder::new().items(item).max_items(Some(100)).description(Some(description))
+    };
+    let minutes = |description: &str, default: u32| {
+        bound(description, f64::from(sallyport_model::MAX_SESSION_MINUTES)).default(Some(default.into()))
+    };
+    ObjectBuilder::new()
+        .description(Some("Who those are that come: nobody enters without an identity that the socket or one of its policies lets in."))
+        .property("email_addresses", list("ann@example.com", "E-mail addresses that are let in."))
+        .property("email_domains", list("example.com", "Domains of e-mail addresses that are let in."))
+        .property("providers", list("google", "Which providers of the organisation may vouch; all when empty."))
+        .property("session_minutes", minutes("How long after a login the provider is asked again.", 720))
+        .property("session_idle_minutes", minutes("How long a login may rest unused.", 60))
+        .build()
+}

@@ -1,8 +1,8 @@
 //! Sockets.
 
 use sallyport_model::{
-    AccessRules, Affinity, DisplayName, Limits, OriginProtocol, ProxyProtocol, SocketId, SocketName, SocketType,
-    TlsMode,
+    AccessRules, Affinity, DisplayName, IdentitySettings, Limits, OriginProtocol, ProxyProtocol, SocketId, SocketName,
+    SocketType, TlsMode,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
@@ -63,6 +63,10 @@ pub struct CreateSocket {
     /// pretended; `true` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amplification_guard: Option<bool>,
+    /// Who those are that come, when the socket asks: by logging in, or by a certificate at a `tls` socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::identity, required = false)]
+    pub identity: Option<IdentitySettings>,
 }
 
 impl CreateSocket {
@@ -83,6 +87,7 @@ impl CreateSocket {
             limits: None,
             access: None,
             amplification_guard: None,
+            identity: None,
         }
     }
 }
@@ -139,6 +144,10 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<bool>)]
     pub amplification_guard: Option<Option<bool>>,
+    /// Who those are that come; `null`: nobody is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::identity, required = false)]
+    pub identity: Option<Option<IdentitySettings>>,
 }
 
 impl UpdateSocket {
@@ -157,6 +166,7 @@ impl UpdateSocket {
             && self.limits.is_none()
             && self.access.is_none()
             && self.amplification_guard.is_none()
+            && self.identity.is_none()
     }
 }
 
@@ -236,6 +246,10 @@ pub struct Socket {
     /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little.
     #[serde(default = "on")]
     pub amplification_guard: bool,
+    /// Who those are that come, or `null` when nobody is asked.
+    #[serde(default)]
+    #[schema(schema_with = schema::identity)]
+    pub identity: Option<IdentitySettings>,
     /// How a stock ssh client serves it; absent when the server takes no ssh clients, and for `udp` sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshAccess>,

@@ -84,6 +84,23 @@ id!(
     TokenId
 );
 
+id!(
+    /// A login of a person.
+    LoginSessionId
+);
+id!(
+    /// A named set of rules about who may come.
+    PolicyId
+);
+id!(
+    /// An identity provider of an organisation.
+    ProviderId
+);
+id!(
+    /// A token that a machine shows instead of logging in.
+    ServiceTokenId
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

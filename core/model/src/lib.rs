@@ -5,6 +5,7 @@
 
 mod account;
 mod ends;
+mod identity;
 mod ids;
 mod name;
 mod route;
@@ -17,7 +18,12 @@ pub use account::{
     ScopeSet, UnknownScope, check_password,
 };
 pub use ends::{ClientAddr, Local, OriginAddr, Remote, ServerAddr};
-pub use ids::{AccountId, IdError, SocketId, TokenId, TunnelId};
+pub use identity::{
+    AttachedPolicy, EmailDomain, EmailDomainError, Identity, IdentitySettings, LoginSession, MAX_GROUP_BYTES,
+    MAX_GROUPS, MAX_IDENTITY_ENTRIES, MAX_PERSON_NAME_BYTES, MAX_SESSION_MINUTES, Person, PersonEmail,
+    PersonEmailError, ProviderName, ProviderNameError, ServiceTokenRoute,
+};
+pub use ids::{AccountId, IdError, LoginSessionId, PolicyId, ProviderId, ServiceTokenId, SocketId, TokenId, TunnelId};
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use route::{
     BasicAuth, CredentialHash, FlowRecord, RequestRecord, SocketRoute, TunnelPresence, TunnelRoute, socket_url,

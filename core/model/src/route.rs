@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountId, OriginProtocol, SocketId, SocketName, SocketSettings, SocketType, TunnelId};
+use crate::{AccountId, AttachedPolicy, OriginProtocol, SocketId, SocketName, SocketSettings, SocketType, TunnelId};
 
 /// SHA-256 of a tunnel's credential. Credentials are 256 random bits, so a plain hash is enough.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -48,6 +48,12 @@ pub struct SocketRoute {
     pub port: Option<u16>,
     /// What else its owner has set.
     pub settings: SocketSettings,
+    /// The policies that concern it, in the order of their names.
+    #[serde(default)]
+    pub policies: Vec<AttachedPolicy>,
+    /// The certificate in DER of the authority of its organisation, for those who identify themselves by a certificate.
+    #[serde(default)]
+    pub client_authority: Option<Vec<u8>>,
     /// The tunnels that may attach.
     pub tunnels: Vec<TunnelRoute>,
 }

@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::{IdentitySettings, MAX_IDENTITY_ENTRIES, MAX_SESSION_MINUTES};
+
 /// The most application protocols (ALPN) that a socket offers.
 pub const MAX_ALPN_PROTOCOLS: usize = 8;
 /// The longest name of an application protocol, in bytes (RFC 7301 section 3.1).
@@ -222,6 +224,14 @@ pub enum SettingError {
     /// More rules than an access list may have.
     #[error("an access list has at most {MAX_ACCESS_RULES} rules")]
     TooManyRules,
+    /// More addresses, domains or providers than a socket may name.
+    #[error(
+        "a socket names at most {MAX_IDENTITY_ENTRIES} e-mail addresses, {MAX_IDENTITY_ENTRIES} domains and {MAX_IDENTITY_ENTRIES} providers: put more into a policy"
+    )]
+    TooManyIdentities,
+    /// Nobody at the edge can ask.
+    #[error("the edge does not see who comes where TLS goes on to the origin: drop passthrough, or identity")]
+    IdentityBehindPassthrough,
 }
 
 /// What one socket may use; an absent bound is no bound.
@@ -284,6 +294,9 @@ pub struct SocketSettings {
     /// Whether the edge bounds what goes to a client of a `udp` socket that has sent little: its address may be a
     /// pretended one.
     pub amplification_guard: bool,
+    /// Who those are that come, when the socket asks (`http` and `https` sockets: by logging in; `tls` sockets that end
+    /// at the edge: by a certificate).
+    pub identity: Option<IdentitySettings>,
 }
 
 impl Default for SocketSettings {
@@ -297,6 +310,7 @@ impl Default for SocketSettings {
             limits: Limits::default(),
             access: AccessRules::default(),
             amplification_guard: true,
+            identity: None,
         }
     }
 }
@@ -317,6 +331,13 @@ impl SocketSettings {
         only(!self.alpn.is_empty(), &[T::Tls], "ALPN", "tls")?;
         only(self.affinity == Affinity::Cookie, &[T::Http, T::Https], "affinity by cookie", "http and https")?;
         only(!self.amplification_guard, &[T::Udp], "going without the amplification guard", "udp")?;
+        if let Some(identity) = &self.identity {
+            only(true, &[T::Http, T::Https, T::Tls], "identity", "http, https and tls")?;
+            if self.tls_mode == TlsMode::Passthrough {
+                return Err(SettingError::IdentityBehindPassthrough);
+            }
+            identity.check()?;
+        }
         if let Some(check) = &self.health_check {
             only(true, &[T::Http, T::Https, T::Tcp, T::Tls], "a health check", "http, https, tcp and tls")?;
             check.check()?;
@@ -349,6 +370,18 @@ impl SocketSettings {
             return Err(SettingError::QueueWithoutBound);
         }
         Ok(())
+    }
+}
+
+impl IdentitySettings {
+    fn check(&self) -> Result<(), SettingError> {
+        let entries = [self.email_addresses.len(), self.email_domains.len(), self.providers.len()];
+        if entries.into_iter().any(|count| count > MAX_IDENTITY_ENTRIES) {
+            return Err(SettingError::TooManyIdentities);
+        }
+        let max = u64::from(MAX_SESSION_MINUTES);
+        in_range("the length of a login", self.session_minutes.into(), 1, max, " minutes")?;
+        in_range("how long a login may rest", self.session_idle_minutes.into(), 1, max, " minutes")
     }
 }
 

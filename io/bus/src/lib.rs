@@ -1,7 +1,7 @@
 //! The events and the directory, in memory: how control and the edges of one machine meet.
 //!
-//! [`Routes`] and [`SshLogins`] carry what control decides (which sockets there are, which keys let ssh clients in) to
-//! the edges; [`Directory`] carries what edges see (which tunnels are up) to control. All are maps that readers look into directly, so that a change is visible to
+//! [`Routes`], [`SshLogins`] and [`Identities`] carry what control decides (which sockets there are, which keys let ssh
+//! clients in, who has logged in) to the edges; [`Directory`] carries what edges see (which tunnels are up) to control. All are maps that readers look into directly, so that a change is visible to
 //! the next request after the call that made it returned; a broadcast beside the map tells those who must act on it.
 
 use std::{
@@ -9,7 +9,10 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use sallyport_model::{AccountId, SocketId, SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence};
+use sallyport_model::{
+    AccountId, LoginSession, LoginSessionId, ServiceTokenId, ServiceTokenRoute, SocketId, SocketName, SocketRoute,
+    SshLogin, TunnelId, TunnelPresence,
+};
 use tokio::sync::{broadcast, watch};
 
 /// How many changes a slow subscriber may lag behind before it is told to look at the whole map again.
@@ -222,6 +225,68 @@ impl SshLogins {
     }
 }
 
+/// The logins of persons and the tokens of machines that are good now. What is not in it is worth nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Identities {
+    sessions: Arc<RwLock<HashMap<LoginSessionId, Arc<LoginSession>>>>,
+    tokens: Arc<RwLock<HashMap<ServiceTokenId, Arc<ServiceTokenRoute>>>>,
+    changed: Arc<watch::Sender<u64>>,
+}
+
+impl Identities {
+    /// The person has logged in.
+    pub fn put_session(&self, session: LoginSession) {
+        self.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(session.id, Arc::new(session));
+    }
+
+    /// The login, while it is good; whether it has come to its end is for the caller to see.
+    #[must_use]
+    pub fn session(&self, id: LoginSessionId) -> Option<Arc<LoginSession>> {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Ends every login of which this is said; gives how many those were.
+    pub fn end_sessions(&self, is_over: impl Fn(&LoginSession) -> bool) -> usize {
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let before = sessions.len();
+        sessions.retain(|_, session| !is_over(session));
+        let ended = before - sessions.len();
+        drop(sessions);
+        if ended > 0 {
+            self.tell();
+        }
+        ended
+    }
+
+    /// The machine's token is new or changed.
+    pub fn put_token(&self, token: ServiceTokenRoute) {
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(token.id, Arc::new(token));
+        self.tell();
+    }
+
+    /// The token is worth nothing from now on.
+    pub fn remove_token(&self, id: ServiceTokenId) {
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.tell();
+    }
+
+    /// The token with this id; its secret and its end are for the caller to look at.
+    #[must_use]
+    pub fn token(&self, id: ServiceTokenId) -> Option<Arc<ServiceTokenRoute>> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Sees a change whenever somebody who was somebody may be nobody now: who has let flows in looks at them again.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use sallyport_model::{OriginProtocol, SocketSettings, SocketType};
@@ -238,6 +303,8 @@ mod tests {
             basic_auth: None,
             port: None,
             settings: SocketSettings::default(),
+            policies: Vec::new(),
+            client_authority: None,
             tunnels: Vec::new(),
         }
     }
@@ -265,6 +332,35 @@ mod tests {
             routes.put(route(1, "calm-bay-1000"));
         }
         assert!(matches!(changes.next().await, Some(RouteChange::Missed)));
+    }
+
+    #[test]
+    fn a_login_that_ended_is_gone_at_once_and_told() {
+        let identities = Identities::default();
+        let mut changes = identities.subscribe();
+        let session = |id: u8, email: &str| LoginSession {
+            id: LoginSessionId::from_random([id; 16]),
+            organisation: AccountId::from_random([0; 16]),
+            person: sallyport_model::Person {
+                email: email.parse().unwrap(),
+                name: None,
+                groups: Vec::new(),
+                provider: "dex".parse().unwrap(),
+                subject: email.to_owned(),
+            },
+            authenticated_at: 0,
+            expires_at: 10,
+        };
+        identities.put_session(session(1, "ann@example.com"));
+        identities.put_session(session(2, "bob@example.com"));
+        assert!(!changes.has_changed().unwrap(), "one who comes takes nothing from anybody");
+        assert_eq!(identities.end_sessions(|session| session.person.email.as_str() == "ann@example.com"), 1);
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        assert!(identities.session(LoginSessionId::from_random([1; 16])).is_none());
+        assert!(identities.session(LoginSessionId::from_random([2; 16])).is_some());
+        assert_eq!(identities.end_sessions(|_| false), 0);
+        assert!(!changes.has_changed().unwrap());
     }
 
     #[test]

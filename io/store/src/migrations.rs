@@ -131,6 +131,96 @@ const MIGRATIONS: &[&str] = &[
     CREATE INDEX names_by_maker ON names (maker, taken_at) WHERE maker IS NOT NULL;
     CREATE INDEX names_by_port ON names (port) WHERE port IS NOT NULL;
     ",
+    "
+    -- An organisation has the id of the account that it was made with; that account is its owner and not in this table.
+    CREATE TABLE members (
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        account      BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        role         TEXT NOT NULL,
+        created_at   INTEGER NOT NULL,
+        PRIMARY KEY (organisation, account)
+    ) STRICT;
+    CREATE INDEX members_by_account ON members (account);
+
+    CREATE TABLE policies (
+        id           BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        position     INTEGER NOT NULL,
+        name         TEXT NOT NULL,
+        document     TEXT NOT NULL,
+        created_at   INTEGER NOT NULL,
+        updated_at   INTEGER NOT NULL,
+        UNIQUE (organisation, position),
+        UNIQUE (organisation, name)
+    ) STRICT;
+    -- A policy without a socket here concerns all sockets of its organisation.
+    CREATE TABLE policy_attachments (
+        policy BLOB NOT NULL REFERENCES policies (id) ON DELETE CASCADE,
+        socket BLOB REFERENCES sockets (id) ON DELETE CASCADE
+    ) STRICT;
+    CREATE UNIQUE INDEX policy_attachments_once ON policy_attachments (policy, coalesce(socket, x''));
+    CREATE INDEX policy_attachments_by_socket ON policy_attachments (socket);
+
+    CREATE TABLE providers (
+        id           BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        position     INTEGER NOT NULL,
+        name         TEXT NOT NULL,
+        config       TEXT NOT NULL,
+        -- Encrypted with a key that is not in the database.
+        secret       BLOB NOT NULL,
+        created_at   INTEGER NOT NULL,
+        UNIQUE (organisation, position),
+        UNIQUE (organisation, name)
+    ) STRICT;
+
+    CREATE TABLE person_sessions (
+        id               BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation     BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        email            TEXT NOT NULL,
+        person           TEXT NOT NULL,
+        authenticated_at INTEGER NOT NULL,
+        expires_at       INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX person_sessions_of_organisation ON person_sessions (organisation, email);
+    CREATE INDEX person_sessions_by_end ON person_sessions (expires_at);
+
+    CREATE TABLE service_tokens (
+        id           BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        position     INTEGER NOT NULL,
+        name         TEXT NOT NULL,
+        hash         BLOB NOT NULL CHECK (length(hash) = 32),
+        sockets      TEXT NOT NULL,
+        created_at   INTEGER NOT NULL,
+        expires_at   INTEGER,
+        UNIQUE (organisation, position),
+        UNIQUE (organisation, name)
+    ) STRICT;
+
+    -- The certificate authorities of organisations; made when they are first needed.
+    CREATE TABLE authorities (
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        kind         TEXT NOT NULL,
+        certificate  BLOB NOT NULL,
+        -- Encrypted with a key that is not in the database.
+        secret       BLOB NOT NULL,
+        created_at   INTEGER NOT NULL,
+        PRIMARY KEY (organisation, kind)
+    ) STRICT;
+    -- Every certificate that an authority has issued.
+    CREATE TABLE issued_certificates (
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        kind         TEXT NOT NULL,
+        serial       BLOB NOT NULL,
+        socket       BLOB CHECK (length(socket) = 16),
+        subject      TEXT NOT NULL,
+        not_before   INTEGER NOT NULL,
+        not_after    INTEGER NOT NULL,
+        PRIMARY KEY (organisation, kind, serial)
+    ) STRICT;
+    CREATE INDEX issued_certificates_by_end ON issued_certificates (not_after);
+    ",
 ];
 
 /// The version that this program writes.

@@ -422,6 +422,8 @@ fn route(socket: Socket) -> SocketRoute {
         basic_auth: socket.basic_auth,
         port: socket.port,
         settings: socket.settings,
+        policies: Vec::new(),
+        client_authority: None,
         tunnels: Vec::new(),
     }
 }

@@ -1,7 +1,9 @@
 //! From the fields of a request to the settings of a socket. Pure.
 
 use sallyport_api::{CreateSocket, HealthCheck, UpdateSocket};
-use sallyport_model::{AccessRules, Affinity, Limits, ProxyProtocol, SocketSettings, SocketType, TlsMode};
+use sallyport_model::{
+    AccessRules, Affinity, IdentitySettings, Limits, ProxyProtocol, SocketSettings, SocketType, TlsMode,
+};
 use sallyport_policy::{AccessList, Rule};
 
 use crate::{AddressDatabases, problem::ApiError};
@@ -16,6 +18,7 @@ pub(super) struct SettingsWish {
     limits: Option<Option<Limits>>,
     access: Option<Option<AccessRules>>,
     amplification_guard: Option<Option<bool>>,
+    identity: Option<Option<IdentitySettings>>,
 }
 
 impl SettingsWish {
@@ -29,6 +32,7 @@ impl SettingsWish {
             limits: Some(create.limits),
             access: Some(create.access.clone()),
             amplification_guard: Some(create.amplification_guard),
+            identity: Some(create.identity.clone()),
         }
     }
 
@@ -42,6 +46,7 @@ impl SettingsWish {
             limits: update.limits,
             access: update.access.clone(),
             amplification_guard: update.amplification_guard,
+            identity: update.identity.clone(),
         }
     }
 
@@ -72,11 +77,12 @@ impl SettingsWish {
             limits: or(&self.limits, &now.limits),
             access: or(&self.access, &now.access),
             amplification_guard: self.amplification_guard.map_or(now.amplification_guard, |wish| wish.unwrap_or(true)),
+            identity: self.identity.clone().unwrap_or_else(|| now.identity.clone()),
         })
     }
 
     /// Each setting by itself among defaults, so that a refusal names the field, and whether it is wished for.
-    fn parts(&self, settings: &SocketSettings) -> [(&'static str, SocketSettings, bool); 8] {
+    fn parts(&self, settings: &SocketSettings) -> [(&'static str, SocketSettings, bool); 9] {
         let plain = SocketSettings::default;
         // All of them are named here, so that none is forgotten.
         let SocketSettings {
@@ -88,6 +94,7 @@ impl SettingsWish {
             limits,
             access,
             amplification_guard,
+            identity,
         } = settings.clone();
         [
             ("proxy_protocol", SocketSettings { proxy_protocol, ..plain() }, self.proxy_protocol.is_some()),
@@ -102,6 +109,7 @@ impl SettingsWish {
                 SocketSettings { amplification_guard, ..plain() },
                 self.amplification_guard.is_some(),
             ),
+            ("identity", SocketSettings { identity, ..plain() }, self.identity.is_some()),
         ]
     }
 }
@@ -127,6 +135,10 @@ pub(super) fn settled(
     if is_wished && settings.tls_mode == TlsMode::Passthrough && !settings.alpn.is_empty() {
         let detail = "with passthrough the origin offers the protocols: leave alpn out";
         return Err(ApiError::field("alpn", detail));
+    }
+    let is_wished = wish.tls_mode.is_some() || wish.identity.is_some();
+    if is_wished && settings.tls_mode == TlsMode::Passthrough && settings.identity.is_some() {
+        return Err(ApiError::field("identity", sallyport_model::SettingError::IdentityBehindPassthrough));
     }
     if wish.access.is_some() {
         settings.access = checked_access(&settings.access, databases)?;

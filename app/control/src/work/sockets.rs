@@ -64,6 +64,7 @@ impl App {
             limits: settings.limits,
             access: settings.access,
             amplification_guard: settings.amplification_guard || self.config.requires_amplification_guard,
+            identity: settings.identity,
             ssh,
             created_at: date(socket.created_at),
             tunnels_total: u32::try_from(tunnels.len()).unwrap_or(u32::MAX),

@@ -145,6 +145,8 @@ impl World {
             basic_auth: None,
             port: None,
             settings: Default::default(),
+            policies: Vec::new(),
+            client_authority: None,
             tunnels: Vec::new(),
         };
         self.routes.put(route.clone());

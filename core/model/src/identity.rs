@@ -1,0 +1,344 @@
+//! Who a flow belongs to, and what a socket asks of it.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AccountId, LoginSessionId, MAX_EMAIL_BYTES, PolicyId, ServiceTokenId};
+
+/// How many groups of a person are kept.
+pub const MAX_GROUPS: usize = 200;
+/// The longest name of a group, in bytes.
+pub const MAX_GROUP_BYTES: usize = 128;
+/// The longest name of a person, in bytes.
+pub const MAX_PERSON_NAME_BYTES: usize = 256;
+/// How many e-mail addresses, domains, providers or policies a socket may name, each.
+pub const MAX_IDENTITY_ENTRIES: usize = 100;
+/// How long a login may be good for at a socket, in minutes, and for how long it is when nothing is said.
+pub const MAX_SESSION_MINUTES: u32 = 30 * 24 * 60;
+const SESSION_MINUTES: u32 = 12 * 60;
+const SESSION_IDLE_MINUTES: u32 = 60;
+
+/// The e-mail address of a person, as it is compared: ASCII, in lower case, the whole of it.
+///
+/// What providers and owners write is brought to this form, so that two addresses are equal when they are the same
+/// text. `+tags` and dots stay: which mailboxes they share is the mail server's business, and not known here.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PersonEmail(String);
+
+/// The text is no address that a person can be known by.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no e-mail address such as you@example.com; a domain with other letters is written as xn--…")]
+pub struct PersonEmailError(pub String);
+
+impl PersonEmail {
+    /// The address.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What stands behind the `@`.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        self.0.rsplit_once('@').map_or("", |(_, domain)| domain)
+    }
+}
+
+impl FromStr for PersonEmail {
+    type Err = PersonEmailError;
+    fn from_str(text: &str) -> Result<Self, PersonEmailError> {
+        let refuse = || PersonEmailError(text.chars().take(80).collect());
+        // Letters beyond ASCII look like others; a domain has its ASCII form (RFC 5890), and is compared in it.
+        if !text.is_ascii() || text.len() > MAX_EMAIL_BYTES {
+            return Err(refuse());
+        }
+        let email: crate::Email = text.parse().map_err(|_| refuse())?;
+        Ok(Self(email.as_str().to_ascii_lowercase()))
+    }
+}
+
+impl TryFrom<String> for PersonEmail {
+    type Error = PersonEmailError;
+    fn try_from(text: String) -> Result<Self, PersonEmailError> {
+        text.parse()
+    }
+}
+
+impl From<PersonEmail> for String {
+    fn from(email: PersonEmail) -> String {
+        email.0
+    }
+}
+
+impl fmt::Display for PersonEmail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The domain of e-mail addresses, as it is compared: ASCII, in lower case, without dots around it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct EmailDomain(String);
+
+/// The text is no domain of e-mail addresses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no domain such as example.com; one with other letters is written as xn--…")]
+pub struct EmailDomainError(pub String);
+
+impl EmailDomain {
+    /// The domain.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for EmailDomain {
+    type Err = EmailDomainError;
+    fn from_str(text: &str) -> Result<Self, EmailDomainError> {
+        let is_domain = format!("x@{text}").parse::<PersonEmail>();
+        is_domain
+            .map(|email| Self(email.domain().to_owned()))
+            .map_err(|_| EmailDomainError(text.chars().take(80).collect()))
+    }
+}
+
+impl TryFrom<String> for EmailDomain {
+    type Error = EmailDomainError;
+    fn try_from(text: String) -> Result<Self, EmailDomainError> {
+        text.parse()
+    }
+}
+
+impl From<EmailDomain> for String {
+    fn from(domain: EmailDomain) -> String {
+        domain.0
+    }
+}
+
+/// The name that an identity provider has within its organisation: 1 to 32 lower-case letters, digits and hyphens, which
+/// begins with a letter.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ProviderName(String);
+
+/// The text is no name of a provider.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no name of a provider: use 1 to 32 lower-case letters, digits and hyphens, beginning with a letter")]
+pub struct ProviderNameError(pub String);
+
+impl ProviderName {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ProviderName {
+    type Err = ProviderNameError;
+    fn from_str(text: &str) -> Result<Self, ProviderNameError> {
+        let is_good = (1..=32).contains(&text.len())
+            && text.starts_with(|first: char| first.is_ascii_lowercase())
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        is_good.then(|| Self(text.to_owned())).ok_or_else(|| ProviderNameError(text.chars().take(64).collect()))
+    }
+}
+
+impl TryFrom<String> for ProviderName {
+    type Error = ProviderNameError;
+    fn try_from(text: String) -> Result<Self, ProviderNameError> {
+        text.parse()
+    }
+}
+
+impl From<ProviderName> for String {
+    fn from(name: ProviderName) -> String {
+        name.0
+    }
+}
+
+impl fmt::Display for ProviderName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A person, as an identity provider vouches for them. The address is one that the provider has verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Person {
+    /// The verified e-mail address.
+    pub email: PersonEmail,
+    /// What they are called, where the provider says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The groups that the provider says, at most [`MAX_GROUPS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Who vouches.
+    pub provider: ProviderName,
+    /// What the provider calls them; it stays when the address changes.
+    pub subject: String,
+}
+
+/// Who a flow belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// A person who has logged in.
+    Person(std::sync::Arc<LoginSession>),
+    /// A machine that has shown a service token.
+    Service(std::sync::Arc<ServiceTokenRoute>),
+}
+
+impl Identity {
+    /// What stands in logs of who did what: the e-mail address, or `service:` and the token's name.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self {
+            Self::Person(session) => session.person.email.as_str().to_owned(),
+            Self::Service(token) => format!("service:{}", token.name),
+        }
+    }
+}
+
+/// A login of a person, good at all sockets of one organisation that let them in. An edge that does not know it takes it for
+/// ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginSession {
+    /// Its id.
+    pub id: LoginSessionId,
+    /// The organisation whose provider vouches; it is worth nothing elsewhere.
+    pub organisation: AccountId,
+    /// Who it is.
+    pub person: Person,
+    /// When the provider was asked, in seconds since 1970 (UTC).
+    pub authenticated_at: i64,
+    /// When it ends, in seconds since 1970 (UTC).
+    pub expires_at: i64,
+}
+
+/// A token of a machine, as edges know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceTokenRoute {
+    /// Its id, which is shown with it.
+    pub id: ServiceTokenId,
+    /// The organisation that it belongs to.
+    pub organisation: AccountId,
+    /// What its maker calls it; policies name it so.
+    pub name: String,
+    /// SHA-256 of its secret of 256 random bits.
+    pub hash: [u8; 32],
+    /// The sockets that it is for; all of the organisation when empty.
+    pub sockets: Vec<crate::SocketId>,
+    /// When it ends, in seconds since 1970 (UTC); never when absent.
+    pub expires_at: Option<i64>,
+}
+
+/// What a socket asks of those who come: with these settings nobody enters without an identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdentitySettings {
+    /// Whom the socket lets in by address; beside them those whom its policies let in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub email_addresses: Vec<PersonEmail>,
+    /// Whom it lets in by the domain of the address. A domain says nothing of those beneath it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub email_domains: Vec<EmailDomain>,
+    /// Which providers of the organisation may vouch; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub providers: Vec<ProviderName>,
+    /// How long after a login the provider is asked again, in minutes.
+    #[serde(default = "session_minutes")]
+    pub session_minutes: u32,
+    /// How long a login may rest unused at the socket, in minutes.
+    #[serde(default = "session_idle_minutes")]
+    pub session_idle_minutes: u32,
+}
+
+fn session_minutes() -> u32 {
+    SESSION_MINUTES
+}
+
+fn session_idle_minutes() -> u32 {
+    SESSION_IDLE_MINUTES
+}
+
+impl Default for IdentitySettings {
+    fn default() -> Self {
+        Self {
+            email_addresses: Vec::new(),
+            email_domains: Vec::new(),
+            providers: Vec::new(),
+            session_minutes: SESSION_MINUTES,
+            session_idle_minutes: SESSION_IDLE_MINUTES,
+        }
+    }
+}
+
+/// A policy that concerns a socket: attached to it, or to its whole organisation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedPolicy {
+    /// The policy.
+    pub id: PolicyId,
+    /// Its name, which decisions mention.
+    pub name: String,
+    /// Its rules, as JSON.
+    pub document: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_compared_in_one_form_and_tricks_are_refused() {
+        let email = |text: &str| text.parse::<PersonEmail>();
+        assert_eq!(email("Ann.Smith@Example.COM").unwrap().as_str(), "ann.smith@example.com");
+        assert_eq!(email("ann+vpn@example.com").unwrap().as_str(), "ann+vpn@example.com");
+        assert_eq!(email("a@example.com").unwrap().domain(), "example.com");
+        for bad in [
+            "",
+            "ann",
+            "@example.com",
+            "ann@",
+            "ann@example.com.",
+            "ann@.example.com",
+            "ann@example..com",
+            "ann@evil.test@example.com ",
+            "ann@ex\u{430}mple.com",
+            "\u{430}nn@example.com",
+            "ann @example.com",
+            "ann@example.com\n",
+            "ann@example.com\0",
+            "\"ann\"@example.com",
+            "ann@[192.0.2.1]",
+        ] {
+            assert!(email(bad).is_err(), "{bad:?}");
+        }
+        assert!(email("a@evil.test@example.com").is_err(), "one @ only");
+    }
+
+    #[test]
+    fn domains_and_provider_names_have_one_form() {
+        assert_eq!("MyCorp.com".parse::<EmailDomain>().unwrap().as_str(), "mycorp.com");
+        for bad in ["", "mycorp", ".mycorp.com", "mycorp.com.", "*.mycorp.com", "a@mycorp.com", "m\u{443}corp.com"] {
+            assert!(bad.parse::<EmailDomain>().is_err(), "{bad}");
+        }
+        assert!("google".parse::<ProviderName>().is_ok() && "a-1".parse::<ProviderName>().is_ok());
+        for bad in ["", "Google", "1a", "-a", "a b", "a/b", &"a".repeat(33)] {
+            assert!(bad.parse::<ProviderName>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_without_fields_ask_for_a_login_and_let_nobody_in_by_themselves() {
+        let plain: IdentitySettings = serde_json::from_str("{}").unwrap();
+        assert_eq!(plain, IdentitySettings::default());
+        assert_eq!((plain.session_minutes, plain.session_idle_minutes), (720, 60));
+        assert!(serde_json::from_str::<IdentitySettings>(r#"{"email_domains":["*"]}"#).is_err());
+        assert!(serde_json::from_str::<IdentitySettings>(r#"{"emails":[]}"#).is_err());
+    }
+}
