@@ -213,7 +213,6 @@ impl Control {
     ) -> anyhow::Result<Self> {
         let metrics = Metrics::default();
         let passwords = Passwords::start()
-            .await
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
         let temporaries = Temporaries::new(&secrets);
         temporaries.sweep(&store).await.context("cannot remove what ssh clients left")?;
