@@ -60,14 +60,16 @@ impl Gate {
         {
             return Some((route, hash));
         }
-        let (route, hash) = self.routes.all().into_iter().find_map(|route| {
-            let hash = credential(&route)?;
-            Some((route, hash))
-        })?;
+        let all = self.routes.all();
+        let (route, hash) = all.iter().find_map(|route| Some((route.clone(), credential(route)?)))?;
+        // Where one comes back, so do others: after a restart each would be a search of its own.
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.len() >= MAX_FOUND {
             found.clear();
         }
+        let tunnels = all.iter().flat_map(|route| route.tunnels.iter().map(|tunnel| (tunnel.id, route.id)));
+        let room = MAX_FOUND - found.len();
+        found.extend(tunnels.take(room));
         found.insert(tunnel, route.id);
         Some((route, hash))
     }
