@@ -6,7 +6,7 @@ import time
 
 import load
 from contenders import ECHO, ECHO_PORT, PAGES, SINK, SINK_PORT
-from harness import Failed, Unavailable, accepts, cpu_seconds, memory_kib, stop
+from harness import Failed, Unavailable, cpu_seconds, memory_kib, stop
 
 #: Bodies of the rows that look for stalls, in bytes: around a segment, around a frame, and far from both.
 STALL_SIZES = (1, 100, 1_400, 4_096, 16_384, 65_536, 262_144, 1_048_576)
@@ -165,29 +165,42 @@ def binary(contender, _seconds):
 
 
 def many_tunnels(contender, _seconds):
-    """A thousand tunnels of one client: how long until all serve, memory above that of one tunnel, and CPU at rest."""
+    """A thousand tunnels of one client: how long until all serve, from the start of both programs; memory above that of one
+    tunnel, CPU at rest, and how long until all serve again after the server has ended and started."""
     empty = type(contender)(contender.bench)
     try:
-        until_all_serve(empty.start_many(1))
+        empty.register_many(1)
+        until_all_serve(empty, empty.start_many(1))
         time.sleep(2)
         before = {role: memory_kib(empty.pids(role)) for role in ("server", "client")}
     finally:
         stop(empty.processes)
+    contender.register_many(MANY_TUNNELS)
     begin = time.monotonic()
-    until_all_serve(contender.start_many(MANY_TUNNELS))
+    ports = contender.start_many(MANY_TUNNELS)
+    until_all_serve(contender, ports)
     figures = {"ready_s": time.monotonic() - begin}
+    for port in (ports[0], ports[-1]):
+        load.one_request(load.Target("127.0.0.1", port, tls=False), "/100b", seconds=5)
     time.sleep(5)
     for role, kib in before.items():
         figures[f"{role}_mib"] = (memory_kib(contender.pids(role)) - kib) / 1024
     spent = cpu_seconds(contender.pids())
     time.sleep(5)
-    return figures | {"idle_cpu_percent": (cpu_seconds(contender.pids()) - spent) / 5 * 100}
+    figures["idle_cpu_percent"] = (cpu_seconds(contender.pids()) - spent) / 5 * 100
+    running = [process for process in contender.processes if process.role == "server"]
+    stop(running)
+    contender.processes = [process for process in contender.processes if process not in running]
+    begin = time.monotonic()
+    contender.serve_again()
+    until_all_serve(contender, ports)
+    return figures | {"back_s": time.monotonic() - begin}
 
 
-def until_all_serve(ports, seconds=240):
+def until_all_serve(contender, ports, seconds=240):
     deadline = time.monotonic() + seconds
-    for port in ports:
-        while not accepts(port):
+    for tunnel, port in enumerate(ports):
+        while not contender.serves(tunnel, port):
             if time.monotonic() > deadline:
                 raise Failed(f"not all tunnels serve after {seconds} s")
             time.sleep(0.01)

@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import load
-from harness import Failed, Process, Unavailable
+from harness import Failed, Process, Unavailable, accepts
 
 #: Where HTTPS is served, for both names.
 PUBLIC_PORT = 20443
@@ -93,9 +93,16 @@ class Contender:
         """The server as it was, after it has ended."""
         raise Unavailable(f"it is not measured how {self.name} comes back")
 
+    def register_many(self, count):
+        """What a server has to know of so many tunnels before it starts, where that does not stand in a file of its."""
+
     def start_many(self, count):
         """The server, and so many tunnels held by one client; gives the ports of all."""
         raise Unavailable(f"{self.name} has no client that holds many tunnels")
+
+    def serves(self, tunnel, port):
+        """Whether this one of many tunnels is up: by itself, whether its port takes connections."""
+        return accepts(port)
 
     def programs(self):
         """The files that people install."""

@@ -64,7 +64,8 @@ default_token = "t"
         self.server(self.services)
 
     def start_many(self, count):
-        self.server({f"s{tunnel}": 21000 + tunnel for tunnel in range(count)})
+        self.services = {f"s{tunnel}": 21000 + tunnel for tunnel in range(count)}
+        self.server(self.services)
         self.client("client.toml", {f"s{tunnel}": ORIGIN_PORT for tunnel in range(count)})
         return range(21000, 21000 + count)
 

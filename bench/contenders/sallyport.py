@@ -1,8 +1,10 @@
 """Sallyport, with sockets of every kind, its own connector and a stock ssh client."""
 
+import http.client
 import json
 import os
 import shlex
+import ssl
 import subprocess
 import time
 
@@ -14,6 +16,8 @@ from .base import (
 )
 from .ssh import client_version, make_key, start_client
 
+#: The ports of many sockets.
+MANY_PORTS = range(21000, 22000)
 #: Exit codes of a program that does not know what it is asked for, and of a server that will not do it.
 REFUSALS = (2, 5)
 
@@ -161,6 +165,54 @@ class SallyportTcp(TcpPort, Sallyport):
             self._until_up(socket, self._connect(socket, port))
 
 
+    def register_many(self, count):
+        """So many sockets with a tunnel each, in the server's database, and what the client is told of them."""
+        self.up_options = ("--port-range", f"{MANY_PORTS[0]}-{MANY_PORTS[-1]}", "--ports-per-account", str(len(MANY_PORTS)))
+        self._up()
+        token = self._call("token", "create", "--name", "bench")["token"]
+        api = Api(self.data, token)
+        tables = []
+        for tunnel in range(count):
+            socket = api.create("/v1/sockets", {"name": f"s{tunnel}", "type": "tcp", "port": MANY_PORTS[tunnel]})
+            made = api.create(f"/v1/sockets/{socket['id']}/tunnels", {})
+            tables.append(f"""[[service]]
+socket-id = "{socket['id']}"
+tunnel-id = "{made['id']}"
+tunnel-credential = "{made['credential']}"
+type = "tcp"
+host = "127.0.0.1"
+port = {ORIGIN_PORT}
+""")
+        self.services = self.file("services.toml", "".join(tables))
+        os.chmod(self.services, 0o600)
+        stop(self.processes)
+        self.processes = []
+
+    def start_many(self, count):
+        self._serve()
+        self.many = self.spawn("client", [self.bench.sallyport, "run", self.services, "--output", "json"], self._environment())
+        self.wanted = 1
+        return MANY_PORTS[:count]
+
+    def serve_again(self):
+        if hasattr(self, "many"):
+            self.wanted += 1
+        super().serve_again()
+
+    def serves(self, tunnel, port):
+        """The port is open as soon as the server runs: the tunnel is up when the client has said so since then."""
+        self.many.check()
+        if not hasattr(self, "said"):
+            self.said, self.rest, self.times = open(self.many.log_path, errors="replace"), "", {}
+            self.said.seek(self.many.log_from)
+        *lines, self.rest = (self.rest + self.said.read()).split("\n")
+        for line in lines:
+            if line.startswith('{"event":"attached"'):
+                service = json.loads(line)["service"]
+                self.times[service] = self.times.get(service, 0) + 1
+        return len(self.times) > tunnel and min(self.times.values()) >= self.wanted
+
+
 class SallyportLossy(SallyportTcp):
     """On a link that loses packets, with the congestion control that is made for it."""
 
@@ -227,6 +279,26 @@ class SallyportSsh(TcpPort, Sallyport):
         process = start_client(self, access["port"], f"{access['user']}@{access['host']}", forwards, key, known)
         for socket, _ in shown:
             self._until_up(socket, process)
+
+
+class Api:
+    """The server's API, by one connection."""
+
+    def __init__(self, data, token):
+        trust = ssl.create_default_context(cafile=os.path.join(data, "ca.pem"))
+        self.connection = http.client.HTTPSConnection(f"api.{DOMAIN}", PUBLIC_PORT, context=trust, timeout=30)
+        self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def create(self, path, what):
+        while True:
+            self.connection.request("POST", path, json.dumps(what), self.headers)
+            answer = self.connection.getresponse()
+            said = answer.read()
+            if answer.status < 300:
+                return json.loads(said)
+            if answer.status != 429:
+                raise Failed(f"POST {path}: {answer.status} {said[:200]!r}")
+            time.sleep(1)
 
 
 def forward_of(command):
