@@ -4,7 +4,10 @@ use clap::ValueEnum;
 use sallyport_otlp::Traces;
 use tracing::{Level, Metadata};
 use tracing_subscriber::{
-    EnvFilter, Layer as _, Registry, filter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    Layer as _, Registry,
+    filter::{self, Targets},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 use crate::log_buffer::{LogBuffer, LogWriter};
@@ -50,10 +53,10 @@ impl Telemetry<'_> {
             _ => Level::TRACE,
         };
         let filter = match std::env::var("SALLYPORT_LOG") {
-            Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
+            Ok(text) if !text.is_empty() => text.parse::<Targets>().map_err(|error| {
                 anyhow::anyhow!("SALLYPORT_LOG is no filter such as info or sallyport_edge=debug: {error}")
             })?,
-            _ => EnvFilter::new(default_filter(level)),
+            _ => default_filter(level),
         };
         let traces =
             self.otlp_endpoint.map(|to| Traces::start(to, env!("CARGO_PKG_VERSION"), self.otlp_ratio)).transpose()?;
@@ -92,9 +95,9 @@ const OUR_CRATES: [&str; 8] = [
 
 /// What is logged at this level. Only our own crates speak: those of the network stack would drown them, and warn of
 /// what any client can send as often as it likes.
-fn default_filter(level: Level) -> String {
-    let ours = OUR_CRATES.map(|name| format!("{name}={level}")).join(",");
-    format!("error,sallyport={level},access={level},{ours}")
+fn default_filter(level: Level) -> Targets {
+    let ours = OUR_CRATES.into_iter().chain(["sallyport", "access"]);
+    Targets::new().with_default(Level::ERROR).with_targets(ours.map(|name| (name, level)))
 }
 
 /// Colours belong on terminals only (<https://no-color.org>).
@@ -108,9 +111,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_logged_in_detail_is_said_by_target() {
+        let filter: Targets = "info,sallyport_edge=debug,access=off".parse().unwrap();
+        assert!(filter.would_enable("sallyport_edge::listener", &Level::DEBUG));
+        assert!(filter.would_enable("h2", &Level::INFO) && !filter.would_enable("h2", &Level::DEBUG));
+        assert!(!filter.would_enable("access", &Level::ERROR));
+        assert!("sallyport_edge=loud".parse::<Targets>().is_err());
+    }
+
+    #[test]
     fn clients_cannot_make_the_network_stack_fill_the_log() {
         for level in [Level::WARN, Level::INFO, Level::TRACE] {
-            let subscriber = Registry::default().with(EnvFilter::new(default_filter(level)));
+            let subscriber = Registry::default().with(default_filter(level));
             tracing::subscriber::with_default(subscriber, || {
                 assert!(!tracing::enabled!(target: "h2::proto::ping_pong", Level::WARN));
                 assert!(tracing::enabled!(target: "h2::proto::ping_pong", Level::ERROR));
