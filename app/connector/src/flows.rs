@@ -17,7 +17,7 @@ use std::{
 
 use sallyport_model::{OriginAddr, TunnelId};
 use sallyport_net::UdpPort;
-use sallyport_tunnel::{ConnectorEvent, FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink};
+use sallyport_tunnel::{ConnectorEvent, FlowEnd, FlowHandle, FlowOpen, FlowSink};
 use tokio::sync::{Notify, mpsc};
 use tracing::debug;
 
@@ -44,7 +44,7 @@ struct Key {
     destination: SocketAddr,
 }
 
-/// The flows of a connector.
+/// The flows of a service.
 #[derive(Debug, Clone)]
 pub(crate) struct Flows {
     shared: Arc<Shared>,
@@ -52,6 +52,7 @@ pub(crate) struct Flows {
 
 #[derive(Debug)]
 struct Shared {
+    tunnel: TunnelId,
     address: OriginAddr,
     began: Instant,
     outlets: Mutex<Outlets>,
@@ -120,9 +121,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Flows {
-    /// Flows to this service; that it is not there is told to `events`.
-    pub(crate) fn new(address: OriginAddr, events: mpsc::Sender<ConnectorEvent>) -> Self {
+    /// Flows of this tunnel to its service; that it is not there is told to `events`.
+    pub(crate) fn new(tunnel: TunnelId, address: OriginAddr, events: mpsc::Sender<ConnectorEvent>) -> Self {
         let shared = Shared {
+            tunnel,
             address,
             began: Instant::now(),
             outlets: Mutex::default(),
@@ -134,10 +136,9 @@ impl Flows {
         };
         Self { shared: Arc::new(shared) }
     }
-}
 
-impl FlowHandler for Flows {
-    fn open(&self, open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink> {
+    /// A flow begins.
+    pub(crate) fn open(&self, open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink> {
         let key = Key { tunnel: open.tunnel, client: open.client, destination: open.destination };
         let mut flow = flow;
         if let Some(known) = lock(&self.shared.outlets).by_key.get(&key).cloned() {
@@ -228,7 +229,7 @@ impl Shared {
             drop(absence);
             let reason = format!("nothing listens on UDP {}", self.address);
             // Nobody waits for it: whoever shows so much that there is no room has other worries.
-            let _ = self.events.try_send(ConnectorEvent::OriginMissing { reason });
+            let _ = self.events.try_send(ConnectorEvent::OriginMissing { tunnel: self.tunnel, reason });
         }
     }
 
@@ -459,7 +460,10 @@ mod tests {
 
     fn flows() -> (Flows, mpsc::Receiver<ConnectorEvent>) {
         let (events_in, events) = mpsc::channel(8);
-        (Flows::new(OriginAddr { host: "localhost".into(), port: 53 }, events_in), events)
+        (
+            Flows::new(TunnelId::from_random([1; 16]), OriginAddr { host: "localhost".into(), port: 53 }, events_in),
+            events,
+        )
     }
 
     #[test]
@@ -467,7 +471,7 @@ mod tests {
         let (flows, mut events) = flows();
         let (shared, one, other) = (&flows.shared, ([127, 0, 0, 1], 53).into(), ([127, 0, 0, 2], 53).into());
         let mut told = || match events.try_recv() {
-            Ok(ConnectorEvent::OriginMissing { reason }) => Some(reason),
+            Ok(ConnectorEvent::OriginMissing { reason, .. }) => Some(reason),
             _ => None,
         };
         shared.addresses.store(2, Ordering::Relaxed);

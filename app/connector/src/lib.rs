@@ -1,8 +1,8 @@
 //! The connector: runs next to a private service and brings the streams of its tunnels to it.
 //!
-//! [`run`] keeps the session with the edge ([`sallyport_tunnel::run_connector`]), which `dial` reaches. For every stream,
-//! `origin` reaches the service, with TLS where it speaks it (`origin_tls`), and `relay` moves the bytes. `flows` does so
-//! for datagrams.
+//! [`Connector`] keeps the session with the edge ([`sallyport_tunnel::run_changing_connector`]), which `dial` reaches. For
+//! every stream, `services` knows which service is meant, `origin` reaches it, with TLS where it speaks it (`origin_tls`),
+//! and `relay` moves the bytes. `flows` does so for datagrams.
 
 mod dial;
 mod flows;
@@ -10,19 +10,19 @@ mod origin;
 mod origin_tls;
 mod quick_ack;
 mod relay;
+mod services;
 
 use std::{sync::Arc, time::Duration};
 
 use dial::{Edge, EdgeAddress};
 pub use dial::{Transport, TransportChoice, UnknownTransport};
-use origin::Origin;
 pub use origin_tls::{OriginTls, OriginTlsError};
-use sallyport_model::OriginAddr;
 use sallyport_net::{Outbound, Shutdown};
 use sallyport_shards::Shards;
-use sallyport_tunnel::{ConnectorConfig, run_connector};
+use sallyport_tunnel::{ConnectorConfig, TunnelChange, run_changing_connector};
 pub use sallyport_tunnel::{ConnectorError, ConnectorEvent, TunnelCredential};
-pub use sallyport_wire::ALPN;
+pub use sallyport_wire::{ALPN, session::MAX_TUNNELS_PER_SESSION as MAX_SERVICES};
+pub use services::{Service, Services};
 use tokio::sync::mpsc;
 
 /// What a connector needs to know.
@@ -42,14 +42,8 @@ pub struct ConnectorOptions {
     pub transport: TransportChoice,
     /// By which way its connections leave this machine.
     pub outbound: Outbound,
-    /// The private service.
-    pub origin: OriginAddr,
-    /// TLS to the service, where it speaks it.
-    pub origin_tls: Option<OriginTls>,
-    /// How long the service may take to accept a connection, its TLS handshake included.
-    pub connect_timeout: Duration,
-    /// The tunnels to hold.
-    pub tunnels: Vec<TunnelCredential>,
+    /// The private services, each with its tunnel: at most [`MAX_SERVICES`].
+    pub services: Vec<Service>,
     /// How many legs there may be; 0: all streams share the control connection.
     pub max_legs: usize,
     /// After how much silence the edge is asked for a sign of life.
@@ -60,7 +54,64 @@ pub struct ConnectorOptions {
     pub shards: Shards,
 }
 
-/// Holds the tunnels until the shutdown, then lets their streams finish. What happens is told to `events`.
+/// A connector, before it runs.
+pub struct Connector {
+    config: ConnectorConfig,
+    edge: Arc<Edge>,
+    services: Services,
+    changes: mpsc::Receiver<TunnelChange>,
+    events: mpsc::Sender<ConnectorEvent>,
+}
+
+impl Connector {
+    /// A connector for these services. What happens is told to `events`.
+    ///
+    /// # Errors
+    /// The options cannot be used.
+    pub fn new(options: ConnectorOptions, events: mpsc::Sender<ConnectorEvent>) -> anyhow::Result<Self> {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(|error| anyhow::anyhow!("the system gives no random bytes: {error}"))?;
+        let tunnels = options.services.iter().map(|service| service.tunnel.clone()).collect();
+        let mut config = ConnectorConfig::new(&options.agent, id, tunnels);
+        config.max_legs = options.max_legs;
+        config.ready_legs = config.ready_legs.min(options.max_legs);
+        config.session.keepalive = options.keepalive;
+        config.drain = options.drain;
+        config.shards = options.shards;
+        let edge = Edge::new(EdgeAddress {
+            host: options.edge_host,
+            port: options.edge_port,
+            quic_port: options.quic_port,
+            agent: options.agent,
+            tls: options.tls,
+            outbound: options.outbound,
+            choice: options.transport,
+        });
+        let (services, changes) = Services::new(events.clone());
+        options.services.into_iter().try_for_each(|service| services.know(service))?;
+        Ok(Self { config, edge: Arc::new(edge), services, changes, events })
+    }
+
+    /// Its services, which may be changed while it runs.
+    #[must_use]
+    pub fn services(&self) -> Services {
+        self.services.clone()
+    }
+
+    /// Holds the tunnels until the shutdown, then lets their streams finish.
+    ///
+    /// # Errors
+    /// When the edge lets none of the tunnels be held.
+    pub async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
+        let Self { config, edge, services, changes, events } = self;
+        let (dial, origins) = (edge.clone(), Arc::new(services));
+        let ended = run_changing_connector(config, dial, origins, events, changes, shutdown.wait()).await;
+        edge.close().await;
+        Ok(ended?)
+    }
+}
+
+/// Holds the tunnels of services that stay the same; see [`Connector`].
 ///
 /// # Errors
 /// When the options cannot be used, or the edge lets none of the tunnels be held.
@@ -69,27 +120,5 @@ pub async fn run(
     events: mpsc::Sender<ConnectorEvent>,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    let mut connector_id = [0; 16];
-    getrandom::fill(&mut connector_id).map_err(|error| anyhow::anyhow!("the system gives no random bytes: {error}"))?;
-    let mut config = ConnectorConfig::new(&options.agent, connector_id, options.tunnels);
-    config.max_legs = options.max_legs;
-    config.ready_legs = config.ready_legs.min(options.max_legs);
-    config.session.keepalive = options.keepalive;
-    config.drain = options.drain;
-    config.shards = options.shards;
-    let edge = Edge::new(EdgeAddress {
-        host: options.edge_host,
-        port: options.edge_port,
-        quic_port: options.quic_port,
-        agent: options.agent,
-        tls: options.tls,
-        outbound: options.outbound,
-        choice: options.transport,
-    });
-    let (address, tls) = (options.origin, options.origin_tls.as_ref());
-    let origin = Origin::new(address, tls, options.connect_timeout, events.clone())?;
-    let edge = Arc::new(edge);
-    let ended = run_connector(config, edge.clone(), Arc::new(origin), events, shutdown.wait()).await;
-    edge.close().await;
-    Ok(ended?)
+    Connector::new(options, events)?.run(shutdown).await
 }

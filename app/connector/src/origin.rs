@@ -8,20 +8,15 @@ use std::{
 };
 
 use rustls::AlertDescription;
-use sallyport_model::OriginAddr;
+use sallyport_model::{OriginAddr, TunnelId};
 use sallyport_net::{ReadAhead, RelayEnd, TlsFailure};
-use sallyport_tunnel::{BoxFuture, ConnectorEvent, FlowHandler, IncomingStream, OriginHandler, TunnelStream};
+use sallyport_tunnel::{BoxFuture, ConnectorEvent, FlowHandle, FlowOpen, FlowSink, IncomingStream, TunnelStream};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
 use tokio::{net::TcpStream, sync::mpsc};
 use tokio_rustls::client::TlsStream;
 use tracing::{debug, warn};
 
-use crate::{
-    flows::Flows,
-    origin_tls::{Configs, OriginTls, OriginTlsError},
-    quick_ack::Stalls,
-    relay::relay,
-};
+use crate::{flows::Flows, origin_tls::Configs, quick_ack::Stalls, relay::relay};
 
 /// How soon the same trouble with the service's TLS is told again, and how soon another one.
 const SAME_TROUBLE_AFTER: Duration = Duration::from_secs(30);
@@ -31,7 +26,7 @@ const OTHER_TROUBLE_AFTER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Origin {
     shared: Arc<Shared>,
-    flows: Arc<Flows>,
+    flows: Flows,
 }
 
 #[derive(Debug)]
@@ -70,30 +65,34 @@ impl Told {
 
 impl Origin {
     pub(crate) fn new(
+        tunnel: TunnelId,
         address: OriginAddr,
-        tls: Option<&OriginTls>,
+        tls: Option<Configs>,
+        server_name: Option<String>,
         connect_timeout: Duration,
         events: mpsc::Sender<ConnectorEvent>,
-    ) -> Result<Self, OriginTlsError> {
-        let tls = match tls {
-            Some(tls) => Some(Tls {
-                configs: tls.configs()?,
-                server_name: tls.server_name.clone().unwrap_or_else(|| address.host.clone()),
-                told: Told::default(),
-            }),
-            None => None,
-        };
-        let flows = Arc::new(Flows::new(address.clone(), events));
-        Ok(Self { shared: Arc::new(Shared { address, tls, connect_timeout, stalls: Stalls::default() }), flows })
-    }
-}
-
-impl OriginHandler for Origin {
-    fn flows(&self) -> Option<Arc<dyn FlowHandler>> {
-        Some(self.flows.clone())
+    ) -> Self {
+        let tls = tls.map(|configs| Tls {
+            configs,
+            server_name: server_name.unwrap_or_else(|| address.host.clone()),
+            told: Told::default(),
+        });
+        let flows = Flows::new(tunnel, address.clone(), events);
+        Self { shared: Arc::new(Shared { address, tls, connect_timeout, stalls: Stalls::default() }), flows }
     }
 
-    fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
+    /// How TLS to the service is spoken, where it is.
+    pub(crate) fn tls_configs(&self) -> Option<Configs> {
+        self.shared.tls.as_ref().map(|tls| tls.configs.clone())
+    }
+
+    /// Serves a flow of datagrams.
+    pub(crate) fn open_flow(&self, open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink> {
+        self.flows.open(open, flow)
+    }
+
+    /// Serves a stream.
+    pub(crate) fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
         let shared = self.shared.clone();
         // Streams may idle for long: reaching the service has a box of its own, gone before the bytes move.
         if shared.tls.is_some() {

@@ -59,6 +59,11 @@ impl OriginTls {
         self
     }
 
+    /// Whether the authorities of this system are believed.
+    pub(crate) fn is_by_system(&self) -> bool {
+        matches!(self.belief, Belief::Roots(Trust::System))
+    }
+
     /// Configurations for each protocol that a stream may speak.
     pub(crate) fn configs(&self) -> Result<Configs, OriginTlsError> {
         let verifier = match &self.belief {
@@ -87,6 +92,7 @@ impl OriginTls {
 }
 
 /// One configuration for each protocol: they differ in what they offer by ALPN.
+#[derive(Clone)]
 pub(crate) struct Configs {
     raw: Arc<ClientConfig>,
     http1: Arc<ClientConfig>,

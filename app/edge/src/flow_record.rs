@@ -148,6 +148,7 @@ impl FlowTicket {
                 bytes_out: back,
                 duration_us,
                 client: self.client,
+                tunnel: Some(way.tunnel()),
                 omitted_before,
             });
         }

@@ -200,6 +200,7 @@ impl Ticket {
             bytes_out: self.bytes_out,
             duration_us,
             client: self.client,
+            tunnel: self.tunnel.as_ref().map(Way::tunnel),
             omitted_before: 0,
         }
     }

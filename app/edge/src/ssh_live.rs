@@ -73,6 +73,7 @@ mod tests {
             bytes_out: 0,
             duration_us: 1_234,
             client: "203.0.113.7:1".parse().unwrap(),
+            tunnel: None,
             omitted_before: 0,
         };
         assert_eq!(request(&record, None), "200 GET       1.23 ms  203.0.113.7      /a?b=c");
@@ -88,6 +89,7 @@ mod tests {
             bytes_out: 1_500_000,
             duration_us: 90_000_000,
             client: "203.0.113.77:1".parse().unwrap(),
+            tunnel: None,
             omitted_before: 0,
         };
         assert_eq!(flow(&ended, None), "complete        1 min  203.0.113.77     tcp 999 B in, 1.5 MB out");

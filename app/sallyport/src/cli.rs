@@ -8,8 +8,8 @@ use time::UtcOffset;
 use crate::{
     argv, command,
     command::{
-        account::AccountCommand, connect::ConnectArgs, login::LoginArgs, socket::SocketCommand, ssh_key::SshKeyCommand,
-        token::TokenCommand, trust::TrustCommand, tunnel::TunnelCommand,
+        account::AccountCommand, connect::ConnectArgs, login::LoginArgs, run::RunArgs, socket::SocketCommand,
+        ssh_key::SshKeyCommand, token::TokenCommand, trust::TrustCommand, tunnel::TunnelCommand,
     },
     context::Context,
     failure,
@@ -87,6 +87,8 @@ pub(crate) enum Command {
     Logout,
     /// Give a service near you a public name until this command is stopped
     Connect(ConnectArgs),
+    /// Serve the services of a file until this command is stopped
+    Run(RunArgs),
     /// Public names that stay
     #[command(subcommand)]
     Socket(SocketCommand),
@@ -177,6 +179,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Login(args) => command::login::login(&context, args).await,
         Command::Logout => command::login::logout(&context).await,
         Command::Connect(args) => command::connect::run(&context, args).await,
+        Command::Run(args) => command::run::run(&context, args).await,
         Command::Socket(command) => command::socket::run(&context, command).await,
         Command::Tunnel(command) => command::tunnel::run(&context, command).await,
         Command::SshKey(command) => command::ssh_key::run(&context, command).await,
@@ -200,7 +203,7 @@ fn misused(error: &clap::Error, as_json: bool) -> ExitCode {
 }
 
 /// The first paragraph of what is wrong, which may name arguments in lines below, as one line.
-fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
     let paragraph = lines.collect::<Vec<_>>().join(" ");
     paragraph.trim_start_matches("error: ").to_owned()

@@ -1,18 +1,25 @@
 //! What a command that holds a tunnel shows while it runs: where it is reached, whether it is, and every request or flow.
 
+use std::collections::{HashMap, HashSet};
+
 use clap::builder::styling::{AnsiColor, Style};
 use sallyport_api::Socket;
 use sallyport_connector::{ConnectorEvent, TransportChoice};
-use sallyport_model::{FlowRecord, RequestRecord, SocketType};
+use sallyport_model::{FlowRecord, RequestRecord, SocketType, TunnelId};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, UtcOffset};
 
-use crate::output::{self, Format, Output, paint, safe, styled};
+use crate::{
+    failure::Failure,
+    output::{self, Format, Output, paint, safe, styled},
+};
 
 /// The width of the target's column, in characters; longer ones push the rest aside.
 const TARGET_COLUMN: usize = 40;
 /// The width of a flow's client, in characters: an IPv4 address and its port.
 const CLIENT_COLUMN: usize = 21;
+/// The width of a service's name where there are several, in characters; longer ones push the rest aside.
+const SERVICE_COLUMN: usize = 16;
 /// The width of how a flow ended, in characters.
 const VERDICT_COLUMN: usize = 16;
 
@@ -20,14 +27,97 @@ const VERDICT_COLUMN: usize = 16;
 pub(crate) struct Live {
     output: Output,
     offset: UtcOffset,
-    is_announced: bool,
+    /// What services are called, where there may be several.
+    names: Option<HashMap<TunnelId, String>>,
+    /// The tunnels whose addresses were shown in a pipe.
+    announced: HashSet<TunnelId>,
     is_lost: bool,
 }
 
 impl Live {
     /// Nothing is shown yet.
     pub(crate) fn new(output: Output, offset: UtcOffset) -> Self {
-        Self { output, offset, is_announced: false, is_lost: false }
+        Self { output, offset, names: None, announced: HashSet::new(), is_lost: false }
+    }
+
+    /// The same for several services, each of which has a name that goes before what concerns it.
+    pub(crate) fn of_services(output: Output, offset: UtcOffset) -> Self {
+        Self { names: Some(HashMap::new()), ..Self::new(output, offset) }
+    }
+
+    /// What the service behind this tunnel is called from now on.
+    pub(crate) fn name(&mut self, tunnel: TunnelId, name: &str) {
+        if let Some(names) = &mut self.names {
+            names.insert(tunnel, name.to_owned());
+        }
+    }
+
+    /// The tunnel is let go of.
+    pub(crate) fn forget(&mut self, tunnel: TunnelId) {
+        if let Some(names) = &mut self.names {
+            names.remove(&tunnel);
+        }
+        self.announced.remove(&tunnel);
+    }
+
+    /// The service of this tunnel, where there may be several.
+    fn service(&self, tunnel: Option<TunnelId>) -> Option<&str> {
+        self.names.as_ref()?.get(&tunnel?).map(String::as_str)
+    }
+
+    /// A service is about to be served: told to programs alone, for people its address comes when it is open.
+    ///
+    /// # Errors
+    /// The standard output is closed.
+    pub(crate) fn serving(&self, tunnel: TunnelId, socket: Option<&Socket>, origin: &str) -> anyhow::Result<()> {
+        if self.output.format == Format::Table {
+            return Ok(());
+        }
+        let mut event = json!({ "event": "service", "tunnel": tunnel, "origin": origin });
+        if let (Value::Object(event), Some(socket)) = (&mut event, socket) {
+            event.insert("socket".to_owned(), serde_json::to_value(socket)?);
+        }
+        self.emit(event, Some(tunnel))
+    }
+
+    /// The services were changed.
+    ///
+    /// # Errors
+    /// The standard output is closed.
+    pub(crate) fn reloaded(&self, added: &[String], changed: &[String], removed: &[String]) -> anyhow::Result<()> {
+        if self.output.format != Format::Table {
+            let event = json!({ "event": "reloaded", "added": added, "changed": changed, "removed": removed });
+            return self.emit(event, None);
+        }
+        let (added, changed, removed) = (added.len(), changed.len(), removed.len());
+        let text = format!("reloaded: {added} added, {changed} changed, {removed} removed");
+        if self.output.terminal {
+            return self.state(AnsiColor::Green, &text);
+        }
+        output::note(&text);
+        Ok(())
+    }
+
+    /// The services could not be changed: all goes on as it was.
+    ///
+    /// # Errors
+    /// The standard output is closed.
+    pub(crate) fn not_reloaded(&self, failure: &Failure) -> anyhow::Result<()> {
+        self.in_reload(failure)?;
+        self.output.hint("  nothing was changed");
+        Ok(())
+    }
+
+    /// Something of a reload failed.
+    ///
+    /// # Errors
+    /// The standard output is closed.
+    pub(crate) fn in_reload(&self, failure: &Failure) -> anyhow::Result<()> {
+        if self.output.format == Format::Table {
+            self.output.failure(failure);
+            return Ok(());
+        }
+        self.emit(json!({ "event": "not-reloaded", "error": failure }), None)
     }
 
     /// What is connected with what.
@@ -36,7 +126,7 @@ impl Live {
     /// The standard output is closed.
     pub(crate) fn header(&self, socket: &Socket, origin: &str) -> anyhow::Result<()> {
         if self.output.format != Format::Table {
-            return self.emit(json!({ "event": "socket", "socket": socket, "origin": origin }));
+            return self.emit(json!({ "event": "socket", "socket": socket, "origin": origin }), None);
         }
         if !self.output.terminal {
             return Ok(());
@@ -56,8 +146,9 @@ impl Live {
     /// # Errors
     /// The standard output is closed.
     pub(crate) fn event(&mut self, event: &ConnectorEvent) -> anyhow::Result<()> {
+        let tunnel = tunnel_of(event);
         if self.output.format != Format::Table {
-            return self.emit(as_json(event));
+            return self.emit(as_json(event), tunnel);
         }
         match event {
             ConnectorEvent::Request(record) => {
@@ -68,22 +159,36 @@ impl Live {
                 omitted(record.omitted_before)?;
                 return output::line(&self.flow(record));
             }
-            ConnectorEvent::Attached { url, .. } if !self.output.terminal => {
+            ConnectorEvent::Attached { tunnel, url } if !self.output.terminal => {
                 self.is_lost = false;
-                let was_announced = std::mem::replace(&mut self.is_announced, true);
-                return if was_announced { Ok(()) } else { output::line(&safe(url)) };
+                if !self.announced.insert(*tunnel) {
+                    return Ok(());
+                }
+                let name = self.service(Some(*tunnel)).map(|name| format!("{}  ", safe(name))).unwrap_or_default();
+                return output::line(&format!("{name}{}", safe(url)));
             }
-            ConnectorEvent::OriginMissing { reason } => return self.origin_missing(reason, SocketType::Udp),
+            ConnectorEvent::OriginMissing { tunnel, reason } => {
+                return self.origin_missing(Some(*tunnel), reason, SocketType::Udp);
+            }
             _ => {}
         }
         let (color, text) = state(event);
+        let text = match self.service(tunnel) {
+            Some(name) => format!("{name}: {text}"),
+            None => text,
+        };
         if self.output.terminal {
             return self.state(color, &text);
         }
-        // Once is enough: it is tried again until it works.
-        if matches!(event, ConnectorEvent::Disconnected { .. } | ConnectorEvent::NotAttached { .. })
-            && !std::mem::replace(&mut self.is_lost, true)
-        {
+        // One of several that is lost for good is told of; else once is enough: it is tried again until it works.
+        let is_lost_for_good = self.names.is_some()
+            && match event {
+                ConnectorEvent::NotAttached { refusal, .. } => !refusal.retry,
+                ConnectorEvent::Detached { .. } => true,
+                _ => false,
+            };
+        let is_trouble = matches!(event, ConnectorEvent::Disconnected { .. } | ConnectorEvent::NotAttached { .. });
+        if is_lost_for_good || (is_trouble && !std::mem::replace(&mut self.is_lost, true)) {
             output::note(&format!("note: {}", safe(&text)));
         }
         Ok(())
@@ -93,22 +198,28 @@ impl Live {
     ///
     /// # Errors
     /// The standard output is closed.
-    pub(crate) fn origin_missing(&self, reason: &str, socket_type: SocketType) -> anyhow::Result<()> {
+    pub(crate) fn origin_missing(
+        &self,
+        tunnel: Option<TunnelId>,
+        reason: &str,
+        socket_type: SocketType,
+    ) -> anyhow::Result<()> {
         if self.output.format != Format::Table {
-            return self.emit(json!({ "event": "origin-missing", "reason": reason }));
+            return self.emit(json!({ "event": "origin-missing", "reason": reason }), tunnel);
         }
         let what = match socket_type {
             SocketType::Http | SocketType::Https => "requests get status 502",
             SocketType::Tcp | SocketType::Tls => "connections are reset",
             SocketType::Udp => "datagrams are dropped",
         };
-        output::note(&format!("note: {}; {what} until the service is there", safe(reason)));
+        let name = self.service(tunnel).map(|name| format!("{}: ", safe(name))).unwrap_or_default();
+        output::note(&format!("note: {name}{}; {what} until the service is there", safe(reason)));
         Ok(())
     }
 
     /// There is no connection to the edge after a while, and nothing has said so.
     pub(crate) fn still_connecting(&self, transport: TransportChoice) {
-        if self.output.format == Format::Table && !self.output.terminal && !self.is_announced && !self.is_lost {
+        if self.output.format == Format::Table && !self.output.terminal && self.announced.is_empty() && !self.is_lost {
             let how = match transport {
                 TransportChoice::Auto => String::new(),
                 TransportChoice::Only(transport) => format!(" by {transport}"),
@@ -127,7 +238,7 @@ impl Live {
                 self.state(AnsiColor::Yellow, "stopping when running requests are done; Ctrl-C again to stop now")
             }
             (Format::Table, false) => Ok(()),
-            _ => self.emit(json!({ "event": "stopping" })),
+            _ => self.emit(json!({ "event": "stopping" }), None),
         }
     }
 
@@ -136,8 +247,11 @@ impl Live {
         output::line(&if self.output.color { paint(&text, color) } else { text.into_owned() })
     }
 
-    /// One event as one line of JSON, or as one document of YAML.
-    fn emit(&self, event: Value) -> anyhow::Result<()> {
+    /// One event as one line of JSON, or as one document of YAML; with the service of the tunnel that it is about.
+    fn emit(&self, mut event: Value, tunnel: Option<TunnelId>) -> anyhow::Result<()> {
+        if let (Value::Object(event), Some(name)) = (&mut event, self.service(tunnel)) {
+            event.insert("service".to_owned(), name.into());
+        }
         match self.output.format {
             Format::Yaml => output::line(&format!("---\n{}", serde_norway::to_string(&event)?.trim_end())),
             Format::Json | Format::Table => output::line(&event.to_string()),
@@ -155,7 +269,8 @@ impl Live {
             bytes(record.bytes_out)
         };
         let (clock, duration) = (clock(record.at_ms, self.offset), duration(record.duration_us));
-        format!("{clock}  {method:<7} {target:<TARGET_COLUMN$} {status} {duration:>9}  {bytes}")
+        let service = self.column(record.tunnel);
+        format!("{clock}  {service}{method:<7} {target:<TARGET_COLUMN$} {status} {duration:>9}  {bytes}")
     }
 
     /// Time, transport, client, verdict, duration and bytes of a flow.
@@ -165,7 +280,31 @@ impl Live {
         let (clock, duration) = (clock(record.at_ms, self.offset), duration(record.duration_us));
         let (transport, client) = (record.transport.as_str(), record.client.to_string());
         let (sent, received) = (bytes(record.bytes_in), bytes(record.bytes_out));
-        format!("{clock}  {transport:<4} {client:<CLIENT_COLUMN$} {verdict} {duration:>9}  {sent} in, {received} out")
+        let service = self.column(record.tunnel);
+        let (client, end) = (format!("{client:<CLIENT_COLUMN$}"), format!("{sent} in, {received} out"));
+        format!("{clock}  {service}{transport:<4} {client} {verdict} {duration:>9}  {end}")
+    }
+
+    /// The service's name as the line of a request or a flow has it, where there may be several. Older edges do not say
+    /// whose it is.
+    fn column(&self, tunnel: Option<TunnelId>) -> String {
+        match &self.names {
+            None => String::new(),
+            Some(_) => format!("{:<SERVICE_COLUMN$} ", safe(self.service(tunnel).unwrap_or("-"))),
+        }
+    }
+}
+
+/// The tunnel that an event is about, if it is about one.
+fn tunnel_of(event: &ConnectorEvent) -> Option<TunnelId> {
+    match event {
+        ConnectorEvent::Attached { tunnel, .. }
+        | ConnectorEvent::NotAttached { tunnel, .. }
+        | ConnectorEvent::Detached { tunnel, .. }
+        | ConnectorEvent::OriginMissing { tunnel, .. } => Some(*tunnel),
+        ConnectorEvent::Request(record) => record.tunnel,
+        ConnectorEvent::Flow(record) => record.tunnel,
+        _ => None,
     }
 }
 
@@ -214,7 +353,7 @@ fn as_json(event: &ConnectorEvent) -> Value {
             json!({ "event": "detached", "tunnel": tunnel, "code": code, "message": message })
         }
         ConnectorEvent::GoingAway { message } => json!({ "event": "going-away", "message": message }),
-        ConnectorEvent::OriginMissing { reason } => json!({ "event": "origin-missing", "reason": reason }),
+        ConnectorEvent::OriginMissing { reason, .. } => json!({ "event": "origin-missing", "reason": reason }),
         ConnectorEvent::Disconnected { reason } => json!({ "event": "disconnected", "reason": reason }),
         ConnectorEvent::Retrying { after } => json!({ "event": "retrying", "after_ms": micros(*after) / 1_000 }),
         ConnectorEvent::Request(record) => json!({ "event": "request", "request": record }),
@@ -300,6 +439,7 @@ mod tests {
             bytes_out: 1_234,
             duration_us: 1_500,
             client: "192.0.2.1:1".parse().unwrap(),
+            tunnel: None,
             omitted_before: 0,
         }
     }
@@ -327,6 +467,7 @@ mod tests {
             bytes_out: 1_234,
             duration_us: 1_500_000,
             client: "192.0.2.1:5000".parse().unwrap(),
+            tunnel: None,
             omitted_before: 0,
         };
         let live = Live::new(Output::new(Format::Table, Color::Never), UtcOffset::UTC);
@@ -336,6 +477,20 @@ mod tests {
         assert_eq!(words.join(" "), wanted);
         let event = as_json(&ConnectorEvent::Flow(record));
         assert_eq!((&event["event"], &event["flow"]["verdict"]), (&json!("flow"), &json!("client-left")));
+    }
+
+    #[test]
+    fn where_there_are_several_services_each_line_says_whose_it_is() {
+        let mut live = Live::of_services(Output::new(Format::Table, Color::Never), UtcOffset::UTC);
+        let tunnel = TunnelId::from_random([1; 16]);
+        live.name(tunnel, "shop\u{1b}");
+        let line = live.request(&RequestRecord { tunnel: Some(tunnel), ..record() });
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[..3], ["01:02:03", r"shop\u{1b}", "GET"]);
+        let of_older_edge = live.request(&record());
+        assert_eq!(of_older_edge.split_whitespace().nth(1), Some("-"));
+        live.forget(tunnel);
+        assert_eq!(live.service(Some(tunnel)), None);
     }
 
     #[test]
@@ -368,7 +523,7 @@ mod tests {
         assert_eq!((event["event"].as_str(), event["code"].as_str()), (Some("refused"), Some("deleted")));
         let event = as_json(&ConnectorEvent::Request(record()));
         assert_eq!(event["request"]["status"], 404);
-        let event = as_json(&ConnectorEvent::OriginMissing { reason: "nothing listens".into() });
+        let event = as_json(&ConnectorEvent::OriginMissing { tunnel, reason: "nothing listens".into() });
         assert_eq!(event, json!({ "event": "origin-missing", "reason": "nothing listens" }));
     }
 }

@@ -70,6 +70,21 @@ impl Signals {
         Ok(Self { interrupt, terminate, hangup, told: None })
     }
 
+    /// The same without the end of the terminal, which [`Hangups`] tells.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn take_with_hangups() -> io::Result<(Self, Hangups)> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let hangups = Hangups {
+            hangup: signal(SignalKind::hangup())?,
+            ends_with_terminal: !ignores_hangup(&status) && has_terminal(),
+        };
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        TAKEN.store(true, Ordering::SeqCst);
+        Ok((Self { interrupt, terminate, hangup: None, told: None }, hangups))
+    }
+
     /// Waits for the next one; repetitions within a second are left out. Safe to drop and call again.
     pub(crate) async fn next(&mut self) {
         loop {
@@ -95,6 +110,37 @@ impl Signals {
             _ = hangup => {}
         }
     }
+}
+
+/// What a hangup asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hangup {
+    /// To read again what was configured, as daemons do.
+    Reload,
+    /// To end: the terminal is gone.
+    End,
+}
+
+/// SIGHUP, to a command that has something to read again.
+pub(crate) struct Hangups {
+    hangup: Signal,
+    /// It was started from a terminal, and whoever started it did not want the end of that ignored.
+    ends_with_terminal: bool,
+}
+
+impl Hangups {
+    /// Waits for the next one. Safe to drop and call again.
+    pub(crate) async fn next(&mut self) -> Hangup {
+        if self.hangup.recv().await.is_none() {
+            return pending().await;
+        }
+        if self.ends_with_terminal && !has_terminal() { Hangup::End } else { Hangup::Reload }
+    }
+}
+
+/// Whether the process has a terminal that controls it.
+fn has_terminal() -> bool {
+    File::options().read(true).write(true).open("/dev/tty").is_ok()
 }
 
 /// Whether SIGHUP is ignored, by the process's status (proc_pid_status(5)): the lowest bit of `SigIgn` is signal 1.

@@ -203,6 +203,7 @@ fn request_log() -> Box<dyn FnMut()> {
         bytes_out: 12_345,
         duration_us: 4_321,
         client: SocketAddr::from(([192, 0, 2, 1], 40_000)),
+        tunnel: None,
         omitted_before: 0,
     };
     Box::new(move || {

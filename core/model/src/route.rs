@@ -122,6 +122,9 @@ pub struct FlowRecord {
     pub duration_us: u64,
     /// The client's address.
     pub client: std::net::SocketAddr,
+    /// The tunnel that it took, for connectors that hold several; older edges do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<TunnelId>,
     /// How many records before this one were left out, because nobody could have read them; 0 in the access log.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_before: u32,
@@ -165,6 +168,9 @@ pub struct RequestRecord {
     pub duration_us: u64,
     /// The client's address.
     pub client: std::net::SocketAddr,
+    /// The tunnel that it took, for connectors that hold several; older edges do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<TunnelId>,
     /// How many requests before this one were left out, because nobody could have read them; 0 in the access log.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_before: u32,

@@ -28,7 +28,8 @@ mod unattached;
 use std::{fmt, future::Future, pin::Pin};
 
 pub use connector::{
-    ConnectorConfig, ConnectorError, ConnectorEvent, Dial, OriginHandler, TunnelCredential, run_connector,
+    ConnectorConfig, ConnectorError, ConnectorEvent, Dial, OriginHandler, TunnelChange, TunnelCredential,
+    run_changing_connector, run_connector,
 };
 pub use edge::{
     Admission, Admitted, CONTROL_NOTSENT_BYTES, EdgeTunnels, EdgeTunnelsConfig, OpenError, OpenFlowError, TunnelHandle,

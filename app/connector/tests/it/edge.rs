@@ -53,7 +53,7 @@ async fn a_port_without_an_edge_is_told_and_tried_again() {
 async fn a_wrong_credential_ends_it() {
     let edge = Edge::start().await;
     let mut options = edge.options(1);
-    options.tunnels[0].credential = "guess".into();
+    options.services[0].tunnel.credential = "guess".into();
     let mut connector = Connector::start(options);
     let error = soon(&mut connector.task).await.unwrap().unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(ConnectorError::Refused(_))), "{error}");

@@ -3,7 +3,7 @@
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use sallyport_connector::{
-    ALPN, ConnectorEvent, ConnectorOptions, OriginTls, Transport, TransportChoice, TunnelCredential,
+    ALPN, ConnectorEvent, ConnectorOptions, OriginTls, Service, Transport, TransportChoice, TunnelCredential,
 };
 use sallyport_model::{OriginAddr, SocketId, TunnelId};
 use sallyport_net::{Certificates, LocalCa, Outbound, Shutdown, Trust, client_config, server_config};
@@ -153,15 +153,22 @@ impl Edge {
             tls: client_config(&Trust::Ca(self.names.ca_file()), &[ALPN]).unwrap(),
             transport: TransportChoice::Only(Transport::Tcp),
             outbound: Outbound::default(),
-            origin: OriginAddr { host: "localhost".into(), port: origin_port },
-            origin_tls: None,
-            connect_timeout: Duration::from_secs(10),
-            tunnels: vec![TunnelCredential { tunnel: tunnel(), credential: "good".into(), request_log: false }],
+            services: vec![service_at(origin_port)],
             max_legs: 512,
             keepalive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
             shards: Default::default(),
         }
+    }
+}
+
+/// The service on this port, by the one tunnel of the edge.
+pub(crate) fn service_at(port: u16) -> Service {
+    Service {
+        tunnel: TunnelCredential { tunnel: tunnel(), credential: "good".into(), request_log: false },
+        origin: OriginAddr { host: "localhost".into(), port },
+        origin_tls: None,
+        connect_timeout: Duration::from_secs(10),
     }
 }
 
@@ -202,7 +209,8 @@ impl Drop for Connector {
 /// An edge and a connector in front of the service on this port.
 pub(crate) async fn before(port: u16, tls: Option<OriginTls>) -> (Edge, Connector) {
     let edge = Edge::start().await;
-    let connector = Connector::start(ConnectorOptions { origin_tls: tls, ..edge.options(port) });
+    let services = vec![Service { origin_tls: tls, ..service_at(port) }];
+    let connector = Connector::start(ConnectorOptions { services, ..edge.options(port) });
     edge.handle().await;
     (edge, connector)
 }

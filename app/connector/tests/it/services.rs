@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use sallyport_connector::ConnectorOptions;
+use sallyport_connector::{ConnectorOptions, Service};
 use sallyport_model::OriginAddr;
 use sallyport_wire::{FailureReason, StreamProtocol::Raw};
 use tokio::{
@@ -123,7 +123,8 @@ async fn a_service_that_takes_no_connection_is_given_up_in_time() {
     let edge = Edge::start().await;
     let origin = OriginAddr { host: "127.0.0.1".into(), port: address.port() };
     let connect_timeout = Duration::from_millis(300);
-    let _connector = Connector::start(ConnectorOptions { origin, connect_timeout, ..edge.options(0) });
+    let services = vec![Service { origin, connect_timeout, ..service_at(0) }];
+    let _connector = Connector::start(ConnectorOptions { services, ..edge.options(0) });
     let failure = edge.failure(Raw).await;
     is(&failure, FailureReason::TimedOut, "did not answer within 300ms");
 }
@@ -132,7 +133,8 @@ async fn a_service_that_takes_no_connection_is_given_up_in_time() {
 async fn a_host_without_address_is_told() {
     let edge = Edge::start().await;
     let origin = OriginAddr { host: "no such host".into(), port: 80 };
-    let _connector = Connector::start(ConnectorOptions { origin, ..edge.options(0) });
+    let services = vec![Service { origin, ..service_at(0) }];
+    let _connector = Connector::start(ConnectorOptions { services, ..edge.options(0) });
     is(&edge.failure(Raw).await, FailureReason::Unresolved, "\"no such host\" has no address");
 }
 

@@ -7,7 +7,7 @@ use sallyport_model::{OriginProtocol, SocketType};
 
 use super::{
     display_name,
-    hold::{self, Credential, OriginArgs},
+    hold::{self, Credential, Origin, OriginArgs},
     options::{PortArgs, ProtectArgs, idempotency_key, origin_protocol, socket_type},
     settings::SettingsArgs,
 };
@@ -40,22 +40,38 @@ pub(crate) struct ConnectArgs {
     origin: OriginArgs,
 }
 
+impl ConnectArgs {
+    /// The socket to make, and the service behind it.
+    ///
+    /// # Errors
+    /// Options that do not go together.
+    pub(super) fn read(self) -> anyhow::Result<(CreateSocket, Origin)> {
+        let name = match &self.name {
+            Some(name) => display_name(name)?,
+            None => display_name(&self.origin.address().to_string())?,
+        };
+        let origin = self.origin.prepare(self.socket_type)?;
+        let mut create = CreateSocket {
+            origin_protocol: self.origin_protocol,
+            protected: self.protect.read(self.socket_type, None)?,
+            port: self.port.public_port,
+            ..CreateSocket::new(name, self.socket_type)
+        };
+        self.settings.set(&mut create)?;
+        Ok((create, origin))
+    }
+
+    /// Whether somebody would have to be asked for a password.
+    pub(super) fn asks_for_password(&self) -> bool {
+        self.protect.asks()
+    }
+}
+
 /// Gives the service a public name, and takes it back at the end.
 pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
-    let name = match &args.name {
-        Some(name) => display_name(name)?,
-        None => display_name(&args.origin.address().to_string())?,
-    };
-    let origin = args.origin.prepare(args.socket_type)?;
+    let (create, origin) = args.read()?;
     let target = context.target()?;
     let client = context.client(&target)?;
-    let mut create = CreateSocket {
-        origin_protocol: args.origin_protocol,
-        protected: args.protect.read(args.socket_type, None)?,
-        port: args.port.public_port,
-        ..CreateSocket::new(name, args.socket_type)
-    };
-    args.settings.set(&mut create)?;
     // From here on the socket must be taken back, whatever ends us.
     let mut signals = Signals::take()?;
     let key = idempotency_key()?;
@@ -91,29 +107,34 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
 }
 
 /// The API has not said yet whether there is a socket.
-fn given_up() -> Failure {
+pub(super) fn given_up() -> Failure {
     Failure::new(Kind::Failed, "stopped before the API said whether it made the socket")
         .next("look with `sallyport socket ls`, and remove it with `sallyport socket delete`")
 }
 
 /// Removes the socket; the next signal gives up.
 async fn remove(client: &ApiClient, socket: &Socket, signals: &mut Signals) -> Result<(), Failure> {
-    let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
-    let remains = |why: String| {
-        Failure::new(Kind::Failed, format!("the socket {name} may still be there: {why}"))
-            .next(format!("unless its account is gone, remove it with `sallyport socket delete {name}`"))
-    };
-    let reference = SocketRef::from(socket.id);
-    let outcome = tokio::select! {
-        outcome = client.delete_socket(&reference) => outcome,
-        () = signals.next() => return Err(remains("it was not waited for".to_owned())),
-    };
-    match outcome {
+    tokio::select! {
+        outcome = delete(client, socket) => outcome,
+        () = signals.next() => Err(remains(socket, "it was not waited for")),
+    }
+}
+
+/// Removes the socket, unless it is gone already.
+pub(super) async fn delete(client: &ApiClient, socket: &Socket) -> Result<(), Failure> {
+    match client.delete_socket(&SocketRef::from(socket.id)).await {
         Ok(()) => Ok(()),
         Err(error) if error.status() == Some(404) => Ok(()),
         Err(error) => {
             let failure = failure::describe(&error.into());
-            Err(remains(failure.map(|failure| failure.message).unwrap_or_default()))
+            Err(remains(socket, &failure.map(|failure| failure.message).unwrap_or_default()))
         }
     }
+}
+
+/// The socket was not removed.
+pub(super) fn remains(socket: &Socket, why: &str) -> Failure {
+    let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
+    Failure::new(Kind::Failed, format!("the socket {name} may still be there: {why}"))
+        .next(format!("unless its account is gone, remove it with `sallyport socket delete {name}`"))
 }

@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use clap::Args;
 use sallyport_api::{ConnectTo, CreatedTunnel, Secret};
-use sallyport_connector::{ConnectorOptions, OriginTls, TransportChoice, TunnelCredential};
+use sallyport_connector::{ConnectorOptions, OriginTls, Service, TransportChoice, TunnelCredential};
 use sallyport_model::{OriginAddr, SocketType, TunnelId};
 use sallyport_net::{Congestion, Fingerprint, Outbound, Shutdown};
 use tokio::sync::mpsc;
@@ -19,16 +19,16 @@ use crate::{
 };
 
 /// How many events may wait to be shown; requests that come faster than the terminal takes them are left out.
-const MAX_QUEUED_EVENTS: usize = 1_024;
+pub(super) const MAX_QUEUED_EVENTS: usize = 1_024;
 /// How long running requests may take to finish once the command is told to stop.
 const DRAIN: Duration = Duration::from_secs(30);
 /// After how long without a connection to the edge it is said that there is none yet.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the service may take to accept the one connection that shows whether it is there.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The private service, and how it is spoken to.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "The service")]
 pub(crate) struct OriginArgs {
     /// The port that the service listens on
@@ -49,24 +49,24 @@ pub(crate) struct OriginArgs {
     /// How long the service may take to accept a connection
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     connect_timeout: Duration,
+    #[command(flatten)]
+    way: WayArgs,
+}
+
+/// The way from here to the edge.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "The way to the edge")]
+pub(crate) struct WayArgs {
     /// After how much silence the edge is asked for a sign of life; three missing ones end the connection
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     keepalive: Duration,
     /// How many connections to the edge carry one request each; 0: all requests share one connection
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u16).range(0..=4_096))]
     max_legs: u16,
-    #[command(flatten)]
-    way: WayArgs,
-}
-
-/// The way from here to the edge.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "The way to the edge")]
-struct WayArgs {
     /// What carries the tunnel: auto, tcp, websocket or quic (`up --listen-quic`). auto begins with tcp, and goes over to
     /// websocket, and at last to quic, where something on the way lets the one before not through
     #[arg(long, value_name = "TRANSPORT", env = "SALLYPORT_TRANSPORT", default_value = "auto")]
-    transport: TransportChoice,
+    pub(super) transport: TransportChoice,
     /// How congestion of the tunnel's connections is controlled, by a name that this kernel knows: bbr, cubic, reno ... (bbr
     /// for ways that lose packets) [default: the kernel's]
     #[arg(long, value_name = "NAME", env = "SALLYPORT_CONGESTION")]
@@ -77,13 +77,14 @@ struct WayArgs {
 }
 
 /// The service, ready to be connected to.
+#[derive(Debug, Clone)]
 pub(crate) struct Origin {
-    socket_type: SocketType,
-    address: OriginAddr,
+    /// What it speaks.
+    pub(super) socket_type: SocketType,
+    /// Where it is.
+    pub(super) address: OriginAddr,
     tls: Option<OriginTls>,
     connect_timeout: Duration,
-    keepalive: Duration,
-    max_legs: usize,
     way: WayArgs,
 }
 
@@ -132,15 +133,30 @@ impl OriginArgs {
                 None
             }
         };
-        Ok(Origin {
-            socket_type,
-            address,
-            tls,
+        Ok(Origin { socket_type, address, tls, connect_timeout: self.connect_timeout, way: self.way })
+    }
+}
+
+impl Origin {
+    /// The service behind this tunnel.
+    pub(super) fn served_by(&self, tunnel: TunnelId, credential: &Secret) -> Service {
+        let credential = credential.expose().to_owned();
+        Service {
+            tunnel: TunnelCredential { tunnel, credential, request_log: true },
+            origin: self.address.clone(),
+            origin_tls: self.tls.clone(),
             connect_timeout: self.connect_timeout,
-            keepalive: self.keepalive,
-            max_legs: usize::from(self.max_legs),
-            way: self.way,
-        })
+        }
+    }
+
+    /// Why nothing takes a connection at its address, if that is so. Whether anybody listens on a UDP port can only be
+    /// found out by saying something: then nothing is looked for.
+    pub(super) async fn why_missing(&self) -> Option<String> {
+        if self.socket_type == SocketType::Udp {
+            return None;
+        }
+        let connected = sallyport_net::connect_tcp(&self.address.host, self.address.port, LOOK_TIMEOUT).await;
+        connected.err().map(|error| error.to_string())
     }
 }
 
@@ -168,14 +184,12 @@ pub(crate) async fn hold(
     live: &mut Live,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
-    // Whether anybody listens on a UDP port can only be found out by saying something.
-    if origin.socket_type != SocketType::Udp
-        && let Err(error) = sallyport_net::connect_tcp(&origin.address.host, origin.address.port, LOOK_TIMEOUT).await
-    {
-        live.origin_missing(&error.to_string(), origin.socket_type)?;
+    if let Some(reason) = origin.why_missing().await {
+        live.origin_missing(None, &reason, origin.socket_type)?;
     }
     let transport = origin.way.transport;
-    let options = options(target, credential, origin)?;
+    let service = origin.served_by(credential.tunnel, &credential.credential);
+    let options = options(target, credential.connect, origin.way, vec![service])?;
     let shutdown = Shutdown::new();
     let (events_in, mut events) = mpsc::channel(MAX_QUEUED_EVENTS);
     let connector = sallyport_connector::run(options, events_in, shutdown.clone());
@@ -213,32 +227,30 @@ pub(crate) async fn hold(
     }
 }
 
-fn options(target: &Target, credential: Credential, origin: Origin) -> anyhow::Result<ConnectorOptions> {
+/// A connector for these services, which reaches the edge in this way.
+///
+/// # Errors
+/// What is to be trusted cannot be used, or the system gives no threads.
+pub(super) fn options(
+    target: &Target,
+    connect: ConnectTo,
+    way: WayArgs,
+    services: Vec<Service>,
+) -> anyhow::Result<ConnectorOptions> {
     let tls = sallyport_net::client_config(&target.trust, &[sallyport_connector::ALPN])?;
-    let connect = credential.connect;
-    let outbound = Outbound {
-        congestion: origin.way.congestion,
-        mptcp: origin.way.mptcp,
-        ..target.network.to(&connect.host, connect.port)
-    };
+    let outbound =
+        Outbound { congestion: way.congestion, mptcp: way.mptcp, ..target.network.to(&connect.host, connect.port) };
     Ok(ConnectorOptions {
         agent: AGENT.to_owned(),
         edge_host: connect.host,
         edge_port: connect.port,
         quic_port: connect.quic_port,
         tls,
-        transport: origin.way.transport,
+        transport: way.transport,
         outbound,
-        origin: origin.address,
-        origin_tls: origin.tls,
-        connect_timeout: origin.connect_timeout,
-        tunnels: vec![TunnelCredential {
-            tunnel: credential.tunnel,
-            credential: credential.credential.expose().to_owned(),
-            request_log: true,
-        }],
-        max_legs: origin.max_legs,
-        keepalive: origin.keepalive,
+        services,
+        max_legs: usize::from(way.max_legs),
+        keepalive: way.keepalive,
         drain: DRAIN,
         shards: threads::shards()?,
     })

@@ -6,6 +6,7 @@ pub(crate) mod connect;
 pub(crate) mod hold;
 pub(crate) mod login;
 pub(crate) mod options;
+pub(crate) mod run;
 pub(crate) mod settings;
 pub(crate) mod socket;
 pub(crate) mod ssh_key;

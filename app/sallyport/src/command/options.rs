@@ -68,6 +68,12 @@ pub(crate) struct ProtectArgs {
 }
 
 impl ProtectArgs {
+    /// Whether somebody would have to be asked for the password.
+    pub(crate) fn asks(&self) -> bool {
+        let is_set = || std::env::var_os(SOCKET_PASSWORD_ENV).is_some_and(|value| !value.is_empty());
+        self.protected && !self.password.is_given() && !is_set()
+    }
+
     /// The protection of a socket of this type, if one is asked for; `known` is the user name when none is given.
     ///
     /// # Errors

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use sallyport_api::{ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus, UpdateTunnel};
-use sallyport_client::{ApiClient, SocketRef};
+use sallyport_api::{
+    ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Secret, Socket, Tunnel, TunnelStatus, UpdateTunnel,
+};
+use sallyport_client::{ApiClient, ClientError, SocketRef};
 use sallyport_model::{MAX_WEIGHT, SocketType, TunnelId};
 use serde_json::json;
 
@@ -117,6 +119,36 @@ pub(crate) struct ConnectArgs {
     origin: OriginArgs,
 }
 
+/// What `tunnel connect` is to do.
+pub(super) struct Connection {
+    /// The socket.
+    pub(super) socket: SocketRef,
+    /// The tunnel, when it was made before.
+    pub(super) tunnel: Option<TunnelId>,
+    /// Its credential, when that is known.
+    pub(super) credential: Option<Secret>,
+    /// What the service speaks, when nobody is asked.
+    pub(super) socket_type: Option<SocketType>,
+    /// The service.
+    pub(super) origin: OriginArgs,
+}
+
+impl ConnectArgs {
+    /// What is to be done.
+    ///
+    /// # Errors
+    /// No socket is named.
+    pub(super) fn read(self) -> anyhow::Result<Connection> {
+        Ok(Connection {
+            socket: self.socket.get()?.clone(),
+            tunnel: self.tunnel_id,
+            credential: self.tunnel_credential.filter(|text| !text.is_empty()).map(Secret::from),
+            socket_type: self.socket_type,
+            origin: self.origin,
+        })
+    }
+}
+
 /// Does it.
 pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Result<()> {
     match command {
@@ -171,15 +203,14 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
 }
 
 async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
-    let reference = args.socket.get()?;
+    let args = args.read()?;
+    let reference = &args.socket;
     let target = context.target()?;
-    if let (Some(tunnel), Some(credential)) = (args.tunnel_id, args.tunnel_credential.filter(|text| !text.is_empty())) {
+    if let (Some(tunnel), Some(credential)) = (args.tunnel, args.credential) {
         // Whoever has the credential needs no login, but cannot ask for the socket's type either.
-        let info = context.client_of_nobody(&target)?.info().await?;
+        let connect = edge_of(&context.client_of_nobody(&target)?).await?;
         let origin = args.origin.prepare(args.socket_type.unwrap_or(SocketType::Http))?;
-        let (port, quic_port) = (info.tunnel_port, info.tunnel_quic_port);
-        let connect = ConnectTo { host: info.tunnel_host, port, quic_port };
-        let credential = Credential { tunnel, credential: credential.into(), connect };
+        let credential = Credential { tunnel, credential, connect };
         let mut live = Live::new(context.output, context.offset);
         return hold::hold(&target, credential, origin, &mut live, &mut Signals::take()?).await;
     }
@@ -188,13 +219,7 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     let origin = args.origin.prepare(socket.socket_type)?;
     let mut signals = Signals::take()?;
     let reference = SocketRef::from(socket.id);
-    let tunnel = match args.tunnel_id {
-        Some(tunnel) => client
-            .renew_credential(&reference, tunnel)
-            .await
-            .map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {}", socket.dns_name)))?,
-        None => client.create_tunnel(&reference, &CreateTunnel::default()).await?,
-    };
+    let tunnel = renew_or_create(&client, &socket, args.tunnel).await?;
     let id = tunnel.details.id;
     let mut live = Live::new(context.output, context.offset);
     let held = async {
@@ -202,7 +227,7 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
         hold::hold(&target, Credential::from(tunnel), origin, &mut live, &mut signals).await
     }
     .await;
-    if args.tunnel_id.is_some() {
+    if args.tunnel.is_some() {
         return held;
     }
     match (held, remove(&client, &reference, id, &mut signals).await) {
@@ -218,6 +243,34 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Where connectors dial to.
+///
+/// # Errors
+/// Those of the API.
+pub(super) async fn edge_of(client: &ApiClient) -> Result<ConnectTo, ClientError> {
+    let info = client.info().await?;
+    Ok(ConnectTo { host: info.tunnel_host, port: info.tunnel_port, quic_port: info.tunnel_quic_port })
+}
+
+/// The tunnel with a new credential, or a new tunnel where none is named.
+///
+/// # Errors
+/// Those of the API.
+pub(super) async fn renew_or_create(
+    client: &ApiClient,
+    socket: &Socket,
+    tunnel: Option<TunnelId>,
+) -> anyhow::Result<CreatedTunnel> {
+    let reference = SocketRef::from(socket.id);
+    Ok(match tunnel {
+        Some(tunnel) => client
+            .renew_credential(&reference, tunnel)
+            .await
+            .map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {}", socket.dns_name)))?,
+        None => client.create_tunnel(&reference, &CreateTunnel::default()).await?,
+    })
+}
+
 /// Removes the tunnel that was made for this connection; the next signal gives up.
 async fn remove(
     client: &ApiClient,
@@ -225,23 +278,29 @@ async fn remove(
     tunnel: TunnelId,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
-    let remains = |why: String| {
-        Failure::new(Kind::Failed, format!("the tunnel {tunnel} may still be there: {why}")).next(format!(
-            "unless its account is gone, remove it with `sallyport tunnel delete {socket} --tunnel-id {tunnel}`"
-        ))
-    };
-    let outcome = tokio::select! {
-        outcome = client.delete_tunnel(socket, tunnel) => outcome,
-        () = signals.next() => return Err(remains("it was not waited for".to_owned())),
-    };
-    match outcome {
+    tokio::select! {
+        outcome = delete(client, socket, tunnel) => outcome,
+        () = signals.next() => Err(remains(socket, tunnel, "it was not waited for")),
+    }
+}
+
+/// Removes the tunnel, unless it is gone already.
+pub(super) async fn delete(client: &ApiClient, socket: &SocketRef, tunnel: TunnelId) -> Result<(), Failure> {
+    match client.delete_tunnel(socket, tunnel).await {
         Ok(()) => Ok(()),
         Err(error) if error.status() == Some(404) => Ok(()),
         Err(error) => {
             let failure = failure::describe(&error.into());
-            Err(remains(failure.map(|failure| failure.message).unwrap_or_default()))
+            Err(remains(socket, tunnel, &failure.map(|failure| failure.message).unwrap_or_default()))
         }
     }
+}
+
+/// The tunnel was not removed.
+pub(super) fn remains(socket: &SocketRef, tunnel: TunnelId, why: &str) -> Failure {
+    Failure::new(Kind::Failed, format!("the tunnel {tunnel} may still be there: {why}")).next(format!(
+        "unless its account is gone, remove it with `sallyport tunnel delete {socket} --tunnel-id {tunnel}`"
+    ))
 }
 
 fn show(created: &CreatedTunnel) -> String {

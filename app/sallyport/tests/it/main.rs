@@ -10,6 +10,7 @@ mod observed;
 mod original_client;
 mod protocols;
 mod restarts;
+mod run;
 mod ssh;
 mod ssh_certificates;
 mod ssh_life;

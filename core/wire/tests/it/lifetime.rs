@@ -272,6 +272,7 @@ fn legs_are_asked_for_and_requests_logged_where_there_is_room() {
         bytes_out: 12,
         duration_us: 900,
         client: "203.0.113.9:50000".parse().unwrap(),
+        tunnel: None,
         omitted_before: 0,
     };
     let mut sent = 0;
@@ -301,6 +302,7 @@ fn flows_are_logged_to_connectors_that_take_them() {
         bytes_out: 2,
         duration_us: 3,
         client: "203.0.113.9:50000".parse().unwrap(),
+        tunnel: None,
         omitted_before: 4,
     };
     for (features, takes) in [(vec![sallyport_wire::message::feature::FLOW_LOG.to_owned()], true), (Vec::new(), false)]
@@ -335,6 +337,7 @@ fn the_request_log_takes_its_turn_beside_bulk() {
         bytes_out: 0,
         duration_us: 1,
         client: "[2001:db8::1]:1".parse().unwrap(),
+        tunnel: None,
         omitted_before: 0,
     };
     assert!(pair.edge.session.send_request_log(&record));

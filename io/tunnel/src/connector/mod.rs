@@ -10,7 +10,7 @@ use std::{collections::HashSet, future::Future, io, pin::pin, sync::Arc, time::D
 
 use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
 use sallyport_shards::Shards;
-use sallyport_wire::{Backoff, Open, Refusal, SessionConfig};
+use sallyport_wire::{Backoff, Open, Refusal, SessionConfig, session::MAX_TUNNELS_PER_SESSION};
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
@@ -22,8 +22,8 @@ use tracing::debug;
 use self::session::{ConnectorSession, News};
 use crate::{BoxFuture, BoxedCarrier, FlowHandler, IncomingStream};
 
-/// How much a session may have to tell that was not taken in yet.
-const MAX_QUEUED_NEWS: usize = 1_024;
+/// How much a session may have to tell that was not taken in yet: all its tunnels may be attached at once.
+const MAX_QUEUED_NEWS: usize = 2 * MAX_TUNNELS_PER_SESSION;
 /// How long dialing the control connection may take.
 const DIAL_TIME: Duration = Duration::from_secs(30);
 /// After how long a tunnel that was refused for now is attached again.
@@ -54,6 +54,15 @@ impl std::fmt::Debug for TunnelCredential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TunnelCredential").field("tunnel", &self.tunnel).finish_non_exhaustive()
     }
+}
+
+/// What a connector that runs is told of its tunnels; see [`run_changing_connector`].
+#[derive(Debug, Clone)]
+pub enum TunnelChange {
+    /// Hold this one too, or with this credential from the next attachment on.
+    Hold(TunnelCredential),
+    /// Take this one back; its streams that run go on.
+    LetGo(TunnelId),
 }
 
 /// How a connector behaves.
@@ -175,6 +184,8 @@ pub enum ConnectorEvent {
     },
     /// Nothing takes what comes through the tunnels: datagrams that were sent on are refused.
     OriginMissing {
+        /// Whose service it is.
+        tunnel: TunnelId,
         /// What is not there, as a sentence without an end.
         reason: String,
     },
@@ -237,6 +248,22 @@ pub async fn run_connector(
     events: mpsc::Sender<ConnectorEvent>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ConnectorError> {
+    run_changing_connector(config, dial, origin, events, mpsc::channel(1).1, shutdown).await
+}
+
+/// As [`run_connector`], with tunnels that change while it runs: a session has no more than
+/// [`MAX_TUNNELS_PER_SESSION`] at a time.
+///
+/// # Errors
+/// As [`run_connector`]; letting go of the last tunnel is no error.
+pub async fn run_changing_connector(
+    config: ConnectorConfig,
+    dial: Arc<dyn Dial>,
+    origin: Arc<dyn OriginHandler>,
+    events: mpsc::Sender<ConnectorEvent>,
+    mut changes: mpsc::Receiver<TunnelChange>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ConnectorError> {
     let (news_in, mut news) = mpsc::channel(MAX_QUEUED_NEWS);
     let mut supervisor = Supervisor {
         tunnels: config.tunnels.clone(),
@@ -256,6 +283,10 @@ pub async fn run_connector(
         let outcome = tokio::select! {
             () = &mut shutdown => Err(Ok(())),
             Some((number, message)) = news.recv() => supervisor.on_news(number, message).map_err(Err),
+            Some(change) = changes.recv() => {
+                supervisor.on_change(change);
+                Ok(())
+            }
             dialed = optional(&mut supervisor.dialing) => {
                 supervisor.dialing = None;
                 supervisor.on_dialed(dialed);
@@ -280,8 +311,12 @@ pub async fn run_connector(
 /// A session and what is known of it.
 struct Live {
     session: Arc<ConnectorSession>,
+    /// The edge took the session: from here on tunnels are attached.
+    is_welcomed: bool,
     attached: HashSet<TunnelId>,
     was_attached: bool,
+    /// It ends when its streams are done.
+    is_released: bool,
     refusal: Option<Refusal>,
     since: Instant,
 }
@@ -363,14 +398,19 @@ impl Supervisor {
         match dialed {
             Ok(dialed) => {
                 self.next_number += 1;
-                let tunnels = self.tunnels.clone();
-                let session =
-                    ConnectorSession::new(self.next_number, self.shared.clone(), tunnels, self.news_in.clone());
+                let session = ConnectorSession::new(self.next_number, self.shared.clone(), self.news_in.clone());
                 if dialed.send(session.clone()).is_err() {
                     return self.retry("the task that dialed the edge ended early".to_owned());
                 }
-                let (attached, since) = (HashSet::new(), Instant::now());
-                self.current = Some(Live { session, attached, was_attached: false, refusal: None, since });
+                self.current = Some(Live {
+                    session,
+                    is_welcomed: false,
+                    attached: HashSet::new(),
+                    was_attached: false,
+                    is_released: false,
+                    refusal: None,
+                    since: Instant::now(),
+                });
             }
             Err(error) => self.retry(error.to_string()),
         }
@@ -393,6 +433,29 @@ impl Supervisor {
         }
     }
 
+    fn on_change(&mut self, change: TunnelChange) {
+        let live = self.current.as_mut().filter(|live| live.is_welcomed);
+        match change {
+            TunnelChange::Hold(tunnel) => {
+                let id = tunnel.tunnel;
+                if let Some(live) = live.filter(|live| !live.attached.contains(&id)) {
+                    live.session.attach(&tunnel);
+                }
+                match self.tunnels.iter_mut().find(|known| known.tunnel == id) {
+                    Some(known) => *known = tunnel,
+                    None => self.tunnels.push(tunnel),
+                }
+            }
+            TunnelChange::LetGo(tunnel) => {
+                self.tunnels.retain(|known| known.tunnel != tunnel);
+                if let Some(live) = live {
+                    live.attached.remove(&tunnel);
+                    live.session.mux.detach(tunnel, "shutting-down", "the connector serves it no more");
+                }
+            }
+        }
+    }
+
     /// An error means that there is nothing left to do.
     fn on_news(&mut self, number: u64, news: News) -> Result<(), ConnectorError> {
         self.collect_finished();
@@ -404,7 +467,11 @@ impl Supervisor {
         }
         let Some(live) = &mut self.current else { return Ok(()) };
         match news {
-            News::Welcomed { rtt, transport } => self.tell(ConnectorEvent::Connected { rtt, transport }),
+            News::Welcomed { rtt, transport } => {
+                live.is_welcomed = true;
+                self.tunnels.iter().for_each(|tunnel| live.session.attach(tunnel));
+                self.tell(ConnectorEvent::Connected { rtt, transport });
+            }
             News::Attached { tunnel, url } => {
                 live.attached.insert(tunnel);
                 live.was_attached = true;
@@ -463,7 +530,8 @@ impl Supervisor {
 
     /// The tunnels are attached elsewhere: sessions that are going away end with their last stream.
     fn release_retiring(&mut self) {
-        for live in &self.retiring {
+        for live in self.retiring.iter_mut().filter(|live| !live.is_released) {
+            live.is_released = true;
             let session = live.session.clone();
             self.tasks.spawn(async move {
                 tokio::time::sleep(linger(&session)).await;

@@ -61,7 +61,6 @@ pub(super) struct ConnectorSession {
     pub(super) mux: Arc<Mux>,
     pub(super) streams: Arc<Counter>,
     shared: Arc<Shared>,
-    tunnels: Vec<TunnelCredential>,
     legs: Arc<LegRegistry>,
     handshakes: Semaphore,
     started: Instant,
@@ -75,12 +74,7 @@ pub(super) struct ConnectorSession {
 }
 
 impl ConnectorSession {
-    pub(super) fn new(
-        number: u64,
-        shared: Arc<Shared>,
-        tunnels: Vec<TunnelCredential>,
-        news: mpsc::Sender<(u64, News)>,
-    ) -> Arc<Self> {
+    pub(super) fn new(number: u64, shared: Arc<Shared>, news: mpsc::Sender<(u64, News)>) -> Arc<Self> {
         let config = &shared.config;
         let transport = shared.dial.transport();
         let agent = match transport {
@@ -105,7 +99,6 @@ impl ConnectorSession {
             mux: Mux::new(session),
             streams: Arc::default(),
             shared,
-            tunnels,
             legs: Arc::default(),
             handshakes: Semaphore::new(MAX_HANDSHAKES),
             started: Instant::now(),
@@ -139,9 +132,6 @@ impl ConnectorSession {
         match event {
             Event::Welcome(welcome) => {
                 let _ = self.join.set(Join { session: welcome.session, leg_secret: welcome.leg_secret });
-                for tunnel in &self.tunnels {
-                    self.attach(tunnel);
-                }
                 self.tell(News::Welcomed { rtt: self.started.elapsed(), transport: self.transport });
             }
             Event::Attached { tunnel, url, datagrams } => {

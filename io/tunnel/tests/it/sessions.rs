@@ -49,6 +49,7 @@ async fn one_session_holds_many_tunnels_and_tells_of_requests() {
         bytes_out: 5,
         duration_us: 12,
         client: peer(),
+        tunnel: None,
         omitted_before: 0,
     };
     edge.handle(tunnel(2)).unwrap().send_request_log(&record);

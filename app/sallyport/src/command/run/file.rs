@@ -1,0 +1,547 @@
+//! The file of `sallyport run`: what each service is, said with the options of `connect` and `tunnel connect`.
+//!
+//! A table of the file becomes the words of a command line, and clap judges them: words, defaults and refusals are those of
+//! the commands.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::Read as _,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, Parser, error::ContextKind};
+use sallyport_api::{CreateSocket, Secret};
+use sallyport_client::SocketRef;
+use sallyport_connector::MAX_SERVICES;
+use sallyport_model::{SocketType, TunnelId};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use crate::{
+    cli::sentence,
+    command::{
+        connect, display_name,
+        hold::{Origin, OriginArgs, WayArgs},
+        tunnel,
+    },
+    failure::{self, Failure, Kind},
+};
+
+/// The largest file that is read, in bytes.
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
+/// The table of one service.
+const SERVICE: &str = "service";
+/// What makes a service one that serves a socket which stays.
+const LASTING: [&str; 3] = ["socket-id", "tunnel-id", "tunnel-credential"];
+/// What may change of a service without a new tunnel.
+const OF_ORIGIN: [&str; 6] = ["port", "host", "origin-ca", "origin-pin", "origin-server-name", "connect-timeout"];
+/// Options of every command, which hold for all services.
+const OF_ALL: [&str; 6] = ["api", "ca", "token", "proxy", "output", "color"];
+/// What only its owner may read.
+const SECRETS: [&str; 2] = ["password", "tunnel-credential"];
+
+/// Options of `tunnel connect`.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct LastingLine {
+    #[command(flatten)]
+    args: tunnel::ConnectArgs,
+}
+
+/// Options of `connect`.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct TemporaryLine {
+    #[command(flatten)]
+    args: connect::ConnectArgs,
+}
+
+/// What stands above the services.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct WayLine {
+    #[command(flatten)]
+    way: WayArgs,
+}
+
+/// What the file says.
+#[derive(Debug)]
+pub(super) struct ServiceFile {
+    /// How the edge is reached.
+    pub(super) way: WayArgs,
+    /// The same, as it is said.
+    pub(super) way_words: Vec<String>,
+    /// The services, in their order; names are unique.
+    pub(super) services: Vec<Spec>,
+}
+
+/// One service, as the file says it.
+#[derive(Debug)]
+pub(super) struct Spec {
+    /// What it is called.
+    pub(super) name: String,
+    /// Where it is said, for failures.
+    pub(super) place: Place,
+    /// What is said of the tunnel and its socket.
+    pub(super) tunnel_words: Vec<String>,
+    /// What is said of the service itself.
+    pub(super) origin_words: Vec<String>,
+    /// What is to be held.
+    pub(super) plan: Plan,
+}
+
+/// What is to be held.
+#[derive(Debug)]
+pub(super) enum Plan {
+    /// A tunnel of a socket that stays.
+    Lasting {
+        /// The socket.
+        socket: SocketRef,
+        /// The tunnel; one is made where there is none.
+        tunnel: Option<TunnelId>,
+        /// Its credential, with which nobody is asked for anything.
+        credential: Option<Secret>,
+        /// What the service speaks, when nobody is asked.
+        socket_type: Option<SocketType>,
+        /// The service.
+        origin: Box<OriginArgs>,
+    },
+    /// A socket for as long as the service is held.
+    Temporary {
+        /// The socket.
+        create: Box<CreateSocket>,
+        /// The service.
+        origin: Box<Origin>,
+    },
+}
+
+/// A place in a file.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    file: PathBuf,
+    line: usize,
+    service: Option<String>,
+}
+
+impl Place {
+    /// What is wrong there.
+    pub(super) fn failure(&self, failure: Failure) -> Failure {
+        let service = self.service.as_ref().map(|name| format!("service {name:?}: ")).unwrap_or_default();
+        let message = format!("{}:{}: {service}{}", self.file.display(), self.line, failure.message);
+        Failure { message, ..failure }
+    }
+
+    /// The same for any error.
+    pub(super) fn error(&self, error: anyhow::Error) -> anyhow::Error {
+        match failure::describe(&error) {
+            Some(failure) => self.failure(failure).into(),
+            None => error,
+        }
+    }
+}
+
+/// The key and its value, as the file has them.
+struct Entry<'a> {
+    key: String,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+/// Commands as clap knows them, made once for all services.
+struct Lines {
+    lasting: Command,
+    temporary: Command,
+    way: Command,
+}
+
+impl Lines {
+    fn new() -> Self {
+        // One credential in the environment cannot be that of every service.
+        let lasting = LastingLine::command().mut_arg("tunnel_credential", |arg| arg.env(None::<&str>));
+        Self { lasting, temporary: TemporaryLine::command(), way: WayLine::command() }
+    }
+}
+
+impl ServiceFile {
+    /// Reads and judges the file.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        // Whoever would have refused it: nobody but the file is to blame.
+        Self::judge(path).map_err(|error| match failure::describe(&error) {
+            Some(failure) => Failure { kind: Kind::Usage, ..failure }.into(),
+            None => error,
+        })
+    }
+
+    fn judge(path: &Path) -> anyhow::Result<Self> {
+        let (text, is_readable_by_all) = read(path)?;
+        let place = |at: usize, service: Option<String>| {
+            let line = 1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count();
+            Place { file: path.to_owned(), line, service }
+        };
+        let table = DeTable::parse(&text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            place(at, None).failure(Failure::usage(error.message().lines().collect::<Vec<_>>().join(": ")))
+        })?;
+        let mut lines = Lines::new();
+        let (tables, above): (Vec<_>, Vec<_>) =
+            table.get_ref().iter().partition(|(key, _)| &**key.get_ref() == SERVICE);
+        let (way, way_words) = read_way(&mut lines, &above, &place)?;
+        let Some((_, services)) = tables.first() else {
+            return Err(place(0, None).failure(no_service()).into());
+        };
+        let DeValue::Array(services) = services.get_ref() else {
+            return Err(place(services.span().start, None).failure(no_service()).into());
+        };
+        if services.is_empty() {
+            return Err(place(0, None).failure(no_service()).into());
+        }
+        if services.len() > MAX_SERVICES {
+            let many = format!("a connector has at most {MAX_SERVICES} services, and these are {}", services.len());
+            return Err(place(0, None).failure(Failure::usage(many).next("share them out to several files")).into());
+        }
+        let mut specs: Vec<Spec> = Vec::with_capacity(services.len());
+        let mut named: HashMap<String, usize> = HashMap::new();
+        for (index, service) in services.iter().enumerate() {
+            let at = |name: Option<String>| place(service.span().start, name);
+            let DeValue::Table(table) = service.get_ref() else {
+                return Err(at(None).failure(no_service()).into());
+            };
+            let entries = table.iter().map(|(key, value)| Entry { key: folded(key.get_ref()), value }).collect();
+            let spec = read_service(&mut lines, entries, index + 1, &at)?;
+            if is_readable_by_all && let Some(secret) = spec.secret() {
+                return Err(spec.place.failure(readable(secret, path)).into());
+            }
+            if let Some(former) = named.insert(spec.name.clone(), spec.place.line) {
+                let taken = format!("the service of line {former} has the same name");
+                return Err(spec.place.failure(Failure::usage(taken).next("give each a `name` of its own")).into());
+            }
+            specs.push(spec);
+        }
+        Ok(Self { way, way_words, services: specs })
+    }
+}
+
+impl Spec {
+    /// What of it only its owner may read.
+    fn secret(&self) -> Option<&'static str> {
+        let is_said = |key: &str| self.tunnel_words.iter().any(|word| word.starts_with(&format!("--{key}=")));
+        SECRETS.into_iter().find(|key| is_said(key))
+    }
+}
+
+fn no_service() -> Failure {
+    Failure::usage("there is no service").next("each is a table [[service]] with the options of `connect` as its keys")
+}
+
+fn readable(secret: &str, path: &Path) -> Failure {
+    Failure::usage(format!("every user of this machine can read the {secret} that stands here"))
+        .next(format!("let nobody else read it: `chmod 600 {}`", path.display()))
+}
+
+/// The text of the file, and whether other users can read it.
+fn read(path: &Path) -> Result<(String, bool), Failure> {
+    let unreadable =
+        |why: String| Failure::usage(format!("cannot read {}: {why}", path.display())).next("name a file of services");
+    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let mode = file.metadata().map_err(|error| unreadable(error.to_string()))?.mode();
+    let mut text = String::new();
+    let length = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
+    if length.map_err(|error| unreadable(error.to_string()))? as u64 > MAX_FILE_BYTES {
+        return Err(unreadable(format!("it has more than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok((text, mode & 0o004 != 0))
+}
+
+/// Keys may be written with underscores, as flags may.
+fn folded(key: &str) -> String {
+    key.replace('_', "-")
+}
+
+fn read_way(
+    lines: &mut Lines,
+    above: &[(&Spanned<toml::de::DeString<'_>>, &Spanned<DeValue<'_>>)],
+    place: &impl Fn(usize, Option<String>) -> Place,
+) -> anyhow::Result<(WayArgs, Vec<String>)> {
+    let mut words = Vec::new();
+    for (key, value) in above {
+        let at = place(key.span().start, None);
+        let key = folded(key.get_ref());
+        if find(&lines.way, &key).is_none() && (find(&lines.temporary, &key).is_some() || LASTING.contains(&&*key)) {
+            let text = format!("{key} is for a service");
+            return Err(at.failure(Failure::usage(text).next("put it below a [[service]]")).into());
+        }
+        refuse_of_all(&key).map_err(|failure| at.failure(failure))?;
+        words.extend(word(&lines.way, &key, value.get_ref()).map_err(|failure| at.failure(failure))?);
+    }
+    let at = place(0, None);
+    let matches = lines.way.try_get_matches_from_mut(&words).map_err(|error| at.failure(refused(&error)))?;
+    let line = WayLine::from_arg_matches(&matches).map_err(|error| at.failure(refused(&error)))?;
+    Ok((line.way, words))
+}
+
+fn read_service(
+    lines: &mut Lines,
+    entries: Vec<Entry<'_>>,
+    number: usize,
+    at: &impl Fn(Option<String>) -> Place,
+) -> anyhow::Result<Spec> {
+    let text_of = |wanted: &str| {
+        let value = entries.iter().find(|entry| entry.key == wanted)?.value.get_ref();
+        if let DeValue::String(text) = value { Some(text.to_string()) } else { None }
+    };
+    let is_lasting = entries.iter().any(|entry| LASTING.contains(&&*entry.key));
+    let given_name = text_of("name").or_else(|| if is_lasting { text_of("socket-id") } else { None });
+    let place = at(Some(given_name.clone().unwrap_or_else(|| number.to_string())));
+    let line = if is_lasting { &lines.lasting } else { &lines.temporary };
+    let (mut tunnel_words, mut origin_words) = (Vec::new(), Vec::new());
+    for Entry { key, value } in &entries {
+        let word = words_of_service(&lines.way, line, key, value.get_ref(), is_lasting);
+        let word = word.map_err(|failure| place.failure(failure))?;
+        if OF_ORIGIN.contains(&&**key) { origin_words.extend(word) } else { tunnel_words.extend(word) }
+    }
+    let words: Vec<_> = tunnel_words.iter().chain(&origin_words).collect();
+    let line = if is_lasting { &mut lines.lasting } else { &mut lines.temporary };
+    let matches = line.try_get_matches_from_mut(words).map_err(|error| place.failure(refused(&error)))?;
+    let (name, plan) = if is_lasting {
+        let line = LastingLine::from_arg_matches(&matches).map_err(|error| place.failure(refused(&error)))?;
+        let name = given_name.unwrap_or_else(|| number.to_string());
+        display_name(&name).map_err(|failure| place.failure(failure))?;
+        (name, lasting(line.args).map_err(|error| place.error(error))?)
+    } else {
+        let line = TemporaryLine::from_arg_matches(&matches).map_err(|error| place.failure(refused(&error)))?;
+        let (create, origin) = temporary(line.args).map_err(|error| place.error(error))?;
+        let name = create.name.as_str().to_owned();
+        (name, Plan::Temporary { create: Box::new(create), origin: Box::new(origin) })
+    };
+    Ok(Spec { place: at(Some(name.clone())), name, tunnel_words, origin_words, plan })
+}
+
+fn lasting(args: tunnel::ConnectArgs) -> anyhow::Result<Plan> {
+    let tunnel::Connection { socket, tunnel, credential, socket_type, origin } = args.read()?;
+    if credential.is_some() {
+        // Nobody is asked for the type: what does not go with it is known now.
+        origin.clone().prepare(socket_type.unwrap_or(SocketType::Http))?;
+    }
+    Ok(Plan::Lasting { socket, tunnel, credential, socket_type, origin: Box::new(origin) })
+}
+
+fn temporary(args: connect::ConnectArgs) -> anyhow::Result<(CreateSocket, Origin)> {
+    if args.asks_for_password() {
+        return Err(Failure::usage("nobody is there to be asked for the password of a protected service")
+            .next("add password = \"...\", or set SALLYPORT_SOCKET_PASSWORD")
+            .into());
+    }
+    args.read()
+}
+
+/// The words that stand for a key of a service.
+fn words_of_service(
+    way: &Command,
+    line: &Command,
+    key: &str,
+    value: &DeValue<'_>,
+    is_lasting: bool,
+) -> Result<Option<String>, Failure> {
+    if find(way, key).is_some() {
+        return Err(Failure::usage(format!("{key} is for all services: they share one connection to the edge"))
+            .next("put it above the first [[service]]"));
+    }
+    refuse_of_all(key)?;
+    if key == "password-stdin" {
+        return Err(Failure::usage("the standard input cannot give the passwords of services")
+            .next("use password, or set SALLYPORT_SOCKET_PASSWORD"));
+    }
+    if is_lasting && key == "name" {
+        // The socket has its name; this is what lines and failures call the service.
+        let DeValue::String(_) = value else { return Err(Failure::usage("name: expected a text")) };
+        return Ok(None);
+    }
+    word(line, key, value)
+}
+
+fn refuse_of_all(key: &str) -> Result<(), Failure> {
+    if OF_ALL.contains(&key) {
+        return Err(Failure::usage(format!("{key} is for the whole command"))
+            .next(format!("say it on the command line, as --{key}, or in the environment")));
+    }
+    Ok(())
+}
+
+fn find<'a>(command: &'a Command, key: &str) -> Option<&'a Arg> {
+    command.get_arguments().find(|arg| arg.get_long() == Some(key))
+}
+
+/// The word of a command line that stands for a key and its value; none for a flag that is off.
+fn word(line: &Command, key: &str, value: &DeValue<'_>) -> Result<Option<String>, Failure> {
+    let Some(arg) = find(line, key) else {
+        let looks_like_one = key.starts_with(|c: char| c.is_ascii_alphabetic())
+            && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        // Refused by clap, which knows what is similar.
+        return if looks_like_one {
+            Ok(Some(format!("--{key}")))
+        } else {
+            Err(Failure::usage(format!("{key:?} is no option")))
+        };
+    };
+    let is_flag = matches!(arg.get_action(), ArgAction::SetTrue);
+    let wrong = |expected: &str| Err(Failure::usage(format!("{key}: expected {expected}")));
+    match value {
+        DeValue::Boolean(is_on) if is_flag => Ok(is_on.then(|| format!("--{key}"))),
+        _ if is_flag => wrong("true or false"),
+        DeValue::Array(items) if arg.get_value_delimiter() == Some(',') => {
+            let items: Option<Vec<String>> = items.iter().map(|item| scalar(item.get_ref())).collect();
+            match items {
+                Some(items) => Ok(Some(format!("--{key}={}", items.join(",")))),
+                None => wrong("a list of texts"),
+            }
+        }
+        DeValue::Array(_) => wrong("one value, and no list"),
+        value => match scalar(value) {
+            Some(text) => Ok(Some(format!("--{key}={text}"))),
+            None => wrong("a text or a number"),
+        },
+    }
+}
+
+/// The value as it would stand on a command line.
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => {
+            // As TOML means it, 0x1F too; one that is too long is left to be refused.
+            let value = i64::from_str_radix(number.as_str(), number.radix());
+            Some(value.map_or_else(|_| number.to_string(), |value| value.to_string()))
+        }
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        _ => None,
+    }
+}
+
+/// What clap says, in one sentence.
+fn refused(error: &clap::Error) -> Failure {
+    let failure = Failure::usage(sentence(&error.render().to_string()));
+    match error.get(ContextKind::SuggestedArg) {
+        Some(similar) => failure.next(format!("is it {similar}?")),
+        None => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn parsed(text: &str) -> Result<ServiceFile, Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("services.toml");
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        ServiceFile::read(&path).map_err(|error| {
+            let failure = failure::describe(&error).unwrap();
+            let message = failure.message.replace(&format!("{}/", dir.path().display()), "");
+            Failure { message, ..failure }
+        })
+    }
+
+    #[test]
+    fn services_are_said_with_the_options_of_the_commands() {
+        let file = parsed(
+            r#"
+            keepalive = "5s"
+            max_legs = 16
+
+            [[service]]
+            name = "shop"
+            port = 8000
+            allow = ["10.0.0.0/8", "country:CH"]
+            no-passthrough = false
+
+            [[service]]
+            socket-id = "wandering-shape-7752"
+            port = 0x1538
+            host = "db.internal"
+
+            [[service]]
+            port = 8001
+            "#,
+        )
+        .unwrap();
+        assert_eq!(file.way_words, ["--keepalive=5s", "--max-legs=16"]);
+        let names: Vec<_> = file.services.iter().map(|service| service.name.as_str()).collect();
+        assert_eq!(names, ["shop", "wandering-shape-7752", "localhost:8001"]);
+        let [shop, database, _] = &file.services[..] else { panic!() };
+        let Plan::Temporary { create, origin } = &shop.plan else { panic!() };
+        let access = create.access.clone().unwrap();
+        assert_eq!((access.allow.len(), origin.to_string().as_str()), (2, "http://localhost:8000"));
+        assert_eq!(database.origin_words, ["--host=db.internal", "--port=5432"]);
+        let Plan::Lasting { origin, tunnel: None, credential: None, .. } = &database.plan else { panic!() };
+        assert_eq!(origin.address().to_string(), "db.internal:5432");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_one_sentence_with_its_place() {
+        let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
+        for (text, said) in [
+            ("", "services.toml:1: there is no service"),
+            ("[service]\nport = 1", "there is no service"),
+            ("service = [1]", "there is no service"),
+            ("[[service]]\nport = 80 80", "services.toml:2: "),
+            ("[[service]]\nport = 70000", "services.toml:1: service \"1\": invalid value '70000' for '--port <PORT>'"),
+            ("[[service]]\nname = \"a\"", "service \"a\": the following required arguments were not provided: --port"),
+            ("[[service]]\nname = \"a\"\nprot = 1", "service \"a\": unexpected argument '--prot' found"),
+            ("[[service]]\n\"\" = 1\nport = 1", "\"\" is no option"),
+            ("[[service]]\nport = [1, 2]", "port: expected one value, and no list"),
+            ("[[service]]\nport = 1979-05-27", "port: expected a text or a number"),
+            ("[[service]]\nport = 1\npassthrough = 1", "passthrough: expected true or false"),
+            ("[[service]]\nport = 1\ntype = \"gopher\"", "invalid value 'gopher' for '--type <TYPE>'"),
+            ("[[service]]\nport = 1\nkeepalive = \"1s\"", "keepalive is for all services"),
+            ("[[service]]\nport = 1\napi = \"https://a\"", "api is for the whole command"),
+            ("port = 1\n[[service]]\nport = 1", "services.toml:1: port is for a service"),
+            ("keepalive = \"soon\"\n[[service]]\nport = 1", "invalid value 'soon' for '--keepalive <TIME>'"),
+            ("[[service]]\nport = 1\nprotected = true\nusername = \"a\"", "nobody is there to be asked"),
+            ("[[service]]\nport = 1\npassword-stdin = true", "standard input cannot give"),
+            ("[[service]]\nport = 1\norigin-server-name = \"a\"", "are for HTTPS services"),
+            (
+                "[[service]]\nport = 1\n[[service]]\nport = 1",
+                "services.toml:3: service \"localhost:1\": the service of line 1",
+            ),
+            ("[[service]]\nsocket-id = \"no socket\"\nport = 1", "names no socket"),
+            (
+                "[[service]]\nsocket-id = \"a-b-1000\"\nport = 1\nallow = \"10.0.0.0/8\"",
+                "unexpected argument '--allow'",
+            ),
+            ("[[service]]\nsocket-id = \"a-b-1000\"\nport = 1\nname = \"a\\u202eb\"", "cannot be a name"),
+            ("[[service]]\nname = 1\nport = 1\ntunnel-credential = \"x\"", "name: expected a text"),
+            (&format!("[[service]]\ntunnel-id = \"{id}\"\nport = 1"), "<SOCKET|--socket-id <SOCKET>>"),
+        ] {
+            let failure = parsed(text).unwrap_err();
+            assert!(failure.message.contains(said), "{text}: {}", failure.message);
+            assert_eq!((failure.kind.exit_code(), failure.message.contains('\n')), (2, false), "{text}");
+        }
+        let similar = parsed("[[service]]\nprot = 1").unwrap_err();
+        assert_eq!(similar.next_step.as_deref(), Some("is it --port?"));
+        let many = "[[service]]\nport = 1\n".repeat(MAX_SERVICES + 1);
+        assert!(parsed(&many).unwrap_err().message.contains("at most 1024 services"));
+    }
+
+    #[test]
+    fn secrets_that_everybody_can_read_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("services.toml");
+        std::fs::write(&path, "[[service]]\nport = 1\nprotected = true\nusername = \"a\"\npassword = \"abc\"").unwrap();
+        for (mode, is_taken) in [(0o644, false), (0o600, true), (0o640, true)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(ServiceFile::read(&path).is_ok(), is_taken, "{mode:o}");
+        }
+        std::fs::write(&path, "[[service]]\nport = 1").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(ServiceFile::read(&path).is_ok());
+    }
+}

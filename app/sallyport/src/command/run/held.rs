@@ -1,0 +1,264 @@
+//! The services that `sallyport run` holds: what is made for one at the API, and how that is taken back.
+
+use std::{future::Future, sync::Arc};
+
+use sallyport_api::{ConnectTo, CreatedTunnel, Secret, Socket};
+use sallyport_client::{ApiClient, SocketRef};
+use sallyport_connector::Service;
+use sallyport_model::{SocketType, TunnelId};
+use tokio::task::JoinSet;
+
+use super::file::{Plan, Spec};
+use crate::{
+    command::{connect, hold::Origin, options::idempotency_key, tunnel},
+    context::{Context, Target},
+    failure::{self, Failure, Kind},
+    signals::Signals,
+};
+
+/// How many calls of the API, or looks at services, run at a time.
+pub(super) const MAX_AT_ONCE: usize = 16;
+
+/// Whom to ask.
+#[derive(Clone)]
+pub(super) struct Api {
+    /// As whoever is logged in.
+    client: ApiClient,
+    /// As nobody, for those who have a credential.
+    nobody: ApiClient,
+}
+
+/// A service that is held.
+pub(super) struct Held {
+    /// What it is called.
+    pub(super) name: String,
+    /// What the file said of its tunnel and its socket, and of itself.
+    pub(super) tunnel_words: Vec<String>,
+    pub(super) origin_words: Vec<String>,
+    /// Its tunnel.
+    pub(super) tunnel: TunnelId,
+    /// How it is reached.
+    pub(super) origin: Origin,
+    /// The edge took the tunnel away, or refused it for good.
+    pub(super) is_lost: bool,
+    credential: Secret,
+    made: Made,
+    /// Its socket, where it is known.
+    pub(super) socket: Option<Box<Socket>>,
+}
+
+/// What was made for a service, and is taken back at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Nothing,
+    Tunnel,
+    Socket,
+}
+
+/// Services that could not all be opened: what was made for them is taken back.
+pub(super) enum NotOpened {
+    /// A signal came before they were.
+    Stopped(anyhow::Error),
+    /// Something was refused.
+    Failed(anyhow::Error),
+}
+
+impl Api {
+    /// The API that is meant.
+    ///
+    /// # Errors
+    /// There is none, or what is to be trusted cannot be used.
+    pub(super) fn new(context: &Context, target: &Target) -> anyhow::Result<Self> {
+        Ok(Self { client: context.client(target)?, nobody: context.client_of_nobody(target)? })
+    }
+
+    /// Where connectors dial to.
+    ///
+    /// # Errors
+    /// The API cannot be asked.
+    pub(super) async fn edge(&self) -> anyhow::Result<ConnectTo> {
+        Ok(tunnel::edge_of(&self.nobody).await?)
+    }
+
+    /// Makes what the service needs.
+    async fn open(&self, spec: Spec) -> anyhow::Result<Held> {
+        let place = spec.place.clone();
+        self.try_open(spec).await.map_err(|error| place.error(error))
+    }
+
+    async fn try_open(&self, spec: Spec) -> anyhow::Result<Held> {
+        let held = |name, words: (Vec<String>, Vec<String>), origin, tunnel: (TunnelId, Secret), made, socket| Held {
+            name,
+            tunnel_words: words.0,
+            origin_words: words.1,
+            tunnel: tunnel.0,
+            origin,
+            is_lost: false,
+            credential: tunnel.1,
+            made,
+            socket,
+        };
+        let words = (spec.tunnel_words, spec.origin_words);
+        let parts = |created: CreatedTunnel| (created.details.id, created.credential);
+        match spec.plan {
+            Plan::Lasting { tunnel: Some(id), credential: Some(credential), socket_type, origin, .. } => {
+                let origin = origin.prepare(socket_type.unwrap_or(SocketType::Http))?;
+                Ok(held(spec.name, words, origin, (id, credential), Made::Nothing, None))
+            }
+            Plan::Lasting { socket: reference, tunnel: id, origin, .. } => {
+                let client = &self.client;
+                let socket = client.socket(&reference).await.map_err(|error| failure::about(error, &reference))?;
+                let origin = origin.prepare(socket.socket_type)?;
+                let created = tunnel::renew_or_create(client, &socket, id).await?;
+                let made = if id.is_some() { Made::Nothing } else { Made::Tunnel };
+                Ok(held(spec.name, words, origin, parts(created), made, Some(Box::new(socket))))
+            }
+            Plan::Temporary { create, origin } => {
+                let socket = self.client.create_socket(&create, &idempotency_key()?).await?;
+                let created = match tunnel::renew_or_create(&self.client, &socket, None).await {
+                    Ok(created) => created,
+                    Err(error) => {
+                        connect::delete(&self.client, &socket).await?;
+                        return Err(error);
+                    }
+                };
+                Ok(held(spec.name, words, *origin, parts(created), Made::Socket, Some(Box::new(socket))))
+            }
+        }
+    }
+
+    /// Makes what the services need; all or none. They come back in their order.
+    ///
+    /// # Errors
+    /// The first failure, or a signal. What was made is taken back.
+    pub(super) async fn open_all(&self, specs: Vec<Spec>, signals: &mut Signals) -> Result<Vec<Held>, NotOpened> {
+        let opening = specs.into_iter().enumerate().map(|(index, spec)| {
+            let api = self.clone();
+            async move { (index, api.open(spec).await) }
+        });
+        let (mut opened, mut failed) = (Vec::new(), None);
+        let mut several = Several::of(opening);
+        loop {
+            tokio::select! {
+                next = several.next(failed.is_none()) => match next {
+                    None => break,
+                    Some((index, Ok(held))) => opened.push((index, held)),
+                    Some((_, Err(error))) => failed = failed.or(Some(NotOpened::Failed(error))),
+                },
+                () = signals.next() => match failed {
+                    // What runs is waited for once, so that what it makes can be taken back.
+                    Some(NotOpened::Stopped(_)) => return Err(NotOpened::Stopped(connect::given_up().into())),
+                    _ => failed = Some(NotOpened::Stopped(stopped().into())),
+                },
+            }
+        }
+        opened.sort_by_key(|(index, _)| *index);
+        let opened: Vec<Held> = opened.into_iter().map(|(_, held)| held).collect();
+        match failed {
+            None => Ok(opened),
+            Some(failed) => match self.remove_all(opened, signals).await {
+                Ok(_) => Err(failed),
+                Err(failure) => Err(NotOpened::Failed(failure.into())),
+            },
+        }
+    }
+
+    /// Takes back what was made for this service.
+    async fn remove(&self, held: &Held) -> Result<(), Failure> {
+        match (held.made, &held.socket) {
+            (Made::Socket, Some(socket)) => connect::delete(&self.client, socket).await,
+            (Made::Tunnel, Some(socket)) => {
+                tunnel::delete(&self.client, &SocketRef::from(socket.id), held.tunnel).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes back what was made for these services; the next signal gives up. Gives how many had something made.
+    ///
+    /// # Errors
+    /// What was not removed, by the first one.
+    pub(super) async fn remove_all(&self, held: Vec<Held>, signals: &mut Signals) -> Result<usize, Failure> {
+        let held: Vec<_> = held.into_iter().filter(|held| held.made != Made::Nothing).map(Arc::new).collect();
+        let count = held.len();
+        let removing = held.clone().into_iter().map(|held| {
+            let api = self.clone();
+            async move { api.remove(&held).await }
+        });
+        let (mut several, mut first, mut done) = (Several::of(removing), None, 0);
+        loop {
+            tokio::select! {
+                next = several.next(true) => match next {
+                    None => return first.map_or(Ok(count), Err),
+                    Some(outcome) => {
+                        done += 1;
+                        first = first.or(outcome.err());
+                    }
+                },
+                () = signals.next() => {
+                    let left = held.iter().find_map(|held| Some(held.remains(held.socket.as_deref()?, count - done)));
+                    return first.or(left).map_or(Ok(count), Err);
+                }
+            }
+        }
+    }
+}
+
+/// A signal came early.
+fn stopped() -> Failure {
+    Failure::new(Kind::Failed, "stopped before all services were there")
+}
+
+impl Held {
+    /// The service as the connector serves it.
+    pub(super) fn service(&self) -> Service {
+        self.service_at(&self.origin)
+    }
+
+    /// The same with its tunnel, and another service behind it.
+    pub(super) fn service_at(&self, origin: &Origin) -> Service {
+        origin.served_by(self.tunnel, &self.credential)
+    }
+
+    /// The service was not removed, nor were others.
+    fn remains(&self, socket: &Socket, count: usize) -> Failure {
+        let failure = match self.made {
+            Made::Tunnel => tunnel::remains(&SocketRef::from(socket.id), self.tunnel, "it was not waited for"),
+            Made::Socket | Made::Nothing => connect::remains(socket, "it was not waited for"),
+        };
+        match count {
+            0 | 1 => failure,
+            _ => Failure { message: format!("{}; {} others too", failure.message, count - 1), ..failure },
+        }
+    }
+}
+
+/// Futures of which [`MAX_AT_ONCE`] run at a time.
+pub(super) struct Several<I: Iterator<Item: Future>> {
+    waiting: I,
+    running: JoinSet<<I::Item as Future>::Output>,
+}
+
+impl<I> Several<I>
+where
+    I: Iterator<Item: Future<Output: Send + 'static> + Send + 'static>,
+{
+    /// These; none runs yet.
+    pub(super) fn of(futures: I) -> Self {
+        Self { waiting: futures, running: JoinSet::new() }
+    }
+
+    /// What the next one gives that is done; none when all are. `goes_on`: further ones may begin. Cancel safe.
+    pub(super) async fn next(&mut self, goes_on: bool) -> Option<<I::Item as Future>::Output> {
+        while goes_on && self.running.len() < MAX_AT_ONCE {
+            let Some(future) = self.waiting.next() else { break };
+            self.running.spawn(future);
+        }
+        loop {
+            match self.running.join_next().await? {
+                Ok(output) => return Some(output),
+                Err(error) => tracing::error!(%error, "a call was not finished"),
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! `sallyport run`: the services of a file, in one process and by one connection to the edge.
+
+mod file;
+mod held;
+mod reload;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sallyport_connector::{Connector, ConnectorEvent, Services, TransportChoice};
+use sallyport_model::{SocketType, TunnelId};
+use sallyport_net::Shutdown;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use self::{
+    file::{Plan, ServiceFile, Spec},
+    held::{Api, Held, NotOpened, Several},
+};
+use super::hold::{self, MAX_QUEUED_EVENTS, PATIENCE};
+use crate::{
+    context::Context,
+    live::Live,
+    output,
+    signals::{Hangup, Hangups, Signals},
+};
+
+/// How many looks at services may have found nothing that was not told yet.
+const MAX_QUEUED_LOOKS: usize = 64;
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The file has a table [[service]] for each service, whose keys are the long options of `sallyport connect`, or of
+`sallyport tunnel connect` where it has a socket-id:
+
+  [[service]]
+  name = \"shop\"
+  port = 8000
+
+  [[service]]
+  socket-id = \"wandering-shape-7752\"
+  port = 5432
+
+SIGHUP reads it again: services that have not changed go on undisturbed.")]
+pub(crate) struct RunArgs {
+    /// The file of the services, in TOML
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Judge the file, and do nothing else
+    #[arg(long)]
+    check: bool,
+}
+
+/// A service of the file, as `--check` shows it.
+#[derive(Debug, Serialize)]
+struct Checked {
+    service: String,
+    socket: Option<String>,
+    origin: String,
+}
+
+/// Holds the services until a signal comes.
+pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> {
+    let file = ServiceFile::read(&args.file)?;
+    if args.check {
+        let checked: Vec<Checked> = file.services.iter().map(Checked::of).collect();
+        return context.output.data(&checked, |checked| table(checked));
+    }
+    let target = context.target()?;
+    let api = Api::new(context, &target)?;
+    // From here on what is made must be taken back, whatever ends us.
+    let (mut signals, mut hangups) = Signals::take_with_hangups()?;
+    let edge = api.edge().await?;
+    let held = match api.open_all(file.services, &mut signals).await {
+        Ok(held) => held,
+        Err(NotOpened::Stopped(error) | NotOpened::Failed(error)) => return Err(error),
+    };
+    let mut runner = Runner {
+        path: args.file,
+        way_words: file.way_words,
+        transport: file.way.transport,
+        live: Live::of_services(context.output, context.offset),
+        api,
+        held,
+        services: None,
+    };
+    let held = async {
+        let services = runner.held.iter().map(Held::service).collect();
+        let options = hold::options(&target, edge, file.way, services)?;
+        let (events_in, events) = mpsc::channel(MAX_QUEUED_EVENTS + options.services.len());
+        let connector = Connector::new(options, events_in)?;
+        runner.services = Some(connector.services());
+        runner.hold(connector, events, &mut signals, &mut hangups).await
+    }
+    .await;
+    match (held, runner.api.remove_all(runner.held, &mut signals).await) {
+        (held, Ok(0)) => held,
+        (held, Ok(count)) => {
+            context.output.hint(&format!("what was made for {count} of them is removed"));
+            held
+        }
+        (Ok(()), Err(failure)) => Err(failure.into()),
+        (Err(error), Err(failure)) => {
+            context.output.failure(&failure);
+            Err(error)
+        }
+    }
+}
+
+/// What holds the services.
+struct Runner {
+    path: PathBuf,
+    /// How the edge is reached, as the file said it.
+    way_words: Vec<String>,
+    transport: TransportChoice,
+    live: Live,
+    api: Api,
+    held: Vec<Held>,
+    /// Those of the connector, once there is one.
+    services: Option<Services>,
+}
+
+/// A service that nothing was found of.
+type Missing = (TunnelId, SocketType, String);
+
+impl Runner {
+    /// Until a signal comes, or the edge lets none of the tunnels be held.
+    async fn hold(
+        &mut self,
+        connector: Connector,
+        mut events: mpsc::Receiver<ConnectorEvent>,
+        signals: &mut Signals,
+        hangups: &mut Hangups,
+    ) -> anyhow::Result<()> {
+        let shutdown = Shutdown::new();
+        let (missing_in, mut missing) = mpsc::channel(MAX_QUEUED_LOOKS);
+        self.held.iter().for_each(|held| self.live.name(held.tunnel, &held.name));
+        let mut shown = self.held.iter().try_for_each(|held| self.introduce(held));
+        // A task of its own: it goes on while the file is read again.
+        let mut connector = tokio::spawn(connector.run(shutdown.clone()));
+        let patience = tokio::time::sleep(PATIENCE);
+        tokio::pin!(patience);
+        let mut is_patient = true;
+        sallyport_net::notify_ready();
+        loop {
+            tokio::select! {
+                biased;
+                () = signals.next() => {
+                    if shutdown.is_triggered() {
+                        connector.abort();
+                        return shown;
+                    }
+                    shown = shown.and_then(|()| self.stop(&shutdown));
+                }
+                asked = hangups.next() => {
+                    let told = match asked {
+                        _ if shutdown.is_triggered() => Ok(()),
+                        Hangup::End => self.stop(&shutdown),
+                        Hangup::Reload => self.reload(signals, &shutdown, &missing_in).await,
+                    };
+                    shown = shown.and(told);
+                }
+                Some(event) = events.recv() => {
+                    self.learn(&event);
+                    shown = shown.and_then(|()| self.live.event(&event));
+                }
+                Some((tunnel, socket_type, reason)) = missing.recv() => {
+                    shown = shown.and_then(|()| self.live.origin_missing(Some(tunnel), &reason, socket_type));
+                }
+                () = &mut patience, if is_patient => {
+                    is_patient = false;
+                    self.live.still_connecting(self.transport);
+                    look(&self.held, &missing_in);
+                }
+                ended = &mut connector => {
+                    while let Ok(event) = events.try_recv() {
+                        shown = shown.and_then(|()| self.live.event(&event));
+                    }
+                    return ended?.and(shown);
+                }
+            }
+            if shown.is_err() {
+                shutdown.trigger();
+            }
+        }
+    }
+
+    fn stop(&self, shutdown: &Shutdown) -> anyhow::Result<()> {
+        sallyport_net::notify_stopping();
+        shutdown.trigger();
+        self.live.stopping()
+    }
+
+    fn introduce(&self, held: &Held) -> anyhow::Result<()> {
+        self.live.serving(held.tunnel, held.socket.as_deref(), &held.origin.to_string())
+    }
+
+    /// Remembers which services the edge does not let us hold any more: they are made anew by the next reload.
+    fn learn(&mut self, event: &ConnectorEvent) {
+        let lost = match event {
+            ConnectorEvent::NotAttached { tunnel, refusal } if !refusal.retry => tunnel,
+            ConnectorEvent::Detached { tunnel, .. } => tunnel,
+            _ => return,
+        };
+        if let Some(held) = self.held.iter_mut().find(|held| held.tunnel == *lost) {
+            held.is_lost = true;
+        }
+    }
+}
+
+/// Looks in the background whether the services are there, and tells of those that are not.
+fn look<'a>(held: impl IntoIterator<Item = &'a Held>, missing: &mpsc::Sender<Missing>) {
+    let looks: Vec<_> = held.into_iter().map(|held| (held.tunnel, held.origin.clone())).collect();
+    let missing = missing.clone();
+    tokio::spawn(async move {
+        let mut several =
+            Several::of(looks.into_iter().map(|(tunnel, origin)| async move {
+                Some((tunnel, origin.socket_type, origin.why_missing().await?))
+            }));
+        while let Some(found) = several.next(true).await {
+            if let Some(found) = found {
+                // Nobody listens any more when the command ends.
+                let _ = missing.send(found).await;
+            }
+        }
+    });
+}
+
+impl Checked {
+    fn of(spec: &Spec) -> Self {
+        let (socket, origin) = match &spec.plan {
+            Plan::Lasting { socket, origin, .. } => (Some(socket.to_string()), origin.address().to_string()),
+            Plan::Temporary { origin, .. } => (None, origin.to_string()),
+        };
+        Self { service: spec.name.clone(), socket, origin }
+    }
+}
+
+fn table(checked: &[Checked]) -> String {
+    let socket = |checked: &Checked| checked.socket.clone().unwrap_or_else(|| "a new one".to_owned());
+    output::table(
+        ["SERVICE", "SOCKET", "ORIGIN"],
+        checked.iter().map(|checked| [checked.service.clone(), socket(checked), checked.origin.clone()]),
+    )
+}
