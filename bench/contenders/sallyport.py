@@ -169,7 +169,7 @@ class SallyportTcp(TcpPort, Sallyport):
         """So many sockets with a tunnel each, in the server's database, and what the client is told of them."""
         self.up_options = ("--port-range", f"{MANY_PORTS[0]}-{MANY_PORTS[-1]}", "--ports-per-account", str(len(MANY_PORTS)))
         self._up()
-        token = self._call("token", "create", "--name", "bench")["token"]
+        token = self._call("token", "create", "--name", "bench", "--scope", "sockets:write,tunnels:connect")["token"]
         api = Api(self.data, token)
         tables = []
         for tunnel in range(count):
