@@ -48,6 +48,7 @@ const PURE: &[&str] = &[
     "httparse",
     "httpdate",
     "ipnet",
+    "jiff",
     "memchr",
     "pem",
     "rcgen",
@@ -86,6 +87,8 @@ const IMPURE: &[(&str, &str)] = &[
 
 /// Features that would let an allowed package reach outside.
 const IMPURE_FEATURES: &[(&str, &str, &str)] = &[
+    ("jiff", "std", "it reads the clock"),
+    ("jiff", "tz-system", "it reads the machine's time zone"),
     ("time", "local-offset", "it reads the machine's time zone"),
     ("uuid", "v1", "it reads the clock"),
     ("uuid", "v4", "it draws global randomness"),

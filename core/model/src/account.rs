@@ -171,12 +171,25 @@ pub enum Scope {
     /// Hold tunnels: see a socket that is named, and create, connect and delete tunnels there.
     #[serde(rename = "tunnels:connect")]
     TunnelsConnect,
+    /// Read policies, identity providers, service tokens, and who is logged in.
+    #[serde(rename = "identity:read")]
+    IdentityRead,
+    /// Change policies, identity providers and service tokens, and end logins.
+    #[serde(rename = "identity:write")]
+    IdentityWrite,
 }
 
 impl Scope {
     /// Every scope, in the order in which they are listed.
-    pub const ALL: [Self; 5] =
-        [Self::AccountRead, Self::AccountWrite, Self::SocketsRead, Self::SocketsWrite, Self::TunnelsConnect];
+    pub const ALL: [Self; 7] = [
+        Self::AccountRead,
+        Self::AccountWrite,
+        Self::SocketsRead,
+        Self::SocketsWrite,
+        Self::TunnelsConnect,
+        Self::IdentityRead,
+        Self::IdentityWrite,
+    ];
 
     /// The scope as it is written.
     #[must_use]
@@ -187,6 +200,8 @@ impl Scope {
             Self::SocketsRead => "sockets:read",
             Self::SocketsWrite => "sockets:write",
             Self::TunnelsConnect => "tunnels:connect",
+            Self::IdentityRead => "identity:read",
+            Self::IdentityWrite => "identity:write",
         }
     }
 }
@@ -199,7 +214,10 @@ impl fmt::Display for Scope {
 
 /// The text names no scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a scope: use account:read, account:write, sockets:read, sockets:write or tunnels:connect")]
+#[error(
+    "{0:?} is not a scope: use account:read, account:write, sockets:read, sockets:write, tunnels:connect, \
+     identity:read or identity:write"
+)]
 pub struct UnknownScope(pub String);
 
 impl FromStr for Scope {
@@ -231,7 +249,8 @@ impl ScopeSet {
             || match scope {
                 Scope::AccountRead => self.0.contains(&Scope::AccountWrite),
                 Scope::SocketsRead | Scope::TunnelsConnect => self.0.contains(&Scope::SocketsWrite),
-                Scope::AccountWrite | Scope::SocketsWrite => false,
+                Scope::IdentityRead => self.0.contains(&Scope::IdentityWrite),
+                Scope::AccountWrite | Scope::SocketsWrite | Scope::IdentityWrite => false,
             }
     }
 

@@ -1,15 +1,35 @@
-//! Who may use a socket: lists of networks, countries and autonomous systems that are allowed or denied.
+//! Who may use a socket.
 //!
-//! An [`AccessList`] is what people write, and what is stored. [`AccessList::compile`] checks it and makes a
-//! [`CompiledList`], whose [`decide`](CompiledList::decide) answers for one client without allocating. Pure: where an
-//! address is and whose it is are arguments, looked up by the caller. Nothing here is about HTTP, so the same list
-//! works for TCP, TLS and UDP.
+//! Two languages, the second built on the first:
+//!
+//! - An [`AccessList`] is a list of networks, countries and autonomous systems that are allowed or denied.
+//!   [`AccessList::compile`] checks it and makes a [`CompiledList`], whose [`decide`](CompiledList::decide) answers for
+//!   one client.
+//! - A policy is a [`Document`] of rules: who, from where, when and what. [`PolicySet::compile`] makes the policies
+//!   that concern one socket into a [`PolicySet`], whose [`decide`](PolicySet::decide) answers a [`Question`], and says
+//!   which rule decided.
+//!
+//! Pure: where an address is, whose it is, who somebody is and what time it is are arguments, looked up by the caller.
 
+mod check;
 mod country;
+mod covers;
+mod document;
 mod list;
+mod path;
 mod ranges;
 mod rule;
+mod set;
+mod times;
 
+pub use check::Flaw;
 pub use country::{Country, CountryError};
-pub use list::{AccessError, AccessList, CompiledList, Decision, MAX_RULES};
+pub use document::{
+    Document, DocumentError, Effect, MAX_CONDITION_ENTRIES, MAX_DOCUMENT_BYTES, MAX_METHOD_BYTES, MAX_POLICY_RULES,
+    MAX_RULE_NAME_CHARS, MAX_WINDOWS, PolicyRule, What, When, Who,
+};
+pub use list::{AccessError, AccessList, CompiledList, ListDecision, MAX_RULES};
+pub use path::{MAX_PATTERN_BYTES, PathPattern, PathPatternError};
 pub use rule::{Asn, AsnError, Network, NetworkError, Rule, RuleError};
+pub use set::{DecidedBy, Decision, InlineAllow, PersonView, PolicyError, PolicySet, Question};
+pub use times::{Clock, Day, Moment, TimeError, Window, Zone};

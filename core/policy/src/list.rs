@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Asn, Country, Rule, ranges::Ranges};
+use crate::{Asn, Country, Rule, ranges::Ranges, rule::networks};
 
 /// How many rules a list has at most, allowed and denied ones together.
 pub const MAX_RULES: usize = 1_000;
@@ -49,7 +49,7 @@ pub enum AccessError {
 
 /// What a list says of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decision {
+pub struct ListDecision {
     /// Whether the client may use the socket.
     pub allowed: bool,
     /// The rule that decided, the narrowest network where several do. None when no rule matched: the client is let in
@@ -113,30 +113,30 @@ impl CompiledList {
     /// Whether the client may use the socket. `country` and `asn` are None when they are not known. Allocates nothing;
     /// the time goes with the logarithm of the number of rules.
     #[must_use]
-    pub fn decide(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> Decision {
+    pub fn decide(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> ListDecision {
         if let Some(rule) = self.deny.find(address, country, asn) {
-            return Decision { allowed: false, rule: Some(rule) };
+            return ListDecision { allowed: false, rule: Some(rule) };
         }
         let rule = self.allow.find(address, country, asn);
-        Decision { allowed: rule.is_some() || self.allow.is_empty, rule }
+        ListDecision { allowed: rule.is_some() || self.allow.is_empty, rule }
     }
 
     /// Whether an answer depends on the client's country: else it need not be looked up.
     #[must_use]
     pub fn needs_country(&self) -> bool {
-        !self.allow.countries.is_empty() || !self.deny.countries.is_empty()
+        self.allow.needs_country() || self.deny.needs_country()
     }
 
     /// Whether an answer depends on the client's autonomous system: else it need not be looked up.
     #[must_use]
     pub fn needs_asn(&self) -> bool {
-        !self.allow.asns.is_empty() || !self.deny.asns.is_empty()
+        self.allow.needs_asn() || self.deny.needs_asn()
     }
 }
 
 /// The rules of one side of a list.
 #[derive(Debug, Clone)]
-struct Matcher {
+pub(crate) struct Matcher {
     networks: Ranges,
     countries: Box<[Country]>,
     asns: Box<[Asn]>,
@@ -150,25 +150,33 @@ impl Default for Matcher {
 }
 
 impl Matcher {
-    fn new(rules: &[Rule]) -> Self {
-        let networks =
-            rules.iter().filter_map(|rule| if let Rule::Network(network) = rule { Some(*network) } else { None });
+    pub(crate) fn new(rules: &[Rule]) -> Self {
         let countries =
             rules.iter().filter_map(|rule| if let Rule::Country(country) = rule { Some(*country) } else { None });
         let asns = rules.iter().filter_map(|rule| if let Rule::Asn(asn) = rule { Some(*asn) } else { None });
         Self {
-            networks: Ranges::new(networks),
+            networks: Ranges::new(networks(rules)),
             countries: sorted(countries),
             asns: sorted(asns),
             is_empty: rules.is_empty(),
         }
     }
 
-    fn find(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> Option<Rule> {
+    pub(crate) fn find(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> Option<Rule> {
         self.networks
             .find(address)
             .or_else(|| asn.filter(|asn| self.asns.binary_search(asn).is_ok()).map(Rule::Asn))
             .or_else(|| country.filter(|country| self.countries.binary_search(country).is_ok()).map(Rule::Country))
+    }
+
+    /// Whether a rule is about a country.
+    pub(crate) fn needs_country(&self) -> bool {
+        !self.countries.is_empty()
+    }
+
+    /// Whether a rule is about an autonomous system.
+    pub(crate) fn needs_asn(&self) -> bool {
+        !self.asns.is_empty()
     }
 
     /// Whether everyone whom the rule means is meant here, too, whatever else is true of them.

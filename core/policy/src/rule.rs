@@ -96,6 +96,11 @@ fn quoted(text: &str) -> String {
     text.chars().take(MAX_QUOTED_CHARS).collect()
 }
 
+/// The networks among the rules.
+pub(crate) fn networks(rules: &[Rule]) -> impl Iterator<Item = Network> {
+    rules.iter().filter_map(|rule| if let Rule::Network(network) = rule { Some(*network) } else { None })
+}
+
 /// The decimal number, digits only and none of them in vain: other programs read `010` as eight.
 fn number<N: FromStr>(text: &str) -> Option<N> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
-use sallyport_policy::{AccessError, AccessList, Asn, CompiledList, Country, Decision, MAX_RULES, Network, Rule};
+use sallyport_policy::{AccessError, AccessList, Asn, CompiledList, Country, ListDecision, MAX_RULES, Network, Rule};
 
 fn list(allow: &[&str], deny: &[&str]) -> AccessList {
     let rules = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
@@ -16,7 +16,7 @@ fn compiled(allow: &[&str], deny: &[&str]) -> CompiledList {
     list(allow, deny).compile().unwrap()
 }
 
-fn decide(list: &CompiledList, address: &str, country: &str, asn: u32) -> Decision {
+fn decide(list: &CompiledList, address: &str, country: &str, asn: u32) -> ListDecision {
     list.decide(address.parse().unwrap(), country.parse().ok(), Asn::new(asn))
 }
 
@@ -24,7 +24,7 @@ fn decide(list: &CompiledList, address: &str, country: &str, asn: u32) -> Decisi
 fn the_empty_list_lets_everyone_in() {
     let list = compiled(&[], &[]);
     for address in ["192.0.2.1", "::1", "::ffff:192.0.2.1"] {
-        assert_eq!(decide(&list, address, "", 0), Decision { allowed: true, rule: None });
+        assert_eq!(decide(&list, address, "", 0), ListDecision { allowed: true, rule: None });
     }
     assert!(!list.needs_country() && !list.needs_asn());
     assert!(AccessList::default().is_empty());
@@ -38,8 +38,8 @@ fn deny_wins_and_whoever_is_not_allowed_is_kept_out() {
     assert!(decide(&list, "::ffff:10.1.2.3", "", 0).allowed, "IPv4 on a socket of both families");
     assert!(decide(&list, "2001:db8::7", "", 0).allowed);
     let denied = decide(&list, "10.6.7.8", "", 0);
-    assert_eq!(denied, Decision { allowed: false, rule: Some("10.6.0.0/16".parse().unwrap()) });
-    assert_eq!(decide(&list, "11.0.0.1", "", 0), Decision { allowed: false, rule: None });
+    assert_eq!(denied, ListDecision { allowed: false, rule: Some("10.6.0.0/16".parse().unwrap()) });
+    assert_eq!(decide(&list, "11.0.0.1", "", 0), ListDecision { allowed: false, rule: None });
     assert!(!decide(&list, "2001:db9::", "", 0).allowed);
     assert!(!decide(&list, "::ffff:10.6.7.8", "", 0).allowed);
 }
@@ -59,7 +59,7 @@ fn the_narrowest_network_is_named() {
         ("11.0.0.0", "0.0.0.0/0"),
     ] {
         let rule = Some(network.parse().unwrap());
-        assert_eq!(decide(&list, address, "", 0), Decision { allowed: true, rule }, "{address}");
+        assert_eq!(decide(&list, address, "", 0), ListDecision { allowed: true, rule }, "{address}");
     }
     assert!(!decide(&list, "255.255.255.255", "", 0).allowed);
 }

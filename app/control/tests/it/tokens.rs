@@ -59,7 +59,7 @@ async fn each_endpoint_asks_for_its_scope() {
         ("POST", "/v1/sockets") => Some(json!({"name": "x"})),
         _ => None,
     };
-    for scope in ["account:read", "account:write", "sockets:read", "sockets:write", "tunnels:connect"] {
+    for scope in sallyport_model::Scope::ALL.map(sallyport_model::Scope::as_str) {
         let token = api.api_token(&owner, &[scope]).await;
         for (method, path, needed) in &endpoints {
             let allowed = scope == *needed

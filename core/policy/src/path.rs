@@ -1,0 +1,335 @@
+//! Patterns of paths, and paths as they are compared.
+
+use std::{borrow::Cow, fmt, str::FromStr};
+
+/// The longest pattern, in bytes.
+pub const MAX_PATTERN_BYTES: usize = 512;
+
+/// A path and everything beneath it.
+///
+/// `/admin` means `/admin`, `/admin/` and `/admin/users`, and not `/administrator`. Within a segment `*` stands for any
+/// characters, none included; a segment `**` stands for any segments, none included. `/` means every path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PathPattern(String);
+
+/// The text is no pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathPatternError {
+    /// It does not begin with a slash, or is too long.
+    #[error("{text:?} is no path: begin with a slash, and use at most {MAX_PATTERN_BYTES} bytes")]
+    Syntax {
+        /// What was given, cut to 64 characters.
+        text: String,
+    },
+    /// Something that no path has when it is compared.
+    #[error("{text:?} matches no path: {found} is taken out of a path, or refused, before rules see it")]
+    NeverMatches {
+        /// What was given, cut to 64 characters.
+        text: String,
+        /// What it is.
+        found: &'static str,
+    },
+}
+
+impl PathPattern {
+    /// The pattern as it is written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it means every path.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.segments().all(|segment| segment == "**")
+    }
+
+    /// Whether everything that the other means is meant by this one too. May say no where that is hard to see.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.is_everything() || (!self.0.contains('*') && self.matches(&other.0, true)) || self == other
+    }
+
+    fn segments(&self) -> impl Iterator<Item = &str> + Clone {
+        segments(&self.0)
+    }
+
+    /// Whether the plain path is meant. Without regard to the case of ASCII letters when `fold` is set.
+    pub(crate) fn matches(&self, path: &str, fold: bool) -> bool {
+        let mut pattern = self.segments();
+        let mut path = segments(path);
+        // Where to go on when it does not fit: behind the last `**`, with one more segment given to it.
+        let mut again: Option<(_, _)> = None;
+        loop {
+            match pattern.next() {
+                // Everything beneath is meant, too.
+                None => return true,
+                Some("**") => {
+                    again = Some((pattern.clone(), path.clone()));
+                    continue;
+                }
+                Some(wanted) => {
+                    if let Some(segment) = path.next() {
+                        if segment_matches(wanted.as_bytes(), segment.as_bytes(), fold) {
+                            continue;
+                        }
+                    } else {
+                        return false;
+                    }
+                }
+            }
+            let Some((from, mut rest)) = again.take() else { return false };
+            if rest.next().is_none() {
+                return false;
+            }
+            pattern = from.clone();
+            path = rest.clone();
+            again = Some((from, rest));
+        }
+    }
+}
+
+/// The segments of a path or pattern; a slash at the end makes none.
+fn segments(path: &str) -> std::iter::Filter<std::str::Split<'_, char>, fn(&&str) -> bool> {
+    path.split('/').filter(|segment| !segment.is_empty())
+}
+
+/// Whether the segment fits, `*` standing for anything: the usual way with one place to go back to.
+fn segment_matches(pattern: &[u8], text: &[u8], fold: bool) -> bool {
+    let same = |a: u8, b: u8| a == b || (fold && a.eq_ignore_ascii_case(&b));
+    let (mut p, mut t) = (0, 0);
+    let mut again: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                again = Some((p + 1, t));
+                p += 1;
+            }
+            Some(wanted) if same(*wanted, text[t]) => {
+                p += 1;
+                t += 1;
+            }
+            _ => match again {
+                Some((from, taken)) => {
+                    p = from;
+                    t = taken + 1;
+                    again = Some((from, taken + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+impl FromStr for PathPattern {
+    type Err = PathPatternError;
+
+    fn from_str(text: &str) -> Result<Self, PathPatternError> {
+        let quoted = || text.chars().take(64).collect::<String>();
+        if !text.starts_with('/') || text.len() > MAX_PATTERN_BYTES {
+            return Err(PathPatternError::Syntax { text: quoted() });
+        }
+        let found = if text.contains('?') || text.contains('#') {
+            Some("what follows ? or #")
+        } else if text.contains('%') {
+            Some("percent-encoding (write the character itself)")
+        } else {
+            oddity(text)
+        };
+        match found {
+            Some(found) => Err(PathPatternError::NeverMatches { text: quoted(), found }),
+            None => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl serde::Serialize for PathPattern {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for PathPattern {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A path as rules see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PathView<'a> {
+    /// All programs mean the same by it: this, decoded.
+    Plain(Cow<'a, str>),
+    /// Programs do not agree which path it is, so it may be any.
+    Odd,
+}
+
+impl<'a> PathView<'a> {
+    /// The view of a path as it came, with or without a query.
+    pub(crate) fn of(raw: &'a str) -> Self {
+        let path = raw.split(['?', '#']).next().unwrap_or_default();
+        let decoded = if path.contains('%') {
+            match decode(path) {
+                Some(decoded) => Cow::Owned(decoded),
+                None => return Self::Odd,
+            }
+        } else {
+            Cow::Borrowed(path)
+        };
+        // `*` is the target of OPTIONS; nothing else has no slash in front.
+        if !decoded.starts_with('/') || oddity(&decoded).is_some() {
+            return Self::Odd;
+        }
+        Self::Plain(decoded)
+    }
+}
+
+/// The path with its percent-encoded characters; None where programs read such differently: half of one, a slash in
+/// such a form, a percent sign (which another program may decode once more), no UTF-8.
+fn decode(path: &str) -> Option<String> {
+    let hex = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        let mut byte = *first;
+        if byte == b'%' {
+            let (digits, behind) = rest.split_first_chunk::<2>()?;
+            byte = hex(&digits[0])? << 4 | hex(&digits[1])?;
+            rest = behind;
+            if matches!(byte, b'%' | b'/' | b'?' | b'#') {
+                return None;
+            }
+        }
+        bytes.push(byte);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// What a decoded path has that some programs take out and others keep.
+fn oddity(path: &str) -> Option<&'static str> {
+    if path.contains('\\') {
+        return Some("a backslash");
+    }
+    if path.contains(';') {
+        return Some("a semicolon");
+    }
+    if path.chars().any(char::is_control) {
+        return Some("a control character");
+    }
+    if path.contains("//") {
+        return Some("an empty segment");
+    }
+    // Some programs take blanks and dots off the end of a name, so `..` hides behind them, too.
+    let is_dots = |segment: &str| segment.starts_with('.') && segment.chars().all(|c| c == '.' || c == ' ');
+    path.split('/').any(is_dots).then_some("a segment of dots")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        match PathView::of(path) {
+            PathView::Plain(path) => pattern.parse::<PathPattern>().unwrap().matches(&path, false),
+            PathView::Odd => panic!("{path} is odd"),
+        }
+    }
+
+    #[test]
+    fn a_pattern_means_a_path_and_everything_beneath_it() {
+        for path in ["/admin", "/admin/", "/admin/users", "/%61dmin", "/adm%69n/x?y=/..", "/admin/a%20b"] {
+            assert!(matches("/admin", path), "{path}");
+            assert!(matches("/", path) && matches("/**", path), "{path}");
+        }
+        for path in ["/", "/administrator", "/x/admin", "/Admin", "/adm"] {
+            assert!(!matches("/admin", path), "{path}");
+        }
+        assert!(matches("/admin/", "/admin"), "a slash at the end says nothing");
+        assert!("/admin".parse::<PathPattern>().unwrap().matches("/ADMIN/x", true));
+    }
+
+    #[test]
+    fn stars_stand_for_characters_and_segments() {
+        for (pattern, path, expected) in [
+            ("/*.php", "/index.php", true),
+            ("/*.php", "/index.php/x", true),
+            ("/*.php", "/a/index.php", false),
+            ("/**/*.php", "/a/b/index.php", true),
+            ("/**/*.php", "/index.php", true),
+            ("/a*b*c", "/aXbbYc", true),
+            ("/a*b*c", "/aXbbY", false),
+            ("/*/x", "/y/x/z", true),
+            ("/*/x", "/x", false),
+            ("/a/**/b/**/c", "/a/1/b/b/2/3/c", true),
+            ("/a/**/b/**/c", "/a/1/c/2/b", false),
+            ("/**/a/b", "/a/a/a/b", true),
+            ("/**/a/b", "/a/x/b/a", false),
+            ("/*", "/", false),
+            ("/é*", "/%C3%A9t%C3%A9", true),
+        ] {
+            assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
+        }
+        let long = format!("/{}", "a/".repeat(4_000));
+        assert!(!matches(&format!("/{}b", "**/a*a*a*a/".repeat(40)), &long), "and takes no time to speak of");
+    }
+
+    #[test]
+    fn paths_that_programs_read_differently_are_odd() {
+        for path in [
+            "/public/../admin",
+            "/public/..",
+            "/./admin",
+            "/%2e%2e/admin",
+            "/.%2E/admin",
+            "//admin",
+            "/x//admin",
+            "/public/..;/admin",
+            "/admin;x=1",
+            "/x%2fadmin",
+            "/x%2Fadmin",
+            "/x\\admin",
+            "/x%5cadmin",
+            "/%2561dmin",
+            "/%61dmin%",
+            "/%6",
+            "/%zz",
+            "/ad%00min",
+            "/ad%09min",
+            "/%c0%afadmin",
+            "/%ff",
+            "/.. /admin",
+            "/...",
+            "*",
+            "",
+            "admin",
+            "/a%3fb",
+            "/a%23b",
+        ] {
+            assert_eq!(PathView::of(path), PathView::Odd, "{path}");
+        }
+        for path in ["/", "/a.b", "/.well-known/x", "/a..b", "/~user", "/a:b@c", "/a b", "/x?a=%2f..//;"] {
+            assert!(matches!(PathView::of(path), PathView::Plain(_)), "{path}");
+        }
+        assert!(matches!(PathView::of("/plain?x"), PathView::Plain(Cow::Borrowed("/plain"))));
+    }
+
+    #[test]
+    fn a_pattern_that_matches_nothing_is_refused() {
+        for text in ["", "admin", "*", &format!("/{}", "a".repeat(MAX_PATTERN_BYTES))] {
+            assert!(matches!(text.parse::<PathPattern>(), Err(PathPatternError::Syntax { .. })), "{text}");
+        }
+        for text in ["/a/../b", "/a//b", "/a;b", "/a\\b", "/%61", "/a?b", "/a\n", "/."] {
+            let error = text.parse::<PathPattern>().unwrap_err().to_string();
+            assert!(error.contains("matches no path"), "{error}");
+        }
+        let covers = |a: &str, b: &str| a.parse::<PathPattern>().unwrap().covers(&b.parse().unwrap());
+        assert!(covers("/", "/a*") && covers("/a", "/a/b*") && covers("/a*", "/a*") && covers("/a", "/a"));
+        assert!(!covers("/a", "/") && !covers("/a/b", "/a/*") && !covers("/a", "/ab"));
+    }
+}
