@@ -167,6 +167,55 @@ impl fmt::Display for ProviderName {
     }
 }
 
+/// The name that a policy has within its organisation: 1 to 64 lower-case letters, digits and hyphens, which begins with a
+/// letter. No id is a name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PolicyName(String);
+
+/// The text is no name of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no name of a policy: use 1 to 64 lower-case letters, digits and hyphens, beginning with a letter")]
+pub struct PolicyNameError(pub String);
+
+impl PolicyName {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for PolicyName {
+    type Err = PolicyNameError;
+    fn from_str(text: &str) -> Result<Self, PolicyNameError> {
+        let is_good = (1..=64).contains(&text.len())
+            && text.starts_with(|first: char| first.is_ascii_lowercase())
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && text.parse::<PolicyId>().is_err();
+        is_good.then(|| Self(text.to_owned())).ok_or_else(|| PolicyNameError(text.chars().take(80).collect()))
+    }
+}
+
+impl TryFrom<String> for PolicyName {
+    type Error = PolicyNameError;
+    fn try_from(text: String) -> Result<Self, PolicyNameError> {
+        text.parse()
+    }
+}
+
+impl From<PolicyName> for String {
+    fn from(name: PolicyName) -> String {
+        name.0
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// A person, as an identity provider vouches for them. The address is one that the provider has verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Person {
@@ -330,6 +379,10 @@ mod tests {
         assert!("google".parse::<ProviderName>().is_ok() && "a-1".parse::<ProviderName>().is_ok());
         for bad in ["", "Google", "1a", "-a", "a b", "a/b", &"a".repeat(33)] {
             assert!(bad.parse::<ProviderName>().is_err(), "{bad}");
+        }
+        assert!("staff-2".parse::<PolicyName>().is_ok());
+        for bad in ["", "Staff", "a/b", "a1b2c3d4-5f0e-4c57-9f63-6a1f0f9e2d11", "a1b2c3d45f0e4c579f636a1f0f9e2d11"] {
+            assert!(bad.parse::<PolicyName>().is_err(), "{bad}");
         }
     }
 

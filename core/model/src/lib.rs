@@ -21,7 +21,7 @@ pub use ends::{ClientAddr, Local, OriginAddr, Remote, ServerAddr};
 pub use identity::{
     AttachedPolicy, EmailDomain, EmailDomainError, Identity, IdentitySettings, LoginSession, MAX_GROUP_BYTES,
     MAX_GROUPS, MAX_IDENTITY_ENTRIES, MAX_PERSON_NAME_BYTES, MAX_SESSION_MINUTES, Person, PersonEmail,
-    PersonEmailError, ProviderName, ProviderNameError, ServiceTokenRoute,
+    PersonEmailError, PolicyName, PolicyNameError, ProviderName, ProviderNameError, ServiceTokenRoute,
 };
 pub use ids::{AccountId, IdError, LoginSessionId, PolicyId, ProviderId, ServiceTokenId, SocketId, TokenId, TunnelId};
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::{Flaw, Moment, PathPattern, Rule, Window, Zone};
 
 /// The longest document, in bytes of JSON.
-pub const MAX_DOCUMENT_BYTES: usize = 64 * 1024;
+pub const MAX_DOCUMENT_BYTES: usize = 32 * 1024;
 /// How many rules a document has at most, allowing and denying ones together.
 pub const MAX_POLICY_RULES: usize = 100;
 /// How many entries one condition has at most.

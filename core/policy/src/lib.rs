@@ -12,6 +12,7 @@
 //! Pure: where an address is, whose it is, who somebody is and what time it is are arguments, looked up by the caller.
 
 mod check;
+mod compiled;
 mod country;
 mod covers;
 mod document;
@@ -31,5 +32,5 @@ pub use document::{
 pub use list::{AccessError, AccessList, CompiledList, ListDecision, MAX_RULES};
 pub use path::{MAX_PATTERN_BYTES, PathPattern, PathPatternError};
 pub use rule::{Asn, AsnError, Network, NetworkError, Rule, RuleError};
-pub use set::{DecidedBy, Decision, InlineAllow, PersonView, PolicyError, PolicySet, Question};
+pub use set::{Condition, DecidedBy, Decision, Explained, InlineAllow, PersonView, PolicyError, PolicySet, Question};
 pub use times::{Clock, Day, Moment, TimeError, Window, Zone};

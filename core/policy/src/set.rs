@@ -2,11 +2,13 @@
 
 use std::{fmt, net::IpAddr};
 
-use sallyport_model::{EmailDomain, PersonEmail, SocketRoute};
+use sallyport_model::{AttachedPolicy, EmailDomain, IdentitySettings, PersonEmail, SocketRoute};
 
 use crate::{
-    Asn, Country, Document, DocumentError, Effect, PathPattern, PolicyRule, What, When, Who, Zone, list::Matcher,
-    path::PathView, times::Minutes,
+    Asn, Country, Document, DocumentError, Effect,
+    compiled::{Compiled, sorted},
+    list::Matcher,
+    path::PathView,
 };
 
 /// What somebody wants who has come. All of it is borrowed, and none of it believed from the client: who asks has found
@@ -113,6 +115,51 @@ impl fmt::Display for DecidedBy<'_> {
     }
 }
 
+/// A condition of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// Who it is.
+    Who,
+    /// Where they come from.
+    Where,
+    /// When it is.
+    When,
+    /// Which method they use.
+    Methods,
+    /// Which path they ask for.
+    Paths,
+    /// By which port they come.
+    Ports,
+}
+
+impl Condition {
+    /// The condition as documents have it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Who => "who",
+            Self::Where => "where",
+            Self::When => "when",
+            Self::Methods => "methods",
+            Self::Paths => "paths",
+            Self::Ports => "ports",
+        }
+    }
+}
+
+/// What became of one rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Explained<'a> {
+    /// The name of the policy.
+    pub policy: &'a str,
+    /// The rule: its list and number, and its name where it has one.
+    pub rule: &'a str,
+    /// What it does.
+    pub effect: Effect,
+    /// The first condition that does not hold; None when the rule means the question.
+    pub unmet: Option<Condition>,
+}
+
 /// A policy that edges cannot keep to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("policy {name:?}: {reason}")]
@@ -188,13 +235,20 @@ impl PolicySet {
     /// # Errors
     /// As [`PolicySet::compile`].
     pub fn of_route(route: &SocketRoute) -> Result<Self, PolicyError> {
-        let policies: Vec<_> =
-            route.policies.iter().map(|policy| (policy.name.as_str(), policy.document.as_str())).collect();
-        let inline = route.settings.identity.as_ref().map_or_else(InlineAllow::default, |identity| InlineAllow {
+        Self::of(&route.policies, route.settings.identity.as_ref())
+    }
+
+    /// The set of a socket that these policies concern, and that asks this of those who come.
+    ///
+    /// # Errors
+    /// As [`PolicySet::compile`].
+    pub fn of(policies: &[AttachedPolicy], identity: Option<&IdentitySettings>) -> Result<Self, PolicyError> {
+        let policies: Vec<_> = policies.iter().map(|policy| (policy.name.as_str(), policy.document.as_str())).collect();
+        let inline = identity.map_or_else(InlineAllow::default, |identity| InlineAllow {
             emails: &identity.email_addresses,
             domains: &identity.email_domains,
         });
-        Self::compile(&policies, &inline, route.settings.identity.is_some())
+        Self::compile(&policies, &inline, identity.is_some())
     }
 
     /// The set that lets nobody in: for sockets whose policies cannot be read.
@@ -242,6 +296,22 @@ impl PolicySet {
         }
     }
 
+    /// Every rule, those that deny first, with the first of its conditions that does not hold: for people who want to know
+    /// why. The rule that decides is the first of which all hold, unless the socket's own lists decide.
+    #[must_use]
+    pub fn explain(&self, question: &Question<'_>) -> Vec<Explained<'_>> {
+        let path = question.path.map(PathView::of);
+        let rules = self.deny.iter().chain(&self.allow);
+        rules
+            .map(|rule| Explained {
+                policy: &rule.policy,
+                rule: &rule.called,
+                effect: rule.effect,
+                unmet: rule.unmet(question, path.as_ref()),
+            })
+            .collect()
+    }
+
     /// Whether answers change with time alone: then flows that are open are to be judged again every few seconds.
     #[must_use]
     pub fn has_times(&self) -> bool {
@@ -275,167 +345,13 @@ impl PolicySet {
         self.otherwise.allowed || inline || by_rule
     }
 
+    /// Whether an answer depends on where the client comes from.
+    #[must_use]
+    pub fn has_places(&self) -> bool {
+        self.places().next().is_some()
+    }
+
     fn places(&self) -> impl Iterator<Item = &Matcher> {
         self.deny.iter().chain(&self.allow).filter_map(|rule| rule.from.as_ref())
-    }
-}
-
-/// A rule that answers quickly.
-#[derive(Debug, Clone)]
-struct Compiled {
-    policy: Box<str>,
-    called: Box<str>,
-    effect: Effect,
-    who: Persons,
-    from: Option<Matcher>,
-    when: Option<Times>,
-    methods: Option<Box<[String]>>,
-    paths: Option<Box<[PathPattern]>>,
-    ports: Option<Box<[u16]>>,
-}
-
-/// Lists of those whom a rule means, sorted.
-#[derive(Debug, Clone, Default)]
-struct Persons {
-    emails: Option<Box<[PersonEmail]>>,
-    domains: Option<Box<[EmailDomain]>>,
-    groups: Option<Box<[String]>>,
-    providers: Option<Box<[sallyport_model::ProviderName]>>,
-    services: Option<Box<[String]>>,
-}
-
-#[derive(Debug, Clone)]
-struct Times {
-    not_before: i64,
-    not_after: i64,
-    weekly: Option<(Zone, Minutes)>,
-}
-
-fn sorted<T: Ord + Clone>(entries: &[T]) -> Box<[T]> {
-    let mut entries = entries.to_vec();
-    entries.sort_unstable();
-    entries.dedup();
-    entries.into_boxed_slice()
-}
-
-fn sorted_list<T: Ord + Clone>(entries: &Option<Vec<T>>) -> Option<Box<[T]>> {
-    entries.as_deref().map(sorted)
-}
-
-impl Compiled {
-    fn new(policy: &str, effect: Effect, number: usize, rule: &PolicyRule) -> Self {
-        let nothing = What::default();
-        let what = rule.what.as_ref().unwrap_or(&nothing);
-        Self {
-            policy: policy.into(),
-            called: rule.called(effect, number).into(),
-            effect,
-            who: rule.who.as_ref().map(Persons::new).unwrap_or_default(),
-            from: rule.from.as_deref().map(Matcher::new),
-            when: rule.when.as_ref().map(Times::new),
-            methods: sorted_list(&what.methods),
-            paths: what.paths.as_deref().map(Into::into),
-            ports: sorted_list(&what.ports),
-        }
-    }
-
-    fn name(&self) -> DecidedBy<'_> {
-        DecidedBy::Rule { policy: &self.policy, rule: &self.called }
-    }
-
-    fn means(&self, question: &Question<'_>, path: Option<&PathView<'_>>) -> bool {
-        self.ports.as_ref().is_none_or(|ports| ports.binary_search(&question.port).is_ok())
-            && self.who.means(question)
-            && self.methods.as_ref().is_none_or(|methods| self.means_method(methods, question.method))
-            && self.paths.as_ref().is_none_or(|paths| self.means_path(paths, path))
-            && self
-                .from
-                .as_ref()
-                .is_none_or(|from| from.find(question.address, question.country, question.asn).is_some())
-            && self.when.as_ref().is_none_or(|when| when.mean(question.now_unix))
-    }
-
-    /// Methods have a case (RFC 9110 section 9.1), and some programs do not look at it: what is denied is denied in every
-    /// spelling.
-    fn means_method(&self, methods: &[String], method: Option<&str>) -> bool {
-        let Some(method) = method else { return false };
-        let is = |wanted: &String| match self.effect {
-            Effect::Allow => wanted == method || (wanted == "GET" && method == "HEAD"),
-            Effect::Deny => {
-                wanted.eq_ignore_ascii_case(method) || (wanted == "GET" && method.eq_ignore_ascii_case("HEAD"))
-            }
-        };
-        methods.iter().any(is)
-    }
-
-    /// A path that programs read differently may be each of those that are denied, and none of those that are allowed.
-    fn means_path(&self, paths: &[PathPattern], path: Option<&PathView<'_>>) -> bool {
-        match (path, self.effect) {
-            (None, _) | (Some(PathView::Odd), Effect::Allow) => false,
-            (Some(PathView::Odd), Effect::Deny) => true,
-            (Some(PathView::Plain(path)), effect) => {
-                paths.iter().any(|pattern| pattern.matches(path, effect == Effect::Deny))
-            }
-        }
-    }
-}
-
-impl Persons {
-    fn new(who: &Who) -> Self {
-        Self {
-            emails: sorted_list(&who.emails),
-            domains: sorted_list(&who.email_domains),
-            groups: sorted_list(&who.groups),
-            providers: sorted_list(&who.providers),
-            services: sorted_list(&who.service_tokens),
-        }
-    }
-
-    fn is_anybody(&self) -> bool {
-        self.services.is_none() && !self.are_people()
-    }
-
-    fn are_people(&self) -> bool {
-        self.emails.is_some() || self.domains.is_some() || self.groups.is_some() || self.providers.is_some()
-    }
-
-    fn means(&self, question: &Question<'_>) -> bool {
-        if let Some(services) = &self.services {
-            let is_named = |name: &str| services.binary_search_by(|service| service.as_str().cmp(name)).is_ok();
-            return question.service.is_some_and(is_named);
-        }
-        if !self.are_people() {
-            return true;
-        }
-        let Some(person) = &question.person else { return false };
-        let group = |name: &String, groups: &[String]| groups.binary_search(name).is_ok();
-        self.emails
-            .as_ref()
-            .is_none_or(|emails| emails.binary_search_by(|email| email.as_str().cmp(person.email)).is_ok())
-            && self
-                .domains
-                .as_ref()
-                .is_none_or(|domains| domains.binary_search_by(|domain| domain.as_str().cmp(person.domain)).is_ok())
-            && self.groups.as_ref().is_none_or(|groups| person.groups.iter().any(|name| group(name, groups)))
-            && self
-                .providers
-                .as_ref()
-                .is_none_or(|all| all.binary_search_by(|provider| provider.as_str().cmp(person.provider)).is_ok())
-    }
-}
-
-impl Times {
-    fn new(when: &When) -> Self {
-        Self {
-            not_before: when.not_before.map_or(i64::MIN, |moment| moment.unix()),
-            not_after: when.not_after.map_or(i64::MAX, |moment| moment.unix()),
-            weekly: when.time_zone.clone().zip(when.weekly.as_deref().map(Minutes::of)),
-        }
-    }
-
-    fn mean(&self, now: i64) -> bool {
-        let in_week =
-            |(zone, minutes): &(Zone, Minutes)| zone.minute_of_week(now).is_some_and(|minute| minutes.contains(minute));
-        (self.not_before..self.not_after).contains(&now) && self.weekly.as_ref().is_none_or(in_week)
     }
 }
