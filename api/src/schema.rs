@@ -99,3 +99,74 @@ pub(crate) fn identity() -> Object {
         .property("session_idle_minutes", minutes("How long a login may rest unused.", 60))
         .build()
 }
+
+fn text(description: &str) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String).description(Some(description))
+}
+
+fn list_of(item: ObjectBuilder, description: &str) -> ArrayBuilder {
+    ArrayBuilder::new().items(item).min_items(Some(1)).max_items(Some(1_000)).description(Some(description))
+}
+
+/// The name of a policy.
+pub(crate) fn policy_name() -> Object {
+    let name = text("1 to 64 lower-case letters, digits and hyphens, beginning with a letter.");
+    name.max_length(Some(64)).pattern(Some("^[a-z][a-z0-9-]*$")).examples(["staff"]).build()
+}
+
+/// The rules of a policy.
+pub(crate) fn policy_document() -> Object {
+    let says = "Who is kept out, whatever any policy allows.";
+    let deny = ArrayBuilder::new().items(policy_rule()).max_items(Some(100)).description(Some(says));
+    ObjectBuilder::new()
+        .description(Some("Rules about who may come in. A rule means those of whom all its conditions hold; the entries of one list are alternatives."))
+        .property("allow", list_of(policy_rule(), "Who is let in; absent in a policy that only denies.").max_items(Some(100)))
+        .property("deny", deny)
+        .build()
+}
+
+fn policy_rule() -> ObjectBuilder {
+    let who = ObjectBuilder::new()
+        .description(Some("Who it is."))
+        .property(
+            "anyone",
+            ObjectBuilder::new().schema_type(Type::Boolean).description(Some("Everybody, with nothing beside it.")),
+        )
+        .property("emails", list_of(text("An address."), "People by their e-mail addresses."))
+        .property("email_domains", list_of(text("A domain."), "People by the domains of these, exactly."))
+        .property("groups", list_of(text("A group."), "People by groups that their provider says."))
+        .property("providers", list_of(text("A provider."), "People by who vouches for them."))
+        .property("service_tokens", list_of(text("A name."), "Machines by the names of their service tokens."));
+    let window = ObjectBuilder::new()
+        .property(
+            "days",
+            list_of(text("`mon` to `sun`."), "On which days it begins; every day when absent.").max_items(Some(7)),
+        )
+        .property("from", text("When it begins, such as `08:00`."))
+        .property("to", text("When it has ended; at or before `from`: on the next day."));
+    let when = ObjectBuilder::new()
+        .description(Some("When the rule holds."))
+        .property("not_before", text("From when on (RFC 3339)."))
+        .property("not_after", text("Until before when (RFC 3339)."))
+        .property("weekly", list_of(window, "At which times of the week.").max_items(Some(50)))
+        .property("time_zone", text("On whose clocks: an IANA name.").examples(["Europe/Zurich"]));
+    let port = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1.0)).maximum(Some(65_535.0));
+    let what = ObjectBuilder::new()
+        .description(Some("What is asked for."))
+        .property("methods", list_of(text("A method."), "HTTP methods; `GET` stands for `HEAD`, too."))
+        .property(
+            "paths",
+            list_of(
+                text("A path."),
+                "HTTP paths, each with everything beneath it; `*` within a segment, `**` for segments.",
+            ),
+        )
+        .property("ports", list_of(port, "Ports by which clients come."));
+    let place = text("A network, country or autonomous system.").examples(["192.0.2.0/24", "country:CH", "asn:64500"]);
+    ObjectBuilder::new()
+        .property("name", text("What it is called where a decision is explained.").max_length(Some(64)))
+        .property("who", who)
+        .property("where", list_of(place, "Where they come from."))
+        .property("when", when)
+        .property("what", what)
+}

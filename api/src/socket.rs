@@ -67,6 +67,10 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::identity, required = false)]
     pub identity: Option<IdentitySettings>,
+    /// Policies of the organisation that say who may come in, by name or id, from the beginning; at most 20.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 20, example = json!(["staff"]))]
+    pub policies: Option<Vec<String>>,
 }
 
 impl CreateSocket {
@@ -88,6 +92,7 @@ impl CreateSocket {
             access: None,
             amplification_guard: None,
             identity: None,
+            policies: None,
         }
     }
 }
@@ -250,6 +255,9 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::identity)]
     pub identity: Option<IdentitySettings>,
+    /// The names of the policies that concern it: attached to it, or to all sockets of its organisation.
+    #[serde(default)]
+    pub policies: Vec<String>,
     /// How a stock ssh client serves it; absent when the server takes no ssh clients, and for `udp` sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshAccess>,

@@ -20,6 +20,7 @@ mod metrics;
 mod mysocket;
 mod openapi;
 mod password;
+mod policies;
 mod problem;
 mod random;
 mod replay;
@@ -47,7 +48,7 @@ use axum::{
 };
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, Routes, SshLogins};
-use sallyport_model::{SocketId, SocketRoute};
+use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_ssh::UserAuthority;
 use sallyport_store::Store;
 use tokio::sync::Mutex;
@@ -273,6 +274,11 @@ impl Control {
             .route("/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", post(tunnels::sign_key))
             .route("/v1/ssh-keys", get(ssh_keys::list).post(ssh_keys::create))
             .route("/v1/ssh-keys/{id}", delete(ssh_keys::delete))
+            .route("/v1/policies", get(policies::list).post(policies::create))
+            .route("/v1/policies/{id}", get(policies::get).patch(policies::update).delete(policies::delete))
+            .route("/v1/policies/{id}/attach", post(policies::attach))
+            .route("/v1/policies/{id}/detach", post(policies::detach))
+            .route("/v1/policy-test", post(policies::test))
             .merge(mysocket::routes())
             .fallback(finish::no_such_path)
             .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))
@@ -341,6 +347,18 @@ impl App {
         match route {
             Some(route) => self.put(route),
             None => self.remove(id),
+        }
+        Ok(())
+    }
+
+    /// Tells edges what the store has of the organisation's sockets now, where that differs from what they know.
+    async fn publish_organisation(&self, organisation: AccountId) -> Result<(), ApiError> {
+        let _turn = self.publishing.lock().await;
+        for route in self.store.routes_of(organisation).await? {
+            let route = self.config.served(route);
+            if self.routes.get(route.id).is_none_or(|known| *known != route) {
+                self.put(route);
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use utoipa::{
     },
 };
 
-use crate::{accounts, info, logins, sockets, ssh_keys, tokens, tunnels};
+use crate::{accounts, info, logins, policies, sockets, ssh_keys, tokens, tunnels};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -23,6 +23,8 @@ use crate::{accounts, info, logins, sockets, ssh_keys, tokens, tunnels};
         tokens::list, tokens::create, tokens::delete, sockets::list, sockets::create, sockets::get, sockets::update,
         sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::update, tunnels::delete,
         tunnels::rotate, tunnels::sign_key, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
+        policies::list, policies::create, policies::get, policies::update, policies::delete, policies::attach,
+        policies::detach, policies::test,
     ),
     modifiers(&BearerToken, &BodyMayBeAbsent),
     security(("bearer" = [])),
@@ -33,6 +35,7 @@ use crate::{accounts, info, logins, sockets, ssh_keys, tokens, tunnels};
         (name = "tokens", description = "API tokens, for programs."),
         (name = "sockets", description = "Public endpoints."),
         (name = "tunnels", description = "Origins' places at a socket."),
+        (name = "policies", description = "Named rules about who may come in."),
         (name = "ssh keys", description = "With which stock ssh clients log in."),
     ),
 )]

@@ -139,6 +139,8 @@ impl From<StoreError> for ApiError {
             StoreError::PortsExhausted { .. } => Self::new(StatusCode::CONFLICT, "ports-exhausted", says),
             StoreError::PortTaken { .. } => Self::new(StatusCode::CONFLICT, "port-taken", says),
             StoreError::SshKeyTaken { .. } => Self::new(StatusCode::CONFLICT, "ssh-key-taken", says),
+            StoreError::PolicyNameTaken { .. } => Self::new(StatusCode::CONFLICT, "policy-name-taken", says),
+            StoreError::PolicyAttached { .. } => Self::new(StatusCode::CONFLICT, "policy-attached", says),
             StoreError::KeyReused => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", says),
             StoreError::Gone => Self::unauthorized("logged-out", "this account is gone"),
             StoreError::Busy | StoreError::NoFreeName | StoreError::NoFreeForwardPort => Self::busy().inside(says),

@@ -7,9 +7,10 @@ use http::{HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_api::{
-    Account, CreateAccount, CreateSocket, CreateSshCertificate, CreateSshKey, CreateToken, CreateTunnel, CreatedToken,
-    CreatedTunnel, IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session,
-    Socket, SshCertificate, SshKey, Token, Tunnel, UpdateSocket, UpdateTunnel,
+    Account, CreateAccount, CreatePolicy, CreateSocket, CreateSshCertificate, CreateSshKey, CreateToken, CreateTunnel,
+    CreatedToken, CreatedTunnel, IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, Page, Policy, PolicyPlace,
+    PolicyTest, Problem, Refresh, Secret, Session, Socket, SshCertificate, SshKey, TestPolicy, Token, Tunnel,
+    UpdatePolicy, UpdateSocket, UpdateTunnel,
 };
 use sallyport_model::{TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
@@ -17,7 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{ApiAddress, ClientError, SessionStore, SocketRef, session, transport};
+use crate::{ApiAddress, ClientError, PolicyRef, SessionStore, SocketRef, session, transport};
 
 /// The most items that a whole list may have, over all its pages.
 pub const MAX_LIST_ITEMS: usize = 100_000;
@@ -295,6 +296,70 @@ impl ApiClient {
     /// The account has none with this id.
     pub async fn delete_ssh_key(&self, key: Uuid) -> Result<(), ClientError> {
         self.delete(&format!("/v1/ssh-keys/{key}")).await
+    }
+
+    /// All policies of the organisation.
+    ///
+    /// # Errors
+    /// Nobody is logged in.
+    pub async fn policies(&self) -> Result<Vec<Policy>, ClientError> {
+        self.list("/v1/policies").await
+    }
+
+    /// Makes a policy, attached to nothing.
+    ///
+    /// # Errors
+    /// The name is taken, or nobody could meet its rules.
+    pub async fn create_policy(&self, policy: &CreatePolicy) -> Result<Policy, ClientError> {
+        self.send(Method::POST, "/v1/policies", policy).await
+    }
+
+    /// One policy.
+    ///
+    /// # Errors
+    /// The organisation has none with this id or name.
+    pub async fn policy(&self, policy: &PolicyRef) -> Result<Policy, ClientError> {
+        self.get(&format!("/v1/policies/{policy}")).await
+    }
+
+    /// Changes a policy.
+    ///
+    /// # Errors
+    /// The organisation has none with this id or name, or what is asked for is not valid.
+    pub async fn update_policy(&self, policy: &PolicyRef, update: &UpdatePolicy) -> Result<Policy, ClientError> {
+        self.send(Method::PATCH, &format!("/v1/policies/{policy}"), update).await
+    }
+
+    /// Deletes a policy that is attached to nothing.
+    ///
+    /// # Errors
+    /// The organisation has none with this id or name, or it is attached.
+    pub async fn delete_policy(&self, policy: &PolicyRef) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/policies/{policy}")).await
+    }
+
+    /// Attaches a policy.
+    ///
+    /// # Errors
+    /// There is no such policy or socket, or nobody could use a socket then.
+    pub async fn attach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
+        self.send(Method::POST, &format!("/v1/policies/{policy}/attach"), place).await
+    }
+
+    /// Detaches a policy.
+    ///
+    /// # Errors
+    /// There is no such policy or socket, or everybody or nobody could use a socket then.
+    pub async fn detach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
+        self.send(Method::POST, &format!("/v1/policies/{policy}/detach"), place).await
+    }
+
+    /// Asks what rules say.
+    ///
+    /// # Errors
+    /// There is no such policy or socket, or the question is not valid.
+    pub async fn test_policy(&self, test: &TestPolicy) -> Result<PolicyTest, ClientError> {
+        self.send(Method::POST, "/v1/policy-test", test).await
     }
 
     /// A call that needs nobody to be logged in.

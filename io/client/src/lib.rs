@@ -6,6 +6,7 @@
 mod address;
 mod client;
 mod error;
+mod policy_ref;
 mod session;
 mod socket_ref;
 mod transport;
@@ -13,6 +14,7 @@ mod transport;
 pub use address::{AddressError, ApiAddress};
 pub use client::{ApiClient, Auth, ClientConfig, MAX_LIST_ITEMS};
 pub use error::ClientError;
+pub use policy_ref::{PolicyRef, PolicyRefError};
 pub use session::{SessionLock, SessionStore, SessionStoreError};
 pub use socket_ref::{SocketRef, SocketRefError};
 pub use transport::{CALL_TIMEOUT, MAX_ANSWER_BYTES};

@@ -96,6 +96,18 @@ pub enum StoreError {
         /// What it is called.
         name: String,
     },
+    /// The organisation has a policy of this name.
+    #[error("there is already a policy called {name:?}")]
+    PolicyNameTaken {
+        /// The name.
+        name: String,
+    },
+    /// The policy still says who may come in somewhere.
+    #[error("the policy is attached to {what}: detach it first, so that what this opens or closes can be told")]
+    PolicyAttached {
+        /// To what.
+        what: String,
+    },
     /// The idempotency key came before, with another request.
     #[error("this idempotency key was used for another request: use a new one")]
     KeyReused,

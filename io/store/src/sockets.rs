@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use sallyport_model::{
-    AccountId, BasicAuth, DisplayName, OriginProtocol, Socket, SocketId, SocketName, SocketRoute, SocketSettings,
-    SocketType, TunnelRoute,
+    AccountId, AttachedPolicy, BasicAuth, DisplayName, OriginProtocol, PolicyId, Socket, SocketId, SocketName,
+    SocketRoute, SocketSettings, SocketType, TunnelRoute,
 };
 use sqlx::{Row, sqlite::SqliteRow};
 
 use crate::{
-    Creation, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account,
+    Creation, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account, policies,
     ports::{PortWish, take_port},
     row, tunnels,
     write::Write,
@@ -42,6 +42,8 @@ pub struct NewSocket {
     pub max_ports: usize,
     /// What else its owner has set.
     pub settings: SocketSettings,
+    /// The policies of its organisation that say who may come in, from the beginning.
+    pub policies: Vec<PolicyId>,
     /// Whether it goes when what it was made for goes, and at the next start at the latest.
     pub temporary: bool,
     /// Who may have the name and the port again once the socket is gone; nobody otherwise.
@@ -135,6 +137,9 @@ impl Store {
             created_at: new.created_at,
         };
         insert(&mut write, &socket, new.temporary).await?;
+        for policy in new.policies {
+            policies::attach(&mut write, socket.account, policy, Some(socket.id)).await?;
+        }
         let answer = answer(&socket);
         write.remember(socket.account, keyed, *socket.id.as_bytes(), Some(answer.clone())).await?;
         write.commit().await?;
@@ -197,9 +202,23 @@ impl Store {
         id: SocketId,
         change: impl FnOnce(&Socket) -> Result<SocketChange, E> + Send,
     ) -> Result<Option<Socket>, E> {
+        self.change_socket_with_policies(account, id, |socket, _| change(socket)).await
+    }
+
+    /// [`Store::change_socket`], where `change` also sees the policies that concern the socket.
+    ///
+    /// # Errors
+    /// As [`Store::change_socket`].
+    pub async fn change_socket_with_policies<E: From<StoreError>>(
+        &self,
+        account: AccountId,
+        id: SocketId,
+        change: impl FnOnce(&Socket, Vec<AttachedPolicy>) -> Result<SocketChange, E> + Send,
+    ) -> Result<Option<Socket>, E> {
         let mut write = self.write().await?;
         let Some(found) = find(&mut write, account, id).await? else { return Ok(None) };
-        let change = change(&found)?;
+        let attached = policies::attached(write.sql(), policies::Of::Socket(id)).await?;
+        let change = change(&found, attached.into_iter().map(|(_, policy)| policy).collect())?;
         let changed = update(&mut write, found, change).await?;
         write.commit().await?;
         Ok(Some(changed))
@@ -254,6 +273,8 @@ impl Store {
             let tunnel = tunnels::tunnel(found)?;
             route.tunnels.push(tunnel_route(&tunnel));
         }
+        let attached = policies::attached(&mut read, policies::Of::Socket(id)).await?;
+        route.policies = attached.into_iter().map(|(_, policy)| policy).collect();
         Ok(Some(route))
     }
 
@@ -262,18 +283,40 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn routes(&self) -> Result<Vec<SocketRoute>, StoreError> {
+        self.routes_where(None).await
+    }
+
+    /// What edges need to know of the sockets of one account, or of all.
+    pub(crate) async fn routes_where(&self, account: Option<AccountId>) -> Result<Vec<SocketRoute>, StoreError> {
+        let account_id = account.as_ref().map(|account| account.as_bytes().as_slice());
         let mut read = self.reader.begin().await?;
-        let rows = sqlx::query("SELECT * FROM sockets").fetch_all(&mut *read).await?;
+        let rows = sqlx::query("SELECT * FROM sockets WHERE ?1 IS NULL OR account = ?1")
+            .bind(account_id)
+            .fetch_all(&mut *read)
+            .await?;
         let mut routes = HashMap::with_capacity(rows.len());
         for found in &rows {
             let route = route(socket(found)?);
             routes.insert(route.id, route);
         }
-        let rows = sqlx::query("SELECT * FROM tunnels ORDER BY socket, position").fetch_all(&mut *read).await?;
+        let rows = sqlx::query(
+            "SELECT * FROM tunnels WHERE ?1 IS NULL OR socket IN (SELECT id FROM sockets WHERE account = ?1)
+             ORDER BY socket, position",
+        )
+        .bind(account_id)
+        .fetch_all(&mut *read)
+        .await?;
         for found in &rows {
             let tunnel = tunnels::tunnel(found)?;
             if let Some(route) = routes.get_mut(&tunnel.socket) {
                 route.tunnels.push(tunnel_route(&tunnel));
+            }
+        }
+        for (socket, policy) in
+            policies::attached(&mut read, account.map_or(policies::Of::Everybody, policies::Of::Organisation)).await?
+        {
+            if let Some(route) = routes.get_mut(&socket) {
+                route.policies.push(policy);
             }
         }
         Ok(routes.into_values().collect())
@@ -394,7 +437,7 @@ async fn insert(write: &mut Write, socket: &Socket, temporary: bool) -> Result<(
     if inserted.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
 }
 
-fn socket(found: &SqliteRow) -> Result<Socket, StoreError> {
+pub(crate) fn socket(found: &SqliteRow) -> Result<Socket, StoreError> {
     let username: Option<String> = found.try_get("basic_username")?;
     let password_hash: Option<String> = found.try_get("basic_password_hash")?;
     Ok(Socket {
@@ -412,7 +455,7 @@ fn socket(found: &SqliteRow) -> Result<Socket, StoreError> {
 }
 
 /// The route of a socket, its tunnels not yet in it.
-fn route(socket: Socket) -> SocketRoute {
+pub(crate) fn route(socket: Socket) -> SocketRoute {
     SocketRoute {
         id: socket.id,
         account: socket.account,

@@ -2,10 +2,12 @@
 //! clients, by the ssh side of an edge. Every rule is here once.
 
 mod accounts;
+mod policies;
 mod settings;
 mod sockets;
 mod ssh_keys;
 mod tunnels;
 
 pub(crate) use accounts::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX};
+pub(crate) use policies::PlaceChange;
 pub(crate) use sockets::Lifetime;

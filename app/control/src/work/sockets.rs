@@ -4,11 +4,15 @@ use http::StatusCode;
 use sallyport_api::{CreateSocket, FieldError, Protect, Protected, Socket, SshAccess, UpdateSocket};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{
-    AccountId, BasicAuth, MAX_PASSWORD_BYTES, OriginProtocol, SocketId, SocketName, SocketSettings, SocketType,
+    AccountId, AttachedPolicy, BasicAuth, MAX_PASSWORD_BYTES, OriginProtocol, SocketId, SocketName, SocketSettings,
+    SocketType,
 };
 use sallyport_store::{Creation, Keyed, Maker, NewSocket, PortWish, SocketChange};
 
-use super::settings::{SettingsWish, settled};
+use super::{
+    policies::check_that_somebody_enters,
+    settings::{SettingsWish, settled},
+};
 use crate::{App, clock::date, problem::ApiError, random};
 
 /// How many random names are tried before giving up.
@@ -65,6 +69,7 @@ impl App {
             access: settings.access,
             amplification_guard: settings.amplification_guard || self.config.requires_amplification_guard,
             identity: settings.identity,
+            policies: route.iter().flat_map(|route| &route.policies).map(|policy| policy.name.clone()).collect(),
             ssh,
             created_at: date(socket.created_at),
             tunnels_total: u32::try_from(tunnels.len()).unwrap_or(u32::MAX),
@@ -144,6 +149,9 @@ impl App {
         let (wish, none) = (SettingsWish::of_new(&create), SocketSettings::default());
         self.keeps_guard(&wish)?;
         let settings = settled(&wish, (&none, socket_type), socket_type, self.config.databases)?;
+        let policies = self.policies_of_new(account, create.policies.as_deref().unwrap_or_default()).await?;
+        let concerning = self.store.policies_of_new_socket(account, &policies).await?;
+        check_that_somebody_enters(&concerning, settings.identity.as_ref())?;
         let basic_auth = match create.protected {
             Some(protected) => Some(self.protect(protected).await?),
             None => None,
@@ -158,6 +166,7 @@ impl App {
             port,
             max_ports: self.config.ports_per_account,
             settings,
+            policies,
             temporary: lifetime != Lifetime::Lasting,
             maker: lifetime.maker(),
             created_at: self.clock.now().unix_seconds,
@@ -167,7 +176,9 @@ impl App {
             *random = u64::from_ne_bytes(random::bytes()?);
         }
         let answer = |socket: &sallyport_model::Socket| {
-            serde_json::to_string(&self.shown_socket(socket.clone())).unwrap_or_default()
+            let policies = concerning.iter().map(|policy| policy.name.clone()).collect();
+            let shown = Socket { policies, ..self.shown_socket(socket.clone()) };
+            serde_json::to_string(&shown).unwrap_or_default()
         };
         let creation = self.store.create_socket(new, &randoms, keyed, answer).await?;
         if let Creation::Made((socket, _)) = &creation {
@@ -218,6 +229,7 @@ impl App {
         let found = self.find_socket(account, id_or_name).await?;
         let wish = SettingsWish::of_change(&update);
         self.keeps_guard(&wish)?;
+        let asks_who = update.identity.is_some();
         let UpdateSocket { name, socket_type, origin_protocol, protected, .. } = update;
         let protects = matches!(protected, Some(Some(_)));
         let basic_auth = match protected {
@@ -226,7 +238,7 @@ impl App {
             None => None,
         };
         let databases = self.config.databases;
-        let change = |now: &sallyport_model::Socket| {
+        let change = |now: &sallyport_model::Socket, policies: Vec<AttachedPolicy>| {
             let new_type = socket_type.unwrap_or(now.socket_type);
             if new_type.has_port() != now.socket_type.has_port() {
                 let detail = format!(
@@ -238,9 +250,12 @@ impl App {
             }
             only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
             let settings = settled(&wish, (&now.settings, now.socket_type), new_type, databases)?;
+            if asks_who {
+                check_that_somebody_enters(&policies, settings.identity.as_ref())?;
+            }
             Ok(SocketChange { display_name: name, socket_type, origin_protocol, basic_auth, settings: Some(settings) })
         };
-        let changed = self.store.change_socket(account, found.id, change).await?;
+        let changed = self.store.change_socket_with_policies(account, found.id, change).await?;
         let socket = changed.ok_or_else(|| ApiError::not_found("socket"))?;
         self.publish(socket.id).await?;
         tracing::info!(socket = %socket.id, "socket changed");

@@ -8,6 +8,7 @@ mod edges;
 mod harness;
 mod mysocket;
 mod openapi;
+mod policies;
 mod refusals;
 mod sessions;
 mod settings;

@@ -31,6 +31,7 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         port: PortWish::None,
         max_ports: 1_000,
         settings: Default::default(),
+        policies: Vec::new(),
         temporary: false,
         maker: None,
         created_at: NOW,

@@ -7,5 +7,6 @@ mod fixtures;
 mod lock;
 mod nouns;
 mod open;
+mod policies;
 mod ports;
 mod ssh_keys;
