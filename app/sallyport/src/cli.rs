@@ -9,6 +9,7 @@ use crate::{
     argv, command,
     command::{
         account::AccountCommand, connect::ConnectArgs, login::LoginArgs, run::RunArgs, socket::SocketCommand,
+        account::AccountCommand, connect::ConnectArgs, login::LoginArgs, policy::PolicyCommand, socket::SocketCommand,
         ssh_key::SshKeyCommand, token::TokenCommand, trust::TrustCommand, tunnel::TunnelCommand,
     },
     context::Context,
@@ -95,6 +96,9 @@ pub(crate) enum Command {
     /// The connections that carry a socket's requests to its origins
     #[command(subcommand)]
     Tunnel(TunnelCommand),
+    /// Named rules about who may come in, and when, from where and for what
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Keys with which stock ssh clients log in
     #[command(subcommand)]
     SshKey(SshKeyCommand),
@@ -182,6 +186,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Run(args) => command::run::run(&context, args).await,
         Command::Socket(command) => command::socket::run(&context, command).await,
         Command::Tunnel(command) => command::tunnel::run(&context, command).await,
+        Command::Policy(command) => command::policy::run(&context, command).await,
         Command::SshKey(command) => command::ssh_key::run(&context, command).await,
         Command::Token(command) => command::token::run(&context, command).await,
         Command::Trust(command) => command::trust::run(&context, &command),

@@ -183,6 +183,9 @@ fn of_problem(problem: &Problem) -> Failure {
         untold.map(|error| format!("{}: {}", flag(&error.field).unwrap_or(&error.field), error.detail)).collect();
     let next_step = match problem.status {
         401 => Some("log in with `sallyport login --email you@example.com`, or use another API token".to_owned()),
+        _ if matches!(problem.code.as_str(), "opens-sockets" | "closes-sockets") => {
+            Some("if that is meant, add --force".to_owned())
+        }
         _ if !wrong.is_empty() => Some(wrong.join("; ")),
         _ => None,
     };
@@ -192,16 +195,23 @@ fn of_problem(problem: &Problem) -> Failure {
 }
 
 /// The fields of the API that the command line calls otherwise, by how their names begin.
-const FLAGS: [(&str, &str); 17] = [
+const FLAGS: [(&str, &str); 24] = [
     ("access.allow", "--allow"),
     ("access.deny", "--deny"),
     ("access", "--allow and --deny"),
     ("affinity", "--affinity"),
     ("alpn", "--alpn"),
     ("amplification_guard", "--no-amplification-guard"),
+    ("document", "the policy"),
     ("health_check", "--health-check"),
+    ("identity.email_addresses", "--allowed-email-addresses"),
+    ("identity.email_domains", "--allowed-email-domains"),
+    ("identity.providers", "--identity-provider"),
+    ("identity.session_minutes", "--session-minutes"),
+    ("identity", "--cloudauth"),
     ("limits", "--max-connections, --requests-per-second, --bytes-per-second and --queue"),
     ("origin_protocol", "--origin-protocol"),
+    ("policies", "--policy"),
     ("port", "--public-port"),
     ("protected.username", "--username"),
     ("protected", "--protected"),
@@ -308,6 +318,7 @@ mod tests {
             ("tls_mode", "--passthrough"),
             ("access.allow[0]", "--allow"),
             ("access", "--allow and --deny"),
+            ("policies", "--policy"),
             ("port", "--public-port"),
             ("public_key", "the public key"),
             ("portal", "portal"),

@@ -1,5 +1,7 @@
 //! `/socket` and `/connect`.
 
+use std::{fmt::Display, str::FromStr};
+
 use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
@@ -7,12 +9,12 @@ use axum::{
 use http::StatusCode;
 use sallyport_api::{CreateSocket, Protect, UpdateSocket};
 use sallyport_bus::ssh_login_name;
-use sallyport_model::SocketType;
+use sallyport_model::{IdentitySettings, SocketType};
 use sallyport_store::{Creation, MAX_SOCKETS_PER_ACCOUNT};
 
 use super::{
     Caller,
-    words::{Socket, SocketWish, Tunnel},
+    words::{Entries, Socket, SocketWish, Tunnel},
 };
 use crate::{
     App,
@@ -28,6 +30,9 @@ impl App {
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
         let shared = Some(self.config.public_port)
             .filter(|_| matches!(socket.socket_type, SocketType::Http | SocketType::Https | SocketType::Tls));
+        let identity = socket.settings.identity;
+        let emails = identity.iter().flat_map(|identity| &identity.email_addresses);
+        let domains = identity.iter().flat_map(|identity| &identity.email_domains);
         Socket {
             socket_id: socket.id,
             dnsname: self.dns_name(&socket.name),
@@ -37,9 +42,9 @@ impl App {
             protected_socket: socket.basic_auth.is_some(),
             protected_username: socket.basic_auth.map(|basic| basic.username).unwrap_or_default(),
             protected_password: String::new(),
-            cloud_authentication_enabled: false,
-            cloud_authentication_email_allowed_addressses: Vec::new(),
-            cloud_authentication_email_allowed_domains: Vec::new(),
+            cloud_authentication_enabled: identity.is_some(),
+            cloud_authentication_email_allowed_addressses: emails.map(ToString::to_string).collect(),
+            cloud_authentication_email_allowed_domains: domains.map(|domain| domain.as_str().to_owned()).collect(),
             ssh_ca: String::new(),
             tunnels: tunnels.iter().map(|tunnel| self.mysocket_tunnel(tunnel.id, tunnel.forward_port)).collect(),
             user_name: ssh_login_name(socket.account),
@@ -56,11 +61,14 @@ impl App {
     }
 
     async fn create_mysocket(&self, caller: &Caller, wish: SocketWish) -> Result<sallyport_model::Socket, ApiError> {
-        refuse_what_is_missing(&wish)?;
+        let identity = cloud_authentication(&wish, None)?.flatten();
         let protected = protection(&wish)?;
         let name = wish.name.ok_or_else(|| ApiError::field("name", "it is missing"))?;
-        let create =
-            CreateSocket { protected, ..CreateSocket::new(name, wish.socket_type.unwrap_or(SocketType::Http)) };
+        let create = CreateSocket {
+            protected,
+            identity,
+            ..CreateSocket::new(name, wish.socket_type.unwrap_or(SocketType::Http))
+        };
         match self.create_socket(caller.account.id, create, Lifetime::Lasting, None).await? {
             Creation::Made((socket, _)) => Ok(socket),
             Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key")),
@@ -68,13 +76,38 @@ impl App {
     }
 }
 
-/// Refuses what would leave a socket open that its owner believes to be closed.
-fn refuse_what_is_missing(wish: &SocketWish) -> Result<(), ApiError> {
-    if wish.cloud_authentication_enabled != Some(true) {
-        return Ok(());
+/// What a socket is to ask of those who come, `now` being what it asks already; nothing when that stays.
+fn cloud_authentication(
+    wish: &SocketWish,
+    now: Option<IdentitySettings>,
+) -> Result<Option<Option<IdentitySettings>>, ApiError> {
+    fn entries<T: FromStr<Err: Display>>(
+        field: &str,
+        given: &Option<Entries>,
+        now: Vec<T>,
+    ) -> Result<Vec<T>, ApiError> {
+        let Some(given) = given else { return Ok(now) };
+        given.texts().map(|text| text.parse().map_err(|error| ApiError::field(field, error))).collect()
     }
-    let detail = "cloud authentication is not offered here: protect the socket with a user name and a password";
-    Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "not-offered", detail))
+    let has_lists = wish.cloud_authentication_email_allowed_addressses.is_some()
+        || wish.cloud_authentication_email_allowed_domains.is_some();
+    match wish.cloud_authentication_enabled {
+        Some(false) => return Ok(Some(None)),
+        None if now.is_none() || !has_lists => return Ok(None),
+        _ => {}
+    }
+    let now = now.unwrap_or_default();
+    let email_addresses = entries(
+        "cloud_authentication_email_allowed_addressses",
+        &wish.cloud_authentication_email_allowed_addressses,
+        now.email_addresses,
+    )?;
+    let email_domains = entries(
+        "cloud_authentication_email_allowed_domains",
+        &wish.cloud_authentication_email_allowed_domains,
+        now.email_domains,
+    )?;
+    Ok(Some(Some(IdentitySettings { email_addresses, email_domains, ..now })))
 }
 
 /// The user name and password of a socket that is to be protected.
@@ -133,8 +166,9 @@ pub(super) async fn update(
     input: Input<SocketWish>,
 ) -> Result<Response, ApiError> {
     let wish = input.value;
-    refuse_what_is_missing(&wish)?;
-    let known = app.find_socket(caller.account.id, &id).await?.basic_auth;
+    let known = app.find_socket(caller.account.id, &id).await?;
+    let identity = cloud_authentication(&wish, known.settings.identity)?;
+    let known = known.basic_auth;
     let has_password = wish.protected_password.as_ref().is_some_and(|password| !password.expose().is_empty());
     let same_user = known.is_some_and(|known| {
         let given = wish.protected_username.as_deref().unwrap_or_default();
@@ -146,7 +180,8 @@ pub(super) async fn update(
         Some(true) if same_user && !has_password => None,
         Some(true) => Some(protection(&wish)?),
     };
-    let update = UpdateSocket { name: wish.name, socket_type: wish.socket_type, protected, ..UpdateSocket::default() };
+    let update =
+        UpdateSocket { name: wish.name, socket_type: wish.socket_type, protected, identity, ..UpdateSocket::default() };
     let socket = app.update_socket(caller.account.id, &id, update).await?;
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
 }

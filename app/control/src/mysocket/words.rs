@@ -65,6 +65,30 @@ pub(super) struct SocketWish {
     pub(super) protected_password: Option<Secret>,
     #[serde(default)]
     pub(super) cloud_authentication_enabled: Option<bool>,
+    // Three s, as published.
+    #[serde(default)]
+    pub(super) cloud_authentication_email_allowed_addressses: Option<Entries>,
+    #[serde(default)]
+    pub(super) cloud_authentication_email_allowed_domains: Option<Entries>,
+}
+
+/// Entries in a list, or in one text with commas between.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Entries {
+    List(Vec<String>),
+    Text(String),
+}
+
+impl Entries {
+    /// The entries; empty ones are none.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let texts = match self {
+            Self::List(list) => list.as_slice(),
+            Self::Text(text) => std::slice::from_ref(text),
+        };
+        texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|text| !text.is_empty())
+    }
 }
 
 /// A socket.

@@ -216,8 +216,8 @@ async fn errors_have_the_form_that_these_clients_print() {
 
     let mut cloud = wish("s", "http");
     cloud["cloud_authentication_enabled"] = json!(true);
-    let says = is_error(&call(&api, "POST", "/connect", &token, Some(cloud)).await, StatusCode::NOT_IMPLEMENTED);
-    assert!(says.contains("cloud authentication"), "{says}");
+    let says = is_error(&call(&api, "POST", "/connect", &token, Some(cloud)).await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(says.contains("nobody could enter"), "{says}");
     let mut no_password = wish("s", "http");
     no_password["protected_socket"] = json!(true);
     for body in [json!({}), wish("", "http"), wish("s", "gopher"), no_password] {
@@ -233,4 +233,38 @@ async fn errors_have_the_form_that_these_clients_print() {
     assert!(is_error(&full, StatusCode::CONFLICT).contains("all ports from 20000 to 20004"));
     let types: Vec<_> = api.routes.all().iter().map(|route| route.socket_type).collect();
     assert_eq!(types, [SocketType::Tcp; 5]);
+}
+
+#[tokio::test]
+async fn cloud_authentication_is_what_the_socket_asks_of_those_who_come() {
+    let api = Api::start().await;
+    let token = login(&api, "cloud@example.com").await;
+    let mut cloud = wish("s", "http");
+    cloud["cloud_authentication_enabled"] = json!(true);
+    cloud["cloud_authentication_email_allowed_addressses"] = json!(["Ann@Example.com", ""]);
+    cloud["cloud_authentication_email_allowed_domains"] = json!("mycorp.com, other.org");
+    let made = post(&api, "/socket", &token, cloud.clone()).await;
+    assert_eq!(made["cloud_authentication_enabled"], json!(true));
+    assert_eq!(made["cloud_authentication_email_allowed_addressses"], json!(["ann@example.com"]));
+    assert_eq!(made["cloud_authentication_email_allowed_domains"], json!(["mycorp.com", "other.org"]));
+    let path = format!("/socket/{}", made["socket_id"].as_str().unwrap());
+    let label = made["dnsname"].as_str().unwrap().strip_suffix(".localhost").unwrap();
+    let identity = || api.routes.by_name(label).unwrap().settings.identity.clone();
+    assert_eq!(identity().unwrap().email_domains.len(), 2);
+
+    let put = async |body: Value| call(&api, "PUT", &path, &token, Some(body)).await;
+    assert_eq!(put(json!({"name": "t"})).await.status, StatusCode::OK);
+    assert_eq!(identity().unwrap().email_addresses.len(), 1, "it stays");
+    let lists = json!({"cloud_authentication_email_allowed_addressses": [], "cloud_authentication_email_allowed_domains": null});
+    assert_eq!(put(lists).await.status, StatusCode::OK);
+    assert_eq!((identity().unwrap().email_addresses.len(), identity().unwrap().email_domains.len()), (0, 2));
+    is_error(&put(json!({"cloud_authentication_email_allowed_domains": []})).await, StatusCode::UNPROCESSABLE_ENTITY);
+    is_error(
+        &put(json!({"cloud_authentication_email_allowed_domains": ["*"]})).await,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    );
+    assert_eq!(put(json!({"cloud_authentication_enabled": false})).await.status, StatusCode::OK);
+    assert_eq!(identity(), None);
+    cloud["socket_type"] = json!("tcp");
+    is_error(&call(&api, "POST", "/socket", &token, Some(cloud)).await, StatusCode::UNPROCESSABLE_ENTITY);
 }

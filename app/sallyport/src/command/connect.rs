@@ -8,6 +8,7 @@ use sallyport_model::{OriginProtocol, SocketType};
 use super::{
     display_name,
     hold::{self, Credential, Origin, OriginArgs},
+    identity::PoliciesArg,
     options::{PortArgs, ProtectArgs, idempotency_key, origin_protocol, socket_type},
     settings::SettingsArgs,
 };
@@ -37,6 +38,8 @@ pub(crate) struct ConnectArgs {
     #[command(flatten)]
     settings: SettingsArgs,
     #[command(flatten)]
+    policies: PoliciesArg,
+    #[command(flatten)]
     origin: OriginArgs,
 }
 
@@ -55,6 +58,7 @@ impl ConnectArgs {
             origin_protocol: self.origin_protocol,
             protected: self.protect.read(self.socket_type, None)?,
             port: self.port.public_port,
+            policies: self.policies.get(),
             ..CreateSocket::new(name, self.socket_type)
         };
         self.settings.set(&mut create)?;

@@ -6,10 +6,11 @@ use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 use sallyport_api::{CreateSocket, HealthCheck, ProbeType, Socket, UpdateSocket};
 use sallyport_model::{AccessRules, Affinity, Limits, ProxyProtocol, TlsMode};
 
+use super::identity::{self, IdentityArgs};
 use crate::{duration, failure::Failure};
 
 /// The word that takes a setting away.
-const OFF: &str = "off";
+pub(super) const OFF: &str = "off";
 
 /// What an owner can set.
 #[derive(Debug, Default, Args)]
@@ -69,6 +70,8 @@ pub(crate) struct SettingsArgs {
     /// Bound what is sent to clients that have sent little, as it is by itself (udp)
     #[arg(long, overrides_with = "no_amplification_guard")]
     amplification_guard: bool,
+    #[command(flatten)]
+    identity: IdentityArgs,
 }
 
 fn proxy_protocol() -> impl TypedValueParser<Value = ProxyProtocol> {
@@ -156,7 +159,7 @@ fn whole_seconds(text: &str) -> Result<u32, String> {
 }
 
 /// The list, where `off` alone is the empty one.
-fn listed(items: Vec<String>) -> Vec<String> {
+pub(super) fn listed(items: Vec<String>) -> Vec<String> {
     if items.iter().all(|item| item == OFF || item.is_empty()) { Vec::new() } else { items }
 }
 
@@ -166,6 +169,7 @@ impl SettingsArgs {
         let limits = [self.max_connections, self.requests_per_second, self.bytes_per_second, self.queue];
         limits.iter().any(Option::is_some)
             || self.allow.is_some() != self.deny.is_some()
+            || self.identity.needs_current()
             || (self.tunes_health_check() && !matches!(self.health_check, Some(Check::Off)))
     }
 
@@ -189,6 +193,7 @@ impl SettingsArgs {
         create.limits = update.limits.flatten();
         create.access = update.access.flatten();
         create.amplification_guard = update.amplification_guard.flatten();
+        create.identity = update.identity.flatten();
         Ok(())
     }
 
@@ -216,6 +221,7 @@ impl SettingsArgs {
         update.affinity = self.affinity.map(Some);
         let is_guarded = (self.amplification_guard || self.no_amplification_guard).then_some(self.amplification_guard);
         update.amplification_guard = is_guarded.map(Some);
+        update.identity = self.identity.change(now.and_then(|now| now.identity.clone()))?;
         Ok(())
     }
 
@@ -307,6 +313,7 @@ pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     if !socket.amplification_guard {
         rows.push(("amplification guard", OFF.to_owned()));
     }
+    rows.extend(identity::show(socket));
     rows
 }
 

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{
     display_name,
+    identity::PoliciesArg,
     options::{PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
     settings::{self, SettingsArgs},
     utc,
@@ -52,6 +53,8 @@ pub(crate) struct CreateArgs {
     protect: ProtectArgs,
     #[command(flatten)]
     settings: SettingsArgs,
+    #[command(flatten)]
+    policies: PoliciesArg,
 }
 
 /// Options of `socket show` and `socket delete`.
@@ -114,6 +117,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
         origin_protocol: args.origin_protocol,
         protected: args.protect.read(args.socket_type, None)?,
         port: args.port.public_port,
+        policies: args.policies.get(),
         ..CreateSocket::new(display_name(&args.name)?, args.socket_type)
     };
     args.settings.set(&mut create)?;

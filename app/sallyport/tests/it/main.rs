@@ -8,6 +8,7 @@ mod harness;
 mod main_job;
 mod observed;
 mod original_client;
+mod policies;
 mod protocols;
 mod restarts;
 mod run;

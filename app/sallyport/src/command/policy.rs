@@ -1,0 +1,324 @@
+//! `sallyport policy`: named rules about who may come in.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use sallyport_api::{CreatePolicy, Policy, PolicyPlace, PolicyTest, TestPolicy, UpdatePolicy};
+use sallyport_client::{ApiClient, PolicyRef, SocketRef};
+use sallyport_model::{PersonEmail, PolicyName, ProviderName};
+use sallyport_policy::{Effect, Moment};
+use serde_json::json;
+
+use super::{
+    policy_rule::{self, DocumentArgs},
+    utc,
+};
+use crate::{
+    context::Context,
+    failure::{self, Failure, Kind},
+    output,
+};
+
+/// What can be done with policies.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Make a policy; attach it to say who may come in
+    Create(CreateArgs),
+    /// List the policies
+    #[command(alias = "list")]
+    Ls,
+    /// Show a policy with its rules
+    Show(ShowArgs),
+    /// Change a policy: all rules from a file, or one rule more by options
+    Edit(EditArgs),
+    /// Delete a policy that is attached to nothing
+    #[command(alias = "delete")]
+    Rm(NameArg),
+    /// Let a policy say who may come in, at a socket or everywhere
+    Attach(PlaceArgs),
+    /// Let a policy no longer say who may come in
+    Detach(PlaceArgs),
+    /// Ask what a policy, a file or a socket says of somebody, and which rule decides
+    Test(TestArgs),
+}
+
+/// Options of `policy create`.
+#[derive(Debug, Args)]
+pub(crate) struct CreateArgs {
+    /// What to call it: lower-case letters, digits and hyphens
+    #[arg(value_name = "NAME")]
+    name: PolicyName,
+    #[command(flatten)]
+    document: DocumentArgs,
+}
+
+/// The policy that is meant.
+#[derive(Debug, Args)]
+pub(crate) struct NameArg {
+    /// The policy, by name or id
+    #[arg(value_name = "POLICY")]
+    policy: PolicyRef,
+}
+
+/// Options of `policy show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    name: NameArg,
+    /// Print only the rules, as a file for `policy edit -f` has them
+    #[arg(long)]
+    rules: bool,
+}
+
+/// Options of `policy edit`.
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    #[command(flatten)]
+    name: NameArg,
+    /// Call it otherwise
+    #[arg(long, value_name = "NAME")]
+    rename: Option<PolicyName>,
+    /// Change it although nobody could use a socket then
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    document: DocumentArgs,
+}
+
+/// Options of `policy attach` and `policy detach`.
+#[derive(Debug, Args)]
+pub(crate) struct PlaceArgs {
+    #[command(flatten)]
+    name: NameArg,
+    /// The socket: its id, or its name such as wandering-shape-7752
+    #[arg(value_name = "SOCKET", required_unless_present = "all", conflicts_with = "all")]
+    socket: Option<SocketRef>,
+    /// All sockets, those included that come later
+    #[arg(long)]
+    all: bool,
+    /// Do it although a socket would be open to everybody then, or nobody could use it
+    #[arg(long)]
+    force: bool,
+}
+
+/// Options of `policy test`.
+#[derive(Debug, Args)]
+pub(crate) struct TestArgs {
+    /// The policy, by name or id
+    #[arg(value_name = "POLICY")]
+    policy: Option<PolicyRef>,
+    /// Ask these rules instead, which need not be stored; - for the standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with = "policy")]
+    file: Option<PathBuf>,
+    /// Ask all policies and lists of this socket instead
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["policy", "file"])]
+    socket: Option<SocketRef>,
+    /// Who has logged in [default: nobody]
+    #[arg(long, value_name = "EMAIL")]
+    email: Option<PersonEmail>,
+    /// Their groups
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', requires = "email")]
+    group: Vec<String>,
+    /// Who vouches for them
+    #[arg(long, value_name = "NAME", requires = "email")]
+    provider: Option<ProviderName>,
+    /// The service token of a machine, by name
+    #[arg(long, value_name = "NAME", conflicts_with = "email")]
+    service_token: Option<String>,
+    /// The client's address
+    #[arg(long, value_name = "ADDRESS")]
+    from: Option<IpAddr>,
+    /// Its country, in two letters
+    #[arg(long, value_name = "COUNTRY")]
+    country: Option<String>,
+    /// The number of its autonomous system
+    #[arg(long, value_name = "NUMBER")]
+    asn: Option<u32>,
+    /// When, such as 2027-03-01T08:00:00+01:00 [default: now]
+    #[arg(long, value_name = "TIME")]
+    at: Option<Moment>,
+    /// The HTTP method [default: GET]
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
+    /// The path, as a client would write it [default: /]
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+    /// The port by which the client comes [default: the socket's, or 443]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Fail unless this is the answer: for scripts that look after a policy
+    #[arg(long, value_enum, value_name = "ANSWER")]
+    expect: Option<Answer>,
+}
+
+/// An answer of `policy test`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Answer {
+    Allow,
+    Deny,
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, command: PolicyCommand) -> anyhow::Result<()> {
+    let client = context.client(&context.target()?)?;
+    match command {
+        PolicyCommand::Create(args) => create(context, &client, args).await,
+        PolicyCommand::Ls => {
+            let empty = "no policies yet: `sallyport policy create NAME --email-domain example.com` makes one";
+            context.output.list(&client.policies().await?, empty, list)
+        }
+        PolicyCommand::Show(args) => {
+            let policy = find(&client, &args.name.policy).await?;
+            if args.rules {
+                let rules = serde_json::to_value(&policy.document)?;
+                return context.output.data(&rules, |_| pretty(&policy));
+            }
+            context.output.data(&policy, show)
+        }
+        PolicyCommand::Edit(args) => edit(context, &client, args).await,
+        PolicyCommand::Rm(args) => {
+            let about = |error| failure::about(error, &args.policy);
+            client.delete_policy(&args.policy).await.map_err(about)?;
+            let gone = json!({ "deleted": args.policy.to_string() });
+            context.output.data(&gone, |_| format!("deleted {}", args.policy))
+        }
+        PolicyCommand::Attach(args) => {
+            let (policy, place) = place(args);
+            let changed = client.attach_policy(&policy, &place).await;
+            context.output.data(&changed.map_err(|error| failure::about(error, &policy))?, show)
+        }
+        PolicyCommand::Detach(args) => {
+            let (policy, place) = place(args);
+            let changed = client.detach_policy(&policy, &place).await;
+            context.output.data(&changed.map_err(|error| failure::about(error, &policy))?, show)
+        }
+        PolicyCommand::Test(args) => test(context, &client, args).await,
+    }
+}
+
+async fn find(client: &ApiClient, policy: &PolicyRef) -> anyhow::Result<Policy> {
+    client.policy(policy).await.map_err(|error| failure::about(error, policy))
+}
+
+fn place(args: PlaceArgs) -> (PolicyRef, PolicyPlace) {
+    let socket = args.socket.map(|socket| socket.to_string());
+    (args.name.policy, PolicyPlace { socket, everywhere: args.all, force: args.force })
+}
+
+async fn create(context: &Context, client: &ApiClient, args: CreateArgs) -> anyhow::Result<()> {
+    let DocumentArgs { file, rule } = args.document;
+    let document = match file {
+        Some(_) if rule.is_given() => return Err(both_given().into()),
+        Some(file) => policy_rule::read(&file)?,
+        None => rule.add_to(None)?,
+    };
+    let policy = client.create_policy(&CreatePolicy { name: args.name, document }).await?;
+    context.output.data(&policy, show)?;
+    context
+        .output
+        .hint(&format!("next: sallyport policy attach {} SOCKET; until then it says nothing to anybody", policy.name));
+    Ok(())
+}
+
+async fn edit(context: &Context, client: &ApiClient, args: EditArgs) -> anyhow::Result<()> {
+    let policy = args.name.policy;
+    let DocumentArgs { file, rule } = args.document;
+    let document = match file {
+        Some(_) if rule.is_given() => return Err(both_given().into()),
+        Some(file) => Some(policy_rule::read(&file)?),
+        None => match rule.add_to(Some(find(client, &policy).await?.document)) {
+            Ok(document) => Some(document),
+            Err(_) if args.rename.is_some() => None,
+            Err(_) => {
+                return Err(Failure::usage("nothing to change").next("see `sallyport policy edit --help`").into());
+            }
+        },
+    };
+    let update = UpdatePolicy { name: args.rename, document, force: args.force };
+    let changed = client.update_policy(&policy, &update).await.map_err(|error| failure::about(error, &policy))?;
+    context.output.data(&changed, show)
+}
+
+fn both_given() -> Failure {
+    Failure::usage("the rules come from a file, or one comes from options").next("leave out -f, or the conditions")
+}
+
+async fn test(context: &Context, client: &ApiClient, args: TestArgs) -> anyhow::Result<()> {
+    if args.policy.is_none() && args.file.is_none() && args.socket.is_none() {
+        return Err(Failure::usage("what is to be asked?").next("name a policy, a file with -f, or --socket").into());
+    }
+    let at = args.at.map(|at| time::OffsetDateTime::from_unix_timestamp(at.unix())).transpose()?;
+    let question = TestPolicy {
+        policy: args.policy.as_ref().map(ToString::to_string),
+        document: args.file.as_deref().map(policy_rule::read).transpose()?,
+        socket: args.socket.as_ref().map(ToString::to_string),
+        email: args.email,
+        groups: args.group,
+        provider: args.provider,
+        service_token: args.service_token,
+        address: args.from,
+        country: args.country,
+        asn: args.asn,
+        at,
+        method: args.method,
+        path: args.path,
+        port: args.port,
+    };
+    let asked = client.test_policy(&question).await;
+    let answer = match (&args.policy, &args.socket) {
+        (Some(policy), _) => asked.map_err(|error| failure::about(error, policy))?,
+        (None, Some(socket)) => asked.map_err(|error| failure::about(error, socket))?,
+        (None, None) => asked?,
+    };
+    context.output.data(&answer, explain)?;
+    match args.expect {
+        Some(expected) if (expected == Answer::Allow) != answer.allowed => {
+            let found = if answer.allowed { "allowed" } else { "denied" };
+            Err(Failure::new(Kind::Failed, format!("it is {found}, by {}", answer.by)).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn explain(answer: &PolicyTest) -> String {
+    let verdict = if answer.allowed { "allowed" } else { "denied" };
+    let mut rows = vec![("answer", verdict.to_owned()), ("decided by", answer.by.clone())];
+    rows.extend(answer.rules.iter().map(|tested| {
+        let outcome = tested.unmet.as_ref().map_or("means it".to_owned(), |unmet| format!("{unmet} does not hold"));
+        ("rule", format!("policy {:?}, {}: {outcome}", tested.policy, tested.rule))
+    }));
+    output::pairs(&rows)
+}
+
+fn pretty(policy: &Policy) -> String {
+    serde_json::to_string_pretty(&policy.document).unwrap_or_default()
+}
+
+fn places(policy: &Policy) -> String {
+    match (policy.everywhere, policy.sockets.len()) {
+        (true, _) => "all sockets".to_owned(),
+        (false, 0) => "nothing".to_owned(),
+        (false, 1) => "1 socket".to_owned(),
+        (false, count) => format!("{count} sockets"),
+    }
+}
+
+fn show(policy: &Policy) -> String {
+    let mut rows =
+        vec![("policy", policy.name.to_string()), ("id", policy.id.to_string()), ("attached to", places(policy))];
+    rows.extend(policy.sockets.iter().map(|socket| ("socket", socket.to_string())));
+    rows.push(("created", utc(policy.created_at)));
+    rows.push(("changed", utc(policy.updated_at)));
+    format!("{}\n\n{}", output::pairs(&rows), pretty(policy))
+}
+
+fn list(policies: &[Policy]) -> String {
+    output::table(
+        ["POLICY", "RULES", "ATTACHED TO", "CHANGED"],
+        policies.iter().map(|policy| {
+            let count = |wanted| policy.document.rules().filter(|(effect, ..)| *effect == wanted).count();
+            let rules = format!("{} allow, {} deny", count(Effect::Allow), count(Effect::Deny));
+            [policy.name.to_string(), rules, places(policy), utc(policy.updated_at)]
+        }),
+    )
+}

@@ -1,0 +1,278 @@
+//! Rules of policies from options and files.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal as _, Read as _},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use sallyport_model::{EmailDomain, PersonEmail, ProviderName};
+use sallyport_policy::{
+    Clock, Day, Document, MAX_DOCUMENT_BYTES, Moment, PathPattern, PolicyRule, Rule, What, When, Who, Window, Zone,
+};
+
+use crate::failure::{Failure, Kind};
+
+/// One rule, by its conditions.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "A rule: all conditions must hold; the entries of one are alternatives")]
+pub(crate) struct RuleArgs {
+    /// Keep those out whom the rule means, instead of letting them in
+    #[arg(long)]
+    deny: bool,
+    /// What to call the rule where a decision is explained
+    #[arg(long, value_name = "NAME")]
+    rule: Option<String>,
+    /// Everybody
+    #[arg(long)]
+    anyone: bool,
+    /// People with these e-mail addresses
+    #[arg(long, value_name = "EMAIL", value_delimiter = ',')]
+    email: Option<Vec<PersonEmail>>,
+    /// People whose e-mail addresses have these domains
+    #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
+    email_domain: Option<Vec<EmailDomain>>,
+    /// People of these groups, as their provider says
+    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    group: Option<Vec<String>>,
+    /// People for whom these providers vouch
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    provider: Option<Vec<ProviderName>>,
+    /// Machines with these service tokens, by name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    service_token: Option<Vec<String>>,
+    /// Those who come from here: networks, country:CH, asn:64500
+    #[arg(long, value_name = "PLACE", value_delimiter = ',')]
+    from: Option<Vec<Rule>>,
+    /// At these times of the week, such as "mon-fri 08:00-18:00"; may be given several times
+    #[arg(long, value_name = "TIMES", requires = "time_zone")]
+    weekly: Option<Vec<WeeklyArg>>,
+    /// The time zone of --weekly, such as Europe/Zurich
+    #[arg(long, value_name = "ZONE", requires = "weekly")]
+    time_zone: Option<Zone>,
+    /// From then on, such as 2027-03-01T08:00:00+01:00
+    #[arg(long, value_name = "TIME")]
+    not_before: Option<Moment>,
+    /// Until before then
+    #[arg(long, value_name = "TIME")]
+    not_after: Option<Moment>,
+    /// With these HTTP methods; GET stands for HEAD, too
+    #[arg(long, value_name = "METHOD", value_delimiter = ',')]
+    method: Option<Vec<String>>,
+    /// For these paths and everything beneath them, such as /admin or /*/edit
+    #[arg(long, value_name = "PATH", value_delimiter = ',')]
+    path: Option<Vec<PathPattern>>,
+    /// By these ports
+    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    port: Option<Vec<u16>>,
+}
+
+/// A weekly window as it is typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WeeklyArg(Window);
+
+impl FromStr for WeeklyArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} are no times of the week: expected such as \"mon-fri 08:00-18:00\"");
+        let mut window: Window = serde_json::from_str("{}").map_err(|_| wrong())?;
+        let mut words = text.split_whitespace().peekable();
+        if let Some(days) = words.next_if(|word| !word.contains(':')) {
+            window.days = days_of(days).ok_or_else(wrong)?;
+        }
+        if let Some(times) = words.next() {
+            let (from, to) = times.split_once('-').ok_or_else(wrong)?;
+            window.from = from.parse::<Clock>().map_err(|error| error.to_string())?;
+            window.to = to.parse::<Clock>().map_err(|error| error.to_string())?;
+        }
+        if text.trim().is_empty() || words.next().is_some() {
+            return Err(wrong());
+        }
+        Ok(Self(window))
+    }
+}
+
+/// `mon-fri`, `sat,sun`, `sun-tue`.
+fn days_of(text: &str) -> Option<Vec<Day>> {
+    let all = Day::all();
+    let place = |day: &str| day.parse::<Day>().ok().and_then(|day| all.iter().position(|one| *one == day));
+    let mut wanted = [false; 7];
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (place(first)?, place(last)?);
+        let count = (last + 7 - first) % 7;
+        (0..=count).for_each(|step| wanted[(first + step) % 7] = true);
+    }
+    Some(all.into_iter().zip(wanted).filter(|(_, wanted)| *wanted).map(|(day, _)| day).collect())
+}
+
+impl RuleArgs {
+    /// The rule and whether it denies; nothing when no option was given.
+    fn rule(self) -> Option<(bool, PolicyRule)> {
+        let who = Who {
+            anyone: self.anyone,
+            emails: self.email,
+            email_domains: self.email_domain,
+            groups: self.group,
+            providers: self.provider,
+            service_tokens: self.service_token,
+        };
+        let weekly = self.weekly.map(|all| all.into_iter().map(|one| one.0).collect());
+        let when = When { not_before: self.not_before, not_after: self.not_after, weekly, time_zone: self.time_zone };
+        let methods = self.method.map(|all| all.iter().map(|one| one.to_ascii_uppercase()).collect());
+        let what = What { methods, paths: self.path, ports: self.port };
+        let rule = PolicyRule {
+            name: self.rule,
+            who: (who != Who::default()).then_some(who),
+            from: self.from,
+            when: (when != When::default()).then_some(when),
+            what: (what != What::default()).then_some(what),
+        };
+        (self.deny || rule != PolicyRule::default()).then_some((self.deny, rule))
+    }
+
+    /// Adds the rule to a document.
+    ///
+    /// # Errors
+    /// No option was given.
+    pub(crate) fn add_to(self, document: Option<Document>) -> Result<Document, Failure> {
+        let (denies, rule) = self.rule().ok_or_else(|| {
+            Failure::usage("which rule?").next("give conditions such as --email-domain example.com, or a file with -f")
+        })?;
+        let mut document = document.unwrap_or(Document { allow: None, deny: Vec::new() });
+        if denies {
+            document.deny.push(rule);
+        } else {
+            document.allow.get_or_insert_default().push(rule);
+        }
+        Ok(document)
+    }
+
+    /// Whether an option was given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.clone().rule().is_some()
+    }
+}
+
+/// Reads a document from a file, `-` being the standard input.
+///
+/// # Errors
+/// There is no such file, or it is no document.
+pub(crate) fn read(file: &Path) -> anyhow::Result<Document> {
+    let mut text = String::new();
+    let max = MAX_DOCUMENT_BYTES as u64 + 1;
+    let from = if file == Path::new("-") {
+        if io::stdin().is_terminal() {
+            return Err(Failure::usage("the standard input is a terminal").next("name a file with -f").into());
+        }
+        io::stdin().lock().take(max).read_to_string(&mut text).context("cannot read the policy")?;
+        "the standard input".to_owned()
+    } else {
+        let shown = file.display();
+        let opened = match File::open(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Failure::usage(format!("there is no file {shown}")).into());
+            }
+            opened => opened.with_context(|| format!("cannot read {shown}"))?,
+        };
+        opened.take(max).read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
+        shown.to_string()
+    };
+    let read = Document::parse(&text);
+    Ok(read.map_err(|error| Failure::new(Kind::Refused, format!("{from}: {error}")).next("see docs/policy.md"))?)
+}
+
+/// Where a document comes from: a file, or the options of one rule.
+#[derive(Debug, Default, Args)]
+pub(crate) struct DocumentArgs {
+    /// The file with the rules as JSON, - for the standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) rule: RuleArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        rule: RuleArgs,
+    }
+
+    fn json(words: &[&str]) -> String {
+        let line = Line::try_parse_from(std::iter::once("x").chain(words.iter().copied()));
+        line.unwrap_or_else(|error| panic!("{error}")).rule.add_to(None).unwrap().to_json()
+    }
+
+    #[test]
+    fn options_make_the_rule_that_they_say() {
+        assert_eq!(
+            json(&[
+                "--email-domain",
+                "Example.com",
+                "--from",
+                "country:ch,10.0.0.0/8",
+                "--method",
+                "get",
+                "--path",
+                "/a"
+            ]),
+            r#"{"allow":[{"who":{"email_domains":["example.com"]},"where":["country:CH","10.0.0.0/8"],"what":{"methods":["GET"],"paths":["/a"]}}]}"#
+        );
+        assert_eq!(
+            json(&[
+                "--deny",
+                "--anyone",
+                "--weekly",
+                "sat,sun",
+                "--weekly",
+                "mon-fri 18:00-08:00",
+                "--time-zone",
+                "UTC"
+            ]),
+            r#"{"deny":[{"who":{"anyone":true},"when":{"weekly":[{"days":["sat","sun"],"from":"00:00","to":"24:00"},{"days":["mon","tue","wed","thu","fri"],"from":"18:00","to":"08:00"}],"time_zone":"UTC"}}]}"#
+        );
+        let days = days_of("sat-mon").unwrap();
+        assert_eq!(days.iter().map(ToString::to_string).collect::<Vec<_>>(), ["mon", "sat", "sun"]);
+        let plain = Line::try_parse_from(["x"]).unwrap().rule;
+        assert!(plain.add_to(None).unwrap_err().message.contains("which rule"));
+    }
+
+    #[test]
+    fn slips_are_told_with_what_was_expected() {
+        for (words, says) in [
+            (&["--weekly", "08:00-18:00"][..], "--time-zone"),
+            (&["--weekly", "workdays", "--time-zone", "UTC"], "are no times of the week"),
+            (&["--weekly", "mon 8-18", "--time-zone", "UTC"], "is no time of day"),
+            (&["--weekly", "mon-fri 08:00-18:00", "--time-zone", "CET+9"], "is no time zone"),
+            (&["--not-after", "tomorrow"], "is no moment"),
+            (&["--path", "admin"], "is no path"),
+            (&["--email", "ann"], "is no e-mail address"),
+            (&["--from", "Mars"], "is no access rule"),
+        ] {
+            let error = Line::try_parse_from(std::iter::once("x").chain(words.iter().copied())).err();
+            let said = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(said.contains(says), "{words:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_and_what_is_wrong_with_it_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("p.json");
+        std::fs::write(&file, r#"{"allow":[{"who":{"groups":["ops"]}}]}"#).unwrap();
+        assert_eq!(read(&file).unwrap().rules().count(), 1);
+        std::fs::write(&file, r#"{"allow":[]}"#).unwrap();
+        assert!(read(&file).unwrap_err().to_string().contains("allow is empty"));
+        assert!(read(&dir.path().join("none")).unwrap_err().to_string().contains("there is no file"));
+    }
+}
