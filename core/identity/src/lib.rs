@@ -2,11 +2,16 @@
 //!
 //! A browser carries them between the edges and the place where people log in, in cookies and, for moments, in
 //! redirects. What is sealed is encrypted and says what it is for, so that none passes for another; times are checked
-//! against a `now` that is an argument, and random numbers are arguments.
+//! against a `now` that is an argument, and random numbers are arguments. What an identity provider says is judged here
+//! too: whether its token is believed, and whom it means.
 
+mod id_token;
+mod person;
 mod seal;
 mod ticket;
 
+pub use id_token::{Expected, IdTokenError, MAX_ID_TOKEN_BYTES, MAX_KEYS, PROVIDER_LEEWAY_SECONDS, verify_id_token};
+pub use person::{Claims, PersonError, person};
 pub use seal::{NONCE_BYTES, Purpose, Sealer};
 pub use ticket::{
     Binding, CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LOGIN_SECONDS, LoginRequest, MAX_RETURN_TO_BYTES,

@@ -8,6 +8,7 @@ mod ends;
 mod identity;
 mod ids;
 mod name;
+mod provider;
 mod route;
 mod settings;
 mod socket;
@@ -25,6 +26,10 @@ pub use identity::{
 };
 pub use ids::{AccountId, IdError, LoginSessionId, PolicyId, ProviderId, ServiceTokenId, SocketId, TokenId, TunnelId};
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
+pub use provider::{
+    MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES, MAX_PROVIDER_SCOPES,
+    MAX_SCOPE_BYTES, ProviderConfig, ProviderConfigError, ProviderKind, UnknownProviderKind, is_loopback_host,
+};
 pub use route::{
     BasicAuth, CredentialHash, FlowRecord, RequestRecord, SocketRoute, TunnelPresence, TunnelRoute, socket_url,
 };

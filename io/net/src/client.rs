@@ -62,6 +62,22 @@ pub fn client_config(trust: &Trust, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>,
     Ok(Arc::new(config))
 }
 
+/// As [`client_config`], for servers that the authorities in this PEM text vouch for, and no others; `None` when it holds no
+/// certificate that can be used.
+#[must_use]
+pub fn client_config_of_pem(text: &[u8], alpn: &[&[u8]]) -> Option<Arc<ClientConfig>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(text) {
+        roots.add(certificate.ok()?).ok()?;
+    }
+    if roots.is_empty() {
+        return None;
+    }
+    let mut config = builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = protocols(alpn);
+    Some(Arc::new(config))
+}
+
 /// As [`client_config`], for servers that this verifier believes.
 #[must_use]
 pub fn client_config_by(verifier: Arc<dyn ServerCertVerifier>, alpn: &[&[u8]]) -> ClientConfig {

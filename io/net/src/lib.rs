@@ -40,7 +40,7 @@ mod udp;
 pub use acceptor::Acceptor;
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{CertificateStats, Certificates, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
-pub use client::{Trust, TrustError, client_config, client_config_by, roots};
+pub use client::{Trust, TrustError, client_config, client_config_by, client_config_of_pem, roots};
 pub use congestion::{Congestion, CongestionError};
 pub use connect::{
     MAX_ADDRESSES, Outbound, connect_tcp, connect_tcp_by, connect_tls, connect_tls_by, resolve, start_tls,

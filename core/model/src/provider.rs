@@ -1,0 +1,331 @@
+//! Identity providers, as organisations configure them.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// The longest address of an issuer, in bytes.
+pub const MAX_ISSUER_BYTES: usize = 512;
+/// The longest client id, in bytes.
+pub const MAX_CLIENT_ID_BYTES: usize = 512;
+/// The longest client secret, in bytes.
+pub const MAX_CLIENT_SECRET_BYTES: usize = 1_024;
+/// How many scopes may be asked for beside the usual ones.
+pub const MAX_PROVIDER_SCOPES: usize = 20;
+/// The longest scope or name of a claim, in bytes.
+pub const MAX_SCOPE_BYTES: usize = 128;
+/// How much PEM a provider's own authorities may have, in bytes.
+pub const MAX_PROVIDER_CA_BYTES: usize = 32_768;
+
+/// What a provider speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProviderKind {
+    /// OpenID Connect, found by its issuer.
+    Oidc,
+    /// Google accounts.
+    Google,
+    /// Microsoft Entra ID, one tenant of it.
+    Microsoft,
+    /// GitHub: OAuth 2.0 and GitHub's API.
+    Github,
+    /// Facebook: OAuth 2.0 and the Graph API.
+    Facebook,
+    /// Users of the organisation's own, with passwords.
+    Local,
+}
+
+/// The text is no kind of provider.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no kind of provider: known are oidc, google, microsoft, github, facebook and local")]
+pub struct UnknownProviderKind(pub String);
+
+impl ProviderKind {
+    /// All kinds.
+    pub const ALL: [Self; 6] = [Self::Oidc, Self::Google, Self::Microsoft, Self::Github, Self::Facebook, Self::Local];
+
+    /// The kind as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Oidc => "oidc",
+            Self::Google => "google",
+            Self::Microsoft => "microsoft",
+            Self::Github => "github",
+            Self::Facebook => "facebook",
+            Self::Local => "local",
+        }
+    }
+
+    /// Whether it speaks OpenID Connect: it has discovery and signs what it says.
+    #[must_use]
+    pub fn is_oidc(self) -> bool {
+        matches!(self, Self::Oidc | Self::Google | Self::Microsoft)
+    }
+}
+
+impl fmt::Display for ProviderKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for ProviderKind {
+    type Err = UnknownProviderKind;
+    fn from_str(text: &str) -> Result<Self, UnknownProviderKind> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == text)
+            .ok_or_else(|| UnknownProviderKind(text.chars().take(64).collect()))
+    }
+}
+
+/// How a provider is spoken to. Its secret is kept apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderConfig {
+    /// What it speaks.
+    pub kind: ProviderKind,
+    /// Where it is: the issuer of `oidc`; another place than the usual one of `microsoft`, `github` and `facebook`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// The tenant's id; of `microsoft` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// What the provider calls this installation; empty for `local`.
+    #[serde(default)]
+    pub client_id: String,
+    /// What is asked for beside what is always asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+    /// The claim that names a person's groups: its name, or a JSON pointer (RFC 6901) into the claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups_claim: Option<String>,
+    /// Whether an address counts about which the provider does not say that it is verified. One of which it says that it
+    /// is not never counts.
+    #[serde(default)]
+    pub trust_email: bool,
+    /// The authorities that its certificate is verified with, in PEM, in place of the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_pem: Option<String>,
+}
+
+/// A field of a provider that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct ProviderConfigError {
+    /// Which.
+    pub field: &'static str,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
+fn wrong<T>(field: &'static str, reason: impl Into<String>) -> Result<T, ProviderConfigError> {
+    Err(ProviderConfigError { field, reason: reason.into() })
+}
+
+impl ProviderConfig {
+    /// Whether it can be used at all. Nobody is asked.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn check(&self) -> Result<(), ProviderConfigError> {
+        let kind = self.kind;
+        match (&self.issuer, kind) {
+            (None, ProviderKind::Oidc) => {
+                return wrong("issuer", "a provider of kind oidc needs its issuer, such as https://id.example.com");
+            }
+            (Some(_), ProviderKind::Google | ProviderKind::Local) => {
+                return wrong("issuer", format!("a provider of kind {kind} has none: leave it out"));
+            }
+            (Some(issuer), _) => check_issuer(issuer)?,
+            (None, _) => {}
+        }
+        match (&self.tenant, kind) {
+            (Some(tenant), ProviderKind::Microsoft) if uuid::Uuid::try_parse(tenant).is_ok() => {}
+            (_, ProviderKind::Microsoft) => {
+                let reason = "the id of one tenant is needed, such as 8eaef023-2b34-4da1-9baa-8bc8c9d6a490: with `common` \
+                              anybody's tenant could vouch for anybody";
+                return wrong("tenant", reason);
+            }
+            (Some(_), _) => return wrong("tenant", "only a provider of kind microsoft has one: leave it out"),
+            (None, _) => {}
+        }
+        let is_word = |text: &str, max: usize| {
+            (1..=max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        if kind == ProviderKind::Local {
+            let is_bare = self.client_id.is_empty()
+                && self.scopes.is_empty()
+                && self.groups_claim.is_none()
+                && self.ca_pem.is_none()
+                && !self.trust_email;
+            return if is_bare { Ok(()) } else { wrong("kind", "a provider of kind local has no settings") };
+        }
+        if !is_word(&self.client_id, MAX_CLIENT_ID_BYTES) {
+            let reason = format!(
+                "the client id that the provider gave is needed: 1 to {MAX_CLIENT_ID_BYTES} visible characters"
+            );
+            return wrong("client_id", reason);
+        }
+        if self.scopes.len() > MAX_PROVIDER_SCOPES || !self.scopes.iter().all(|scope| is_word(scope, MAX_SCOPE_BYTES)) {
+            let reason = format!("at most {MAX_PROVIDER_SCOPES} words of 1 to {MAX_SCOPE_BYTES} visible characters");
+            return wrong("scopes", reason);
+        }
+        match &self.groups_claim {
+            Some(_) if !kind.is_oidc() => {
+                return wrong("groups_claim", format!("a provider of kind {kind} has no claims: leave it out"));
+            }
+            Some(claim) if !is_word(claim, MAX_SCOPE_BYTES) => {
+                return wrong(
+                    "groups_claim",
+                    format!("the name of a claim has 1 to {MAX_SCOPE_BYTES} visible characters"),
+                );
+            }
+            _ => {}
+        }
+        if kind == ProviderKind::Facebook && !self.trust_email {
+            let reason = "facebook does not say whether an address is verified: say that its addresses are to be believed \
+                          (trust_email), or use another provider";
+            return wrong("trust_email", reason);
+        }
+        match &self.ca_pem {
+            Some(pem) if pem.len() > MAX_PROVIDER_CA_BYTES || !pem.contains("-----BEGIN CERTIFICATE-----") => {
+                wrong("ca_pem", format!("certificates in PEM are needed, of at most {MAX_PROVIDER_CA_BYTES} bytes"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The issuer that discovery is asked of and that must stand in what the provider signs (OpenID Connect Core 1.0
+    /// section 3.1.3.7), when it speaks OpenID Connect.
+    #[must_use]
+    pub fn oidc_issuer(&self) -> Option<String> {
+        match self.kind {
+            ProviderKind::Oidc => self.issuer.clone(),
+            ProviderKind::Google => Some("https://accounts.google.com".to_owned()),
+            ProviderKind::Microsoft => {
+                let place = self.issuer.as_deref().unwrap_or("https://login.microsoftonline.com");
+                Some(format!("{}/{}/v2.0", place.trim_end_matches('/'), self.tenant.as_deref()?.to_ascii_lowercase()))
+            }
+            ProviderKind::Github | ProviderKind::Facebook | ProviderKind::Local => None,
+        }
+    }
+}
+
+/// Whether the host of an address is this machine.
+#[must_use]
+pub fn is_loopback_host(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+fn check_issuer(issuer: &str) -> Result<(), ProviderConfigError> {
+    let malformed = || wrong("issuer", "it is no address such as https://id.example.com");
+    if issuer.len() > MAX_ISSUER_BYTES || !issuer.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return malformed();
+    }
+    let (rest, is_plain) = match (issuer.strip_prefix("https://"), issuer.strip_prefix("http://")) {
+        (Some(rest), _) => (rest, false),
+        (None, Some(rest)) => (rest, true),
+        (None, None) => return wrong("issuer", "it must begin with https://"),
+    };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let is_host = !host.is_empty()
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte))
+        && (host.starts_with('[') || !host.contains([':', '[', ']']));
+    let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port != 0));
+    if !is_host || !is_port || rest.contains(['?', '#', '\\', '@', '"', '<', '>']) {
+        return malformed();
+    }
+    if is_plain && !is_loopback_host(host) {
+        return wrong("issuer", "it must begin with https://: who listens on the way could be anybody");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn oidc(issuer: &str) -> ProviderConfig {
+        ProviderConfig {
+            kind: ProviderKind::Oidc,
+            issuer: Some(issuer.to_owned()),
+            tenant: None,
+            client_id: "sallyport".to_owned(),
+            scopes: Vec::new(),
+            groups_claim: None,
+            trust_email: false,
+            ca_pem: None,
+        }
+    }
+
+    fn wrong_field(config: ProviderConfig) -> &'static str {
+        config.check().expect_err("refused").field
+    }
+
+    #[test]
+    fn an_issuer_is_https_or_on_this_machine() {
+        for good in [
+            "https://id.example.com",
+            "https://id.example.com:8443/realms/a",
+            "http://127.0.0.1:5556/dex",
+            "http://[::1]:5556",
+            "http://localhost:1/",
+        ] {
+            assert_eq!(oidc(good).check(), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "id.example.com",
+            "http://id.example.com",
+            "http://127.0.0.1.evil.test",
+            "http://localhost@evil.test",
+            "ftp://localhost",
+            "https://",
+            "https://a b",
+            "https://a?x=1",
+            "https://a#b",
+            "https://a:0",
+            "https://a:99999",
+            "https://a\\b",
+            "https://\u{430}.com",
+        ] {
+            assert_eq!(oidc(bad).check().map_err(|error| error.field), Err("issuer"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn each_kind_has_its_own_settings_and_no_others() {
+        let none = ProviderConfig { issuer: None, ..oidc("") };
+        assert_eq!(wrong_field(none.clone()), "issuer");
+        let google = ProviderConfig { kind: ProviderKind::Google, ..none.clone() };
+        assert_eq!(google.check(), Ok(()));
+        assert_eq!(wrong_field(ProviderConfig { kind: ProviderKind::Google, ..oidc("https://a.example") }), "issuer");
+        for tenant in [None, Some("common".to_owned()), Some("example.com".to_owned())] {
+            assert_eq!(wrong_field(ProviderConfig { kind: ProviderKind::Microsoft, tenant, ..none.clone() }), "tenant");
+        }
+        let tenant = Some("8EAEF023-2b34-4da1-9baa-8bc8c9d6a490".to_owned());
+        let microsoft = ProviderConfig { kind: ProviderKind::Microsoft, tenant, ..none.clone() };
+        assert_eq!(microsoft.check(), Ok(()));
+        let issuer = "https://login.microsoftonline.com/8eaef023-2b34-4da1-9baa-8bc8c9d6a490/v2.0";
+        assert_eq!(microsoft.oidc_issuer().as_deref(), Some(issuer));
+        let facebook = ProviderConfig { kind: ProviderKind::Facebook, ..none.clone() };
+        assert_eq!(wrong_field(facebook.clone()), "trust_email");
+        assert_eq!(ProviderConfig { trust_email: true, ..facebook }.check(), Ok(()));
+        let github = ProviderConfig { kind: ProviderKind::Github, groups_claim: Some("g".into()), ..none.clone() };
+        assert_eq!(wrong_field(github), "groups_claim");
+        assert_eq!(wrong_field(ProviderConfig { kind: ProviderKind::Local, ..none.clone() }), "kind");
+        let local = ProviderConfig { kind: ProviderKind::Local, client_id: String::new(), ..none };
+        assert_eq!(local.check(), Ok(()));
+        assert_eq!(wrong_field(ProviderConfig { client_id: "a b".into(), ..oidc("https://a.example") }), "client_id");
+        assert_eq!(wrong_field(ProviderConfig { scopes: vec!["a b".into()], ..oidc("https://a.example") }), "scopes");
+        assert_eq!(wrong_field(ProviderConfig { ca_pem: Some("x".into()), ..oidc("https://a.example") }), "ca_pem");
+    }
+}

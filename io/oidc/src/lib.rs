@@ -1,0 +1,18 @@
+//! Identity providers: where a browser is sent to log in, and who came back.
+//!
+//! [`Providers`] speaks OpenID Connect (discovery, authorization code with PKCE, ID tokens whose keys may rotate) and the
+//! OAuth 2.0 dialects of GitHub and Facebook. Every call is one connection, bounded in time and bytes; redirects are not
+//! followed. What is believed is decided in `core/identity`.
+
+mod discovery;
+mod error;
+mod http;
+mod oauth;
+mod providers;
+mod query;
+
+pub use discovery::Found;
+pub use error::OidcError;
+pub use http::{CALL_TIMEOUT, MAX_ANSWER_BYTES, Reach};
+pub use providers::{Begin, Finish, MAX_KNOWN_PROVIDERS, Providers};
+pub use query::with_query;

@@ -1,0 +1,168 @@
+//! The code for a token (RFC 6749 section 4.1.3), and the dialects that are not OpenID Connect.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::Method;
+use sallyport_identity::{Claims, PersonError};
+use sallyport_model::{ProviderConfig, ProviderKind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    Begin, Finish, OidcError,
+    discovery::ClientAuth,
+    error::harmless,
+    http::{Call, Http},
+    query::{encoded, form, with_query},
+};
+
+const GITHUB: &str = "https://github.com";
+const GITHUB_API: &str = "https://api.github.com";
+const FACEBOOK: &str = "https://www.facebook.com";
+const FACEBOOK_API: &str = "https://graph.facebook.com";
+/// The version of Facebook's API that this is written for.
+const FACEBOOK_VERSION: &str = "v23.0";
+
+/// What came for the code.
+#[derive(Deserialize)]
+pub(crate) struct Tokens {
+    #[serde(default)]
+    pub(crate) access_token: Option<String>,
+    #[serde(default)]
+    pub(crate) id_token: Option<String>,
+    #[serde(default)]
+    error: Option<Value>,
+    #[serde(default)]
+    error_description: Option<String>,
+}
+
+/// Exchanges the code.
+pub(crate) async fn exchange(
+    http: &Http,
+    config: &ProviderConfig,
+    secret: &str,
+    endpoint: &str,
+    auth: ClientAuth,
+    finish: &Finish<'_>,
+) -> Result<Tokens, OidcError> {
+    let mut parameters = vec![
+        ("grant_type", "authorization_code"),
+        ("code", finish.code),
+        ("redirect_uri", finish.redirect_uri),
+        ("code_verifier", finish.verifier),
+    ];
+    let mut authorization = None;
+    match auth {
+        // RFC 6749 section 2.3.1: both are encoded as in a form first.
+        ClientAuth::Basic if !secret.is_empty() => {
+            let pair = format!("{}:{}", encoded(&config.client_id), encoded(secret));
+            authorization = Some(format!("Basic {}", STANDARD.encode(pair)));
+        }
+        _ => {
+            parameters.push(("client_id", &config.client_id));
+            if !secret.is_empty() {
+                parameters.push(("client_secret", secret));
+            }
+        }
+    }
+    let call = Call {
+        to: "the exchange of its code",
+        method: Method::POST,
+        url: endpoint,
+        authorization,
+        body: Some(form(&parameters)),
+    };
+    let answer = http.call(config.ca_pem.as_deref(), call).await?;
+    let tokens: Result<Tokens, OidcError> = answer.json();
+    match tokens {
+        Ok(Tokens { error: Some(error), error_description, .. }) => {
+            // GitHub and Facebook say what is wrong with status 200, and Facebook as an object.
+            let error = error.as_str().or_else(|| error.get("message")?.as_str()).unwrap_or("no reason").to_owned();
+            let said = error_description.map_or(error.clone(), |more| format!("{error} ({more})"));
+            Err(OidcError::Refused { host: answer.host, error: harmless(&said) })
+        }
+        Ok(tokens) if answer.status.is_success() => Ok(tokens),
+        Ok(_) => Err(answer.bad(format!("status {}", answer.status.as_u16()))),
+        Err(_) if !answer.status.is_success() => Err(answer.bad(format!("status {}", answer.status.as_u16()))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where GitHub or Facebook take the browser, and where they take the code.
+fn places(config: &ProviderConfig) -> (String, String, String) {
+    let given = config.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
+    if config.kind == ProviderKind::Github {
+        let site = given.unwrap_or(GITHUB);
+        let api = given.map_or(GITHUB_API.to_owned(), |site| format!("{site}/api/v3"));
+        return (format!("{site}/login/oauth/authorize"), format!("{site}/login/oauth/access_token"), api);
+    }
+    let (site, api) = (given.unwrap_or(FACEBOOK), given.unwrap_or(FACEBOOK_API));
+    let api = format!("{api}/{FACEBOOK_VERSION}");
+    (format!("{site}/{FACEBOOK_VERSION}/dialog/oauth"), format!("{api}/oauth/access_token"), api)
+}
+
+/// Where the browser is sent, for what is not OpenID Connect.
+pub(crate) fn begin(config: &ProviderConfig, begin: &Begin<'_>) -> String {
+    let usual = if config.kind == ProviderKind::Github { "read:user user:email" } else { "email public_profile" };
+    let scope = std::iter::once(usual).chain(config.scopes.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+    let mut parameters = vec![
+        ("response_type", "code"),
+        ("client_id", config.client_id.as_str()),
+        ("redirect_uri", begin.redirect_uri),
+        ("scope", &scope),
+        ("state", begin.state),
+        ("code_challenge", begin.challenge),
+        ("code_challenge_method", "S256"),
+    ];
+    if begin.switch {
+        parameters.push(match config.kind {
+            ProviderKind::Github => ("prompt", "select_account"),
+            _ => ("auth_type", "reauthenticate"),
+        });
+    }
+    with_query(&places(config).0, &parameters)
+}
+
+/// Who came back, in the words of OpenID Connect.
+pub(crate) async fn finish(
+    http: &Http,
+    config: &ProviderConfig,
+    secret: &str,
+    finish: &Finish<'_>,
+) -> Result<Claims, OidcError> {
+    let (_, endpoint, api) = places(config);
+    let tokens = exchange(http, config, secret, &endpoint, ClientAuth::Post, finish).await?;
+    let token = tokens.access_token.ok_or_else(|| OidcError::Answer {
+        host: api.clone(),
+        to: "the exchange of its code",
+        reason: "there is no access token in it".to_owned(),
+    })?;
+    let ask = async |to: &'static str, path: &str| {
+        let url = format!("{api}{path}");
+        let authorization = Some(format!("Bearer {token}"));
+        http.call(config.ca_pem.as_deref(), Call { authorization, ..Call::get(to, &url) }).await?.good::<Value>()
+    };
+    let claims = if config.kind == ProviderKind::Github {
+        let user = ask("a request for the user", "/user").await?;
+        let addresses = ask("a request for the user's addresses", "/user/emails").await?;
+        let is_primary = |address: &&Value| address["primary"] == json!(true);
+        let primary = addresses.as_array().and_then(|all| all.iter().find(is_primary)).ok_or(PersonError::NoEmail)?;
+        json!({
+            "sub": user["id"].as_u64().map(|id| id.to_string()),
+            "name": user["name"].as_str().or(user["login"].as_str()),
+            "email": primary["email"],
+            "email_verified": primary["verified"] == json!(true),
+        })
+    } else {
+        let user = ask("a request for the user", "/me?fields=id,name,email").await?;
+        json!({ "sub": user["id"], "name": user["name"], "email": user["email"] })
+    };
+    match claims {
+        Value::Object(claims) => Ok(claims),
+        _ => Err(OidcError::Person(PersonError::NoSubject)),
+    }
+}
+
+/// What would be asked, for a look at the configuration.
+pub(crate) fn authorization_endpoint(config: &ProviderConfig) -> String {
+    places(config).0
+}

@@ -1,0 +1,240 @@
+//! The two halves of a login: sending the browser, and hearing who came back.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex as SyncMutex, PoisonError},
+};
+
+use http::Method;
+use sallyport_identity::{Claims, Expected, IdTokenError, person, verify_id_token};
+use sallyport_model::{Person, ProviderConfig, ProviderKind, ProviderName};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use crate::{
+    OidcError, Reach,
+    discovery::{Discovery, Found, Known},
+    http::{Call, Http, check_url},
+    oauth,
+    query::with_query,
+};
+
+/// How many providers are remembered; the rest are asked each time.
+pub const MAX_KNOWN_PROVIDERS: usize = 1_024;
+
+/// A login that begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Begin<'a> {
+    /// Where the browser comes back to.
+    pub redirect_uri: &'a str,
+    /// What it brings back.
+    pub state: &'a str,
+    /// What the ID token will hold.
+    pub nonce: &'a str,
+    /// SHA-256 of the verifier, in base64url (RFC 7636 section 4.2).
+    pub challenge: &'a str,
+    /// Whether the person wants to be somebody else than now.
+    pub switch: bool,
+}
+
+/// A login that comes back.
+#[derive(Debug, Clone, Copy)]
+pub struct Finish<'a> {
+    /// As when it began.
+    pub redirect_uri: &'a str,
+    /// What the provider gave the browser.
+    pub code: &'a str,
+    /// What the provider says of itself in the browser's address, where it does (RFC 9207).
+    pub issuer: Option<&'a str>,
+    /// Of which the challenge was made.
+    pub verifier: &'a str,
+    /// As when it began.
+    pub nonce: &'a str,
+    /// Now, in seconds since 1970 (UTC).
+    pub now: i64,
+}
+
+/// Speaks to identity providers, and remembers what they said of themselves.
+#[derive(Debug)]
+pub struct Providers {
+    http: Http,
+    known: SyncMutex<HashMap<String, Arc<Mutex<Known>>>>,
+}
+
+impl Providers {
+    /// Providers within this reach, which are told that `agent` asks.
+    #[must_use]
+    pub fn new(reach: Reach, agent: impl Into<String>) -> Self {
+        Self { http: Http::new(reach, agent.into()), known: SyncMutex::default() }
+    }
+
+    /// Where to send the browser.
+    ///
+    /// # Errors
+    /// The provider cannot be asked, or what it says cannot be used.
+    pub async fn begin(&self, config: &ProviderConfig, begin: Begin<'_>) -> Result<String, OidcError> {
+        match config.kind {
+            ProviderKind::Local => Err(OidcError::Config("it is no provider elsewhere".to_owned())),
+            ProviderKind::Github | ProviderKind::Facebook => Ok(oauth::begin(config, &begin)),
+            ProviderKind::Oidc | ProviderKind::Google | ProviderKind::Microsoft => {
+                let known = self.known(config);
+                let discovery = known.lock().await.discovery(&self.http, config).await?;
+                Ok(authorization_url(config, &discovery, &begin))
+            }
+        }
+    }
+
+    /// Who came back.
+    ///
+    /// # Errors
+    /// The provider cannot be asked, refuses the code, or says nothing that can be believed.
+    pub async fn finish(
+        &self,
+        config: &ProviderConfig,
+        name: &ProviderName,
+        secret: &str,
+        finish: Finish<'_>,
+    ) -> Result<Person, OidcError> {
+        let claims = if config.kind.is_oidc() {
+            self.finish_oidc(config, secret, &finish).await?
+        } else {
+            oauth::finish(&self.http, config, secret, &finish).await?
+        };
+        Ok(person(config, name, &claims)?)
+    }
+
+    /// Asks the provider what it is, whatever is remembered.
+    ///
+    /// # Errors
+    /// Why it could not be used.
+    pub async fn look(&self, config: &ProviderConfig) -> Result<Found, OidcError> {
+        if !config.kind.is_oidc() {
+            let authorization_endpoint = oauth::authorization_endpoint(config);
+            check_url(&authorization_endpoint)?;
+            return Ok(Found { issuer: String::new(), authorization_endpoint, keys: 0 });
+        }
+        let mut fresh = Known::default();
+        let discovery = fresh.discovery(&self.http, config).await?;
+        let keys = fresh.keys(&self.http, config).await?.len();
+        if keys == 0 {
+            return Err(OidcError::Config("it has no keys to sign with".to_owned()));
+        }
+        let found = Found {
+            issuer: config.oidc_issuer().unwrap_or_default(),
+            authorization_endpoint: discovery.authorization_endpoint,
+            keys,
+        };
+        *self.known(config).lock().await = fresh;
+        Ok(found)
+    }
+
+    async fn finish_oidc(
+        &self,
+        config: &ProviderConfig,
+        secret: &str,
+        finish: &Finish<'_>,
+    ) -> Result<Claims, OidcError> {
+        let known = self.known(config);
+        let discovery = known.lock().await.discovery(&self.http, config).await?;
+        let issuer = config.oidc_issuer().unwrap_or_default();
+        let is_issuer = match finish.issuer {
+            Some(said) => said == issuer,
+            None => !discovery.authorization_response_iss_parameter_supported,
+        };
+        if !is_issuer {
+            return Err(IdTokenError::Claim("iss").into());
+        }
+        let endpoint = &discovery.token_endpoint;
+        let tokens = oauth::exchange(&self.http, config, secret, endpoint, discovery.client_auth(), finish).await?;
+        let token = tokens.id_token.ok_or(IdTokenError::Malformed)?;
+        let expected = Expected { issuer: &issuer, client_id: &config.client_id, nonce: finish.nonce, now: finish.now };
+        let keys = known.lock().await.keys(&self.http, config).await?;
+        let mut verified = verify_id_token(&token, &keys, expected);
+        // A key that is not known, or one of another's under its name: the provider may have newer ones.
+        if matches!(verified, Err(IdTokenError::UnknownKey | IdTokenError::Signature))
+            && let Some(keys) = known.lock().await.newer_keys(&self.http, config).await?
+        {
+            verified = verify_id_token(&token, &keys, expected);
+        }
+        let claims = verified?;
+        self.with_userinfo(config, &discovery, claims, tokens.access_token).await
+    }
+
+    /// The claims, with those of userinfo where the token lacks what is needed (OpenID Connect Core 1.0 section 5.3).
+    async fn with_userinfo(
+        &self,
+        config: &ProviderConfig,
+        discovery: &Discovery,
+        mut claims: Claims,
+        access_token: Option<String>,
+    ) -> Result<Claims, OidcError> {
+        let has_email = claims.contains_key("email") && (claims.contains_key("email_verified"));
+        let has_groups =
+            config.groups_claim.as_deref().is_none_or(|claim| claim.starts_with('/') || claims.contains_key(claim));
+        let (Some(url), Some(token)) = (&discovery.userinfo_endpoint, access_token) else { return Ok(claims) };
+        if config.kind != ProviderKind::Oidc || (has_email && has_groups) {
+            return Ok(claims);
+        }
+        let call = Call {
+            authorization: Some(format!("Bearer {token}")),
+            method: Method::GET,
+            ..Call::get("a request for the person's claims", url)
+        };
+        let mut more: Claims = self.http.call(config.ca_pem.as_deref(), call).await?.good()?;
+        // Another person's claims are worth nothing, whoever's token this is.
+        if more.get("sub").and_then(Value::as_str) != claims.get("sub").and_then(Value::as_str) {
+            return Err(IdTokenError::Claim("sub").into());
+        }
+        // An address and what is said of it come from one place.
+        if !has_email && more.contains_key("email") {
+            claims.remove("email");
+            claims.remove("email_verified");
+        } else {
+            more.remove("email");
+            more.remove("email_verified");
+        }
+        for (name, value) in more {
+            claims.entry(name).or_insert(value);
+        }
+        Ok(claims)
+    }
+
+    /// What is known of the provider. Others with the same issuer and other authorities are others.
+    fn known(&self, config: &ProviderConfig) -> Arc<Mutex<Known>> {
+        let key =
+            format!("{}\n{}", config.oidc_issuer().unwrap_or_default(), config.ca_pem.as_deref().unwrap_or_default());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_KNOWN_PROVIDERS && !known.contains_key(&key) {
+            known.clear();
+        }
+        known.entry(key).or_default().clone()
+    }
+}
+
+fn authorization_url(config: &ProviderConfig, discovery: &Discovery, begin: &Begin<'_>) -> String {
+    let mut scopes = vec!["openid", "email", "profile"];
+    // Where groups are wanted, the usual scope for them is asked for, if the provider says that it has it.
+    if config.kind == ProviderKind::Oidc && config.groups_claim.is_some() && discovery.may_have_scope("groups") {
+        scopes.push("groups");
+    }
+    for scope in &config.scopes {
+        if !scopes.contains(&scope.as_str()) {
+            scopes.push(scope);
+        }
+    }
+    let scope = scopes.join(" ");
+    let mut parameters = vec![
+        ("response_type", "code"),
+        ("client_id", config.client_id.as_str()),
+        ("redirect_uri", begin.redirect_uri),
+        ("scope", &scope),
+        ("state", begin.state),
+        ("nonce", begin.nonce),
+        ("code_challenge", begin.challenge),
+        ("code_challenge_method", "S256"),
+    ];
+    if begin.switch {
+        parameters.push(("prompt", discovery.switch_prompt(config.kind)));
+    }
+    with_query(&discovery.authorization_endpoint, &parameters)
+}
