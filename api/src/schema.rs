@@ -25,6 +25,12 @@ pub(crate) fn origin_protocol() -> Object {
         .build()
 }
 
+/// The kinds of identity providers.
+pub(crate) fn provider_kind() -> Object {
+    let all = sallyport_model::ProviderKind::ALL.map(sallyport_model::ProviderKind::as_str);
+    words(all, "What the provider speaks: OpenID Connect (`oidc`), or one that is known by name.").build()
+}
+
 /// A list of scopes.
 pub(crate) fn scopes() -> RefOr<Schema> {
     let scope = words(Scope::ALL.map(Scope::as_str), "What a token may do.").build();

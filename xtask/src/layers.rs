@@ -42,12 +42,14 @@ impl fmt::Display for Layer {
 
 /// External packages that core/ may use: they compute, and ask nothing of the machine by themselves.
 const PURE: &[&str] = &[
+    "aws-lc-rs",
     "base64",
     "bytes",
     "http",
     "httparse",
     "httpdate",
     "ipnet",
+    "jsonwebtoken",
     "jiff",
     "memchr",
     "pem",

@@ -77,7 +77,7 @@ fn refused_by_router(status: StatusCode) -> Option<ApiError> {
 }
 
 /// The id that the edge gave the request, or a new one.
-fn request_id(headers: &HeaderMap) -> String {
+pub(crate) fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(|id| {
         (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
             && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))

@@ -15,6 +15,8 @@ mod finish;
 mod info;
 mod limit;
 mod limits;
+mod login;
+mod login_sessions;
 mod logins;
 mod metrics;
 mod mysocket;
@@ -22,6 +24,7 @@ mod openapi;
 mod password;
 mod policies;
 mod problem;
+mod providers;
 mod random;
 mod replay;
 mod secrets;
@@ -47,24 +50,29 @@ use axum::{
     routing::{delete, get, post},
 };
 use prometheus_client::registry::Registry;
-use sallyport_bus::{Directory, Routes, SshLogins};
+use sallyport_bus::{Bus, Directory, Identities, Routes, SshLogins};
+use sallyport_identity::Sealer;
 use sallyport_model::{AccountId, SocketId, SocketRoute};
+use sallyport_oidc::Providers;
 use sallyport_ssh::UserAuthority;
 use sallyport_store::Store;
 use tokio::sync::Mutex;
 
 pub use clock::{Clock, Moment};
 pub use openapi::{openapi, openapi_json};
+pub use sallyport_oidc::Reach;
 pub use secrets::{Secrets, SecretsError, TOKEN_KEY_FILE};
 pub use ssh_forward::{ForwardRefusal, MAX_GUEST_SOCKETS_PER_ADDRESS, SshClient, SshTarget};
 
 use crate::{
-    access_token::AccessTokens, limits::Limits, metrics::Metrics, mysocket::MysocketTokens, password::Passwords,
-    problem::ApiError, ssh_forward::Temporaries,
+    access_token::AccessTokens, limits::Limits, login::UsedStates, metrics::Metrics, mysocket::MysocketTokens,
+    password::Passwords, problem::ApiError, ssh_forward::Temporaries,
 };
 
 /// How often the store forgets what is over.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
+/// How often logins that are over are taken from the edges, which look at their ends themselves too.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
 /// How often reading a socket back for the edges is tried.
 const MAX_PUBLISH_TRIES: u32 = 3;
 
@@ -127,6 +135,8 @@ pub struct ControlConfig {
     pub ssh_authority: Option<UserAuthority>,
     /// Which databases of addresses the edges have; rules that need another one are refused.
     pub databases: AddressDatabases,
+    /// Where identity providers may be.
+    pub provider_reach: Reach,
 }
 
 impl ControlConfig {
@@ -161,7 +171,12 @@ pub(crate) struct AppParts {
     store: Store,
     routes: Routes,
     ssh_logins: SshLogins,
+    identities: Identities,
     directory: Directory,
+    /// Seals what browsers carry, and what only this installation may read in its store.
+    sealer: Sealer,
+    providers: Providers,
+    used_states: UsedStates,
     tokens: AccessTokens,
     mysocket_tokens: MysocketTokens,
     passwords: Passwords,
@@ -188,15 +203,8 @@ impl Control {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn start(
-        config: ControlConfig,
-        store: Store,
-        routes: Routes,
-        ssh_logins: SshLogins,
-        directory: Directory,
-        secrets: Secrets,
-    ) -> anyhow::Result<Self> {
-        Self::start_with_clock(config, store, routes, ssh_logins, directory, secrets, Clock::system()).await
+    pub async fn start(config: ControlConfig, store: Store, bus: Bus, secrets: Secrets) -> anyhow::Result<Self> {
+        Self::start_with_clock(config, store, bus, secrets, Clock::system()).await
     }
 
     /// [`Control::start`] with a clock that the caller turns.
@@ -206,12 +214,11 @@ impl Control {
     pub async fn start_with_clock(
         config: ControlConfig,
         store: Store,
-        routes: Routes,
-        ssh_logins: SshLogins,
-        directory: Directory,
+        bus: Bus,
         secrets: Secrets,
         clock: Clock,
     ) -> anyhow::Result<Self> {
+        let Bus { routes, ssh_logins, identities, directory } = bus;
         let metrics = Metrics::default();
         let passwords = Passwords::start()
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
@@ -219,6 +226,10 @@ impl Control {
         temporaries.sweep(&store).await.context("cannot remove what ssh clients left")?;
         for login in store.ssh_logins().await.context("cannot read the ssh keys")? {
             ssh_logins.put(login);
+        }
+        let now = clock.now().unix_seconds;
+        for session in store.all_person_sessions(now).await.context("cannot read who is logged in")? {
+            identities.put_session(session);
         }
         let known = store.routes().await.context("cannot read the sockets")?;
         metrics.sockets.set(i64::try_from(known.len()).unwrap_or(i64::MAX));
@@ -230,12 +241,18 @@ impl Control {
         let tokens = AccessTokens::new(&secrets, &config.domain);
         let mysocket_tokens = MysocketTokens::new(&secrets, &config.domain);
         let limits = Limits::new();
+        let sealer = Sealer::new(secrets.derived("seal"));
+        let providers = Providers::new(config.provider_reach, concat!("sallyport/", env!("CARGO_PKG_VERSION")));
         let app = App(Arc::new(AppParts {
             config,
             store,
             routes,
             ssh_logins,
+            identities,
             directory,
+            sealer,
+            providers,
+            used_states: UsedStates::default(),
             tokens,
             mysocket_tokens,
             passwords,
@@ -247,6 +264,7 @@ impl Control {
             signing_up: Mutex::new(()),
         }));
         tokio::spawn(tidy(Arc::downgrade(&app.0)));
+        tokio::spawn(sweep(Arc::downgrade(&app.0)));
         Ok(Self { app })
     }
 
@@ -279,10 +297,22 @@ impl Control {
             .route("/v1/policies/{id}/attach", post(policies::attach))
             .route("/v1/policies/{id}/detach", post(policies::detach))
             .route("/v1/policy-test", post(policies::test))
+            .route("/v1/providers", get(providers::list).post(providers::create))
+            .route("/v1/providers/{id}", get(providers::get).patch(providers::update).delete(providers::delete))
+            .route("/v1/providers/{id}/test", post(providers::test))
+            .route("/v1/login-sessions", get(login_sessions::list))
+            .route("/v1/login-sessions/end", post(login_sessions::end))
+            .route("/v1/login-sessions/{id}", delete(login_sessions::delete))
             .merge(mysocket::routes())
             .fallback(finish::no_such_path)
             .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))
             .with_state(self.app.clone())
+    }
+
+    /// Answers `https://login.<domain>/...`, where people log in with a browser. Requests carry the client's address as those
+    /// to [`Control::router`] do.
+    pub fn login_router(&self) -> Router {
+        login::router(&self.app)
     }
 
     /// Adds control's metrics.
@@ -318,6 +348,12 @@ impl Control {
             app.ssh_logins.put(login);
         }
         without_keys.into_iter().for_each(|account| app.ssh_logins.remove(account));
+        let now = app.clock.now().unix_seconds;
+        let sessions = app.store.all_person_sessions(now).await.context("cannot read again who is logged in")?;
+        let good: HashSet<_> = sessions.iter().map(|session| session.id).collect();
+        // One that began since the store was read is not in it yet.
+        app.identities.end_sessions(|session| !good.contains(&session.id) && session.authenticated_at < now);
+        sessions.into_iter().for_each(|session| app.identities.put_session(session));
         app.metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
         Ok(differed)
     }
@@ -383,6 +419,16 @@ impl App {
             self.metrics.sockets.dec();
         }
         self.routes.remove(id);
+    }
+}
+
+/// Takes logins that are over from the edges, as long as control lives.
+async fn sweep(app: std::sync::Weak<AppParts>) {
+    while let Some(app) = app.upgrade() {
+        let now = app.clock.now().unix_seconds;
+        app.identities.end_sessions(|session| session.expires_at <= now);
+        drop(app);
+        tokio::time::sleep(SWEEP_EVERY).await;
     }
 }
 

@@ -32,6 +32,10 @@ const ACCOUNTS_OF_CLIENT: Rate = Rate { burst: 30, every: Duration::from_secs(60
 /// Refreshed or ended sessions of one client.
 const REFRESHES_OF_CLIENT: Rate = Rate { burst: 60, every: Duration::from_secs(1) };
 
+/// Steps of logins of persons, of one client: an office behind one address logs in on a Monday morning.
+const LOGIN_STEPS_OF_CLIENT: Rate = Rate { burst: 300, every: Duration::from_millis(200) };
+/// Looks at identity providers, of one account.
+const LOOKS_OF_ACCOUNT: Rate = Rate { burst: 20, every: Duration::from_secs(3) };
 /// Sockets, tunnels and tokens that one account makes: far above what anybody needs, so that names and disk last.
 const CREATIONS_OF_ACCOUNT: Rate = Rate { burst: 2_000, every: Duration::from_secs(5) };
 
@@ -84,6 +88,8 @@ pub(crate) struct Limits {
     accounts_of_client: Mutex<Limiter<IpAddr>>,
     refreshes_of_client: Mutex<Limiter<IpAddr>>,
     creations_of_account: Mutex<Limiter<AccountId>>,
+    login_steps_of_client: Mutex<Limiter<IpAddr>>,
+    looks_of_account: Mutex<Limiter<AccountId>>,
 }
 
 fn open<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -100,6 +106,8 @@ impl Limits {
             accounts_of_client: Mutex::new(Limiter::new(ACCOUNTS_OF_CLIENT)),
             refreshes_of_client: Mutex::new(Limiter::new(REFRESHES_OF_CLIENT)),
             creations_of_account: Mutex::new(Limiter::new(CREATIONS_OF_ACCOUNT)),
+            login_steps_of_client: Mutex::new(Limiter::new(LOGIN_STEPS_OF_CLIENT)),
+            looks_of_account: Mutex::new(Limiter::new(LOOKS_OF_ACCOUNT)),
         }
     }
 
@@ -136,6 +144,14 @@ impl Limits {
 
     pub(crate) fn create(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {
         open(&self.creations_of_account).take(&account, now).map_err(ApiError::limited)
+    }
+
+    pub(crate) fn login_step(&self, client: Client, now: Instant) -> Result<(), ApiError> {
+        open(&self.login_steps_of_client).take(&client.0, now).map_err(ApiError::limited)
+    }
+
+    pub(crate) fn look(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {
+        open(&self.looks_of_account).take(&account, now).map_err(ApiError::limited)
     }
 
     pub(crate) fn refresh(&self, client: Client, now: Instant) -> Result<(), ApiError> {

@@ -8,7 +8,9 @@ use utoipa::{
     },
 };
 
-use crate::{accounts, info, logins, policies, sockets, ssh_keys, tokens, tunnels};
+use crate::{
+    accounts, info, login_sessions, logins, policies, providers, sockets, ssh_keys, tokens, tunnels,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,6 +27,8 @@ use crate::{accounts, info, logins, policies, sockets, ssh_keys, tokens, tunnels
         tunnels::rotate, tunnels::sign_key, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
         policies::list, policies::create, policies::get, policies::update, policies::delete, policies::attach,
         policies::detach, policies::test,
+        providers::list, providers::create, providers::get, providers::update, providers::delete, providers::test,
+        login_sessions::list, login_sessions::end, login_sessions::delete,
     ),
     modifiers(&BearerToken, &BodyMayBeAbsent),
     security(("bearer" = [])),
@@ -37,6 +41,8 @@ use crate::{accounts, info, logins, policies, sockets, ssh_keys, tokens, tunnels
         (name = "tunnels", description = "Origins' places at a socket."),
         (name = "policies", description = "Named rules about who may come in."),
         (name = "ssh keys", description = "With which stock ssh clients log in."),
+        (name = "providers", description = "Identity providers: who vouches for persons."),
+        (name = "login sessions", description = "Persons who have logged in to sockets."),
     ),
 )]
 struct Api;

@@ -11,6 +11,9 @@ use crate::{
         account::AccountCommand, connect::ConnectArgs, login::LoginArgs, run::RunArgs, socket::SocketCommand,
         account::AccountCommand, connect::ConnectArgs, login::LoginArgs, policy::PolicyCommand, socket::SocketCommand,
         ssh_key::SshKeyCommand, token::TokenCommand, trust::TrustCommand, tunnel::TunnelCommand,
+        account::AccountCommand, connect::ConnectArgs, login::LoginArgs, login_session::LoginSessionCommand,
+        provider::ProviderCommand, socket::SocketCommand, ssh_key::SshKeyCommand, token::TokenCommand,
+        trust::TrustCommand, tunnel::TunnelCommand,
     },
     context::Context,
     failure,
@@ -102,6 +105,12 @@ pub(crate) enum Command {
     /// Keys with which stock ssh clients log in
     #[command(subcommand)]
     SshKey(SshKeyCommand),
+    /// Identity providers: who vouches for persons that come to sockets
+    #[command(subcommand)]
+    Provider(ProviderCommand),
+    /// Persons who have logged in to sockets
+    #[command(subcommand)]
+    LoginSession(LoginSessionCommand),
     /// API tokens, for programs that cannot type a password
     #[command(subcommand)]
     Token(TokenCommand),
@@ -188,6 +197,8 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Tunnel(command) => command::tunnel::run(&context, command).await,
         Command::Policy(command) => command::policy::run(&context, command).await,
         Command::SshKey(command) => command::ssh_key::run(&context, command).await,
+        Command::Provider(command) => command::provider::run(&context, command).await,
+        Command::LoginSession(command) => command::login_session::run(&context, command).await,
         Command::Token(command) => command::token::run(&context, command).await,
         Command::Trust(command) => command::trust::run(&context, &command),
         Command::Completion(_) | Command::Version => Ok(()),

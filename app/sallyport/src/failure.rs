@@ -195,7 +195,7 @@ fn of_problem(problem: &Problem) -> Failure {
 }
 
 /// The fields of the API that the command line calls otherwise, by how their names begin.
-const FLAGS: [(&str, &str); 24] = [
+const FLAGS: &[(&str, &str)] = &[
     ("access.allow", "--allow"),
     ("access.deny", "--deny"),
     ("access", "--allow and --deny"),
@@ -203,6 +203,15 @@ const FLAGS: [(&str, &str); 24] = [
     ("alpn", "--alpn"),
     ("amplification_guard", "--no-amplification-guard"),
     ("document", "the policy"),
+    ("ca_pem", "--provider-ca"),
+    ("client_id", "--client-id"),
+    ("client_secret", "--client-secret-file"),
+    ("groups_claim", "--groups-claim"),
+    ("issuer", "--issuer"),
+    ("kind", "--kind"),
+    ("tenant", "--tenant"),
+    ("trust_email", "--trust-email"),
+    ("scopes", "--scope"),
     ("health_check", "--health-check"),
     ("identity.email_addresses", "--allowed-email-addresses"),
     ("identity.email_domains", "--allowed-email-domains"),

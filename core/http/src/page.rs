@@ -186,18 +186,9 @@ impl<'a> Problem<'a> {
     }
 
     fn html(&self) -> String {
-        let title = Escaped(&self.title);
         let detail = Escaped(&self.detail);
         let next_step = Escaped(&self.next_step);
-        let request_id = Escaped(self.request_id);
-        let status = self.status.as_u16();
-        format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"robots\" content=\"noindex\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
-             <body>\n<main>\n<p class=\"status\">{status}</p>\n<h1>{title}</h1>\n<p>{detail}</p>\n<p>{next_step}</p>\n\
-             <footer>Request <code>{request_id}</code></footer>\n</main>\n</body>\n</html>\n"
-        )
+        frame(self.status, &self.title, &format!("<p>{detail}</p>\n<p>{next_step}</p>"), self.request_id)
     }
 
     /// The gRPC status code and message.
@@ -215,6 +206,96 @@ impl<'a> Problem<'a> {
         }
         (code, HeaderValue::try_from(message).unwrap_or(HeaderValue::from_static("")))
     }
+}
+
+/// A page of ours that is more than a problem: something to read and something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<'a> {
+    /// The status of the answer.
+    pub status: StatusCode,
+    /// What it is, in a few words.
+    pub title: Cow<'a, str>,
+    /// What it says.
+    pub paragraphs: Vec<Cow<'a, str>>,
+    /// What the reader can do.
+    pub action: Option<Action<'a>>,
+    /// The request's id, to find it in the log.
+    pub request_id: &'a str,
+}
+
+/// What a reader can do on a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action<'a> {
+    /// Go to this address.
+    Link {
+        /// The address.
+        href: Cow<'a, str>,
+        /// What the link says.
+        label: Cow<'a, str>,
+    },
+    /// Press a button, which sends a POST to this path of the same host.
+    Button {
+        /// The path.
+        path: Cow<'a, str>,
+        /// What the button says.
+        label: Cow<'a, str>,
+        /// To which other origin the answer to the POST may lead on, such as `https://login.example.com`; empty for none.
+        leads_to: Cow<'a, str>,
+    },
+}
+
+impl Page<'_> {
+    /// The answer: status, header fields and body. It is never cached and loads nothing.
+    #[must_use]
+    pub fn respond(&self) -> Response<Bytes> {
+        let mut text: String = self.paragraphs.iter().map(|text| format!("<p>{}</p>\n", Escaped(text))).collect();
+        let mut form_action = "'none'".to_owned();
+        match &self.action {
+            Some(Action::Link { href, label }) => {
+                text.push_str(&format!("<p><a href=\"{}\">{}</a></p>", Escaped(href), Escaped(label)));
+            }
+            Some(Action::Button { path, label, leads_to }) => {
+                form_action = format!("'self' {leads_to}");
+                text.push_str(&format!(
+                    "<form method=\"post\" action=\"{}\"><button>{}</button></form>",
+                    Escaped(path),
+                    Escaped(label)
+                ));
+            }
+            None => {}
+        }
+        let mut response = Response::new(Bytes::from(frame(self.status, &self.title, &text, self.request_id)));
+        *response.status_mut() = self.status;
+        let policy = format!(
+            "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'; form-action \
+             {form_action}"
+        );
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(Format::Html)));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(http::header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        let fields = [(CONTENT_SECURITY_POLICY, policy.as_str()), (X_REQUEST_ID, self.request_id)];
+        for (name, value) in fields {
+            if let Ok(value) = HeaderValue::from_str(value.trim_end()) {
+                headers.insert(name, value);
+            }
+        }
+        response
+    }
+}
+
+/// A whole page, around HTML that is escaped already.
+#[must_use]
+pub fn frame(status: StatusCode, title: &str, text: &str, request_id: &str) -> String {
+    let (title, request_id, status) = (Escaped(title), Escaped(request_id), status.as_u16());
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"robots\" content=\"noindex\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
+         <body>\n<main>\n<p class=\"status\">{status}</p>\n<h1>{title}</h1>\n{text}\n\
+         <footer>Request <code>{request_id}</code></footer>\n</main>\n</body>\n</html>\n"
+    )
 }
 
 /// The gRPC status code that stands for an HTTP status, as gRPC clients map it (doc/http-grpc-status-mapping.md).
@@ -249,11 +330,14 @@ main{box-sizing:border-box;width:min(34rem,92vw);padding:2.25rem;background:var(
 border-radius:12px}\
 .status{margin:0;color:var(--mark);font-weight:600;letter-spacing:.08em}\
 h1{margin:.2rem 0 1rem;font-size:1.5rem;line-height:1.25}p{margin:.5rem 0}\
+a{color:var(--mark)}button{font:inherit;padding:.45rem 1.1rem;border:1px solid var(--line);border-radius:8px;\
+background:var(--mark);color:#fff;cursor:pointer}form{margin:1rem 0 0}\
 footer{margin-top:1.75rem;padding-top:1rem;border-top:1px solid var(--line);color:var(--soft);font-size:.85rem;\
 overflow-wrap:anywhere}";
 
-/// Text that stands in HTML, between tags.
-struct Escaped<'a>(&'a str);
+/// Text that stands in HTML, between tags or in a quoted attribute.
+#[derive(Debug, Clone, Copy)]
+pub struct Escaped<'a>(pub &'a str);
 
 impl std::fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -14,6 +14,6 @@ pub use id_token::{Expected, IdTokenError, MAX_ID_TOKEN_BYTES, MAX_KEYS, PROVIDE
 pub use person::{Claims, PersonError, person};
 pub use seal::{NONCE_BYTES, Purpose, Sealer};
 pub use ticket::{
-    Binding, CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LOGIN_SECONDS, LoginRequest, MAX_RETURN_TO_BYTES,
-    SocketCookie, safe_return_to,
+    Binding, CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LOGIN_SECONDS, LoginRequest, LogoutTicket,
+    MAX_RETURN_TO_BYTES, SignOn, SocketCookie, safe_return_to,
 };

@@ -35,10 +35,12 @@ pub enum Purpose {
     StoredSecret,
     /// A form that a page of ours was made with.
     Form,
+    /// An edge sends a browser to where a login ends.
+    Logout,
 }
 
 impl Purpose {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::LoginRequest,
         Self::Grant,
         Self::Binding,
@@ -49,6 +51,7 @@ impl Purpose {
         Self::ClientToken,
         Self::StoredSecret,
         Self::Form,
+        Self::Logout,
     ];
 
     fn label(self) -> &'static str {
@@ -63,6 +66,7 @@ impl Purpose {
             Self::ClientToken => "client-token",
             Self::StoredSecret => "stored-secret",
             Self::Form => "form",
+            Self::Logout => "logout",
         }
     }
 }

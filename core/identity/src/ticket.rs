@@ -64,6 +64,32 @@ pub struct SocketCookie {
     pub seen_at: i64,
 }
 
+/// What the place where people log in keeps in a browser, for each organisation: who it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignOn {
+    /// Who it is.
+    pub session: LoginSessionId,
+}
+
+/// An edge asks for the end of a login: the browser brings this to where people log in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogoutTicket {
+    /// The login that ends, everywhere.
+    pub session: LoginSessionId,
+    /// The socket where that was asked for.
+    pub socket: SocketId,
+    /// When, in seconds since 1970 (UTC).
+    pub at: i64,
+}
+
+impl LogoutTicket {
+    /// Whether it is still done.
+    #[must_use]
+    pub fn is_fresh(&self, now: i64) -> bool {
+        is_fresh(self.at, now, GRANT_SECONDS)
+    }
+}
+
 /// Whether something made at `at` is believed `now`: for so many seconds, and not when it is of the future.
 fn is_fresh(at: i64, now: i64, seconds: i64) -> bool {
     at <= now.saturating_add(CLOCK_LEEWAY_SECONDS) && now <= at.saturating_add(seconds)

@@ -239,6 +239,12 @@ impl Identities {
         self.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(session.id, Arc::new(session));
     }
 
+    /// Every login, in no order.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<Arc<LoginSession>> {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
     /// The login, while it is good; whether it has come to its end is for the caller to see.
     #[must_use]
     pub fn session(&self, id: LoginSessionId) -> Option<Arc<LoginSession>> {
@@ -285,6 +291,19 @@ impl Identities {
     fn tell(&self) {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
+}
+
+/// All that control and the edges of one machine share.
+#[derive(Clone, Debug, Default)]
+pub struct Bus {
+    /// The sockets that edges serve.
+    pub routes: Routes,
+    /// The keys of ssh clients.
+    pub ssh_logins: SshLogins,
+    /// Who is logged in.
+    pub identities: Identities,
+    /// Which tunnels are up.
+    pub directory: Directory,
 }
 
 #[cfg(test)]

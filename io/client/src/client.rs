@@ -11,8 +11,12 @@ use sallyport_api::{
     CreatedToken, CreatedTunnel, IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, Page, Policy, PolicyPlace,
     PolicyTest, Problem, Refresh, Secret, Session, Socket, SshCertificate, SshKey, TestPolicy, Token, Tunnel,
     UpdatePolicy, UpdateSocket, UpdateTunnel,
+    Account, CreateAccount, CreateProvider, CreateSocket, CreateSshCertificate, CreateSshKey, CreateToken,
+    CreateTunnel, CreatedToken, CreatedTunnel, EndLoginSessions, EndedLoginSessions, IDEMPOTENCY_KEY, Info, Login,
+    LoginSession, Logout, MAX_PAGE_ITEMS, Page, Problem, Provider, ProviderFound, Refresh, Secret, Session, Socket,
+    SshCertificate, SshKey, Token, Tunnel, UpdateProvider, UpdateSocket, UpdateTunnel,
 };
-use sallyport_model::{TokenId, TunnelId};
+use sallyport_model::{LoginSessionId, ProviderName, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
@@ -360,6 +364,76 @@ impl ApiClient {
     /// There is no such policy or socket, or the question is not valid.
     pub async fn test_policy(&self, test: &TestPolicy) -> Result<PolicyTest, ClientError> {
         self.send(Method::POST, "/v1/policy-test", test).await
+    /// All identity providers of the account.
+    ///
+    /// # Errors
+    /// Nobody is logged in.
+    pub async fn providers(&self) -> Result<Vec<Provider>, ClientError> {
+        self.list("/v1/providers").await
+    }
+
+    /// Adds an identity provider to the account.
+    ///
+    /// # Errors
+    /// There is one by that name, or it could not be used.
+    pub async fn create_provider(&self, provider: &CreateProvider) -> Result<Provider, ClientError> {
+        self.send(Method::POST, "/v1/providers", provider).await
+    }
+
+    /// An identity provider.
+    ///
+    /// # Errors
+    /// The account has none by this name.
+    pub async fn provider(&self, name: &ProviderName) -> Result<Provider, ClientError> {
+        self.get(&format!("/v1/providers/{name}")).await
+    }
+
+    /// Changes an identity provider.
+    ///
+    /// # Errors
+    /// The account has none by this name, or it could not be used.
+    pub async fn update_provider(&self, name: &ProviderName, update: &UpdateProvider) -> Result<Provider, ClientError> {
+        self.send(Method::PATCH, &format!("/v1/providers/{name}"), update).await
+    }
+
+    /// Deletes an identity provider; those for whom it vouched are logged out.
+    ///
+    /// # Errors
+    /// The account has none by this name.
+    pub async fn delete_provider(&self, name: &ProviderName) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/providers/{name}")).await
+    }
+
+    /// Has an identity provider asked what it is.
+    ///
+    /// # Errors
+    /// The account has none by this name.
+    pub async fn test_provider(&self, name: &ProviderName) -> Result<ProviderFound, ClientError> {
+        self.send(Method::POST, &format!("/v1/providers/{name}/test"), &serde_json::json!({})).await
+    }
+
+    /// The persons who are logged in at the account's sockets.
+    ///
+    /// # Errors
+    /// Nobody is logged in here.
+    pub async fn login_sessions(&self) -> Result<Vec<LoginSession>, ClientError> {
+        self.list("/v1/login-sessions").await
+    }
+
+    /// Ends logins of persons.
+    ///
+    /// # Errors
+    /// It is not said whose.
+    pub async fn end_login_sessions(&self, which: &EndLoginSessions) -> Result<EndedLoginSessions, ClientError> {
+        self.send(Method::POST, "/v1/login-sessions/end", which).await
+    }
+
+    /// Ends one login of a person.
+    ///
+    /// # Errors
+    /// The account has none with this id.
+    pub async fn end_login_session(&self, id: LoginSessionId) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/login-sessions/{id}")).await
     }
 
     /// A call that needs nobody to be logged in.

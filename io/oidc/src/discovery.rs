@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
 use sallyport_identity::MAX_KEYS;
 use sallyport_model::{ProviderConfig, ProviderKind};
 use serde::Deserialize;
@@ -147,9 +147,11 @@ impl Known {
         let answer =
             http.call(config.ca_pem.as_deref(), Call::get("a request for its keys", &discovery.jwks_uri)).await?;
         let listed: Keys = answer.good()?;
-        // Keys of kinds that are not known here stand beside those that are.
-        let keys: Vec<Jwk> =
-            listed.keys.into_iter().take(MAX_KEYS).filter_map(|key| serde_json::from_value(key).ok()).collect();
+        // Keys of kinds that are not known here, and shared secrets, stand beside those that sign.
+        let is_public =
+            |key: &Jwk| !matches!(key.algorithm, AlgorithmParameters::Other(_) | AlgorithmParameters::OctetKey(_));
+        let read = listed.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok());
+        let keys: Vec<Jwk> = read.filter(is_public).take(MAX_KEYS).collect();
         self.keys = Some((Instant::now(), keys.clone()));
         Ok(keys)
     }

@@ -108,6 +108,9 @@ pub enum StoreError {
         /// To what.
         what: String,
     },
+    /// The organisation has a provider of this name.
+    #[error("there is already a provider with this name")]
+    ProviderTaken,
     /// The idempotency key came before, with another request.
     #[error("this idempotency key was used for another request: use a new one")]
     KeyReused,

@@ -14,7 +14,9 @@ mod lock;
 mod migrations;
 mod open;
 mod policies;
+mod person_sessions;
 mod ports;
+mod providers;
 mod row;
 mod sessions;
 mod sockets;
@@ -33,7 +35,9 @@ pub use idempotency::{Creation, Keyed, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECON
 pub use lock::{DataDirLock, LockError};
 pub use open::DATABASE_FILE;
 pub use policies::{Attachment, MAX_POLICIES_PER_ORGANISATION, NewPolicy, Policy, PolicyChange};
+pub use person_sessions::{MAX_SESSIONS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON};
 pub use ports::PortWish;
+pub use providers::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, Rotation, SessionId};
 pub use sockets::{MAX_SOCKETS_PER_ACCOUNT, Maker, NewSocket, SocketChange};
 pub use ssh_keys::{MAX_SSH_KEYS_PER_ACCOUNT, SshKey};
@@ -79,6 +83,10 @@ impl Store {
     pub async fn tidy(&self, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         sqlx::query("DELETE FROM login_sessions WHERE expires_at <= ?1")
+            .bind(now - sessions::REMEMBER_ENDED_SECONDS)
+            .execute(write.sql())
+            .await?;
+        sqlx::query("DELETE FROM person_sessions WHERE expires_at <= ?1")
             .bind(now - sessions::REMEMBER_ENDED_SECONDS)
             .execute(write.sql())
             .await?;

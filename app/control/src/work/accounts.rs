@@ -61,6 +61,7 @@ impl App {
     pub(crate) async fn delete_account(&self, account: AccountId) -> Result<(), ApiError> {
         let gone = self.store.delete_account(account).await?.ok_or_else(|| ApiError::not_found("account"))?;
         self.unpublish(&gone).await;
+        self.identities.end_sessions(|session| session.organisation == account);
         self.publish_ssh_keys(account).await?;
         self.metrics.accounts.dec();
         tracing::info!(%account, sockets = gone.len(), "account deleted");

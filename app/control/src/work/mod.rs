@@ -3,6 +3,7 @@
 
 mod accounts;
 mod policies;
+mod providers;
 mod settings;
 mod sockets;
 mod ssh_keys;

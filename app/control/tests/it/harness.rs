@@ -12,8 +12,9 @@ use std::{
 use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use sallyport_bus::{Directory, Routes, SshLogins};
-use sallyport_control::{AddressDatabases, Clock, Control, ControlConfig, Moment, Secrets, SignUp, SshInfo};
+use sallyport_bus::{Bus, Directory, Identities, Routes, SshLogins};
+use sallyport_control::{AddressDatabases, Clock, Control, ControlConfig, Moment, Reach, Secrets, SignUp, SshInfo};
+use sallyport_identity::Sealer;
 use sallyport_model::ClientAddr;
 use sallyport_ssh::UserAuthority;
 use sallyport_store::Store;
@@ -60,11 +61,16 @@ impl TestClock {
 
 pub(crate) struct Api {
     pub(crate) router: Router,
+    /// The pages where people log in.
+    pub(crate) login: Router,
     pub(crate) control: Control,
     pub(crate) store: Store,
     pub(crate) routes: Routes,
     pub(crate) ssh_logins: SshLogins,
+    pub(crate) identities: Identities,
     pub(crate) directory: Directory,
+    /// Seals as edges and control do.
+    pub(crate) sealer: Sealer,
     pub(crate) clock: TestClock,
     pub(crate) dir: tempfile::TempDir,
     client: SocketAddr,
@@ -147,7 +153,7 @@ impl Api {
         change: impl FnOnce(&mut ControlConfig),
     ) -> Self {
         let store = Store::open(dir.path()).await.unwrap();
-        let (routes, directory) = (Routes::default(), Directory::default());
+        let bus = Bus::default();
         let mut config = ControlConfig {
             databases: AddressDatabases { country: true, asn: true },
             domain: "localhost".into(),
@@ -166,24 +172,17 @@ impl Api {
                 known_hosts: vec!["[tunnel.localhost]:2222 ssh-ed25519 AAAA".into()],
             }),
             ssh_authority: Some(UserAuthority::open_or_create(dir.path()).unwrap()),
+            provider_reach: Reach::Anywhere,
         };
         change(&mut config);
-        let ssh_logins = SshLogins::default();
         let secrets = Secrets::open_or_create(dir.path()).unwrap();
-        let control = Control::start_with_clock(
-            config,
-            store.clone(),
-            routes.clone(),
-            ssh_logins.clone(),
-            directory.clone(),
-            secrets,
-            clock.clock(),
-        )
-        .await
-        .unwrap();
-        let router = control.router();
+        let sealer = Sealer::new(secrets.derived("seal"));
+        let control =
+            Control::start_with_clock(config, store.clone(), bus.clone(), secrets, clock.clock()).await.unwrap();
+        let (router, login) = (control.router(), control.login_router());
         let client = "192.0.2.1:40000".parse().unwrap();
-        Self { router, control, store, routes, ssh_logins, directory, clock, dir, client }
+        let Bus { routes, ssh_logins, identities, directory } = bus;
+        Self { router, login, control, store, routes, ssh_logins, identities, directory, sealer, clock, dir, client }
     }
 
     /// The same data directory under a new control, as after a restart.

@@ -5,7 +5,9 @@
 mod accounts;
 mod creations;
 mod edges;
+mod fake_provider;
 mod harness;
+mod login;
 mod mysocket;
 mod openapi;
 mod policies;

@@ -15,8 +15,8 @@ use std::{
 use anyhow::Context as _;
 use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
-use sallyport_bus::{Directory, Routes, SshLogins};
-use sallyport_control::{AddressDatabases, Control, ControlConfig, Secrets, SignUp, default_ports_per_account};
+use sallyport_bus::Bus;
+use sallyport_control::{AddressDatabases, Control, ControlConfig, Reach, Secrets, SignUp, default_ports_per_account};
 use sallyport_edge::{ApiService, Edge, EdgeConfig, Readiness};
 use sallyport_geo::Geo;
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer};
@@ -119,8 +119,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     if let Some(ssh) = &mut ssh {
         ssh.wait_for_port().await;
     }
-    let routes = Routes::default();
-    let directory = Directory::default();
+    let bus = Bus::default();
     let affinity_key = secrets.derived("affinity");
     let config = ControlConfig {
         domain: args.domain.clone(),
@@ -141,10 +140,9 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
             country: geo.as_ref().is_some_and(|geo| geo.has_country()),
             asn: geo.as_ref().is_some_and(|geo| geo.has_asn()),
         },
+        provider_reach: provider_reach(&args, address.ip()),
     };
-    let ssh_logins = SshLogins::default();
-    let control =
-        Control::start(config, store.clone(), routes.clone(), ssh_logins.clone(), directory.clone(), secrets).await?;
+    let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
 
     if was_takeover {
         tokio::spawn(reload_after_takeover(control.clone()));
@@ -152,10 +150,10 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
 
     let mut config = edge_config(&args, public_port, geo, affinity_key);
     config.shards = shards;
-    let edge = Edge::new(config, routes, directory, api_service(&control));
+    let edge = Edge::new(config, bus.routes, bus.directory, api_service(&control, &args.domain));
     edge.ask_readiness(readiness(&control));
     if let Some(ssh) = ssh {
-        edge.serve_ssh(ssh.settings(ssh_logins, control.clone()));
+        edge.serve_ssh(ssh.settings(bus.ssh_logins, control.clone()));
     }
     let mut registry = Registry::default();
     edge.register_metrics(&mut registry);
@@ -198,17 +196,35 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requests to `api.<domain>` go from the edge to control by a call: both are this process.
-fn api_service(control: &Control) -> ApiService {
-    let router = control.router();
+/// Requests to `api.<domain>` and to `login.<domain>` go from the edge to control by a call: both are this process.
+fn api_service(control: &Control, domain: &str) -> ApiService {
+    let (api, login) = (control.router(), control.login_router());
+    let login_host = format!("login.{domain}");
     Arc::new(move |mut request, client| {
-        let mut router = router.clone();
+        let mut router = if is_for_host(&request, &login_host) { login.clone() } else { api.clone() };
         request.extensions_mut().insert(client);
         Box::pin(async move {
             let Ok(answer) = router.call(request).await;
             answer.map(|body| body.map_err(Into::into).boxed_unsync())
         })
     })
+}
+
+/// Whether the request, which the edge has looked through, is for this host on whatever port.
+fn is_for_host<B>(request: &http::Request<B>, host: &str) -> bool {
+    let header = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok());
+    let asked = request.uri().host().or(header).unwrap_or_default();
+    let asked = asked.rsplit_once(':').map_or(asked, |(asked, _)| asked);
+    asked.trim_end_matches('.').eq_ignore_ascii_case(host)
+}
+
+/// Where identity providers may be: anywhere where only those have accounts who were let in, or where nobody else comes.
+fn provider_reach(args: &UpArgs, listens_on: IpAddr) -> Reach {
+    let is_local = is_of_this_machine(&args.domain) && listens_on.to_canonical().is_loopback();
+    match sign_up(args, listens_on) {
+        SignUp::Open if !is_local => Reach::Public,
+        SignUp::Open | SignUp::Closed => Reach::Anywhere,
+    }
 }
 
 /// `/readyz` asks control too.

@@ -4,6 +4,7 @@
 
 mod disk;
 mod fixtures;
+mod identity;
 mod lock;
 mod nouns;
 mod open;

@@ -1,0 +1,56 @@
+//! Persons who have logged in to sockets.
+
+use sallyport_model::{LoginSessionId, PersonEmail, ProviderName};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+/// A person's login. It is good at the sockets of the account that let the person in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LoginSession {
+    /// Its id.
+    #[schema(value_type = String, format = Uuid)]
+    pub id: LoginSessionId,
+    /// The verified e-mail address.
+    #[schema(value_type = String, format = Email)]
+    pub email: PersonEmail,
+    /// What the person is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The person's groups, as the provider said them.
+    pub groups: Vec<String>,
+    /// The provider that vouches.
+    #[schema(value_type = String)]
+    pub provider: ProviderName,
+    /// When the provider was asked.
+    #[serde(with = "time::serde::rfc3339")]
+    pub authenticated_at: OffsetDateTime,
+    /// When it ends at the latest; sockets may ask for a new login earlier.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+/// Which logins end. One of the fields must be given; with both, those of the address for which the provider vouches.
+/// `POST /v1/login-sessions/end`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EndLoginSessions {
+    /// Those of this e-mail address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Email)]
+    pub email: Option<PersonEmail>,
+    /// Those for which this provider vouches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub provider: Option<ProviderName>,
+    /// All of the account.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+}
+
+/// How many logins ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EndedLoginSessions {
+    /// How many.
+    pub ended: u32,
+}

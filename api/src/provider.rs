@@ -1,0 +1,139 @@
+//! Identity providers.
+
+use sallyport_model::{ProviderId, ProviderKind, ProviderName};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::{Secret, schema, socket::present};
+
+/// An identity provider to be added to the account. `POST /v1/providers`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateProvider {
+    /// What it is called: 1 to 32 lower-case letters, digits and hyphens. It stands in the address that the provider sends
+    /// browsers back to.
+    #[schema(value_type = String, min_length = 1, max_length = 32, example = "google")]
+    pub name: ProviderName,
+    /// What it speaks.
+    #[schema(schema_with = schema::provider_kind)]
+    pub kind: ProviderKind,
+    /// Its issuer, for `oidc`; for `microsoft` and `github` another place than the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 512, example = "https://id.example.com")]
+    pub issuer: Option<String>,
+    /// The id of the tenant, for `microsoft`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The client id that the provider gave; all but `local` have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 512)]
+    pub client_id: Option<String>,
+    /// The client secret that the provider gave. It is never shown again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<Secret>,
+    /// What is asked for beside `openid`, `email` and `profile`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 20)]
+    pub scopes: Vec<String>,
+    /// The claim that names a person's groups, or a JSON pointer to it such as `/realm_access/roles`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 128, example = "groups")]
+    pub groups_claim: Option<String>,
+    /// Whether an e-mail address counts about which the provider does not say that it is verified.
+    #[serde(default)]
+    pub trust_email: bool,
+    /// Root certificates in PEM that the provider's is verified with, in place of the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_pem: Option<String>,
+}
+
+/// What is to change in a provider; what is absent stays. `PATCH /v1/providers/{id}`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateProvider {
+    /// Another place.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    pub issuer: Option<Option<String>>,
+    /// Another tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Another client id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    /// Another client secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<Secret>,
+    /// Other scopes, all at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Vec<String>>,
+    /// Another claim for groups; `null`: none.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    pub groups_claim: Option<Option<String>>,
+    /// Whether addresses count about which the provider says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_email: Option<bool>,
+    /// Other root certificates; `null`: the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    pub ca_pem: Option<Option<String>>,
+}
+
+/// An identity provider of the account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Provider {
+    /// Its id.
+    #[schema(value_type = String, format = Uuid)]
+    pub id: ProviderId,
+    /// What it is called.
+    #[schema(value_type = String)]
+    pub name: ProviderName,
+    /// What it speaks.
+    #[schema(schema_with = schema::provider_kind)]
+    pub kind: ProviderKind,
+    /// Its issuer, or where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// The tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The client id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    /// Whether there is a client secret; it is never shown.
+    pub has_secret: bool,
+    /// What is asked for beside `openid`, `email` and `profile`.
+    pub scopes: Vec<String>,
+    /// The claim that names a person's groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups_claim: Option<String>,
+    /// Whether addresses count about which the provider says nothing.
+    pub trust_email: bool,
+    /// Root certificates in PEM that the provider's is verified with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_pem: Option<String>,
+    /// The address that browsers come back to: the provider must be told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "https://login.example.com/callback/5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f/google")]
+    pub redirect_uri: Option<String>,
+    /// When it was added.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+}
+
+/// What was found where a provider should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProviderFound {
+    /// Whether people can be sent there.
+    pub works: bool,
+    /// What was found, or why it does not work, in a sentence.
+    pub detail: String,
+    /// Where browsers are sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization_endpoint: Option<String>,
+    /// How many keys it signs with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u32>,
+}

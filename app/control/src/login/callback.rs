@@ -1,0 +1,147 @@
+//! `/callback/...`: a browser comes back from a provider.
+
+use std::collections::HashMap;
+
+use axum::{
+    extract::{Path, RawQuery, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, StatusCode, header};
+use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, Purpose};
+use sallyport_model::{AccountId, ProviderName};
+use sallyport_oidc::Finish;
+use subtle::ConstantTimeEq as _;
+
+use super::{
+    cookies,
+    page::LoginError,
+    start::{ProviderLogin, failed, not_ours, parameters},
+};
+use crate::{App, limits::Client};
+
+/// The longest code that is passed on, in bytes.
+const MAX_CODE_BYTES: usize = 4_096;
+
+pub(super) async fn callback(
+    State(app): State<App>,
+    client: Client,
+    Path((organisation, provider)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    let parameters = parameters(query.as_deref()).unwrap_or_default();
+    let state = parameters.get("state").cloned().unwrap_or_default();
+    let place = organisation.parse().ok().zip(provider.parse().ok());
+    let mut response = match come_back(&app, client, place, &parameters, &headers).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    };
+    // Whatever came of it, this login does not come back again.
+    let name = cookies::login_name(&state);
+    if cookies::all(&headers).any(|(found, _)| found == name)
+        && let Ok(gone) = cookies::gone(&name)
+    {
+        response.headers_mut().append(header::SET_COOKIE, gone);
+    }
+    response
+}
+
+/// The answer to one whose login did not begin here.
+fn not_begun() -> LoginError {
+    LoginError::new(
+        StatusCode::BAD_REQUEST,
+        "This login is not known here",
+        "It did not begin in this browser, it began more than ten minutes ago, or it has come back already.",
+    )
+    .next("Open the address of the service again.")
+}
+
+/// The login that began in this browser with this state.
+fn begun(
+    app: &App,
+    place: Option<&(AccountId, ProviderName)>,
+    state: &str,
+    headers: &HeaderMap,
+) -> Result<ProviderLogin, LoginError> {
+    let sealed = cookies::one(headers, &cookies::login_name(state)).ok_or_else(not_begun)?;
+    let login: ProviderLogin = app.sealer.open(Purpose::ProviderLogin, sealed).ok_or_else(not_begun)?;
+    let now = app.clock.now().unix_seconds;
+    let is_state = bool::from(login.state_text().as_bytes().ct_eq(state.as_bytes()));
+    let is_fresh = (login.at - CLOCK_LEEWAY_SECONDS..=login.at.saturating_add(LOGIN_SECONDS)).contains(&now);
+    let is_place = place.is_some_and(|(organisation, _)| *organisation == login.organisation);
+    if !is_state || !is_fresh || !is_place || !app.used_states.take(login.state, now) {
+        return Err(not_begun());
+    }
+    Ok(login)
+}
+
+async fn come_back(
+    app: &App,
+    client: Client,
+    place: Option<(AccountId, ProviderName)>,
+    parameters: &HashMap<String, String>,
+    headers: &HeaderMap,
+) -> Result<Response, LoginError> {
+    let now = app.clock.now();
+    app.limits.login_step(client, now.monotonic)?;
+    let state = parameters.get("state").ok_or_else(not_ours)?;
+    let login = begun(app, place.as_ref(), state, headers)?;
+    let route = app.socket_of(&login.request)?;
+    let (service, asks) = (app.service_url(&route), App::asks(&route));
+    let organisation = login.organisation;
+    let (_, name) = place.ok_or_else(not_ours)?;
+    let provider = app
+        .store
+        .provider(organisation, &name)
+        .await?
+        // Another one by the same name is another one; and a socket may have changed hands or its mind by now.
+        .filter(|provider| provider.id == login.provider && route.account == organisation)
+        .filter(|provider| asks.providers.is_empty() || asks.providers.contains(&provider.name))
+        .ok_or_else(not_begun)?;
+    if let Some(error) = parameters.get("error") {
+        return Err(said_no(error, &service));
+    }
+    let code = parameters.get("code").filter(|code| (1..=MAX_CODE_BYTES).contains(&code.len())).ok_or_else(not_ours)?;
+    let secret = app.open_secret(&provider).ok_or_else(|| {
+        LoginError::new(
+            StatusCode::BAD_GATEWAY,
+            "The login did not work",
+            "The provider's secret cannot be read any more.",
+        )
+        .next("The owner of the service sets it again: `sallyport provider edit`.")
+        .inside("the secret of a provider was sealed with another key")
+    })?;
+    let finish = Finish {
+        redirect_uri: &app.redirect_uri(organisation, &name),
+        code,
+        issuer: parameters.get("iss").map(String::as_str),
+        verifier: &login.verifier_text(),
+        nonce: &login.nonce_text(),
+        now: now.unix_seconds,
+    };
+    let person = app
+        .providers
+        .finish(&provider.config, &name, &secret, finish)
+        .await
+        .map_err(|error| failed(&error, &service))?;
+    let former = app.signed_on(headers, organisation).map(|session| session.id);
+    let session = app.begin_login_session(organisation, person, &asks, former).await?;
+    app.with_sign_on(app.grant(&route, &login.request, session.id)?, &session)
+}
+
+/// The provider, or the person there, said no (RFC 6749 section 4.1.2.1).
+fn said_no(error: &str, service: &str) -> LoginError {
+    if error == "access_denied" {
+        let detail = "You did not log in at the identity provider, or it does not let you.";
+        return LoginError::new(StatusCode::FORBIDDEN, "Not logged in", detail).link(service, "Try again");
+    }
+    let error: String = error.chars().filter(char::is_ascii_graphic).take(64).collect();
+    LoginError::new(
+        StatusCode::BAD_GATEWAY,
+        "The login did not work",
+        &format!("The identity provider refused to let you log in here: {error}."),
+    )
+    .next("If it stays so, the owner of the service should look at what the provider was told.")
+    .link(service, "Try again")
+    .inside(format!("the provider said {error}"))
+}

@@ -1,0 +1,128 @@
+//! `/logout`: a browser's logins end, everywhere.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{RawQuery, State},
+    response::Response,
+};
+use http::{HeaderMap, StatusCode, header};
+use sallyport_http::page::Escaped;
+use sallyport_identity::{LogoutTicket, Purpose, SignOn};
+use sallyport_model::LoginSession;
+
+use super::{
+    cookies,
+    page::{LoginError, page},
+    start::parameters,
+};
+use crate::{App, limits::Client};
+
+/// The logins of this browser, at whatever organisations.
+fn logins(app: &App, headers: &HeaderMap) -> Vec<Arc<LoginSession>> {
+    cookies::all(headers)
+        .filter(|(name, _)| name.starts_with(cookies::SIGN_ON_PREFIX))
+        .filter_map(|(_, sealed)| app.sealer.open::<SignOn>(Purpose::SignOn, sealed))
+        .filter_map(|sign_on| app.identities.session(sign_on.session))
+        .collect()
+}
+
+/// `GET`: ends the login that an edge's ticket names, or asks with a button.
+pub(super) async fn ask(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, LoginError> {
+    let now = app.clock.now();
+    app.limits.login_step(client, now.monotonic)?;
+    let ticket = parameters(query.as_deref()).and_then(|mut parameters| parameters.remove("ticket"));
+    let ticket: Option<LogoutTicket> = ticket.and_then(|sealed| app.sealer.open(Purpose::Logout, &sealed));
+    if let Some(ticket) = ticket.filter(|ticket| ticket.is_fresh(now.unix_seconds)) {
+        return by_ticket(&app, &headers, &ticket).await;
+    }
+    let logins = logins(&app, &headers);
+    if logins.is_empty() {
+        return Ok(page(
+            StatusCode::OK,
+            "Not logged in",
+            "<p>Nobody is logged in here with this browser.</p>".to_owned(),
+        ));
+    }
+    let mut text = "<p>This browser is logged in as:</p>".to_owned();
+    for session in logins {
+        text.push_str(&format!("\n<p><code>{}</code></p>", Escaped(session.person.email.as_str())));
+    }
+    text.push_str("\n<form method=\"post\" action=\"/logout\"><button>Log out everywhere</button></form>");
+    Ok(page(StatusCode::OK, "Log out", text))
+}
+
+/// `POST`: ends the logins of this browser. Another site's form has another origin, and no cookies.
+pub(super) async fn logout(State(app): State<App>, client: Client, headers: HeaderMap) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    app.check_origin(&headers)?;
+    let logins = logins(&app, &headers);
+    for session in &logins {
+        end(&app, session).await?;
+    }
+    let names: Vec<&str> =
+        cookies::all(&headers).map(|(name, _)| name).filter(|name| name.starts_with(cookies::SIGN_ON_PREFIX)).collect();
+    done(&names, None)
+}
+
+async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Result<Response, LoginError> {
+    let route = app.routes.get(ticket.socket);
+    if let Some(session) = app.identities.session(ticket.session)
+        && route.as_ref().is_some_and(|route| route.account == session.organisation)
+    {
+        end(app, &session).await?;
+    }
+    // Somebody else's ticket takes nothing from this browser.
+    let is_its = |sealed: &str| {
+        app.sealer.open::<SignOn>(Purpose::SignOn, sealed).is_some_and(|sign_on| sign_on.session == ticket.session)
+    };
+    let names: Vec<&str> = cookies::all(headers)
+        .filter(|(name, sealed)| name.starts_with(cookies::SIGN_ON_PREFIX) && is_its(sealed))
+        .map(|(name, _)| name)
+        .collect();
+    done(&names, route.map(|route| app.service_url(&route)).as_deref())
+}
+
+async fn end(app: &App, session: &LoginSession) -> Result<(), LoginError> {
+    app.store.end_person_sessions(session.organisation, Some(session.id), None, None).await?;
+    app.identities.end_sessions(|other| other.id == session.id);
+    tracing::info!(account = %session.organisation, session = %session.id, "a person logged out");
+    Ok(())
+}
+
+fn done(cookies_gone: &[&str], service: Option<&str>) -> Result<Response, LoginError> {
+    let mut text =
+        "<p>The login has ended, at every service that it was good for. The identity provider may still know \
+                    you: log out there too when others use this browser.</p>"
+            .to_owned();
+    if let Some(service) = service {
+        text.push_str(&format!("\n<p><a href=\"{}/\">Log in again</a></p>", Escaped(service)));
+    }
+    let mut response = page(StatusCode::OK, "Logged out", text);
+    for name in cookies_gone {
+        if let Ok(gone) = cookies::gone(name) {
+            response.headers_mut().append(header::SET_COOKIE, gone);
+        }
+    }
+    Ok(response)
+}
+
+impl App {
+    /// Refuses a form that another site sent. Browsers say where a POST comes from; what says nothing is no browser.
+    pub(super) fn check_origin(&self, headers: &HeaderMap) -> Result<(), LoginError> {
+        let mut origins = headers.get_all(header::ORIGIN).iter();
+        let origin = origins.next().and_then(|origin| origin.to_str().ok()).unwrap_or_default();
+        let is_same_site = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
+        if origin == self.login_url() && origins.next().is_none() && is_same_site {
+            return Ok(());
+        }
+        let detail = "This form was not sent from a page of this host.";
+        Err(LoginError::new(StatusCode::FORBIDDEN, "Not from here", detail)
+            .next("Open the page again and send it from there."))
+    }
+}

@@ -1,0 +1,90 @@
+//! `https://login.<domain>/`: where people log in with a browser, for all sockets of an organisation.
+//!
+//! A socket's edge sends a browser to `/start` with a sealed request. From there it goes to an identity provider and comes
+//! back to `/callback/...`, or straight on where it is known already; in the end it goes back to the socket with a sealed
+//! grant. Nothing here believes a host, an organisation or a return address from the browser: all of it comes from what
+//! this installation sealed, and from the store.
+
+mod callback;
+mod cookies;
+mod logout;
+mod page;
+mod session;
+mod start;
+mod used;
+
+use axum::{
+    Router,
+    extract::Request,
+    middleware::Next,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use http::{HeaderValue, StatusCode, header};
+use tracing::Instrument as _;
+
+use self::page::LoginError;
+pub(crate) use self::used::UsedStates;
+use crate::{App, finish, problem::ApiError};
+
+/// The longest query that is read, in bytes.
+const MAX_QUERY_BYTES: usize = 8_192;
+
+/// The paths of the login host.
+pub(crate) fn router(app: &App) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/start", get(start::start))
+        .route("/callback/{organisation}/{provider}", get(callback::callback))
+        .route("/logout", get(logout::ask).post(logout::logout))
+        .fallback(no_such_page)
+        .layer(axum::middleware::from_fn(finish_page))
+        .with_state(app.clone())
+}
+
+async fn index() -> Response {
+    let text = "<p>You are sent here by a service that wants to know who you are. Open the address of that service, and \
+                follow it from there.</p><p><a href=\"/logout\">Log out everywhere</a></p>";
+    page::page(StatusCode::OK, "Here people log in", text.to_owned())
+}
+
+async fn no_such_page() -> LoginError {
+    LoginError::new(StatusCode::NOT_FOUND, "No such page", "There is nothing at this address.")
+        .next("Open the address of the service that you want to use.")
+}
+
+/// Runs the request to its end, and writes the page that it has become. It runs in a task of its own: a browser that goes
+/// away does not stop a login between the store and the edges.
+async fn finish_page(request: Request, next: Next) -> Response {
+    let request_id = finish::request_id(request.headers());
+    let path = request.uri().path().to_owned();
+    let too_long = request.uri().query().is_some_and(|query| query.len() > MAX_QUERY_BYTES);
+    let mut response = if too_long {
+        LoginError::new(StatusCode::URI_TOO_LONG, "Address too long", "This address is longer than any of ours.")
+            .into_response()
+    } else {
+        let handling = tokio::spawn(next.run(request).in_current_span());
+        match handling.await {
+            Ok(response) => response,
+            Err(error) => LoginError::from(ApiError::internal(error)).into_response(),
+        }
+    };
+    let status = response.status();
+    let cookies: Vec<HeaderValue> = response.headers().get_all(header::SET_COOKIE).iter().cloned().collect();
+    let error = response.extensions_mut().remove::<LoginError>().or_else(|| {
+        (status == StatusCode::METHOD_NOT_ALLOWED)
+            .then(|| LoginError::new(status, "Not that way", "This page is not asked for in this way."))
+    });
+    if let Some(error) = error {
+        if let Some(inside) = &error.inside {
+            let status = error.status.as_u16();
+            tracing::warn!(request_id, path, status, error = inside, "a login was not finished");
+        }
+        response = error.render(&request_id);
+        for cookie in cookies {
+            response.headers_mut().append(header::SET_COOKIE, cookie);
+        }
+    }
+    page::secure(response.headers_mut(), &request_id);
+    response
+}

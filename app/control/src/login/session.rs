@@ -1,0 +1,128 @@
+//! From a person to a login, and from a login back to the socket.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use http::{HeaderMap, StatusCode, header};
+use sallyport_identity::{Grant, LoginRequest, Purpose, SignOn, safe_return_to};
+use sallyport_model::{AccountId, IdentitySettings, LoginSession, LoginSessionId, Person, SocketRoute};
+use sallyport_oidc::with_query;
+
+use super::{
+    cookies,
+    page::{LoginError, see_other},
+};
+use crate::{App, problem::ApiError, random};
+
+impl App {
+    /// The socket that a login is for. What the browser brings says which; all else is what the store has of it now.
+    pub(super) fn socket_of(&self, request: &LoginRequest) -> Result<Arc<SocketRoute>, LoginError> {
+        self.routes.get(request.socket).ok_or_else(|| {
+            LoginError::new(
+                StatusCode::NOT_FOUND,
+                "The service is gone",
+                "The service that sent you here is not there any more.",
+            )
+            .next("Ask whoever gave you its address.")
+        })
+    }
+
+    /// What the socket asks of a login.
+    pub(super) fn asks(route: &SocketRoute) -> IdentitySettings {
+        route.settings.identity.clone().unwrap_or_default()
+    }
+
+    /// Who this browser is at the organisation, as far as a login is good still.
+    pub(super) fn signed_on(&self, headers: &HeaderMap, organisation: AccountId) -> Option<Arc<LoginSession>> {
+        let sealed = cookies::one(headers, &cookies::sign_on_name(organisation))?;
+        let SignOn { session } = self.sealer.open(Purpose::SignOn, sealed)?;
+        let session = self.identities.session(session)?;
+        let now = self.clock.now().unix_seconds;
+        (session.organisation == organisation && session.expires_at > now).then_some(session)
+    }
+
+    /// Begins a login of this person, in place of the one that this browser had.
+    pub(super) async fn begin_login_session(
+        &self,
+        organisation: AccountId,
+        person: Person,
+        asks: &IdentitySettings,
+        former: Option<LoginSessionId>,
+    ) -> Result<LoginSession, LoginError> {
+        let now = self.clock.now().unix_seconds;
+        // As long as the socket that believes a login the longest; each asks again by its own measure.
+        let minutes = self
+            .routes
+            .all()
+            .iter()
+            .filter(|route| route.account == organisation)
+            .filter_map(|route| route.settings.identity.as_ref().map(|identity| identity.session_minutes))
+            .max()
+            .unwrap_or_default()
+            .max(asks.session_minutes);
+        let session = LoginSession {
+            id: LoginSessionId::from_random(random::bytes()?),
+            organisation,
+            person,
+            authenticated_at: now,
+            expires_at: now.saturating_add(i64::from(minutes) * 60),
+        };
+        let mut ended = self.store.begin_person_session(&session).await?;
+        self.identities.put_session(session.clone());
+        if let Some(former) = former {
+            ended.extend(self.store.end_person_sessions(organisation, Some(former), None, None).await?);
+        }
+        if !ended.is_empty() {
+            self.identities.end_sessions(|session| ended.contains(&session.id));
+        }
+        tracing::info!(
+            account = %organisation,
+            session = %session.id,
+            provider = %session.person.provider,
+            "a person logged in"
+        );
+        tracing::debug!(session = %session.id, email = %session.person.email, "who logged in");
+        Ok(session)
+    }
+
+    /// Sends the browser back to the socket, with a grant for it and for nobody else.
+    pub(super) fn grant(
+        &self,
+        route: &SocketRoute,
+        request: &LoginRequest,
+        session: LoginSessionId,
+    ) -> Result<Response, LoginError> {
+        let grant = Grant {
+            id: random::bytes()?,
+            socket: route.id,
+            binding: request.binding,
+            session,
+            return_to: safe_return_to(&request.return_to).to_owned(),
+            at: self.clock.now().unix_seconds,
+        };
+        let sealed = self.seal(Purpose::Grant, &grant)?;
+        see_other(&with_query(&format!("{}/.sallyport/callback", self.service_url(route)), &[("grant", &sealed)]))
+    }
+
+    /// Where the socket's own pages are: all that speak TLS by name answer on the port that all share.
+    pub(super) fn service_url(&self, route: &SocketRoute) -> String {
+        let host = self.dns_name(&route.name);
+        match self.config.public_port {
+            443 => format!("https://{host}"),
+            port => format!("https://{host}:{port}"),
+        }
+    }
+
+    /// Seals a text for browsers.
+    pub(super) fn seal(&self, purpose: Purpose, value: &impl serde::Serialize) -> Result<String, LoginError> {
+        let sealed = self.sealer.seal(purpose, value, random::bytes()?);
+        sealed.ok_or_else(|| ApiError::internal("a text could not be sealed").into())
+    }
+
+    /// The answer with the cookie that says who this browser is at the organisation.
+    pub(super) fn with_sign_on(&self, mut response: Response, session: &LoginSession) -> Result<Response, LoginError> {
+        let sealed = self.seal(Purpose::SignOn, &SignOn { session: session.id })?;
+        response.headers_mut().append(header::SET_COOKIE, cookies::signed_on(session.organisation, &sealed)?);
+        Ok(response)
+    }
+}

@@ -1,0 +1,258 @@
+//! `/start`: a socket sends a browser here. On it goes to where it is known, to a provider, or to a choice of them.
+
+use std::collections::HashMap;
+
+use axum::{
+    extract::{RawQuery, State},
+    response::Response,
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::{HeaderMap, StatusCode, header};
+use percent_encoding::percent_decode_str;
+use sallyport_http::page::Escaped;
+use sallyport_identity::{LoginRequest, Purpose};
+use sallyport_model::{AccountId, IdentitySettings, LoginSession, ProviderId, ProviderKind};
+use sallyport_oidc::{Begin, OidcError, with_query};
+use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{
+    cookies,
+    page::{LoginError, page, see_other},
+};
+use crate::{App, limits::Client, random};
+
+/// A login at a provider that has begun. It lies sealed in a cookie of the browser that began it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ProviderLogin {
+    /// What the edge wanted.
+    pub(super) request: LoginRequest,
+    /// Whose provider it is.
+    pub(super) organisation: AccountId,
+    /// Where the browser was sent.
+    pub(super) provider: ProviderId,
+    /// What it brings back.
+    pub(super) state: [u8; 16],
+    /// What the provider signs.
+    pub(super) nonce: [u8; 16],
+    /// What the code is worth nothing without.
+    pub(super) verifier: [u8; 32],
+    /// When, in seconds since 1970 (UTC).
+    pub(super) at: i64,
+}
+
+impl ProviderLogin {
+    pub(super) fn state_text(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.state)
+    }
+
+    pub(super) fn nonce_text(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.nonce)
+    }
+
+    pub(super) fn verifier_text(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.verifier)
+    }
+}
+
+/// The parameters of a query; `None` when one is there twice or is no text.
+pub(super) fn parameters(query: Option<&str>) -> Option<HashMap<String, String>> {
+    let decoded =
+        |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8().ok().map(std::borrow::Cow::into_owned);
+    let mut found = HashMap::new();
+    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if found.insert(decoded(name)?, decoded(value)?).is_some() {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+/// The answer to an address that no edge made.
+pub(super) fn not_ours() -> LoginError {
+    LoginError::new(
+        StatusCode::BAD_REQUEST,
+        "This link does not work",
+        "The address is not one that a service made here.",
+    )
+    .next("Open the address of the service that you want to use, and follow it from there.")
+}
+
+/// The answer to one who took too long.
+fn too_old(service: &str) -> LoginError {
+    LoginError::new(StatusCode::BAD_REQUEST, "This link is too old", "Logging in took longer than ten minutes.")
+        .link(service, "Begin again")
+}
+
+/// What a provider that fails is told as.
+pub(super) fn failed(error: &OidcError, service: &str) -> LoginError {
+    let status = match error {
+        OidcError::Person(_) => StatusCode::FORBIDDEN,
+        OidcError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
+        OidcError::Token(_) | OidcError::Refused { .. } => StatusCode::BAD_REQUEST,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    let title = if status == StatusCode::FORBIDDEN { "This account cannot be used" } else { "The login did not work" };
+    let sentence = error.to_string();
+    let mut letters = sentence.chars();
+    let detail: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+    let page = LoginError::new(status, title, &format!("{detail}.")).link(service, "Try again");
+    // An address that is refused stands in the sentence, and has no place in the log.
+    if status == StatusCode::FORBIDDEN { page } else { page.inside(error) }
+}
+
+/// Whether this login is one that the socket believes.
+fn fits(session: &LoginSession, asks: &IdentitySettings, now: i64) -> bool {
+    let is_provider = asks.providers.is_empty() || asks.providers.contains(&session.person.provider);
+    is_provider && now < session.authenticated_at.saturating_add(i64::from(asks.session_minutes) * 60)
+}
+
+pub(super) async fn start(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, LoginError> {
+    let now = app.clock.now();
+    app.limits.login_step(client, now.monotonic)?;
+    let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
+    let sealed = parameters.get("request").ok_or_else(not_ours)?;
+    let request: LoginRequest = app.sealer.open(Purpose::LoginRequest, sealed).ok_or_else(not_ours)?;
+    let route = app.socket_of(&request)?;
+    let service = app.service_url(&route);
+    if !request.is_fresh(now.unix_seconds) {
+        return Err(too_old(&service));
+    }
+    let (organisation, asks) = (route.account, App::asks(&route));
+    let wanted = parameters.get("provider");
+    if !request.switch
+        && wanted.is_none()
+        && let Some(session) = app.signed_on(&headers, organisation)
+        && fits(&session, &asks, now.unix_seconds)
+    {
+        return app.grant(&route, &request, session.id);
+    }
+    let mut providers = app.providers_for(organisation, &asks).await?;
+    if let Some(wanted) = wanted {
+        providers.retain(|provider| provider.name.as_str() == wanted);
+        if providers.is_empty() {
+            return Err(not_ours());
+        }
+    }
+    match providers.as_slice() {
+        [] => Err(LoginError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Nobody can log in here yet",
+            "The owner of this service asks for a login, and has no identity provider for it.",
+        )
+        .next("If that is you: `sallyport provider add` adds one.")),
+        [one] if wanted.is_some() || !request.switch => {
+            let provider = one.clone();
+            app.send_to(&headers, &service, provider, request).await
+        }
+        several => Ok(chooser(&route.name, sealed, several)),
+    }
+}
+
+/// A page with a link for each provider: links, so that no form leads to another host.
+fn chooser(socket: impl std::fmt::Display, sealed: &str, providers: &[StoredProvider]) -> Response {
+    let mut text =
+        format!("<p>The service <code>{}</code> wants to know who you are.</p>", Escaped(&socket.to_string()));
+    for provider in providers {
+        let href = with_query("/start", &[("request", sealed), ("provider", provider.name.as_str())]);
+        let label = match provider.config.kind {
+            ProviderKind::Oidc => provider.name.to_string(),
+            ProviderKind::Google => "Google".to_owned(),
+            ProviderKind::Microsoft => "Microsoft".to_owned(),
+            ProviderKind::Github => "GitHub".to_owned(),
+            ProviderKind::Facebook => "Facebook".to_owned(),
+            ProviderKind::Local => "e-mail address and password".to_owned(),
+        };
+        let name = provider.name.as_str();
+        let alias = if label.eq_ignore_ascii_case(name) || provider.config.kind == ProviderKind::Oidc {
+            String::new()
+        } else {
+            format!(" ({name})")
+        };
+        let label = format!("Log in with {label}{alias}");
+        text.push_str(&format!("\n<p><a href=\"{}\">{}</a></p>", Escaped(&href), Escaped(&label)));
+    }
+    page(StatusCode::OK, "Log in", text)
+}
+
+impl App {
+    /// The providers that may vouch at a socket which asks for this.
+    pub(super) async fn providers_for(
+        &self,
+        organisation: AccountId,
+        asks: &IdentitySettings,
+    ) -> Result<Vec<StoredProvider>, LoginError> {
+        let limit = u32::try_from(MAX_PROVIDERS_PER_ORGANISATION).unwrap_or(u32::MAX);
+        let all = self.store.providers(organisation, 0, limit).await?;
+        let may = |provider: &StoredProvider| asks.providers.is_empty() || asks.providers.contains(&provider.name);
+        Ok(all.into_iter().map(|(_, provider)| provider).filter(may).collect())
+    }
+
+    /// Sends the browser to a provider, with a cookie that says what for.
+    async fn send_to(
+        &self,
+        headers: &HeaderMap,
+        service: &str,
+        provider: StoredProvider,
+        request: LoginRequest,
+    ) -> Result<Response, LoginError> {
+        let organisation = provider.organisation;
+        let login = ProviderLogin {
+            organisation,
+            provider: provider.id,
+            state: random::bytes()?,
+            nonce: random::bytes()?,
+            verifier: random::bytes()?,
+            at: self.clock.now().unix_seconds,
+            request,
+        };
+        let (state, nonce) = (login.state_text(), login.nonce_text());
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(login.verifier_text()));
+        let begin = Begin {
+            redirect_uri: &self.redirect_uri(organisation, &provider.name),
+            state: &state,
+            nonce: &nonce,
+            challenge: &challenge,
+            switch: login.request.switch,
+        };
+        let to = self.providers.begin(&provider.config, begin).await.map_err(|error| failed(&error, service))?;
+        let mut response = see_other(&to)?;
+        let set = response.headers_mut();
+        let begun: Vec<&str> = cookies::all(headers)
+            .map(|(name, _)| name)
+            .filter(|name| name.starts_with(cookies::LOGIN_PREFIX))
+            .collect();
+        if begun.len() >= cookies::MAX_BEGUN_LOGINS {
+            for name in begun.iter().take(2 * cookies::MAX_BEGUN_LOGINS) {
+                if let Ok(gone) = cookies::gone(name) {
+                    set.append(header::SET_COOKIE, gone);
+                }
+            }
+        }
+        let sealed = self.seal(Purpose::ProviderLogin, &login)?;
+        response.headers_mut().append(header::SET_COOKIE, cookies::begun(&state, &sealed)?);
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_once_and_whole() {
+        let read = parameters(Some("a=1%26&b=x+y&c")).unwrap();
+        assert_eq!((read["a"].as_str(), read["b"].as_str(), read["c"].as_str()), ("1&", "x y", ""));
+        assert!(parameters(None).unwrap().is_empty());
+        for bad in ["a=1&a=2", "a=%ff", "a=1&%61=2"] {
+            assert!(parameters(Some(bad)).is_none(), "{bad}");
+        }
+    }
+}

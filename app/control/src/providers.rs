@@ -1,0 +1,168 @@
+//! `/v1/providers`.
+
+use axum::{
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+};
+use http::StatusCode;
+use sallyport_api::{CreateProvider, Page, PageQuery, Problem, Provider, ProviderFound, UpdateProvider};
+use sallyport_model::{AccountId, ProviderKind, Scope};
+use sallyport_store::StoredProvider;
+
+use crate::{
+    App,
+    auth::Caller,
+    clock::date,
+    extract::{Input, PageOf, json},
+    problem::ApiError,
+    replay::located,
+};
+
+fn shown(app: &App, provider: StoredProvider) -> Provider {
+    let is_elsewhere = provider.config.kind != ProviderKind::Local;
+    let has_secret = app.open_secret(&provider).is_some_and(|secret| !secret.is_empty());
+    let redirect_uri = is_elsewhere.then(|| app.redirect_uri(provider.organisation, &provider.name));
+    let config = provider.config;
+    Provider {
+        id: provider.id,
+        name: provider.name,
+        kind: config.kind,
+        issuer: config.issuer,
+        tenant: config.tenant,
+        client_id: is_elsewhere.then_some(config.client_id),
+        has_secret,
+        scopes: config.scopes,
+        groups_claim: config.groups_claim,
+        trust_email: config.trust_email,
+        ca_pem: config.ca_pem,
+        redirect_uri,
+        created_at: date(provider.created_at),
+    }
+}
+
+/// The account's identity providers, oldest first
+#[utoipa::path(
+    get, path = "/v1/providers", tag = "providers", operation_id = "list_providers", params(PageQuery),
+    responses(
+        (status = 200, description = "One page.", body = Page<Provider>),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityRead)?;
+    let rows = app.store.providers(caller.account.id, page.after, page.rows()).await?;
+    Ok(json(StatusCode::OK, &page.page(rows, |provider| shown(&app, provider))))
+}
+
+/// Add an identity provider
+///
+/// Nobody is asked whether it works: `POST /v1/providers/{id}/test` does that. The provider must be told the provider's
+/// `redirect_uri`.
+#[utoipa::path(
+    post, path = "/v1/providers", tag = "providers", operation_id = "create_provider",
+    request_body = CreateProvider,
+    responses(
+        (status = 201, description = "The provider.", body = Provider),
+        (status = 409, description = "`provider-taken` or `limit-reached`", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    input: Input<CreateProvider>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let provider = app.create_provider(caller.account.id, input.value).await?;
+    let location = format!("/v1/providers/{}", provider.name);
+    Ok(located(json(StatusCode::CREATED, &shown(&app, provider)), &location))
+}
+
+/// One identity provider
+#[utoipa::path(
+    get, path = "/v1/providers/{id}", tag = "providers", operation_id = "get_provider",
+    params(("id" = String, Path, description = "The provider's name.")),
+    responses(
+        (status = 200, description = "The provider.", body = Provider),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityRead)?;
+    let provider = find(&app, caller.account.id, &name).await?;
+    Ok(json(StatusCode::OK, &shown(&app, provider)))
+}
+
+/// Change an identity provider
+///
+/// When it becomes another one, by its issuer, its tenant or the client id, those for whom it vouched are logged out.
+#[utoipa::path(
+    patch, path = "/v1/providers/{id}", tag = "providers", operation_id = "update_provider",
+    params(("id" = String, Path, description = "The provider's name.")), request_body = UpdateProvider,
+    responses(
+        (status = 200, description = "The provider.", body = Provider),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path(name): Path<String>,
+    input: Input<UpdateProvider>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let provider = find(&app, caller.account.id, &name).await?;
+    let provider = app.update_provider(provider, input.value).await?;
+    Ok(json(StatusCode::OK, &shown(&app, provider)))
+}
+
+/// Delete an identity provider; those for whom it vouched are logged out
+#[utoipa::path(
+    delete, path = "/v1/providers/{id}", tag = "providers", operation_id = "delete_provider",
+    params(("id" = String, Path, description = "The provider's name.")),
+    responses(
+        (status = 204, description = "It vouches for nobody any more."),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let provider = find(&app, caller.account.id, &name).await?;
+    app.delete_provider(&provider).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Ask an identity provider what it is
+#[utoipa::path(
+    post, path = "/v1/providers/{id}/test", tag = "providers", operation_id = "test_provider",
+    params(("id" = String, Path, description = "The provider's name.")),
+    responses(
+        (status = 200, description = "What was found.", body = ProviderFound),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn test(
+    State(app): State<App>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let provider = find(&app, caller.account.id, &name).await?;
+    app.limits.look(caller.account.id, app.clock.now().monotonic)?;
+    Ok(json(StatusCode::OK, &app.test_provider(&provider).await))
+}
+
+async fn find(app: &App, organisation: AccountId, name: &str) -> Result<StoredProvider, ApiError> {
+    let missing = || ApiError::not_found("provider");
+    let name = name.parse().map_err(|_| missing())?;
+    app.store.provider(organisation, &name).await?.ok_or_else(missing)
+}

@@ -1,0 +1,201 @@
+//! Identity providers: making, changing, asking them.
+
+use sallyport_api::{CreateProvider, ProviderFound, Secret, UpdateProvider};
+use sallyport_identity::Purpose;
+use sallyport_model::{
+    AccountId, MAX_CLIENT_SECRET_BYTES, PersonEmail, ProviderConfig, ProviderConfigError, ProviderId, ProviderKind,
+    ProviderName,
+};
+use sallyport_store::StoredProvider;
+use serde::{Deserialize, Serialize};
+
+use crate::{App, problem::ApiError, random};
+
+/// A secret with whose it is: one that is moved to another row of the store does not open there.
+#[derive(Serialize, Deserialize)]
+struct KeptSecret {
+    provider: ProviderId,
+    secret: String,
+}
+
+impl From<ProviderConfigError> for ApiError {
+    fn from(error: ProviderConfigError) -> Self {
+        Self::field(error.field, error.reason)
+    }
+}
+
+impl App {
+    /// Where people log in: `https://login.<domain>`, with the port where it is not the usual one.
+    pub(crate) fn login_url(&self) -> String {
+        let (domain, port) = (&self.config.domain, self.config.public_port);
+        if port == 443 { format!("https://login.{domain}") } else { format!("https://login.{domain}:{port}") }
+    }
+
+    /// Where a provider sends browsers back to: an address of its own for each, so that what one says is never taken for
+    /// what another says (RFC 9700 section 4.4.2).
+    pub(crate) fn redirect_uri(&self, organisation: AccountId, name: &ProviderName) -> String {
+        format!("{}/callback/{}/{name}", self.login_url(), organisation.uuid().simple())
+    }
+
+    /// The client secret.
+    pub(crate) fn open_secret(&self, provider: &StoredProvider) -> Option<String> {
+        let kept: KeptSecret = self.sealer.open(Purpose::StoredSecret, &provider.secret)?;
+        (kept.provider == provider.id).then_some(kept.secret)
+    }
+
+    fn seal_secret(&self, provider: ProviderId, secret: Option<&Secret>) -> Result<String, ApiError> {
+        let secret = secret.map(Secret::expose).unwrap_or_default();
+        if secret.len() > MAX_CLIENT_SECRET_BYTES || !secret.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+            let reason = format!("a secret has at most {MAX_CLIENT_SECRET_BYTES} characters of ASCII, in one line");
+            return Err(ApiError::field("client_secret", reason));
+        }
+        let kept = KeptSecret { provider, secret: secret.to_owned() };
+        self.sealer
+            .seal(Purpose::StoredSecret, &kept, random::bytes()?)
+            .ok_or_else(|| ApiError::internal("a secret could not be sealed"))
+    }
+
+    /// Adds a provider.
+    pub(crate) async fn create_provider(
+        &self,
+        organisation: AccountId,
+        create: CreateProvider,
+    ) -> Result<StoredProvider, ApiError> {
+        let now = self.clock.now();
+        let config = ProviderConfig {
+            kind: create.kind,
+            issuer: create.issuer,
+            tenant: create.tenant,
+            client_id: create.client_id.unwrap_or_default(),
+            scopes: create.scopes,
+            groups_claim: create.groups_claim,
+            trust_email: create.trust_email,
+            ca_pem: create.ca_pem,
+        };
+        config.check()?;
+        let is_local = config.kind == ProviderKind::Local;
+        check_secret(config.kind, create.client_secret.as_ref())?;
+        self.limits.create(organisation, now.monotonic)?;
+        let id = ProviderId::from_random(random::bytes()?);
+        let secret = self.seal_secret(id, create.client_secret.as_ref().filter(|_| !is_local))?;
+        let provider =
+            StoredProvider { id, organisation, name: create.name, config, secret, created_at: now.unix_seconds };
+        self.store.create_provider(&provider).await?;
+        tracing::info!(account = %organisation, provider = %provider.name, kind = %provider.config.kind, "provider added");
+        Ok(provider)
+    }
+
+    /// Changes a provider.
+    pub(crate) async fn update_provider(
+        &self,
+        mut provider: StoredProvider,
+        update: UpdateProvider,
+    ) -> Result<StoredProvider, ApiError> {
+        let former = provider.config.clone();
+        let config = &mut provider.config;
+        if let Some(issuer) = update.issuer {
+            config.issuer = issuer;
+        }
+        if let Some(tenant) = update.tenant {
+            config.tenant = Some(tenant);
+        }
+        if let Some(client_id) = update.client_id {
+            config.client_id = client_id;
+        }
+        if let Some(scopes) = update.scopes {
+            config.scopes = scopes;
+        }
+        if let Some(claim) = update.groups_claim {
+            config.groups_claim = claim;
+        }
+        if let Some(trust_email) = update.trust_email {
+            config.trust_email = trust_email;
+        }
+        if let Some(ca_pem) = update.ca_pem {
+            config.ca_pem = ca_pem;
+        }
+        config.check()?;
+        let secret = match &update.client_secret {
+            Some(secret) => {
+                check_secret(provider.config.kind, Some(secret))?;
+                Some(self.seal_secret(provider.id, Some(secret))?)
+            }
+            None => None,
+        };
+        if !self.store.update_provider(provider.id, &provider.config, secret.as_deref()).await? {
+            return Err(ApiError::not_found("provider"));
+        }
+        if let Some(secret) = secret {
+            provider.secret = secret;
+        }
+        let who = |config: &ProviderConfig| (config.issuer.clone(), config.tenant.clone(), config.client_id.clone());
+        // Whom another provider meant by a name, or an address that is believed no longer, is nobody now.
+        if who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email {
+            self.end_login_sessions(provider.organisation, None, Some(&provider.name)).await?;
+        }
+        tracing::info!(account = %provider.organisation, provider = %provider.name, "provider changed");
+        Ok(provider)
+    }
+
+    /// Deletes a provider; when this returns, those for whom it vouched are nobody.
+    pub(crate) async fn delete_provider(&self, provider: &StoredProvider) -> Result<(), ApiError> {
+        if !self.store.delete_provider(provider.organisation, provider.id).await? {
+            return Err(ApiError::not_found("provider"));
+        }
+        self.end_login_sessions(provider.organisation, None, Some(&provider.name)).await?;
+        tracing::info!(account = %provider.organisation, provider = %provider.name, "provider deleted");
+        Ok(())
+    }
+
+    /// Asks a provider what it is.
+    pub(crate) async fn test_provider(&self, provider: &StoredProvider) -> ProviderFound {
+        let config = &provider.config;
+        if config.kind == ProviderKind::Local {
+            let detail = "people log in with passwords that this installation keeps".to_owned();
+            return ProviderFound { works: true, detail, authorization_endpoint: None, keys: None };
+        }
+        match self.providers.look(config).await {
+            Ok(found) => ProviderFound {
+                works: true,
+                detail: if found.issuer.is_empty() {
+                    format!("{} has no discovery to ask: the first login shows whether it works", config.kind)
+                } else {
+                    format!("{} answers and has {} keys to sign with", found.issuer, found.keys)
+                },
+                authorization_endpoint: Some(found.authorization_endpoint),
+                keys: (!found.issuer.is_empty()).then(|| u32::try_from(found.keys).unwrap_or(u32::MAX)),
+            },
+            Err(error) => {
+                ProviderFound { works: false, detail: error.to_string(), authorization_endpoint: None, keys: None }
+            }
+        }
+    }
+
+    /// Ends logins of an organisation; when this returns, edges know it. Gives how many ended.
+    pub(crate) async fn end_login_sessions(
+        &self,
+        organisation: AccountId,
+        email: Option<&PersonEmail>,
+        provider: Option<&ProviderName>,
+    ) -> Result<usize, ApiError> {
+        let stored = self.store.end_person_sessions(organisation, None, email, provider).await?;
+        let told = self.identities.end_sessions(|session| {
+            session.organisation == organisation
+                && email.is_none_or(|email| session.person.email == *email)
+                && provider.is_none_or(|provider| session.person.provider == *provider)
+        });
+        Ok(stored.len().max(told))
+    }
+}
+
+/// Who knows only how to speak of itself needs no secret; GitHub, Google, Facebook and Microsoft give one to each.
+fn check_secret(kind: ProviderKind, secret: Option<&Secret>) -> Result<(), ApiError> {
+    let is_given = secret.is_some_and(|secret| !secret.expose().is_empty());
+    match kind {
+        ProviderKind::Oidc => Ok(()),
+        ProviderKind::Local if is_given => Err(ApiError::field("client_secret", "a provider of kind local has none")),
+        ProviderKind::Local => Ok(()),
+        _ if is_given => Ok(()),
+        _ => Err(ApiError::field("client_secret", "the client secret that the provider gave is needed")),
+    }
+}

@@ -1,0 +1,300 @@
+//! `sallyport provider`: identity providers, who vouch for persons.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal as _, Read as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use sallyport_api::{CreateProvider, Provider, ProviderFound, Secret, UpdateProvider};
+use sallyport_model::{MAX_CLIENT_SECRET_BYTES, MAX_PROVIDER_CA_BYTES, ProviderKind, ProviderName};
+use serde_json::json;
+
+use super::utc;
+use crate::{
+    context::Context,
+    failure::{self, Failure, Kind},
+    output,
+};
+
+/// What can be done with identity providers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProviderCommand {
+    /// Add an identity provider: people log in there to sockets with --cloudauth
+    #[command(alias = "create")]
+    Add(AddArgs),
+    /// List the identity providers
+    #[command(alias = "list")]
+    Ls,
+    /// Show an identity provider
+    Show(NameArgs),
+    /// Change an identity provider
+    Edit(EditArgs),
+    /// Remove an identity provider; those for whom it vouched are logged out
+    #[command(alias = "delete")]
+    Rm(NameArgs),
+    /// Ask an identity provider what it is, and say what was found
+    Test(NameArgs),
+}
+
+/// Which provider.
+#[derive(Debug, Args)]
+pub(crate) struct NameArgs {
+    /// What it is called
+    #[arg(value_name = "NAME")]
+    name: ProviderName,
+}
+
+/// Options of `provider add`.
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// What to call it: lower-case letters, digits and hyphens
+    #[arg(value_name = "NAME")]
+    name: ProviderName,
+    /// What it speaks: oidc, google, microsoft, github, facebook or local [default: NAME, when that is one of them, else oidc]
+    #[arg(long, value_name = "KIND")]
+    kind: Option<ProviderKind>,
+    /// The client id that the provider gave
+    #[arg(long, value_name = "ID")]
+    client_id: Option<String>,
+    #[command(flatten)]
+    settings: SettingArgs,
+    /// Believe e-mail addresses about which the provider does not say that they are verified
+    #[arg(long)]
+    trust_email: bool,
+}
+
+/// Options of `provider edit`.
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    /// What it is called
+    #[arg(value_name = "NAME")]
+    name: ProviderName,
+    /// Another client id; those for whom it vouched are logged out
+    #[arg(long, value_name = "ID")]
+    client_id: Option<String>,
+    #[command(flatten)]
+    settings: SettingArgs,
+    /// Take the groups of persons from no claim
+    #[arg(long, conflicts_with = "groups_claim")]
+    no_groups: bool,
+    /// Trust the system's authorities
+    #[arg(long, conflicts_with = "provider_ca")]
+    no_provider_ca: bool,
+    /// Believe e-mail addresses about which the provider does not say that they are verified: true or false
+    #[arg(long, value_name = "BOOL")]
+    trust_email: Option<bool>,
+}
+
+/// What both have.
+#[derive(Debug, Args)]
+struct SettingArgs {
+    /// Its issuer, such as https://id.example.com; of github and microsoft another place than the usual one
+    #[arg(long, value_name = "URL")]
+    issuer: Option<String>,
+    /// The id of the tenant, of microsoft
+    #[arg(long, value_name = "ID")]
+    tenant: Option<String>,
+    /// A file with the client secret that the provider gave, - for the standard input
+    #[arg(long, value_name = "FILE")]
+    client_secret_file: Option<PathBuf>,
+    /// What to ask for beside openid, email and profile; several with commas
+    #[arg(long = "scope", alias = "scopes", value_name = "SCOPE", value_delimiter = ',')]
+    scopes: Vec<String>,
+    /// The claim that names a person's groups, or a JSON pointer to it such as /realm_access/roles
+    #[arg(long, value_name = "CLAIM")]
+    groups_claim: Option<String>,
+    /// A PEM file with the authorities of its certificate, in place of the system's
+    #[arg(long, value_name = "FILE")]
+    provider_ca: Option<PathBuf>,
+}
+
+impl SettingArgs {
+    fn secret(&self) -> anyhow::Result<Option<Secret>> {
+        let Some(file) = &self.client_secret_file else { return Ok(None) };
+        let text = read(file, MAX_CLIENT_SECRET_BYTES as u64, "client secret")?;
+        Ok(Some(text.trim_end_matches(['\r', '\n']).into()))
+    }
+
+    fn ca(&self) -> anyhow::Result<Option<String>> {
+        self.provider_ca
+            .as_deref()
+            .map(|file| read(file, MAX_PROVIDER_CA_BYTES as u64, "authority's certificate"))
+            .transpose()
+    }
+}
+
+/// Reads a small file of text.
+fn read(file: &Path, max_bytes: u64, what: &str) -> anyhow::Result<String> {
+    let mut text = String::new();
+    if file == Path::new("-") {
+        if io::stdin().is_terminal() {
+            return Err(Failure::usage("the standard input is a terminal")
+                .next(format!("name the file of the {what}"))
+                .into());
+        }
+        let read = io::stdin().lock().take(max_bytes + 1).read_to_string(&mut text);
+        read.with_context(|| format!("cannot read the {what}"))?;
+    } else {
+        let opened = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let read = opened.take(max_bytes + 1).read_to_string(&mut text);
+        read.with_context(|| format!("cannot read {}", file.display()))?;
+    }
+    if text.len() as u64 > max_bytes {
+        return Err(Failure::usage(format!("the {what} in {} is longer than {max_bytes} bytes", file.display())).into());
+    }
+    Ok(text)
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::Result<()> {
+    let client = context.client(&context.target()?)?;
+    match command {
+        ProviderCommand::Add(args) => {
+            let kind = args.kind.or_else(|| args.name.as_str().parse().ok()).unwrap_or(ProviderKind::Oidc);
+            let create = CreateProvider {
+                kind,
+                client_secret: args.settings.secret()?,
+                ca_pem: args.settings.ca()?,
+                issuer: args.settings.issuer,
+                tenant: args.settings.tenant,
+                client_id: args.client_id,
+                scopes: args.settings.scopes,
+                groups_claim: args.settings.groups_claim,
+                trust_email: args.trust_email,
+                name: args.name,
+            };
+            let provider = client.create_provider(&create).await?;
+            context.output.data(&provider, show)?;
+            if let Some(redirect) = &provider.redirect_uri {
+                context.output.hint(&format!("let the provider send people back to {redirect}"));
+            }
+            context.output.hint(&format!("next: `sallyport provider test {}` asks it what it is", provider.name));
+            Ok(())
+        }
+        ProviderCommand::Ls => {
+            let empty = "no identity providers yet: `sallyport provider add google --client-id ID --client-secret-file F` adds \
+                         one";
+            context.output.list(&client.providers().await?, empty, list)
+        }
+        ProviderCommand::Show(args) => {
+            let provider = client.provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
+            context.output.data(&provider, show)
+        }
+        ProviderCommand::Edit(args) => {
+            let (name, update) = update(args)?;
+            let provider =
+                client.update_provider(&name, &update).await.map_err(|error| failure::about(error, &name))?;
+            context.output.data(&provider, show)
+        }
+        ProviderCommand::Rm(args) => {
+            client.delete_provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
+            let gone = json!({ "deleted": args.name.as_str() });
+            context.output.data(&gone, |_| format!("removed {}; those for whom it vouched are logged out", args.name))
+        }
+        ProviderCommand::Test(args) => {
+            let found = client.test_provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
+            if !found.works {
+                return Err(Failure::new(Kind::Failed, found.detail)
+                    .next(format!("see `sallyport provider show {}`", args.name))
+                    .into());
+            }
+            context.output.data(&found, found_text)
+        }
+    }
+}
+
+fn update(args: EditArgs) -> anyhow::Result<(ProviderName, UpdateProvider)> {
+    let groups = args.settings.groups_claim.clone();
+    let (secret, ca) = (args.settings.secret()?, args.settings.ca()?);
+    let update = UpdateProvider {
+        issuer: args.settings.issuer.map(Some),
+        tenant: args.settings.tenant,
+        client_id: args.client_id,
+        client_secret: secret,
+        scopes: (!args.settings.scopes.is_empty()).then_some(args.settings.scopes),
+        groups_claim: if args.no_groups { Some(None) } else { groups.map(Some) },
+        trust_email: args.trust_email,
+        ca_pem: if args.no_provider_ca { Some(None) } else { ca.map(Some) },
+    };
+    let is_empty = serde_json::to_value(&update).is_ok_and(|fields| fields.as_object().is_none_or(|f| f.is_empty()));
+    if is_empty {
+        return Err(Failure::usage("nothing is to change").next("see `sallyport provider edit --help`").into());
+    }
+    Ok((args.name, update))
+}
+
+fn found_text(found: &ProviderFound) -> String {
+    let mut rows = vec![("found", found.detail.clone())];
+    rows.extend(found.authorization_endpoint.clone().map(|endpoint| ("people go to", endpoint)));
+    output::pairs(&rows)
+}
+
+fn show(provider: &Provider) -> String {
+    let mut rows = vec![
+        ("provider", provider.name.to_string()),
+        ("kind", provider.kind.to_string()),
+        ("id", provider.id.to_string()),
+    ];
+    let mut optional = |name, value: &Option<String>| rows.extend(value.clone().map(|value| (name, value)));
+    optional("issuer", &provider.issuer);
+    optional("tenant", &provider.tenant);
+    optional("client id", &provider.client_id);
+    optional("groups claim", &provider.groups_claim);
+    optional("redirect address", &provider.redirect_uri);
+    if !provider.scopes.is_empty() {
+        rows.push(("scopes", provider.scopes.join(", ")));
+    }
+    if provider.kind != ProviderKind::Local {
+        rows.push(("client secret", if provider.has_secret { "kept" } else { "none" }.to_owned()));
+    }
+    if provider.trust_email {
+        rows.push(("e-mail", "believed where the provider does not say that it is verified".to_owned()));
+    }
+    if provider.ca_pem.is_some() {
+        rows.push(("authorities", "its own".to_owned()));
+    }
+    rows.push(("added", utc(provider.created_at)));
+    output::pairs(&rows)
+}
+
+fn list(providers: &[Provider]) -> String {
+    output::table(
+        ["NAME", "KIND", "ISSUER", "CLIENT ID", "ADDED"],
+        providers.iter().map(|provider| {
+            [
+                provider.name.to_string(),
+                provider.kind.to_string(),
+                provider.issuer.clone().unwrap_or_default(),
+                provider.client_id.clone().unwrap_or_default(),
+                utc(provider.created_at),
+            ]
+        }),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_read_from_a_file_without_its_line_end_and_not_without_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = |text: &str| {
+            let file = dir.path().join("secret");
+            std::fs::write(&file, text).unwrap();
+            SettingArgs {
+                issuer: None,
+                tenant: None,
+                client_secret_file: Some(file),
+                scopes: Vec::new(),
+                groups_claim: None,
+                provider_ca: None,
+            }
+        };
+        assert_eq!(settings("s3cret\n").secret().unwrap().unwrap().expose(), "s3cret");
+        assert!(settings(&"x".repeat(2_000)).secret().is_err());
+    }
+}

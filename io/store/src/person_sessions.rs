@@ -1,0 +1,135 @@
+//! Logins of persons: who may pass sockets that ask for an identity.
+
+use sallyport_model::{AccountId, LoginSession, LoginSessionId, PersonEmail, ProviderName};
+use sqlx::{Row, sqlite::SqliteRow};
+
+use crate::{Position, Store, StoreError, row};
+
+/// How many logins one address has at an organisation at once; the oldest end first.
+pub const MAX_SESSIONS_PER_PERSON: usize = 50;
+/// How many logins an organisation has at once; the oldest end first.
+pub const MAX_SESSIONS_PER_ORGANISATION: usize = 20_000;
+
+impl Store {
+    /// Begins a login; gives those that ended to make room for it.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] when the organisation is gone, or what stands in the way.
+    pub async fn begin_person_session(&self, session: &LoginSession) -> Result<Vec<LoginSessionId>, StoreError> {
+        let mut write = self.write().await?;
+        let inserted = sqlx::query(
+            "INSERT INTO person_sessions (id, organisation, email, person, authenticated_at, expires_at)
+             SELECT ?1, id, ?3, ?4, ?5, ?6 FROM accounts WHERE id = ?2",
+        )
+        .bind(session.id.as_bytes().as_slice())
+        .bind(session.organisation.as_bytes().as_slice())
+        .bind(session.person.email.as_str())
+        .bind(row::json(&session.person)?)
+        .bind(session.authenticated_at)
+        .bind(session.expires_at)
+        .execute(write.sql())
+        .await?;
+        if inserted.rows_affected() == 0 {
+            return Err(StoreError::Gone);
+        }
+        let ended = sqlx::query(
+            "DELETE FROM person_sessions WHERE id IN (
+                 SELECT id FROM (SELECT id FROM person_sessions WHERE organisation = ?1 AND email = ?2
+                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT -1 OFFSET ?3)
+                 UNION ALL
+                 SELECT id FROM (SELECT id FROM person_sessions WHERE organisation = ?1
+                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT -1 OFFSET ?4))
+             RETURNING id",
+        )
+        .bind(session.organisation.as_bytes().as_slice())
+        .bind(session.person.email.as_str())
+        .bind(MAX_SESSIONS_PER_PERSON as i64)
+        .bind(MAX_SESSIONS_PER_ORGANISATION as i64)
+        .fetch_all(write.sql())
+        .await?;
+        let ended = ids(&ended)?;
+        write.commit().await?;
+        Ok(ended)
+    }
+
+    /// Every login that is not over.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn all_person_sessions(&self, now: i64) -> Result<Vec<LoginSession>, StoreError> {
+        let rows = sqlx::query("SELECT * FROM person_sessions WHERE expires_at > ?1")
+            .bind(now)
+            .fetch_all(&self.reader)
+            .await?;
+        rows.iter().map(session).collect()
+    }
+
+    /// The organisation's logins that are not over, in the order in which they began, with their positions; of one address
+    /// or of all.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn person_sessions(
+        &self,
+        organisation: AccountId,
+        now: i64,
+        after: Position,
+        limit: u32,
+    ) -> Result<Vec<(Position, LoginSession)>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT rowid AS position, * FROM person_sessions
+             WHERE organisation = ?1 AND expires_at > ?2 AND rowid > ?3 ORDER BY rowid LIMIT ?4",
+        )
+        .bind(organisation.as_bytes().as_slice())
+        .bind(now)
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&self.reader)
+        .await?;
+        rows.iter().map(|found| Ok((found.try_get("position")?, session(found)?))).collect()
+    }
+
+    /// Ends logins of an organisation: the one with this id, those of this address, those for which this provider vouches;
+    /// what is `None` does not matter. Gives which ended.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn end_person_sessions(
+        &self,
+        organisation: AccountId,
+        id: Option<LoginSessionId>,
+        email: Option<&PersonEmail>,
+        provider: Option<&ProviderName>,
+    ) -> Result<Vec<LoginSessionId>, StoreError> {
+        let mut write = self.write().await?;
+        let ended = sqlx::query(
+            "DELETE FROM person_sessions
+             WHERE organisation = ?1 AND (?2 IS NULL OR id = ?2) AND (?3 IS NULL OR email = ?3)
+                 AND (?4 IS NULL OR json_extract(person, '$.provider') = ?4)
+             RETURNING id",
+        )
+        .bind(organisation.as_bytes().as_slice())
+        .bind(id.as_ref().map(|id| id.as_bytes().as_slice()))
+        .bind(email.map(PersonEmail::as_str))
+        .bind(provider.map(ProviderName::as_str))
+        .fetch_all(write.sql())
+        .await?;
+        let ended = ids(&ended)?;
+        write.commit().await?;
+        Ok(ended)
+    }
+}
+
+fn ids(rows: &[SqliteRow]) -> Result<Vec<LoginSessionId>, StoreError> {
+    rows.iter().map(|found| Ok(LoginSessionId::from_bytes(row::bytes(found, "id")?))).collect()
+}
+
+fn session(found: &SqliteRow) -> Result<LoginSession, StoreError> {
+    Ok(LoginSession {
+        id: LoginSessionId::from_bytes(row::bytes(found, "id")?),
+        organisation: AccountId::from_bytes(row::bytes(found, "organisation")?),
+        person: row::from_json(found, "person")?,
+        authenticated_at: found.try_get("authenticated_at")?,
+        expires_at: found.try_get("expires_at")?,
+    })
+}
