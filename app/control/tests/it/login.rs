@@ -81,14 +81,22 @@ pub(crate) struct Shop {
     pub(crate) token: String,
     pub(crate) socket: Socket,
     pub(crate) binding: Binding,
+    /// When requests are made, in seconds since 1970.
+    pub(crate) at: i64,
 }
 
 impl Shop {
     pub(crate) async fn open() -> Self {
+        Self::open_at(START).await
+    }
+
+    /// At this time, in seconds since 1970.
+    pub(crate) async fn open_at(at: i64) -> Self {
         let api = Api::start().await;
+        api.clock.jump(at - START);
         let token = api.account("owner@example.com").await;
         let socket = api.socket(&token, "shop").await;
-        let shop = Self { api, token, socket, binding: Binding { secret: [7; 32], at: START } };
+        let shop = Self { api, token, socket, binding: Binding { secret: [7; 32], at }, at };
         shop.asks(json!({"email_domains": ["example.com"]})).await;
         shop
     }
@@ -115,7 +123,7 @@ impl Shop {
             binding: self.binding.hash(),
             return_to: "/basket?item=7".to_owned(),
             switch: false,
-            at: START,
+            at: self.at,
         }
     }
 

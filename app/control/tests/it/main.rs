@@ -11,6 +11,7 @@ mod login;
 mod mysocket;
 mod openapi;
 mod policies;
+mod real_providers;
 mod refusals;
 mod sessions;
 mod settings;

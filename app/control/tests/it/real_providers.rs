@@ -1,0 +1,251 @@
+//! Logging in at real identity providers: Dex, and the npm package oidc-provider.
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use http::StatusCode;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::login::{Browser, Shop};
+
+/// The client secret, with characters that have to be encoded.
+const SECRET: &str = "s3cret+with/signs";
+
+/// What `scripts/tools` has; `None`, with the reason printed, where it cannot be had outside of CI.
+fn tool(name: &str) -> Option<PathBuf> {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/tools");
+    let output = Command::new(scripts).arg(name).output().unwrap();
+    if output.status.success() {
+        return Some(String::from_utf8(output.stdout).unwrap().trim().into());
+    }
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(std::env::var_os("CI").is_none(), "{name}: {why}");
+    println!("skipped: {name} cannot be had here: {}", why.trim());
+    None
+}
+
+/// A program that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn now() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
+}
+
+/// A person's browser at the provider: plain HTTP, cookies, and forms filled in.
+struct Visitor {
+    port: u16,
+    cookies: BTreeMap<String, String>,
+}
+
+struct PlainAnswer {
+    status: u16,
+    location: Option<String>,
+    body: String,
+}
+
+impl Visitor {
+    fn new(port: u16) -> Self {
+        Self { port, cookies: BTreeMap::new() }
+    }
+
+    async fn ask(&mut self, url: &str, form: Option<&str>) -> Option<PlainAnswer> {
+        let path = url.strip_prefix(&format!("http://127.0.0.1:{}", self.port)).unwrap_or(url);
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+        let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let method = if form.is_some() { "POST" } else { "GET" };
+        let form = form.unwrap_or_default();
+        let request = format!(
+            "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{}\r\nCookie: {}\r\nAccept: text/html\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+            self.port,
+            cookies.join("; "),
+            form.len()
+        );
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.ok()?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let mut location = None;
+        for line in head.lines().skip(1) {
+            let Some((name, value)) = line.split_once(": ") else { continue };
+            if name.eq_ignore_ascii_case("location") {
+                location = Some(value.to_owned());
+            } else if name.eq_ignore_ascii_case("set-cookie") {
+                let (name, value) = value.split(';').next()?.split_once('=')?;
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
+        }
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some(PlainAnswer { status, location, body: body.to_owned() })
+    }
+
+    /// Follows and fills in what the provider asks, until it sends the browser back; gives the path of the login host.
+    async fn log_in(&mut self, to: &str, form: impl Fn(&str) -> String) -> String {
+        let mut url = to.to_owned();
+        for _ in 0..15 {
+            if let Some(back) = url.strip_prefix("https://login.localhost:8443") {
+                return back.to_owned();
+            }
+            let mut answer = self.ask(&url, None).await.unwrap();
+            if answer.status == 200 {
+                let action = answer.body.split("action=\"").nth(1).map(|rest| rest.split('"').next().unwrap());
+                let action =
+                    action.filter(|action| !action.is_empty()).map_or(url.clone(), |a| a.replace("&amp;", "&"));
+                answer = self.ask(&action, Some(&form(&answer.body))).await.unwrap();
+            }
+            assert!([302, 303].contains(&answer.status), "{url}: {} {}", answer.status, answer.body);
+            url = answer.location.unwrap();
+        }
+        panic!("the provider does not come to an end: {url}");
+    }
+}
+
+async fn wait_for(port: u16, path: &str) {
+    for _ in 0..600 {
+        if Visitor::new(port).ask(path, None).await.is_some_and(|answer| answer.status == 200) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("nobody answers on port {port}");
+}
+
+/// Adds the provider, which is to be told where browsers come back.
+async fn add(shop: &Shop, issuer: &str, more: serde_json::Value) -> String {
+    let mut body =
+        json!({"name": "real", "kind": "oidc", "issuer": issuer, "client_id": "edge", "client_secret": SECRET});
+    for (name, value) in more.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    let made = shop.api.post("/v1/providers", Some(&shop.token), body).await;
+    made.read::<sallyport_api::Provider>(StatusCode::CREATED).redirect_uri.unwrap()
+}
+
+#[tokio::test]
+async fn a_person_logs_in_at_dex() {
+    let Some(dex) = tool("dex") else { return };
+    let shop = Shop::open_at(now()).await;
+    let port = free_port();
+    let issuer = format!("http://127.0.0.1:{port}/dex");
+    let redirect = add(&shop, &issuer, json!({"groups_claim": "groups"})).await;
+    let hash = "$2b$10$e32Bo9v/ZSBAHQ5uoQPpCepvyn8y3hHu32mtSlaeroS5ignGXPDDu";
+    let config = json!({
+        "issuer": issuer,
+        "storage": {"type": "memory"},
+        "web": {"http": format!("127.0.0.1:{port}")},
+        "oauth2": {"skipApprovalScreen": true},
+        "enablePasswordDB": true,
+        "staticPasswords": [
+            {"email": "Alice@example.com", "username": "alice", "userID": "u-alice", "groups": ["eng"], "emailVerified": true,
+             "hash": hash},
+            {"email": "mallory@example.com", "username": "mallory", "userID": "u-mallory", "emailVerified": false,
+             "hash": hash},
+        ],
+        "staticClients": [{"id": "edge", "name": "edge", "secret": SECRET, "redirectURIs": [redirect]}],
+    });
+    let file = shop.api.dir.path().join("dex.json");
+    std::fs::File::create(&file).unwrap().write_all(config.to_string().as_bytes()).unwrap();
+    let log = std::fs::File::create(shop.api.dir.path().join("dex.log")).unwrap();
+    let _dex = Running(Command::new(dex).arg("serve").arg(&file).stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    wait_for(port, "/dex/.well-known/openid-configuration").await;
+
+    let found = shop.api.post("/v1/providers/real/test", Some(&shop.token), json!({})).await.json();
+    assert_eq!(found["works"], true, "{found}");
+    let mut browser = Browser::default();
+    let (to, _) = shop.begin(&mut browser, &shop.request()).await;
+    let back = Visitor::new(port).log_in(&to, |_| "login=alice%40example.com&password=pw".to_owned()).await;
+    let grant = shop.grant(&browser.get(&shop.api, &back).await);
+    let session = shop.api.identities.session(grant.session).unwrap();
+    assert_eq!(session.person.email.as_str(), "alice@example.com");
+    assert_eq!(session.person.name.as_deref(), Some("alice"));
+
+    // The same answer again, from the history of a browser.
+    assert_eq!(browser.get(&shop.api, &back).await.status, StatusCode::BAD_REQUEST);
+
+    let mut browser = Browser::default();
+    let (to, _) = shop.begin(&mut browser, &shop.request()).await;
+    let back = Visitor::new(port).log_in(&to, |_| "login=mallory%40example.com&password=pw".to_owned()).await;
+    let refused = browser.get(&shop.api, &back).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.text);
+    assert!(refused.text.contains("does not vouch for the e-mail address mallory@example.com"), "{}", refused.text);
+    assert_eq!(shop.sessions().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_person_logs_in_at_oidc_provider() {
+    let Some(folder) = tool("oidc-provider") else { return };
+    let shop = Shop::open_at(now()).await;
+    let port = free_port();
+    let issuer = format!("http://127.0.0.1:{port}");
+    let redirect = add(&shop, &issuer, json!({"groups_claim": "groups", "scopes": ["groups"]})).await;
+    let package = folder.join("node_modules/oidc-provider/lib/index.js");
+    let script = format!(
+        "import Provider from '{}';
+const provider = new Provider('{issuer}', {{
+  clients: [{{ client_id: 'edge', client_secret: '{SECRET}', redirect_uris: ['{redirect}'] }}],
+  claims: {{ openid: ['sub'], email: ['email', 'email_verified'], profile: ['name'], groups: ['groups'] }},
+  scopes: ['openid', 'email', 'profile', 'groups'],
+  cookies: {{ keys: ['a key for tests'] }},
+  findAccount: (_, id) => ({{ accountId: id, claims: () => ({{
+    sub: id, email: id + '@example.com', email_verified: id !== 'mallory', name: 'Bob', groups: ['ops'] }}) }}),
+}});
+provider.listen({port}, '127.0.0.1');
+",
+        package.display()
+    );
+    let file = shop.api.dir.path().join("provider.mjs");
+    std::fs::write(&file, script).unwrap();
+    let log = std::fs::File::create(shop.api.dir.path().join("provider.log")).unwrap();
+    let _node = Running(Command::new("node").arg(&file).stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    wait_for(port, "/.well-known/openid-configuration").await;
+
+    let form = |user: &'static str| {
+        move |page: &str| match page.contains("value=\"consent\"") {
+            true => "prompt=consent".to_owned(),
+            false => format!("prompt=login&login={user}&password=x"),
+        }
+    };
+    let mut browser = Browser::default();
+    let (to, asked) = shop.begin(&mut browser, &shop.request()).await;
+    assert_eq!(asked["scope"], "openid email profile groups");
+    let back = Visitor::new(port).log_in(&to, form("bob")).await;
+    assert!(back.contains("&iss=http"), "it says who it is in the address: {back}");
+    let without_issuer = back.split("&iss=").next().unwrap().to_owned();
+    let stripped = browser.clone().get(&shop.api, &without_issuer).await;
+    assert_eq!(stripped.status, StatusCode::BAD_REQUEST, "{}", stripped.text);
+
+    let mut browser = Browser::default();
+    let (to, _) = shop.begin(&mut browser, &shop.request()).await;
+    let back = Visitor::new(port).log_in(&to, form("bob")).await;
+    let grant = shop.grant(&browser.get(&shop.api, &back).await);
+    let session = shop.api.identities.session(grant.session).unwrap();
+    assert_eq!((session.person.email.as_str(), session.person.groups.join(" ")), ("bob@example.com", "ops".to_owned()));
+
+    let mut browser = Browser::default();
+    let (to, _) = shop.begin(&mut browser, &shop.request()).await;
+    let back = Visitor::new(port).log_in(&to, form("mallory")).await;
+    let refused = browser.get(&shop.api, &back).await;
+    assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.text);
+}
