@@ -59,6 +59,7 @@ const PURE: &[&str] = &[
     "sha2",
     "siphasher",
     "smallvec",
+    "ssh-key",
     "subtle",
     "thiserror",
     "time",

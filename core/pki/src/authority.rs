@@ -236,18 +236,18 @@ impl std::fmt::Debug for Authority {
 }
 
 /// Positive and never zero (RFC 5280 section 4.1.2.2), with 126 of the given bits.
-fn serial_number(mut random: [u8; 16]) -> SerialNumber {
+pub(crate) fn serial_number(mut random: [u8; 16]) -> SerialNumber {
     random[0] = random[0] & 0x7f | 0x40;
     SerialNumber::from_slice(&random)
 }
 
 /// Certificates have whole seconds; what is reported must be what is written.
-fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
+pub(crate) fn whole_second(time: OffsetDateTime) -> OffsetDateTime {
     time.replace_nanosecond(0).unwrap_or(time)
 }
 
 /// Letters, digits and hyphens in labels of 1 to 63, 253 in all (RFC 1035 section 2.3.1).
-fn is_dns_name(name: &str) -> bool {
+pub(crate) fn is_dns_name(name: &str) -> bool {
     let label_fits = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

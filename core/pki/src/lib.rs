@@ -1,4 +1,5 @@
-//! The built-in certificate authority: one root, and short-lived server certificates signed by it (RFC 5280).
+//! Certificate authorities (RFC 5280): the built-in one with its root and short-lived server certificates, and those of
+//! organisations, which sign client certificates and ssh keys for minutes.
 //!
 //! Nothing here reads a clock, a file or a random source: the time, serial numbers and key pairs are arguments. The
 //! one exception is inside ECDSA signing itself, whose nonce is the cryptographic library's own.
@@ -7,15 +8,26 @@
 //! key cannot impersonate anything else to the machines that trust it.
 
 mod authority;
+mod client;
 mod fingerprint;
 mod renewal;
 mod root;
+mod ssh;
 
 pub use authority::{
     Authority, BACKDATE, CreateError, IssueError, Issued, LEAF_LIFETIME, LoadError, MAX_COMMON_NAME_CHARS,
     ROOT_BACKDATE, ROOT_LIFETIME,
 };
+pub use client::{
+    CLIENT_BACKDATE, CLIENT_LIFETIME, ClientAuthority, ClientCertificate, ClientIssueError, ClientRequest,
+    ClientSubject, MAX_REQUEST_BYTES, RequestError,
+};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 pub use renewal::{Renewal, renewal};
 pub use root::{RootError, RootInfo};
+pub use ssh::{
+    DEFAULT_SSH_EXTENSIONS, MAX_FORCE_COMMAND_BYTES, MYSOCKET_PRINCIPAL, SIGNED_PRINCIPAL, SSH_BACKDATE_SECONDS,
+    SSH_EXTENSIONS, SSH_HOST_SECONDS, SSH_USER_SECONDS, SshAuthority, SshPerson, SshSignError, SshSubject,
+    sign_ssh_key,
+};

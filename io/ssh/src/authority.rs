@@ -4,11 +4,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use russh::keys::{
     Algorithm, Certificate, PrivateKey, PublicKey,
-    ssh_key::{
-        self, Fingerprint, HashAlg,
-        certificate::{Builder, CertType},
-    },
+    ssh_key::{self, Fingerprint, HashAlg, certificate::CertType},
 };
+use sallyport_pki::{SshSignError, SshSubject, sign_ssh_key};
 
 use crate::{HostKeyError, host_keys};
 
@@ -35,8 +33,8 @@ pub enum SignError {
     #[error("it is no usable public key: {0}")]
     Key(ssh_key::Error),
     /// No certificate could be made.
-    #[error("cannot make the certificate: {0}")]
-    Make(ssh_key::Error),
+    #[error(transparent)]
+    Make(SshSignError),
     /// The operating system gives no random numbers.
     #[error("there are no random numbers: {0}")]
     Random(getrandom::Error),
@@ -61,20 +59,21 @@ impl UserAuthority {
     /// # Errors
     /// It is no public key.
     pub fn sign(&self, public_key: &str, user: &str, key_id: &str, now: u64) -> Result<String, SignError> {
-        let subject = PublicKey::from_openssh(public_key).map_err(SignError::Key)?;
-        let (mut nonce, mut serial) = ([0; Builder::RECOMMENDED_NONCE_SIZE], [0; 8]);
+        let (mut nonce, mut serial) = ([0; 16], [0; 8]);
         getrandom::fill(&mut nonce).and_then(|()| getrandom::fill(&mut serial)).map_err(SignError::Random)?;
-        let from = now.saturating_sub(MAX_CLOCK_DIFFERENCE.as_secs());
-        let make = || {
-            let mut builder = Builder::new(nonce, &subject, from, now.saturating_add(VALID_AHEAD.as_secs()))?;
-            builder.cert_type(CertType::User)?.serial(u64::from_be_bytes(serial))?;
-            builder.key_id(key_id)?.valid_principal(user)?;
-            for extension in EXTENSIONS {
-                builder.extension(extension, "")?;
-            }
-            builder.sign(self.key.as_ref())?.to_openssh()
+        let subject = SshSubject {
+            is_host: false,
+            key_id,
+            principals: &[user],
+            extensions: &EXTENSIONS,
+            force_command: None,
+            valid_after: now.saturating_sub(MAX_CLOCK_DIFFERENCE.as_secs()),
+            valid_before: now.saturating_add(VALID_AHEAD.as_secs()),
         };
-        make().map(|line| line.trim_end().to_owned()).map_err(SignError::Make)
+        sign_ssh_key(&self.key, public_key, &subject, u64::from_be_bytes(serial), nonce).map_err(|error| match error {
+            SshSignError::Key(error) => SignError::Key(error),
+            error => SignError::Make(error),
+        })
     }
 
     /// The key id of a certificate that this authority has made for this user alone, when it lets in `now`, in seconds
@@ -104,6 +103,8 @@ impl std::fmt::Debug for UserAuthority {
 
 #[cfg(test)]
 mod tests {
+    use russh::keys::ssh_key::certificate::Builder;
+
     use super::*;
 
     const NOW: u64 = 1_800_000_000;
