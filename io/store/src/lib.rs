@@ -8,6 +8,7 @@
 //! arguments.
 
 mod accounts;
+mod authorities;
 mod error;
 mod idempotency;
 mod lock;
@@ -30,6 +31,7 @@ use std::path::{Path, PathBuf};
 use sqlx::SqlitePool;
 
 pub use accounts::{MAX_GUEST_SOCKETS, NewAccount, guest_account};
+pub use authorities::{AuthorityKind, IssuedCertificate, MAX_LISTED_CERTIFICATES, StoredAuthority};
 pub use error::StoreError;
 pub use idempotency::{Creation, Keyed, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer};
 pub use lock::{DataDirLock, LockError};
@@ -76,7 +78,8 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets what is over: login sessions that ended and idempotency keys that are too old.
+    /// Forgets what is over: login sessions that ended, idempotency keys that are too old, and
+    /// certificates that ended long ago.
     ///
     /// # Errors
     /// What stands in the way; nothing is lost, it can be tried again.
@@ -92,6 +95,10 @@ impl Store {
             .await?;
         sqlx::query("DELETE FROM idempotency_keys WHERE created_at <= ?1")
             .bind(now - REMEMBER_KEYS_SECONDS)
+            .execute(write.sql())
+            .await?;
+        sqlx::query("DELETE FROM issued_certificates WHERE not_after <= ?1")
+            .bind(now - authorities::REMEMBER_CERTIFICATES_SECONDS)
             .execute(write.sql())
             .await?;
         write.commit().await

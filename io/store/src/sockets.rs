@@ -9,7 +9,7 @@ use sallyport_model::{
 use sqlx::{Row, sqlite::SqliteRow};
 
 use crate::{
-    Creation, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account, policies,
+    AuthorityKind, Creation, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account, policies,
     ports::{PortWish, take_port},
     row, tunnels,
     write::Write,
@@ -265,6 +265,13 @@ impl Store {
             .await?;
         let Some(found) = found else { return Ok(None) };
         let mut route = route(socket(&found)?);
+        if asks_for_certificates(&route) {
+            route.client_authority = sqlx::query_scalar(CLIENT_AUTHORITY)
+                .bind(route.account.as_bytes().as_slice())
+                .bind(AuthorityKind::ClientTls.as_str())
+                .fetch_optional(&mut *read)
+                .await?;
+        }
         let rows = sqlx::query("SELECT * FROM tunnels WHERE socket = ?1 ORDER BY position")
             .bind(id.as_bytes().as_slice())
             .fetch_all(&mut *read)
@@ -298,6 +305,18 @@ impl Store {
         for found in &rows {
             let route = route(socket(found)?);
             routes.insert(route.id, route);
+        }
+        let rows = sqlx::query("SELECT organisation, certificate FROM authorities WHERE kind = ?1")
+            .bind(AuthorityKind::ClientTls.as_str())
+            .fetch_all(&mut *read)
+            .await?;
+        let mut authorities = HashMap::with_capacity(rows.len());
+        for found in &rows {
+            let organisation = AccountId::from_bytes(row::bytes(found, "organisation")?);
+            authorities.insert(organisation, found.try_get::<Vec<u8>, _>("certificate")?);
+        }
+        for route in routes.values_mut().filter(|route| asks_for_certificates(route)) {
+            route.client_authority = authorities.get(&route.account).cloned();
         }
         let rows = sqlx::query(
             "SELECT * FROM tunnels WHERE ?1 IS NULL OR socket IN (SELECT id FROM sockets WHERE account = ?1)
@@ -452,6 +471,14 @@ pub(crate) fn socket(found: &SqliteRow) -> Result<Socket, StoreError> {
         settings: row::from_json(found, "settings")?,
         created_at: found.try_get("created_at")?,
     })
+}
+
+/// The certificate of an organisation's authority of a kind.
+const CLIENT_AUTHORITY: &str = "SELECT certificate FROM authorities WHERE organisation = ?1 AND kind = ?2";
+
+/// Whether those who come show who they are by a certificate.
+fn asks_for_certificates(route: &SocketRoute) -> bool {
+    route.socket_type == SocketType::Tls && route.settings.identity.is_some()
 }
 
 /// The route of a socket, its tunnels not yet in it.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod authorities;
 mod disk;
 mod fixtures;
 mod identity;
