@@ -9,6 +9,7 @@
 //! - Passwords, credentials and tokens travel in [`Secret`], which never shows itself in logs.
 
 mod account;
+mod client;
 mod health;
 mod info;
 mod login;
@@ -25,6 +26,11 @@ mod token;
 mod tunnel;
 
 pub use account::{Account, CreateAccount};
+pub use client::{
+    BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
+    CreateClientSshCertificate, CreateSshHostCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode,
+    SshAuthority, SshHostCertificate, UpdateSshAuthority,
+};
 pub use health::{HealthCheck, ProbeType};
 pub use info::Info;
 pub use login::{Login, Logout, Refresh, Session};

@@ -258,6 +258,13 @@ pub struct Socket {
     /// The names of the policies that concern it: attached to it, or to all sockets of its organisation.
     #[serde(default)]
     pub policies: Vec<String>,
+    /// The public key of the organisation's authority for ssh keys, where the socket asks who comes: what hosts behind it
+    /// have in `TrustedUserCAKeys`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_authority: Option<String>,
+    /// The certificate in PEM of the organisation's authority for client certificates, where the socket asks for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_authority: Option<String>,
     /// How a stock ssh client serves it; absent when the server takes no ssh clients, and for `udp` sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshAccess>,

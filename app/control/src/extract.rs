@@ -61,7 +61,8 @@ impl<T: DeserializeOwned> FromRequest<App> for Input<T> {
     }
 }
 
-async fn read(body: Body) -> Result<Bytes, ApiError> {
+/// The whole of a body that is not too long.
+pub(crate) async fn read(body: Body) -> Result<Bytes, ApiError> {
     let collected = tokio::time::timeout(MAX_BODY_TIME, Limited::new(body, MAX_BODY_BYTES).collect()).await;
     match collected {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),

@@ -45,10 +45,10 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     // Answers hold secrets or what only one account may see: nothing on the way may keep them.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"),
-    );
+    // Pages have one of their own.
+    headers
+        .entry(header::CONTENT_SECURITY_POLICY)
+        .or_insert(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     if let Ok(id) = HeaderValue::from_str(&request_id) {
         headers.insert(REQUEST_ID, id);

@@ -9,6 +9,7 @@
 mod access_token;
 mod accounts;
 mod auth;
+mod client;
 mod clock;
 mod extract;
 mod finish;
@@ -51,6 +52,7 @@ use axum::{
 };
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Bus, Directory, Identities, Routes, SshLogins};
+use sallyport_geo::Geo;
 use sallyport_identity::Sealer;
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_oidc::Providers;
@@ -65,8 +67,16 @@ pub use secrets::{Secrets, SecretsError, TOKEN_KEY_FILE};
 pub use ssh_forward::{ForwardRefusal, MAX_GUEST_SOCKETS_PER_ADDRESS, SshClient, SshTarget};
 
 use crate::{
-    access_token::AccessTokens, limits::Limits, login::UsedStates, metrics::Metrics, mysocket::MysocketTokens,
-    password::Passwords, problem::ApiError, ssh_forward::Temporaries,
+    access_token::AccessTokens,
+    client::{ClientLogins, MysocketClientTokens},
+    limits::Limits,
+    login::UsedStates,
+    metrics::Metrics,
+    mysocket::MysocketTokens,
+    password::Passwords,
+    problem::ApiError,
+    ssh_forward::Temporaries,
+    work::KnownAuthorities,
 };
 
 /// How often the store forgets what is over.
@@ -137,6 +147,8 @@ pub struct ControlConfig {
     pub databases: AddressDatabases,
     /// Where identity providers may be.
     pub provider_reach: Reach,
+    /// The databases themselves, where there are any: who logs in is asked the same questions as at an edge.
+    pub geo: Option<Arc<Geo>>,
 }
 
 impl ControlConfig {
@@ -177,6 +189,9 @@ pub(crate) struct AppParts {
     sealer: Sealer,
     providers: Providers,
     used_states: UsedStates,
+    authorities: KnownAuthorities,
+    client_logins: ClientLogins,
+    mysocket_client_tokens: MysocketClientTokens,
     tokens: AccessTokens,
     mysocket_tokens: MysocketTokens,
     passwords: Passwords,
@@ -240,6 +255,11 @@ impl Control {
         }
         let tokens = AccessTokens::new(&secrets, &config.domain);
         let mysocket_tokens = MysocketTokens::new(&secrets, &config.domain);
+        let mysocket_client_tokens = MysocketClientTokens::new(&secrets, &config.domain);
+        let authorities = KnownAuthorities::default();
+        for authority in store.authorities().await.context("cannot read the authorities of organisations")? {
+            authorities.learn(&authority);
+        }
         let limits = Limits::new();
         let sealer = Sealer::new(secrets.derived("seal"));
         let providers = Providers::new(config.provider_reach, concat!("sallyport/", env!("CARGO_PKG_VERSION")));
@@ -253,6 +273,9 @@ impl Control {
             sealer,
             providers,
             used_states: UsedStates::default(),
+            authorities,
+            client_logins: ClientLogins::new(),
+            mysocket_client_tokens,
             tokens,
             mysocket_tokens,
             passwords,
@@ -303,6 +326,7 @@ impl Control {
             .route("/v1/login-sessions", get(login_sessions::list))
             .route("/v1/login-sessions/end", post(login_sessions::end))
             .route("/v1/login-sessions/{id}", delete(login_sessions::delete))
+            .merge(client::routes())
             .merge(mysocket::routes())
             .fallback(finish::no_such_path)
             .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))

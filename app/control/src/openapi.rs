@@ -9,7 +9,7 @@ use utoipa::{
 };
 
 use crate::{
-    accounts, info, login_sessions, logins, policies, providers, sockets, ssh_keys, tokens, tunnels,
+    accounts, client, info, login_sessions, logins, policies, providers, sockets, ssh_keys, tokens, tunnels,
 };
 
 #[derive(OpenApi)]
@@ -29,6 +29,8 @@ use crate::{
         policies::detach, policies::test,
         providers::list, providers::create, providers::get, providers::update, providers::delete, providers::test,
         login_sessions::list, login_sessions::end, login_sessions::delete,
+        client::show, client::exchange_code, client::begin_device, client::exchange_device, client::tls_certificate,
+        client::ssh_certificate, client::sign_host_key, client::show_ssh_authority, client::update_ssh_authority,
     ),
     modifiers(&BearerToken, &BodyMayBeAbsent),
     security(("bearer" = [])),
@@ -40,6 +42,7 @@ use crate::{
         (name = "sockets", description = "Public endpoints."),
         (name = "tunnels", description = "Origins' places at a socket."),
         (name = "policies", description = "Named rules about who may come in."),
+        (name = "programs", description = "Programs of persons who log in to a socket, and the certificates that they get."),
         (name = "ssh keys", description = "With which stock ssh clients log in."),
         (name = "providers", description = "Identity providers: who vouches for persons."),
         (name = "login sessions", description = "Persons who have logged in to sockets."),

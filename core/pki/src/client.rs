@@ -187,7 +187,7 @@ impl ClientAuthority {
         params.not_after = whole_second(now + CLIENT_LIFETIME);
         let certificate = params.signed_by(&request.key, &self.issuer).map_err(ClientIssueError::Sign)?;
         Ok(ClientCertificate {
-            pem: pem_of(certificate.der()),
+            pem: certificate_pem(certificate.der()),
             serial,
             not_before: params.not_before,
             not_after: params.not_after,
@@ -203,7 +203,7 @@ impl ClientAuthority {
     /// The authority's certificate in PEM.
     #[must_use]
     pub fn certificate_pem(&self) -> String {
-        pem_of(&self.der)
+        certificate_pem(&self.der)
     }
 
     /// The authority's private key in PEM (PKCS #8). To be kept where nobody else reads it.
@@ -264,7 +264,20 @@ impl ClientRequest {
     }
 }
 
-fn pem_of(der: &[u8]) -> String {
+/// A request for a certificate of this key, in PEM. It asks for nothing: who it is for is not for its maker to say.
+///
+/// # Errors
+/// When signing fails.
+pub fn certificate_request(key: &KeyPair) -> Result<String, ClientIssueError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    let request = params.serialize_request(key).map_err(ClientIssueError::Sign)?;
+    request.pem().map_err(ClientIssueError::Sign)
+}
+
+/// A certificate in DER as PEM (RFC 7468).
+#[must_use]
+pub fn certificate_pem(der: &[u8]) -> String {
     let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     pem::encode_config(&pem::Pem::new("CERTIFICATE", der), config)
 }

@@ -101,6 +101,7 @@ fn a_request_must_be_signed_by_its_own_good_key() {
     let good = request(&key);
     assert_eq!(read(&good), None);
     assert_eq!(read(&good.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST")), None);
+    assert_eq!(read(&certificate_request(&key).unwrap()), None);
     assert_eq!(read(""), Some(RequestError::NotPem));
     assert_eq!(read(&good.replace("CERTIFICATE REQUEST", "CERTIFICATE")), Some(RequestError::NotPem));
     assert_eq!(read(&format!("{good}{good}")), Some(RequestError::NotPem));

@@ -20,7 +20,7 @@ pub use authority::{
 };
 pub use client::{
     CLIENT_BACKDATE, CLIENT_LIFETIME, ClientAuthority, ClientCertificate, ClientIssueError, ClientRequest,
-    ClientSubject, MAX_REQUEST_BYTES, RequestError,
+    ClientSubject, MAX_REQUEST_BYTES, RequestError, certificate_pem, certificate_request,
 };
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};

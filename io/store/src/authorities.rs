@@ -49,6 +49,8 @@ pub struct StoredAuthority {
     pub certificate: Vec<u8>,
     /// Its private key, encrypted with a key that is not in the database.
     pub secret: Vec<u8>,
+    /// How it signs, as JSON.
+    pub settings: String,
     /// When it was made, in seconds since 1970.
     pub created_at: i64,
 }
@@ -80,13 +82,14 @@ impl Store {
     pub async fn keep_authority(&self, new: &StoredAuthority) -> Result<StoredAuthority, StoreError> {
         let mut write = self.write().await?;
         sqlx::query(
-            "INSERT INTO authorities (organisation, kind, certificate, secret, created_at)
-             SELECT id, ?2, ?3, ?4, ?5 FROM accounts WHERE id = ?1 ON CONFLICT DO NOTHING",
+            "INSERT INTO authorities (organisation, kind, certificate, secret, settings, created_at)
+             SELECT id, ?2, ?3, ?4, ?5, ?6 FROM accounts WHERE id = ?1 ON CONFLICT DO NOTHING",
         )
         .bind(new.organisation.as_bytes().as_slice())
         .bind(new.kind.as_str())
         .bind(new.certificate.as_slice())
         .bind(new.secret.as_slice())
+        .bind(&new.settings)
         .bind(new.created_at)
         .execute(write.sql())
         .await?;
@@ -117,14 +120,36 @@ impl Store {
         found.as_ref().map(authority).transpose()
     }
 
+    /// How the organisation's authority of this kind signs from now on. Gives whether there is one.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn set_authority_settings(
+        &self,
+        organisation: AccountId,
+        kind: AuthorityKind,
+        settings: &str,
+    ) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let updated = sqlx::query("UPDATE authorities SET settings = ?3 WHERE organisation = ?1 AND kind = ?2")
+            .bind(organisation.as_bytes().as_slice())
+            .bind(kind.as_str())
+            .bind(settings)
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(updated.rows_affected() > 0)
+    }
+
     /// What is public of all authorities of all organisations; the secrets are left out.
     ///
     /// # Errors
     /// What stands in the way.
     pub async fn authorities(&self) -> Result<Vec<StoredAuthority>, StoreError> {
-        let rows = sqlx::query("SELECT organisation, kind, certificate, x'' AS secret, created_at FROM authorities")
-            .fetch_all(&self.reader)
-            .await?;
+        let rows =
+            sqlx::query("SELECT organisation, kind, certificate, x'' AS secret, settings, created_at FROM authorities")
+                .fetch_all(&self.reader)
+                .await?;
         rows.iter().map(authority).collect()
     }
 
@@ -176,6 +201,7 @@ fn authority(found: &SqliteRow) -> Result<StoredAuthority, StoreError> {
         kind: row::parsed(found, "kind")?,
         certificate: found.try_get("certificate")?,
         secret: found.try_get("secret")?,
+        settings: found.try_get("settings")?,
         created_at: found.try_get("created_at")?,
     })
 }

@@ -205,6 +205,7 @@ const MIGRATIONS: &[&str] = &[
         certificate  BLOB NOT NULL,
         -- Encrypted with a key that is not in the database.
         secret       BLOB NOT NULL,
+        settings     TEXT NOT NULL DEFAULT '{}',
         created_at   INTEGER NOT NULL,
         PRIMARY KEY (organisation, kind)
     ) STRICT;

@@ -37,6 +37,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/start", get(start::start))
         .route("/callback/{organisation}/{provider}", get(callback::callback))
         .route("/logout", get(logout::ask).post(logout::logout))
+        .merge(crate::client::pages())
         .fallback(no_such_page)
         .layer(axum::middleware::from_fn(finish_page))
         .with_state(app.clone())

@@ -4,6 +4,7 @@
 //! in [`crate::work`], as for `/v1`: only words are translated here. Fields that are not known are ignored, as the
 //! original did.
 
+mod client;
 mod sockets;
 mod token;
 mod tunnels;
@@ -46,6 +47,9 @@ pub(crate) fn routes() -> Router<App> {
         .route("/socket/{id}/tunnel", get(tunnels::list).post(tunnels::create))
         .route("/socket/{id}/tunnel/{tunnel_id}", get(tunnels::get).delete(tunnels::delete))
         .route("/socket/{id}/tunnel/{tunnel_id}/signkey", post(tunnels::sign_key))
+        .route("/mtls-ca/socket/{dnsname}/auth", get(client::auth))
+        .route("/mtls-ca/socket/{dnsname}/csr", post(client::csr))
+        .route("/mtls-ca/socket/{dnsname}/ssh", post(client::ssh))
 }
 
 /// The error as these clients read it.

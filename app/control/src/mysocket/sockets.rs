@@ -45,7 +45,7 @@ impl App {
             cloud_authentication_enabled: identity.is_some(),
             cloud_authentication_email_allowed_addressses: emails.map(ToString::to_string).collect(),
             cloud_authentication_email_allowed_domains: domains.map(|domain| domain.as_str().to_owned()).collect(),
-            ssh_ca: String::new(),
+            ssh_ca: self.authorities.of(socket.account).ssh.unwrap_or_default(),
             tunnels: tunnels.iter().map(|tunnel| self.mysocket_tunnel(tunnel.id, tunnel.forward_port)).collect(),
             user_name: ssh_login_name(socket.account),
         }

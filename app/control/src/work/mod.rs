@@ -2,6 +2,7 @@
 //! clients, by the ssh side of an edge. Every rule is here once.
 
 mod accounts;
+mod authorities;
 mod policies;
 mod providers;
 mod settings;
@@ -10,5 +11,7 @@ mod ssh_keys;
 mod tunnels;
 
 pub(crate) use accounts::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX};
+pub(crate) use authorities::{KnownAuthorities, SshOptions};
 pub(crate) use policies::PlaceChange;
 pub(crate) use sockets::Lifetime;
+pub(crate) use ssh_keys::PublicKeyText;

@@ -50,6 +50,7 @@ impl App {
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
         let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
         let ssh = self.ssh_access(&socket);
+        let authorities = self.authorities.of(socket.account);
         let settings = socket.settings;
         Socket {
             id: socket.id,
@@ -68,6 +69,10 @@ impl App {
             limits: settings.limits,
             access: settings.access,
             amplification_guard: settings.amplification_guard || self.config.requires_amplification_guard,
+            ssh_authority: authorities.ssh.filter(|_| settings.identity.is_some()),
+            client_authority: authorities
+                .client_tls
+                .filter(|_| settings.identity.is_some() && socket.socket_type == SocketType::Tls),
             identity: settings.identity,
             policies: route.iter().flat_map(|route| &route.policies).map(|policy| policy.name.clone()).collect(),
             ssh,
@@ -152,6 +157,7 @@ impl App {
         let policies = self.policies_of_new(account, create.policies.as_deref().unwrap_or_default()).await?;
         let concerning = self.store.policies_of_new_socket(account, &policies).await?;
         check_that_somebody_enters(&concerning, settings.identity.as_ref())?;
+        self.need_authorities(account, socket_type, &settings).await?;
         let basic_auth = match create.protected {
             Some(protected) => Some(self.protect(protected).await?),
             None => None,
@@ -257,6 +263,7 @@ impl App {
         };
         let changed = self.store.change_socket_with_policies(account, found.id, change).await?;
         let socket = changed.ok_or_else(|| ApiError::not_found("socket"))?;
+        self.need_authorities(account, socket.socket_type, &socket.settings).await?;
         self.publish(socket.id).await?;
         tracing::info!(socket = %socket.id, "socket changed");
         Ok(socket)

@@ -156,6 +156,7 @@ impl Api {
         let bus = Bus::default();
         let mut config = ControlConfig {
             databases: AddressDatabases { country: true, asn: true },
+            geo: None,
             domain: "localhost".into(),
             public_port: 8443,
             tunnel_host: "tunnel.localhost".into(),
@@ -229,7 +230,17 @@ impl Api {
     /// Any request at all.
     pub(crate) async fn raw(&self, mut request: Request<Body>) -> Answer {
         request.extensions_mut().insert(ClientAddr(self.client));
-        let response = self.router.clone().call(request).await.unwrap();
+        Self::answer(self.router.clone(), request).await
+    }
+
+    /// A request to the place where people log in.
+    pub(crate) async fn page(&self, mut request: Request<Body>) -> Answer {
+        request.extensions_mut().insert(ClientAddr(self.client));
+        Self::answer(self.control.client_pages(), request).await
+    }
+
+    async fn answer(mut router: Router, request: Request<Body>) -> Answer {
+        let response = router.call(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }

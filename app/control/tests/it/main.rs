@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod accounts;
+mod client;
 mod creations;
 mod edges;
 mod fake_provider;

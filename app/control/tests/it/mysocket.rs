@@ -224,7 +224,7 @@ async fn errors_have_the_form_that_these_clients_print() {
         is_error(&call(&api, "POST", "/socket", &token, Some(body)).await, StatusCode::UNPROCESSABLE_ENTITY);
     }
     is_error(&call(&api, "PATCH", "/socket", &token, None).await, StatusCode::METHOD_NOT_ALLOWED);
-    is_error(&call(&api, "GET", "/mtls-ca/socket/x/auth", &token, None).await, StatusCode::NOT_FOUND);
+    is_error(&call(&api, "GET", "/mtls-ca/socket/x/other", &token, None).await, StatusCode::NOT_FOUND);
     assert_eq!(get(&api, "/socket", &token).await, json!([]), "nothing was made");
     for _ in 0..5 {
         post(&api, "/socket", &token, wish("s", "tcp")).await;

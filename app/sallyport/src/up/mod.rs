@@ -141,6 +141,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
             asn: geo.as_ref().is_some_and(|geo| geo.has_asn()),
         },
         provider_reach: provider_reach(&args, address.ip()),
+        geo: geo.clone(),
     };
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
 

@@ -13,6 +13,7 @@ fn authority(owner: u8, kind: AuthorityKind, certificate: &[u8]) -> StoredAuthor
         kind,
         certificate: certificate.to_vec(),
         secret: b"sealed".to_vec(),
+        settings: "{}".to_owned(),
         created_at: NOW,
     }
 }
@@ -49,6 +50,10 @@ async fn an_organisation_has_one_authority_of_a_kind_and_its_own_sockets_know_it
         let among_all = store.routes().await.unwrap().into_iter().find(|route| route.id == socket.id).unwrap();
         assert_eq!(among_all, route);
     }
+    assert!(store.set_authority_settings(first.organisation, first.kind, r#"{"a":1}"#).await.unwrap());
+    let changed = store.authority(first.organisation, first.kind).await.unwrap().unwrap();
+    assert_eq!(changed, StoredAuthority { settings: r#"{"a":1}"#.to_owned(), ..first });
+    assert!(!store.set_authority_settings(account(2).account.id, AuthorityKind::Ssh, "{}").await.unwrap());
     let public = store.authorities().await.unwrap();
     assert_eq!(public.len(), 3);
     assert!(public.iter().all(|authority| authority.secret.is_empty()));

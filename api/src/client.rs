@@ -1,0 +1,206 @@
+//! Programs on the machines of persons who have logged in: how they log in, and the certificates that they get.
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::Secret;
+
+/// The code that the browser brought, for a token. `POST /v1/client/token`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExchangeClientCode {
+    /// The code.
+    pub code: Secret,
+    /// What the code challenge was made of (RFC 7636): 43 to 128 letters, digits, `-`, `.`, `_` and `~`.
+    pub code_verifier: Secret,
+    /// The address that the browser brought the code to, as it was asked for.
+    pub redirect_uri: String,
+}
+
+/// A login without a browser on the same machine (RFC 8628). `POST /v1/client/device`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BeginDeviceLogin {
+    /// The DNS name of the socket.
+    #[schema(example = "wandering-shape-7752.localhost")]
+    pub host: String,
+}
+
+/// A login that waits for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceLogin {
+    /// What the program asks with whether the person has agreed.
+    pub device_code: Secret,
+    /// What the person types.
+    #[schema(example = "WDJB-MJHT")]
+    pub user_code: String,
+    /// Where the person goes.
+    pub verification_uri: String,
+    /// The same with the code in it.
+    pub verification_uri_complete: String,
+    /// How many seconds all of it is good.
+    pub expires_in: u32,
+    /// How many seconds to wait between two questions.
+    pub interval: u32,
+}
+
+/// Has the person agreed? `POST /v1/client/device/token`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExchangeDeviceCode {
+    /// The device code.
+    pub device_code: Secret,
+}
+
+/// A person's login, for a program. It ends with the login.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientToken {
+    /// What the program shows: `Authorization: Bearer`.
+    pub token: Secret,
+    /// Who has logged in.
+    pub email: String,
+    /// The DNS name of the socket that was asked for. The token is good for all of its organisation.
+    pub host: String,
+    /// When the login ends.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+/// Who has logged in. `GET /v1/client`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientLogin {
+    /// The verified e-mail address.
+    pub email: String,
+    /// What the person is called, where the provider says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Who vouches.
+    pub provider: String,
+    /// When the login ends.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+/// A key that is to enter a `tls` socket. `POST /v1/client/tls-certificate`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateClientCertificate {
+    /// The DNS name of the socket.
+    #[schema(example = "wandering-shape-7752.localhost")]
+    pub host: String,
+    /// A certificate request (PKCS #10) in PEM, of an RSA key of at least 2,048 bits, P-256, P-384 or Ed25519. Of what it
+    /// says only the key is taken.
+    #[schema(max_length = 16384)]
+    pub csr: String,
+}
+
+/// A client certificate: good at one socket, for minutes, and as long as the login and the policies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientCertificate {
+    /// The certificate in PEM.
+    pub certificate: String,
+    /// The certificate in PEM of the organisation's authority, which signed it.
+    pub authority: String,
+    /// Whom it is for.
+    pub email: String,
+    /// The socket's DNS name.
+    pub host: String,
+    /// The port at which the socket is reached by its name.
+    pub port: u16,
+    /// Until when it lets in.
+    #[serde(with = "time::serde::rfc3339")]
+    pub valid_until: OffsetDateTime,
+}
+
+/// An ssh key of a person that is to log in to hosts. `POST /v1/client/ssh-certificate`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateClientSshCertificate {
+    /// The DNS name of the socket behind which the host is.
+    #[schema(example = "wandering-shape-7752.localhost")]
+    pub host: String,
+    /// The public key as in a `.pub` file: Ed25519, ECDSA (P-256, P-384) or RSA of at least 2,048 bits.
+    #[schema(max_length = 16384)]
+    pub public_key: String,
+}
+
+/// An ssh certificate of a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientSshCertificate {
+    /// The certificate as in a `-cert.pub` file.
+    pub certificate: String,
+    /// The public key of the organisation's authority, which signed it.
+    pub authority: String,
+    /// Whom it is for; the key id of the certificate, and its first principal.
+    pub email: String,
+    /// For whom hosts take its holder.
+    pub principals: Vec<String>,
+    /// The socket's DNS name.
+    pub host: String,
+    /// The port at which the socket is reached by its name.
+    pub port: u16,
+    /// Until when it lets in. A login goes on after that.
+    #[serde(with = "time::serde::rfc3339")]
+    pub valid_until: OffsetDateTime,
+}
+
+/// The key of a host. `POST /v1/sockets/{id}/ssh-host-certificate`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSshHostCertificate {
+    /// The public host key as in `/etc/ssh/ssh_host_ed25519_key.pub`.
+    #[schema(max_length = 16384)]
+    pub public_key: String,
+}
+
+/// A certificate that shows ssh clients that a host is the one behind a socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SshHostCertificate {
+    /// The certificate, for `HostCertificate` of sshd.
+    pub certificate: String,
+    /// The names that it is good for.
+    pub names: Vec<String>,
+    /// What clients have in their `known_hosts`.
+    pub known_hosts: String,
+    /// Until when it is good.
+    #[serde(with = "time::serde::rfc3339")]
+    pub valid_until: OffsetDateTime,
+}
+
+/// What the organisation's authority for ssh keys puts into certificates of persons. `GET /v1/ssh-authority`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SshAuthority {
+    /// Its public key: one line for `TrustedUserCAKeys` of sshd, and behind `@cert-authority` in `known_hosts`.
+    pub public_key: String,
+    /// What persons may do (ssh-keygen(1), `-O`).
+    #[schema(example = json!(["permit-port-forwarding", "permit-pty"]))]
+    pub extensions: Vec<String>,
+    /// The one command that they may run, when it is one.
+    pub force_command: Option<String>,
+    /// Whether hosts that were set up for mysocket take them too: the principal `mysocket_ssh_signed`.
+    pub mysocket_principal: bool,
+}
+
+/// Changes of it; absent fields stay. `PATCH /v1/ssh-authority`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateSshAuthority {
+    /// What persons may do: of `permit-X11-forwarding`, `permit-agent-forwarding`, `permit-port-forwarding`, `permit-pty`
+    /// and `permit-user-rc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 5)]
+    pub extensions: Option<Vec<String>>,
+    /// The one command that they may run; `null`: any.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 1024)]
+    pub force_command: Option<Option<String>>,
+    /// Whether hosts that were set up for mysocket take them too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mysocket_principal: Option<bool>,
+}
+
+/// A field that is there, `null` or not.
+fn present<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
+}

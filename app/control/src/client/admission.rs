@@ -1,0 +1,149 @@
+//! Whom a socket lets in, asked before anything is given to a program.
+
+use std::{
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use axum::extract::FromRequestParts;
+use http::{HeaderMap, StatusCode, header, request::Parts};
+use sallyport_identity::Purpose;
+use sallyport_model::{AccountId, ClientAddr, LoginSession, LoginSessionId, SocketRoute};
+use sallyport_policy::{PersonView, PolicySet, Question};
+use serde::Deserialize;
+
+use crate::{App, problem::ApiError};
+
+/// The address that a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientAddress(pub(crate) IpAddr);
+
+impl FromRequestParts<App> for ClientAddress {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Infallible> {
+        let address = parts.extensions.get::<ClientAddr>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |c| c.0.ip());
+        Ok(Self(address.to_canonical()))
+    }
+}
+
+/// The sign-on cookie of an organisation, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct SignOn {
+    session: LoginSessionId,
+}
+
+/// Somebody whom a socket lets in now.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitted {
+    pub(crate) session: Arc<LoginSession>,
+    pub(crate) route: Arc<SocketRoute>,
+    /// The socket's DNS name.
+    pub(crate) host: String,
+    /// From where.
+    pub(crate) address: IpAddr,
+}
+
+impl App {
+    /// The socket of this DNS name, when it asks who comes.
+    pub(super) fn asking_socket(&self, host: &str) -> Result<(Arc<SocketRoute>, String), ApiError> {
+        let host = host.trim().trim_end_matches('.').to_ascii_lowercase();
+        let label = host.strip_suffix(&self.config.domain).and_then(|name| name.strip_suffix('.'));
+        let route = label.and_then(|label| self.routes.by_name(label));
+        let Some(route) = route else { return Err(ApiError::not_found("socket")) };
+        if route.settings.identity.is_none() {
+            let detail = format!("{host} asks nobody who they are: there is nothing to log in to");
+            return Err(ApiError::new(StatusCode::CONFLICT, "no-identity", detail));
+        }
+        Ok((route, host))
+    }
+
+    /// Who is signed on in this browser for the socket's organisation, by a login that the socket believes.
+    pub(super) fn signed_on(&self, headers: &HeaderMap, route: &SocketRoute) -> Option<Arc<LoginSession>> {
+        let name = sign_on_cookie(route.account);
+        let mut found = headers
+            .get_all(header::COOKIE)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(';'))
+            .filter_map(|cookie| cookie.trim().split_once('='))
+            .filter(|(cookie, _)| *cookie == name);
+        let (_, value) = found.next()?;
+        if found.next().is_some() {
+            return None;
+        }
+        let SignOn { session } = self.sealer.open(Purpose::SignOn, value)?;
+        let session = self.identities.session(session)?;
+        self.believed(&session, route).ok()?;
+        Some(session)
+    }
+
+    /// Refuses a login that is worth nothing at this socket.
+    pub(super) fn believed(&self, session: &LoginSession, route: &SocketRoute) -> Result<(), ApiError> {
+        let again = |detail: &str| Err(login_required(detail));
+        let Some(identity) = &route.settings.identity else { return again("the socket asks nobody who they are") };
+        let now = self.clock.now().unix_seconds;
+        if session.organisation != route.account {
+            return again("this login is one of another organisation: log in for this socket");
+        }
+        if now >= session.expires_at {
+            return again("this login has ended: log in again");
+        }
+        if now >= session.authenticated_at.saturating_add(i64::from(identity.session_minutes) * 60) {
+            return again("this login is too long ago for this socket: log in again");
+        }
+        if !identity.providers.is_empty() && !identity.providers.contains(&session.person.provider) {
+            return again("this socket believes other identity providers: log in again");
+        }
+        Ok(())
+    }
+
+    /// Lets a person in at this socket from this address now, or says why not.
+    pub(crate) fn admit(&self, session: LoginSessionId, host: &str, address: IpAddr) -> Result<Admitted, ApiError> {
+        let (route, host) = self.asking_socket(host)?;
+        let session =
+            self.identities.session(session).ok_or_else(|| login_required("this login has ended: log in again"))?;
+        self.believed(&session, &route)?;
+        let policies = PolicySet::of_route(&route).unwrap_or_else(|error| {
+            tracing::error!(socket = %route.id, %error, "a policy cannot be read: nobody is let in");
+            PolicySet::nobody()
+        });
+        // By which port the person will come is not known yet; the edge asks again with the one that it is.
+        let ports = [route.port.unwrap_or(self.config.public_port), self.config.public_port];
+        let question = |port| Question {
+            now_unix: self.clock.now().unix_seconds,
+            address,
+            country: self.config.geo.as_ref().and_then(|geo| geo.country(address)),
+            asn: self.config.geo.as_ref().and_then(|geo| geo.asn(address)),
+            person: Some(PersonView::from(&session.person)),
+            service: None,
+            method: None,
+            path: None,
+            port,
+        };
+        let decisions = ports.map(|port| policies.decide(&question(port)));
+        if let Some(allowed) = decisions.iter().find(|decision| decision.allowed) {
+            tracing::debug!(socket = %route.id, by = %allowed.by, "a program gets a certificate");
+            return Ok(Admitted { session, route, host, address });
+        }
+        let by = decisions[1].by.to_string();
+        tracing::info!(
+            target: "audit", event = "certificate-refused", organisation = %route.account, socket = %route.id,
+            email = %session.person.email, %address, by,
+        );
+        let detail = format!("{} may not come to {host} now: ask the socket's owner", session.person.email);
+        Err(ApiError::new(StatusCode::FORBIDDEN, "not-allowed", detail))
+    }
+}
+
+/// What programs answer by logging in.
+pub(super) fn login_required(detail: &str) -> ApiError {
+    ApiError::unauthorized("login-required", detail)
+}
+
+/// The name of the cookie of the login host that says who is signed on for an organisation.
+fn sign_on_cookie(organisation: AccountId) -> String {
+    let digits = organisation.uuid().simple().to_string();
+    format!("__Host-sallyport-sso-{}", &digits[..12])
+}
