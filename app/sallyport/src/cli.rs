@@ -14,6 +14,16 @@ use crate::{
         account::AccountCommand, connect::ConnectArgs, login::LoginArgs, login_session::LoginSessionCommand,
         provider::ProviderCommand, socket::SocketCommand, ssh_key::SshKeyCommand, token::TokenCommand,
         trust::TrustCommand, tunnel::TunnelCommand,
+        account::AccountCommand,
+        client::{ClientCommand, SshConfigArgs},
+        connect::ConnectArgs,
+        login::LoginArgs,
+        socket::SocketCommand,
+        ssh_ca::SshCaCommand,
+        ssh_key::SshKeyCommand,
+        token::TokenCommand,
+        trust::TrustCommand,
+        tunnel::TunnelCommand,
     },
     context::Context,
     failure,
@@ -111,6 +121,14 @@ pub(crate) enum Command {
     /// Persons who have logged in to sockets
     #[command(subcommand)]
     LoginSession(LoginSessionCommand),
+    /// Enter sockets that ask who comes, with programs that cannot log in
+    #[command(subcommand)]
+    Client(ClientCommand),
+    /// Print what lets a stock ssh reach hosts behind sockets, for ~/.ssh/config
+    SshConfig(SshConfigArgs),
+    /// Your authority for ssh keys: what hosts behind your sockets trust
+    #[command(subcommand)]
+    SshCa(SshCaCommand),
     /// API tokens, for programs that cannot type a password
     #[command(subcommand)]
     Token(TokenCommand),
@@ -148,6 +166,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     match cli.command {
+        Command::SshConfig(args) => return command::client::ssh_config(&args),
         Command::Completion(args) => return command::completion::run(&args),
         Command::Version => return command::version::run(&output),
         _ => {}
@@ -199,9 +218,11 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::SshKey(command) => command::ssh_key::run(&context, command).await,
         Command::Provider(command) => command::provider::run(&context, command).await,
         Command::LoginSession(command) => command::login_session::run(&context, command).await,
+        Command::Client(command) => command::client::run(&context, command).await,
+        Command::SshCa(command) => command::ssh_ca::run(&context, command).await,
         Command::Token(command) => command::token::run(&context, command).await,
         Command::Trust(command) => command::trust::run(&context, &command),
-        Command::Completion(_) | Command::Version => Ok(()),
+        Command::SshConfig(_) | Command::Completion(_) | Command::Version => Ok(()),
     }
 }
 

@@ -71,6 +71,36 @@ impl Context {
         Ok(target)
     }
 
+    /// The API at which persons log in to this socket: the one that is meant, when the socket is one of its own, else the one
+    /// of the socket's domain.
+    ///
+    /// # Errors
+    /// Its address is none.
+    pub(crate) fn target_of_socket(&self, host: &str, port: Option<u16>) -> anyhow::Result<Target> {
+        let domain = host.split_once('.').map_or(host, |(_, domain)| domain);
+        let meant = self.target();
+        if self.api.is_some() {
+            return meant;
+        }
+        match meant {
+            Ok(target)
+                if target.api.host() == format!("api.{domain}")
+                    && port.is_none_or(|port| port == target.api.port()) =>
+            {
+                return Ok(target);
+            }
+            _ => {}
+        }
+        let contents = CredentialsFile::of_user().and_then(|file| file.read()).unwrap_or_default();
+        let api = match port {
+            Some(port) if port != 443 => format!("https://api.{domain}:{port}"),
+            _ => format!("https://api.{domain}"),
+        };
+        let mut target = choose(Some(&api), self.ca.clone(), &contents, local::read().as_ref())?;
+        target.network = Network::new(self.proxy.clone())?;
+        Ok(target)
+    }
+
     /// A client for calls that need nobody to be logged in.
     ///
     /// # Errors
@@ -92,6 +122,16 @@ impl Context {
             },
         };
         client(target, auth)
+    }
+}
+
+impl Target {
+    /// A client that shows this token, or nothing.
+    ///
+    /// # Errors
+    /// What is to be trusted cannot be used.
+    pub(crate) fn client_with(&self, token: Option<&Secret>) -> anyhow::Result<ApiClient> {
+        client(self, token.map_or(Auth::Nobody, |token| Auth::Token(token.clone())))
     }
 }
 

@@ -70,6 +70,21 @@ pub(crate) struct Profile {
     /// The fingerprint of the root certificate that is trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca_fingerprint: Option<String>,
+    /// The logins of programs, by the socket that they were made for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) clients: BTreeMap<String, SavedToken>,
+}
+
+/// A person's login at a socket, for programs of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedToken {
+    /// Who has logged in.
+    pub(crate) email: String,
+    /// What programs show.
+    pub(crate) token: sallyport_api::Secret,
+    /// When the login ends.
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) expires_at: time::OffsetDateTime,
 }
 
 impl Contents {
@@ -94,6 +109,11 @@ impl CredentialsFile {
             .or_else(|| set("HOME").map(|home| home.join(".config")))
             .map(|config| Self { dir: config.join("sallyport") })
             .ok_or(CredentialsError::NoHome)
+    }
+
+    /// The directory of the file.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// What is in the file; nothing when there is none.

@@ -15,6 +15,12 @@ use sallyport_api::{
     CreateTunnel, CreatedToken, CreatedTunnel, EndLoginSessions, EndedLoginSessions, IDEMPOTENCY_KEY, Info, Login,
     LoginSession, Logout, MAX_PAGE_ITEMS, Page, Problem, Provider, ProviderFound, Refresh, Secret, Session, Socket,
     SshCertificate, SshKey, Token, Tunnel, UpdateProvider, UpdateSocket, UpdateTunnel,
+    Account, BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateAccount,
+    CreateClientCertificate, CreateClientSshCertificate, CreateSocket, CreateSshCertificate, CreateSshHostCertificate,
+    CreateSshKey, CreateToken, CreateTunnel, CreatedToken, CreatedTunnel, DeviceLogin, ExchangeClientCode,
+    ExchangeDeviceCode, IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session,
+    Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey, Token, Tunnel, UpdateSocket, UpdateSshAuthority,
+    UpdateTunnel,
 };
 use sallyport_model::{LoginSessionId, ProviderName, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
@@ -276,6 +282,85 @@ impl ApiClient {
         key: &CreateSshCertificate,
     ) -> Result<SshCertificate, ClientError> {
         self.send(Method::POST, &format!("/v1/sockets/{socket}/tunnels/{tunnel}/ssh-certificate"), key).await
+    }
+
+    /// Who has logged in with the token of a program.
+    ///
+    /// # Errors
+    /// The login has ended.
+    pub async fn client_login(&self) -> Result<ClientLogin, ClientError> {
+        self.get("/v1/client").await
+    }
+
+    /// Exchanges the code that a browser brought for a token.
+    ///
+    /// # Errors
+    /// The code is not good.
+    pub async fn exchange_client_code(&self, code: &ExchangeClientCode) -> Result<ClientToken, ClientError> {
+        self.open(Method::POST, "/v1/client/token", code).await
+    }
+
+    /// Begins a login with a browser that is elsewhere.
+    ///
+    /// # Errors
+    /// There is no such socket, or it asks nobody who they are.
+    pub async fn begin_device_login(&self, begin: &BeginDeviceLogin) -> Result<DeviceLogin, ClientError> {
+        self.open(Method::POST, "/v1/client/device", begin).await
+    }
+
+    /// Asks whether the person has agreed.
+    ///
+    /// # Errors
+    /// Not yet, or not any more: the code of the problem says which.
+    pub async fn exchange_device_code(&self, code: &ExchangeDeviceCode) -> Result<ClientToken, ClientError> {
+        self.open(Method::POST, "/v1/client/device/token", code).await
+    }
+
+    /// A client certificate for a socket, with the token of a program.
+    ///
+    /// # Errors
+    /// The login has ended, or the socket does not let the person in.
+    pub async fn client_certificate(&self, key: &CreateClientCertificate) -> Result<ClientCertificate, ClientError> {
+        self.send(Method::POST, "/v1/client/tls-certificate", key).await
+    }
+
+    /// An ssh certificate, with the token of a program.
+    ///
+    /// # Errors
+    /// The login has ended, or the socket does not let the person in.
+    pub async fn client_ssh_certificate(
+        &self,
+        key: &CreateClientSshCertificate,
+    ) -> Result<ClientSshCertificate, ClientError> {
+        self.send(Method::POST, "/v1/client/ssh-certificate", key).await
+    }
+
+    /// The organisation's authority for ssh keys.
+    ///
+    /// # Errors
+    /// Nobody is logged in.
+    pub async fn ssh_authority(&self) -> Result<SshAuthority, ClientError> {
+        self.get("/v1/ssh-authority").await
+    }
+
+    /// Changes what it signs.
+    ///
+    /// # Errors
+    /// What is asked for is not valid.
+    pub async fn update_ssh_authority(&self, update: &UpdateSshAuthority) -> Result<SshAuthority, ClientError> {
+        self.send(Method::PATCH, "/v1/ssh-authority", update).await
+    }
+
+    /// Has the key of the host behind a socket signed.
+    ///
+    /// # Errors
+    /// The account has no such socket, or it is no good key.
+    pub async fn sign_ssh_host_key(
+        &self,
+        socket: &SocketRef,
+        key: &CreateSshHostCertificate,
+    ) -> Result<SshHostCertificate, ClientError> {
+        self.send(Method::POST, &format!("/v1/sockets/{socket}/ssh-host-certificate"), key).await
     }
 
     /// All ssh keys of the account.

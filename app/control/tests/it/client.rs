@@ -20,10 +20,10 @@ const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 const BACK: &str = "http://127.0.0.1:4000/callback";
 
 /// An organisation with a `tls` socket that lets in who has an address at example.com, and Ann, who has logged in.
-struct World {
-    api: Api,
-    token: String,
-    socket: Socket,
+pub(crate) struct World {
+    pub(crate) api: Api,
+    pub(crate) token: String,
+    pub(crate) socket: Socket,
     session: LoginSessionId,
     cookie: String,
 }
@@ -47,7 +47,8 @@ async fn tls_socket(api: &Api, token: &str, identity: Value) -> Socket {
 fn log_in(api: &Api, socket: &Socket, email: &str, id: u8) -> (LoginSessionId, String) {
     let organisation = api.routes.get(socket.id).unwrap().account;
     let session = LoginSessionId::from_random([id; 16]);
-    let (authenticated_at, expires_at) = (START, START + 8 * 3_600);
+    let authenticated_at = api.clock.unix_seconds();
+    let expires_at = authenticated_at + 8 * 3_600;
     api.identities.put_session(LoginSession {
         id: session,
         organisation,
@@ -62,15 +63,21 @@ fn log_in(api: &Api, socket: &Socket, email: &str, id: u8) -> (LoginSessionId, S
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
+        Self::started_at(|_| {}).await
+    }
+
+    /// The same in another time.
+    pub(crate) async fn started_at(set_clock: impl FnOnce(&Api)) -> Self {
         let api = Api::start().await;
+        set_clock(&api);
         let token = api.account("owner@example.com").await;
         let socket = tls_socket(&api, &token, json!({"email_domains": ["example.com"]})).await;
         let (session, cookie) = log_in(&api, &socket, "ann@example.com", 1);
         Self { api, token, socket, session, cookie }
     }
 
-    fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         &self.socket.dns_name
     }
 
@@ -128,7 +135,7 @@ impl World {
     }
 
     /// A program's token.
-    async fn client_token(&self) -> String {
+    pub(crate) async fn client_token(&self) -> String {
         let token: ClientToken = self.exchange(&self.code().await, VERIFIER, BACK).await.read(StatusCode::OK);
         assert_eq!((token.email.as_str(), token.host.as_str()), ("ann@example.com", self.host()));
         token.token.expose().to_owned()
@@ -145,7 +152,7 @@ impl World {
         self.api.send("PATCH", &path, Some(token.expose()), Some(json!({ "identity": identity }))).await.status
     }
 
-    async fn ssh(&self, token: &str, host: &str, key: &str) -> Answer {
+    pub(crate) async fn ssh(&self, token: &str, host: &str, key: &str) -> Answer {
         self.api.post("/v1/client/ssh-certificate", Some(token), json!({"host": host, "public_key": key})).await
     }
 }

@@ -50,6 +50,11 @@ impl TestClock {
         self.unix_seconds.fetch_add(seconds, Ordering::SeqCst);
     }
 
+    /// What the wall clock shows.
+    pub(crate) fn unix_seconds(&self) -> i64 {
+        self.unix_seconds.load(Ordering::SeqCst)
+    }
+
     fn clock(&self) -> Clock {
         let clock = self.clone();
         Clock::new(move || Moment {

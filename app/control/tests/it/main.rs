@@ -18,5 +18,6 @@ mod sessions;
 mod settings;
 mod sockets;
 mod ssh;
+mod sshd;
 mod tokens;
 mod tunnels;

@@ -69,6 +69,9 @@ pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<
     }
     file.update(|contents| {
         contents.current = Some(logged_in.api.clone());
+        if let Some(former) = contents.profiles.get_mut(&logged_in.api) {
+            profile.clients = std::mem::take(&mut former.clients);
+        }
         contents.profiles.insert(logged_in.api.clone(), profile);
     })?;
     context.output.data(&logged_in, |it| format!("logged in to {} as {}", it.api, it.email))

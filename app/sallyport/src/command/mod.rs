@@ -1,6 +1,7 @@
 //! The commands, one file for each noun.
 
 pub(crate) mod account;
+pub(crate) mod client;
 pub(crate) mod completion;
 pub(crate) mod connect;
 pub(crate) mod hold;
@@ -14,6 +15,7 @@ pub(crate) mod policy_rule;
 pub(crate) mod provider;
 pub(crate) mod settings;
 pub(crate) mod socket;
+pub(crate) mod ssh_ca;
 pub(crate) mod ssh_key;
 pub(crate) mod token;
 pub(crate) mod trust;

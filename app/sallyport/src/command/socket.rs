@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateSocket, Socket, UpdateSocket};
 use sallyport_model::{OriginProtocol, SocketType};
+use sallyport_net::RootInfo;
 use serde_json::json;
 
 use super::{
@@ -180,6 +181,13 @@ pub(crate) fn show(socket: &Socket) -> String {
     rows.extend(settings::show(socket));
     rows.push(("tunnels", format!("{} of {} up", socket.tunnels_up, socket.tunnels_total)));
     rows.push(("created", utc(socket.created_at)));
+    if let Some(line) = &socket.ssh_authority {
+        rows.push(("ssh CA", line.clone()));
+    }
+    if let Some(pem) = &socket.client_authority {
+        let fingerprint = RootInfo::from_pem(pem).map(|root| root.fingerprint.to_string());
+        rows.push(("client CA", fingerprint.unwrap_or_else(|_| "see -o json".to_owned())));
+    }
     if let Some(ssh) = &socket.ssh {
         rows.push(("with ssh", ssh.command.clone()));
         rows.extend(ssh.known_hosts.iter().map(|line| ("known_hosts", line.clone())));

@@ -1,0 +1,200 @@
+//! A stock sshd that trusts an organisation's authority, and a stock ssh with certificates that the API gave.
+
+use std::{
+    fs,
+    net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use http::StatusCode;
+use sallyport_api::{ClientSshCertificate, SshHostCertificate};
+use serde_json::json;
+
+use crate::{
+    client::World,
+    harness::{Api, START},
+};
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// A running sshd; ended by its id when the test ends.
+struct Sshd {
+    child: Child,
+    dir: PathBuf,
+    port: u16,
+    user: String,
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if std::thread::panicking() {
+            eprintln!("{}", fs::read_to_string(self.dir.join("log")).unwrap_or_default());
+        }
+    }
+}
+
+fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn make_key(file: &Path) -> String {
+    run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", file.to_str().unwrap()]);
+    fs::read_to_string(file.with_extension("pub")).unwrap().trim().to_owned()
+}
+
+impl Sshd {
+    /// An sshd whose only user are we, for those with one of these principals; with this host certificate.
+    fn start(dir: &Path, authority: &str, principals: &str, host_certificate: &str) -> Self {
+        let user = run("id", &["-un"]).trim().to_owned();
+        fs::write(dir.join("ca.pub"), format!("{authority}\n")).unwrap();
+        fs::write(dir.join("principals"), format!("{principals}\n")).unwrap();
+        fs::write(dir.join("host-cert.pub"), format!("{host_certificate}\n")).unwrap();
+        // A port that was free a moment ago.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let at = dir.display();
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nHostCertificate {at}/host-cert.pub\nPidFile none\n\
+             TrustedUserCAKeys {at}/ca.pub\nAuthorizedPrincipalsFile {at}/principals\nAuthorizedKeysFile none\n\
+             PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\nLogLevel VERBOSE\n\
+             PermitRootLogin prohibit-password\n"
+        );
+        fs::write(dir.join("sshd_config"), config).unwrap();
+        // Where it drops privileges; root's sshd asks for it.
+        drop(fs::create_dir_all("/run/sshd"));
+        let config = dir.join("sshd_config");
+        let child = Command::new(SSHD)
+            .args(["-D", "-f", config.to_str().unwrap(), "-E", dir.join("log").to_str().unwrap()])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < end, "sshd does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self { child, dir: dir.to_owned(), port, user }
+    }
+
+    /// Runs a command there with this certificate; the host must show the certificate of this name.
+    fn ssh(&self, certificate: &Path, host: &str, command: &str) -> Output {
+        let known_hosts = format!("UserKnownHostsFile={}", self.dir.join("known_hosts").display());
+        let identity = format!("IdentityFile={}", self.dir.join("id").display());
+        let certificate = format!("CertificateFile={}", certificate.display());
+        let alias = format!("HostKeyAlias={host}");
+        let mut ssh = Command::new("ssh");
+        ssh.args(["-F", "none", "-p", &self.port.to_string(), "-l", &self.user]);
+        for option in [
+            "BatchMode=yes",
+            "IdentitiesOnly=yes",
+            "IdentityAgent=none",
+            "StrictHostKeyChecking=yes",
+            "GlobalKnownHostsFile=none",
+            &known_hosts,
+            &identity,
+            &certificate,
+            &alias,
+        ] {
+            ssh.args(["-o", option]);
+        }
+        ssh.args(["127.0.0.1", command]).stdin(Stdio::null()).output().unwrap()
+    }
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Whether there is an sshd to be asked; where there is none outside of CI, the reason is printed.
+fn has_sshd() -> bool {
+    let is_there = Path::new(SSHD).exists();
+    assert!(is_there || std::env::var_os("CI").is_none(), "sshd must be there in CI");
+    if !is_there {
+        println!("skipped: there is no sshd here (Debian's package `openssh-server` is missing)");
+    }
+    is_there
+}
+
+/// Sets the clock of the API to the real one.
+fn set_clock(api: &Api) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
+    api.clock.jump(now - START);
+}
+
+async fn certificate(world: &World, token: &str, dir: &Path, name: &str) -> PathBuf {
+    let key = fs::read_to_string(dir.join("id.pub")).unwrap();
+    let signed: ClientSshCertificate = world.ssh(token, world.host(), key.trim()).await.read(StatusCode::OK);
+    let file = dir.join(format!("{name}-cert.pub"));
+    fs::write(&file, signed.certificate).unwrap();
+    file
+}
+
+#[tokio::test]
+async fn a_stock_ssh_enters_a_stock_host_for_minutes() {
+    if !has_sshd() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let world = World::started_at(set_clock).await;
+    let (_, host_key) = (make_key(&dir.join("id")), make_key(&dir.join("host")));
+    let path = format!("/v1/sockets/{}/ssh-host-certificate", world.socket.id);
+    let host = world.api.post(&path, Some(&world.token), json!({"public_key": host_key})).await;
+    let host: SshHostCertificate = host.read(StatusCode::OK);
+    fs::write(dir.join("known_hosts"), format!("{}\n", host.known_hosts)).unwrap();
+    let authority = world.socket.ssh_authority.clone().unwrap();
+    let token = world.client_token().await;
+    let good = certificate(&world, &token, dir, "good").await;
+
+    let by_signed = Sshd::start(dir, &authority, "sallyport_ssh_signed", &host.certificate);
+    let output = by_signed.ssh(&good, world.host(), "echo entered");
+    assert!(output.status.success() && said(&output).contains("entered"), "{}", said(&output));
+    assert!(fs::read_to_string(dir.join("log")).unwrap().contains("ID \"ann@example.com\" (serial "), "who it was");
+    let other_name = by_signed.ssh(&good, "other.localhost", "echo entered");
+    assert!(said(&other_name).contains("Host key verification failed"), "{}", said(&other_name));
+
+    // The clock of the API is ten minutes behind, then ten minutes ahead: the host takes neither certificate.
+    for (ahead, name, why) in [(-600, "late", "expired"), (600, "early", "not yet valid")] {
+        world.api.clock.jump(ahead);
+        let certificate = certificate(&world, &token, dir, name).await;
+        world.api.clock.jump(-ahead);
+        let refused = by_signed.ssh(&certificate, world.host(), "echo entered");
+        assert!(said(&refused).contains("Permission denied"), "{name}: {}", said(&refused));
+        let log = fs::read_to_string(dir.join("log")).unwrap();
+        assert!(log.contains(why), "{why}: {log}");
+    }
+    drop(by_signed);
+
+    let by_email = Sshd::start(dir, &authority, "ann@example.com", &host.certificate);
+    assert!(by_email.ssh(&good, world.host(), "true").status.success());
+    drop(by_email);
+    let wrong = Sshd::start(dir, &authority, "bob@example.com\nroot\nmysocket_ssh_signed", &host.certificate);
+    let refused = wrong.ssh(&good, world.host(), "echo entered");
+    assert!(said(&refused).contains("Permission denied"), "{}", said(&refused));
+    drop(wrong);
+
+    // A host of another organisation trusts another authority.
+    let other = world.api.account("other@example.com").await;
+    let foreign = world.api.get("/v1/ssh-authority", Some(&other)).await.json();
+    let foreign = foreign["public_key"].as_str().unwrap().to_owned();
+    assert_ne!(foreign, authority);
+    let foreign = Sshd::start(dir, &foreign, "sallyport_ssh_signed", &host.certificate);
+    assert!(said(&foreign.ssh(&good, world.host(), "echo entered")).contains("Permission denied"));
+    drop(foreign);
+
+    // What the owner forces is all that can be run.
+    let change = json!({"force_command": "echo forced", "extensions": []});
+    let changed = world.api.send("PATCH", "/v1/ssh-authority", Some(&world.token), Some(change)).await;
+    assert_eq!(changed.status, StatusCode::OK);
+    let forced = certificate(&world, &token, dir, "forced").await;
+    let host_again = Sshd::start(dir, &authority, "sallyport_ssh_signed", &host.certificate);
+    let output = host_again.ssh(&forced, world.host(), "echo entered");
+    assert!(said(&output).contains("forced") && !said(&output).contains("entered"), "{}", said(&output));
+}

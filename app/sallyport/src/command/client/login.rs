@@ -1,0 +1,296 @@
+//! Logging in: in the browser of this machine, or with a code in another one.
+
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use clap::Args;
+use sallyport_api::{BeginDeviceLogin, ClientToken, ExchangeClientCode, ExchangeDeviceCode, Secret};
+use sallyport_client::{ApiClient, ClientError};
+use sallyport_net::Trust;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use time::OffsetDateTime;
+use tokio::sync::Mutex;
+
+use super::{
+    callback::{Brought, Callback},
+    host::{Host, HostArgs},
+};
+use crate::{
+    command::utc,
+    context::{Context, Target},
+    credentials::{CredentialsFile, SavedToken},
+    failure::{self, Failure, Kind},
+    output,
+};
+
+/// How long the browser is waited for.
+const BROWSER_TIME: Duration = Duration::from_secs(600);
+/// A login that ends sooner than this is taken for ended.
+const ENDS_SOON: time::Duration = time::Duration::seconds(10);
+/// How many other logins at the same installation are tried before the browser is opened.
+const MAX_TRIED_LOGINS: usize = 8;
+
+/// Options of `client login`.
+#[derive(Debug, Args)]
+pub(crate) struct LoginArgs {
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+/// Options of `client logout`.
+#[derive(Debug, Args)]
+pub(crate) struct LogoutArgs {
+    /// The socket; all when absent
+    #[arg(long, value_name = "HOST")]
+    host: Option<Host>,
+}
+
+/// Where a person logs in for a socket.
+pub(super) struct Door {
+    /// The API.
+    pub(super) target: Target,
+    /// The socket.
+    pub(super) host: Host,
+    no_browser: bool,
+    /// Held while somebody logs in: one browser at a time.
+    logging_in: Mutex<()>,
+}
+
+#[derive(Serialize)]
+struct LoggedIn {
+    host: String,
+    email: String,
+    #[serde(with = "time::serde::rfc3339")]
+    expires_at: OffsetDateTime,
+}
+
+/// Logs in, whether there is a login or not.
+pub(super) async fn run(context: &Context, args: LoginArgs) -> anyhow::Result<()> {
+    let door = Door::new(context, args.host)?;
+    let saved = door.log_in().await?;
+    let host = door.host.name.clone();
+    let logged_in = LoggedIn { host, email: saved.email, expires_at: saved.expires_at };
+    context
+        .output
+        .data(&logged_in, |it| format!("logged in to {} as {} until {}", it.host, it.email, utc(it.expires_at)))
+}
+
+/// Forgets logins.
+pub(super) fn logout(context: &Context, args: LogoutArgs) -> anyhow::Result<()> {
+    let mut forgotten = Vec::new();
+    CredentialsFile::of_user()?.update(|contents| {
+        for profile in contents.profiles.values_mut() {
+            profile.clients.retain(|host, _| {
+                let stays = args.host.as_ref().is_some_and(|wanted| wanted.name != *host);
+                if !stays {
+                    forgotten.push(host.clone());
+                }
+                stays
+            });
+        }
+    })?;
+    context.output.data(&serde_json::json!({ "logged_out": forgotten }), |_| match forgotten.as_slice() {
+        [] => "not logged in".to_owned(),
+        hosts => format!("logged out of {}", hosts.join(", ")),
+    })
+}
+
+/// What a call that needs a login is answered with when the login is not good for it.
+fn wants_login(error: &ClientError) -> bool {
+    matches!(error, ClientError::Problem(problem) if problem.status == 401)
+}
+
+impl Door {
+    pub(super) fn new(context: &Context, args: HostArgs) -> anyhow::Result<Self> {
+        let target = context.target_of_socket(&args.host.name, args.host.port)?;
+        Ok(Self { target, host: args.host, no_browser: args.no_browser, logging_in: Mutex::default() })
+    }
+
+    /// Asks something of the API as the person: with the login that there is, else after a new one.
+    pub(super) async fn ask<T, Asked>(&self, ask: impl Fn(ApiClient) -> Asked + Send) -> anyhow::Result<T>
+    where
+        Asked: Future<Output = Result<T, ClientError>> + Send,
+    {
+        let _turn = self.logging_in.lock().await;
+        for saved in self.saved()? {
+            match ask(self.target.client_with(Some(&saved.token))?).await {
+                Err(error) if wants_login(&error) => {}
+                answer => return answer.map_err(|error| self.refused(error)),
+            }
+        }
+        let saved = self.log_in().await?;
+        let client = self.target.client_with(Some(&saved.token))?;
+        ask(client).await.map_err(|error| self.refused(error))
+    }
+
+    /// The logins that may be good for this socket: its own first, then others at the same installation, which may be of
+    /// the same organisation.
+    fn saved(&self) -> anyhow::Result<Vec<SavedToken>> {
+        let contents = CredentialsFile::of_user()?.read()?;
+        let Some(profile) = contents.profile(&self.target.api) else { return Ok(Vec::new()) };
+        let good_until = OffsetDateTime::now_utc() + ENDS_SOON;
+        let own = profile.clients.get(&self.host.name);
+        let others = profile.clients.iter().filter(|(host, _)| **host != self.host.name).map(|(_, saved)| saved);
+        let good = own.into_iter().chain(others).filter(|saved| saved.expires_at > good_until);
+        Ok(good.take(MAX_TRIED_LOGINS).cloned().collect())
+    }
+
+    /// Says it with the socket's name.
+    fn refused(&self, error: ClientError) -> anyhow::Error {
+        match &error {
+            ClientError::Problem(problem) if problem.status == 403 => {
+                Failure::new(Kind::NotLoggedIn, problem.to_string())
+                    .next(format!("log in as somebody else with `sallyport client login --host {}`", self.host.name))
+                    .into()
+            }
+            _ => failure::about(error, &self.host.name),
+        }
+    }
+
+    /// Lets the person log in, and keeps the login.
+    async fn log_in(&self) -> anyhow::Result<SavedToken> {
+        let client = self.target.client_with(None)?;
+        let token = if self.no_browser { self.by_code(&client).await? } else { self.by_browser(&client).await? };
+        let saved = SavedToken { email: token.email, token: token.token, expires_at: token.expires_at };
+        let now = OffsetDateTime::now_utc();
+        let ca = match &self.target.trust {
+            Trust::Ca(path) => std::path::absolute(path).ok(),
+            _ => None,
+        };
+        CredentialsFile::of_user()?.update(|contents| {
+            let profile = contents.profiles.entry(self.target.api.to_string()).or_default();
+            profile.clients.retain(|_, saved| saved.expires_at > now);
+            profile.clients.insert(self.host.name.clone(), saved.clone());
+            // The next program, which ssh starts, trusts whom this one was told to trust.
+            if profile.ca.is_none() && profile.ca_fingerprint.is_none() {
+                profile.ca = ca;
+            }
+        })?;
+        Ok(saved)
+    }
+
+    async fn by_browser(&self, client: &ApiClient) -> anyhow::Result<ClientToken> {
+        // When there is no such API, that is said at once and not by a browser.
+        client.info().await?;
+        let (state, verifier) = (random_text()?, random_text()?);
+        let callback = Callback::open(state.clone()).await.context("cannot open a port of this machine")?;
+        let redirect_uri = callback.address().context("cannot open a port of this machine")?;
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier));
+        let login = self.login_url()?;
+        let query = [
+            ("response_type", "code"),
+            ("client_id", "sallyport"),
+            ("redirect_uri", &redirect_uri),
+            ("state", &state),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+            ("host", &self.host.name),
+        ];
+        let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", query_value(value))).collect();
+        let url = format!("{login}/client?{}", query.join("&"));
+        let opened = open_browser(&url);
+        let how = if opened {
+            "waiting for the browser; if none opens, go to"
+        } else {
+            "log in with a browser of this machine at"
+        };
+        output::note(&format!("{how}\n  {url}"));
+        let brought = tokio::time::timeout(BROWSER_TIME, callback.wait()).await.map_err(|_| {
+            Failure::new(Kind::NotLoggedIn, "nobody logged in within ten minutes")
+                .next("with a browser on another machine, add --no-browser")
+        })?;
+        match brought.context("the browser cannot be waited for")? {
+            Brought::Denied => Err(Failure::new(Kind::NotLoggedIn, "the login was refused in the browser").into()),
+            Brought::Code(code) => {
+                let code = ExchangeClientCode {
+                    code: Secret::from(code),
+                    code_verifier: Secret::from(verifier),
+                    redirect_uri,
+                };
+                Ok(client.exchange_client_code(&code).await?)
+            }
+        }
+    }
+
+    async fn by_code(&self, client: &ApiClient) -> anyhow::Result<ClientToken> {
+        let begin = BeginDeviceLogin { host: self.host.name.clone() };
+        let login = client.begin_device_login(&begin).await.map_err(|error| failure::about(error, &self.host.name))?;
+        output::note(&format!(
+            "go to {} with any browser, and type the code\n  {}",
+            output::safe(&login.verification_uri),
+            output::safe(&login.user_code)
+        ));
+        let mut interval = Duration::from_secs(u64::from(login.interval.clamp(1, 60)));
+        let end = tokio::time::Instant::now() + Duration::from_secs(u64::from(login.expires_in));
+        let question = ExchangeDeviceCode { device_code: login.device_code };
+        loop {
+            tokio::time::sleep(interval).await;
+            let error = match client.exchange_device_code(&question).await {
+                Ok(token) => return Ok(token),
+                Err(error) => error,
+            };
+            let code = if let ClientError::Problem(problem) = &error { problem.code.as_str() } else { "" };
+            match code {
+                "authorization-pending" if tokio::time::Instant::now() < end => {}
+                // RFC 8628 section 3.5.
+                "slow-down" => interval += Duration::from_secs(5),
+                "access-denied" => {
+                    return Err(Failure::new(Kind::NotLoggedIn, "the login was refused in the browser").into());
+                }
+                "authorization-pending" | "expired-code" => {
+                    return Err(Failure::new(Kind::NotLoggedIn, "nobody logged in within ten minutes").into());
+                }
+                _ => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The place where people log in.
+    fn login_url(&self) -> anyhow::Result<String> {
+        let authority = self.target.api.authority();
+        let domain = authority.strip_prefix("api.").ok_or_else(|| {
+            Failure::usage(format!("{} is not the address of an API: it begins with api.", self.target.api))
+        })?;
+        Ok(format!("https://login.{domain}"))
+    }
+}
+
+/// The text as the value of a query parameter (RFC 3986 section 2.1).
+fn query_value(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len() + 16), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+        out
+    })
+}
+
+/// 256 random bits as 43 letters, digits, `-` and `_`.
+fn random_text() -> anyhow::Result<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("there are no random numbers: {error}"))?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+/// Opens the address in the user's browser; gives whether a program took it.
+fn open_browser(url: &str) -> bool {
+    let program = std::env::var_os("BROWSER").filter(|program| !program.is_empty());
+    let program = program.unwrap_or_else(|| if cfg!(target_os = "macos") { "open".into() } else { "xdg-open".into() });
+    let started =
+        Command::new(program).arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    match started {
+        Ok(mut child) => {
+            // Somebody must see it end.
+            std::thread::spawn(move || drop(child.wait()));
+            true
+        }
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,248 @@
+//! `sallyport client ssh-keysign`, `sallyport client ssh` and `sallyport ssh-config`.
+
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::{ffi::OsStringExt as _, fs::DirBuilderExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use sallyport_api::CreateClientSshCertificate;
+use sallyport_client::ApiClient;
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::{
+    cert::write_private,
+    host::{Host, HostArgs},
+    login::Door,
+};
+use crate::{
+    command::{ssh_key, utc},
+    context::Context,
+    credentials::CredentialsFile,
+    failure::{Failure, Kind},
+    output,
+};
+
+/// The keys that ssh itself uses, best first.
+const USUAL_KEYS: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
+
+/// Options of `client ssh-keysign`.
+#[derive(Debug, Args)]
+pub(crate) struct KeysignArgs {
+    #[command(flatten)]
+    host: HostArgs,
+    /// The key; the certificate is written beside it [default: ~/.ssh/id_ed25519, id_ecdsa or id_rsa]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+/// Options of `client ssh`.
+#[derive(Debug, Args)]
+pub(crate) struct SshArgs {
+    /// The user on the host, and the socket in front of it
+    #[arg(value_name = "[USER@]HOST")]
+    destination: String,
+    /// Log in with a browser on another machine: shows a code to type there
+    #[arg(long, env = "SALLYPORT_NO_BROWSER", value_parser = clap::builder::FalseyValueParser::new())]
+    no_browser: bool,
+    /// The key [default: one of your own in the configuration directory, which is made when there is none]
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// Options for ssh, and the command to run there
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "SSH ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+/// Options of `ssh-config`.
+#[derive(Debug, Args)]
+pub(crate) struct SshConfigArgs {
+    /// The key [default: ~/.ssh/id_ed25519]
+    #[arg(long, value_name = "FILE", default_value = "~/.ssh/id_ed25519")]
+    key: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Signed {
+    certificate: PathBuf,
+    email: String,
+    principals: Vec<String>,
+    authority: String,
+    #[serde(with = "time::serde::rfc3339")]
+    valid_until: OffsetDateTime,
+}
+
+/// Where the certificate of a key is, as ssh looks for it.
+fn beside(key: &Path, suffix: &str) -> PathBuf {
+    let mut name = key.as_os_str().to_owned().into_vec();
+    name.extend_from_slice(suffix.as_bytes());
+    OsString::from_vec(name).into()
+}
+
+/// The private key that is meant: of a public one, the one beside it.
+fn key_file(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    if let Some(given) = given {
+        let is_public = given.extension().is_some_and(|extension| extension == "pub");
+        return Ok(if is_public { given.with_extension("") } else { given });
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let keys = home.iter().flat_map(|home| USUAL_KEYS.map(|name| home.join(".ssh").join(name)));
+    keys.into_iter().find(|key| beside(key, ".pub").is_file()).ok_or_else(|| {
+        Failure::usage("there is no ssh key in ~/.ssh")
+            .next("make a key with `ssh-keygen -t ed25519`, or name one with --key FILE")
+    })
+}
+
+/// Has the key signed, and writes the certificate beside it.
+async fn sign(door: &Door, key: &Path) -> anyhow::Result<Signed> {
+    let public_key = ssh_key::read(Some(beside(key, ".pub")))?;
+    let request = CreateClientSshCertificate { host: door.host.name.clone(), public_key };
+    let ask = |client: ApiClient| {
+        let request = request.clone();
+        async move { client.client_ssh_certificate(&request).await }
+    };
+    let signed = door.ask(ask).await?;
+    let certificate = beside(key, "-cert.pub");
+    write_private(&certificate, &format!("{}\n", signed.certificate))?;
+    Ok(Signed {
+        certificate,
+        email: signed.email,
+        principals: signed.principals,
+        authority: signed.authority,
+        valid_until: signed.valid_until,
+    })
+}
+
+/// Gets a key signed.
+pub(super) async fn keysign(context: &Context, args: KeysignArgs) -> anyhow::Result<()> {
+    let key = key_file(args.key)?;
+    let door = Door::new(context, args.host)?;
+    let signed = sign(&door, &key).await?;
+    context.output.data(&signed, |it| {
+        output::pairs(&[
+            ("certificate", it.certificate.display().to_string()),
+            ("for", it.email.clone()),
+            ("principals", it.principals.join(", ")),
+            ("good until", utc(it.valid_until)),
+        ])
+    })
+}
+
+/// A key of our own, for those who have none or do not want to use it here.
+fn own_key(dir: &Path) -> anyhow::Result<PathBuf> {
+    let key = dir.join("ssh_key");
+    if key.is_file() && beside(&key, ".pub").is_file() {
+        return Ok(key);
+    }
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot make {}", dir.display()))?;
+    drop(fs::remove_file(&key));
+    let made =
+        Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "sallyport", "-f"]).arg(&key).status();
+    match made {
+        Ok(status) if status.success() => Ok(key),
+        Ok(status) => Err(anyhow::anyhow!("ssh-keygen made no key ({status})")),
+        Err(error) => Err(Failure::new(Kind::Failed, format!("cannot run ssh-keygen: {error}"))
+            .next("install the OpenSSH client")
+            .into()),
+    }
+}
+
+/// Runs ssh in place of this program.
+pub(super) async fn run(context: &Context, args: SshArgs) -> anyhow::Result<()> {
+    let (user, host) = match args.destination.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, args.destination.as_str()),
+    };
+    // ssh would take it for an option.
+    if user.is_some_and(|user| user.is_empty() || user.starts_with('-')) {
+        return Err(Failure::usage(format!("{:?} is no user and host such as ann@HOST", args.destination)).into());
+    }
+    let host: Host = host.parse().map_err(Failure::usage)?;
+    let dir = CredentialsFile::of_user()?.dir().to_owned();
+    let key = match args.key {
+        Some(key) => key_file(Some(key))?,
+        None => own_key(&dir)?,
+    };
+    let door = Door::new(context, HostArgs { host: host.clone(), no_browser: args.no_browser })?;
+    let signed = sign(&door, &key).await?;
+    let known_hosts = dir.join("known_hosts");
+    let names = format!("{0},{0}.sallyport", host.name);
+    write_private(&known_hosts, &format!("@cert-authority {names} {}\n", signed.authority))?;
+    let program = std::env::current_exe().context("this program does not know where it is")?;
+    let port = host.port.map_or_else(String::new, |port| format!(":{port}"));
+    let mut proxy = format!("{} --api {} ", quoted(&program), door.target.api);
+    if let sallyport_net::Trust::Ca(ca) = &door.target.trust {
+        proxy.push_str(&format!("--ca {} ", quoted(&std::path::absolute(ca)?)));
+    }
+    proxy.push_str(&format!("client tls --host %h{port}"));
+    let mut ssh = Command::new("ssh");
+    for option in [
+        format!("ProxyCommand={proxy}"),
+        format!("IdentityFile={}", quoted(&key)),
+        format!("CertificateFile={}", quoted(&signed.certificate)),
+        "IdentitiesOnly=yes".to_owned(),
+        format!("UserKnownHostsFile=~/.ssh/known_hosts {}", quoted(&known_hosts)),
+    ] {
+        ssh.arg("-o").arg(option);
+    }
+    if let Some(user) = user {
+        ssh.arg("-l").arg(user);
+    }
+    // Options of ssh stand before the host, the command behind it.
+    let command_at = args.arguments.iter().position(|argument| argument == "--");
+    let (options, command) = match command_at {
+        Some(at) => (&args.arguments[..at], &args.arguments[at + 1..]),
+        None if args.arguments.first().is_some_and(|first| first.as_encoded_bytes().starts_with(b"-")) => {
+            (&args.arguments[..], &[][..])
+        }
+        None => (&[][..], &args.arguments[..]),
+    };
+    let error = ssh.args(options).arg("--").arg(&host.name).args(command).exec();
+    Err(Failure::new(Kind::Failed, format!("cannot run ssh: {error}")).next("install the OpenSSH client").into())
+}
+
+/// The path as ssh_config(5) and a shell read it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+@:,".contains(&byte));
+    if is_plain { text } else { format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")) }
+}
+
+/// Prints what belongs into `~/.ssh/config`.
+pub(crate) fn ssh_config(args: &SshConfigArgs) -> anyhow::Result<()> {
+    let program = std::env::current_exe().map_or_else(|_| "sallyport".to_owned(), |path| quoted(&path));
+    let key = &args.key;
+    if key.chars().any(char::is_control) || key.contains('"') {
+        return Err(Failure::usage("a key with such a name cannot stand in a configuration of ssh").into());
+    }
+    output::line(&format!(
+        "# Hosts behind Sallyport: ssh USER@NAME.sallyport, where NAME is the socket's name with its domain.\n\
+         # Belongs into ~/.ssh/config; `sallyport ssh-config >> ~/.ssh/config` puts it there.\n\
+         Match host *.sallyport,*.mysocket-dummy exec \"{program} client ssh-keysign --host %h --key {key}\"\n    \
+         IdentityFile {key}\n    \
+         CertificateFile {key}-cert.pub\n\
+         Host *.sallyport *.mysocket-dummy\n    \
+         ProxyCommand {program} client tls --host %h"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_stand_beside_their_keys() {
+        assert_eq!(beside(Path::new("/k/id"), "-cert.pub"), Path::new("/k/id-cert.pub"));
+        assert_eq!(key_file(Some("/k/id.pub".into())).unwrap(), Path::new("/k/id"));
+        assert_eq!(key_file(Some("/k/id".into())).unwrap(), Path::new("/k/id"));
+        assert_eq!(quoted(Path::new("/a b/\"c\"")), "\"/a b/\\\"c\\\"\"");
+    }
+}
