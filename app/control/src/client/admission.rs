@@ -60,7 +60,7 @@ impl App {
     }
 
     /// Who is signed on in this browser for the socket's organisation, by a login that the socket believes.
-    pub(super) fn signed_on(&self, headers: &HeaderMap, route: &SocketRoute) -> Option<Arc<LoginSession>> {
+    pub(super) fn person_at(&self, headers: &HeaderMap, route: &SocketRoute) -> Option<Arc<LoginSession>> {
         let name = sign_on_cookie(route.account);
         let mut found = headers
             .get_all(header::COOKIE)

@@ -139,7 +139,7 @@ fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, Re
         return Err(bad("the program gave no good state or code challenge"));
     }
     let (route, host) = app.asking_socket(&host)?;
-    let Some(session) = app.signed_on(headers, &route) else { return Ok(app.to_sign_on(&host, uri)) };
+    let Some(session) = app.person_at(headers, &route) else { return Ok(app.to_sign_on(&host, uri)) };
     let explanation = "A program on this computer asks to log in as you.";
     app.consent(&session, &route, Wish::Code { redirect_uri, state, challenge }, ("/client", explanation))
 }
@@ -159,7 +159,7 @@ fn mysocket_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, 
     let port = port.ok_or_else(|| bad("the parameter port is missing, or no port"))?;
     let host = given.get("host").ok_or_else(|| bad("the parameter host is missing"))?;
     let (route, host) = app.asking_socket(host)?;
-    let Some(session) = app.signed_on(headers, &route) else { return Ok(app.to_sign_on(&host, uri)) };
+    let Some(session) = app.person_at(headers, &route) else { return Ok(app.to_sign_on(&host, uri)) };
     let explanation = format!("A mysocket client on this computer, at port {port}, asks to log in as you.");
     app.consent(&session, &route, Wish::Mysocket { port }, ("/client/mysocket", &explanation))
 }
@@ -195,7 +195,7 @@ fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Re
         return Ok(page(StatusCode::NOT_FOUND, "Log in a program", &body));
     };
     app.client_logins.guess_was_right(address, now);
-    let Some(session) = app.signed_on(headers, &route) else {
+    let Some(session) = app.person_at(headers, &route) else {
         return Ok(app.to_sign_on(&app.dns_name(&route.name), uri));
     };
     let explanation = format!(
@@ -227,7 +227,7 @@ async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response,
     let form = form.filter(|form| form.is_fresh(now)).ok_or_else(|| bad("this page is too old: begin again"))?;
     let route = app.routes.get(form.socket).ok_or_else(|| bad("the socket is gone"))?;
     // Whoever is signed on now must be who saw the page.
-    let session = app.signed_on(headers, &route).filter(|session| session.id == form.session);
+    let session = app.person_at(headers, &route).filter(|session| session.id == form.session);
     let session = session.ok_or_else(|| bad("you are not logged in any more as who you were: begin again"))?;
     let agreed = match given.get("decision").map(String::as_str) {
         Some("allow") => true,
