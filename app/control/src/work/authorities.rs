@@ -44,6 +44,13 @@ impl KnownAuthorities {
     }
 }
 
+/// A private key as it is sealed: whoever swaps two in the database gains none.
+#[derive(Serialize, Deserialize)]
+struct KeptKey {
+    authority: (AccountId, String),
+    key: String,
+}
+
 /// What an authority for ssh keys puts into certificates of persons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SshOptions {
@@ -107,7 +114,7 @@ impl App {
     /// The organisation's authority for client certificates.
     pub(crate) async fn client_authority(&self, organisation: AccountId) -> Result<ClientAuthority, ApiError> {
         let stored = self.authority(organisation, AuthorityKind::ClientTls).await?;
-        let key = self.open_secret(&stored)?;
+        let key = self.authority_key(&stored)?;
         ClientAuthority::from_der(&stored.certificate, &key).map_err(ApiError::internal)
     }
 
@@ -117,7 +124,7 @@ impl App {
         organisation: AccountId,
     ) -> Result<(SshAuthority, String, SshOptions), ApiError> {
         let stored = self.authority(organisation, AuthorityKind::Ssh).await?;
-        let key = self.open_secret(&stored)?;
+        let key = self.authority_key(&stored)?;
         let authority = SshAuthority::from_openssh(&key).map_err(ApiError::internal)?;
         let line = authority.public_line().map_err(ApiError::internal)?;
         let options = serde_json::from_str(&stored.settings).map_err(ApiError::internal)?;
@@ -147,7 +154,8 @@ impl App {
             }
         };
         let nonce: [u8; NONCE_BYTES] = random::bytes()?;
-        let sealed = self.sealer.seal(Purpose::StoredSecret, &secret, nonce);
+        let kept = KeptKey { authority: (organisation, kind.as_str().to_owned()), key: secret };
+        let sealed = self.sealer.seal(Purpose::StoredSecret, &kept, nonce);
         let sealed = sealed.ok_or_else(|| ApiError::internal("the key of an authority cannot be sealed"))?;
         let new = StoredAuthority {
             organisation,
@@ -165,9 +173,11 @@ impl App {
         Ok(kept)
     }
 
-    fn open_secret(&self, stored: &StoredAuthority) -> Result<String, ApiError> {
+    fn authority_key(&self, stored: &StoredAuthority) -> Result<String, ApiError> {
         let text = std::str::from_utf8(&stored.secret).map_err(ApiError::internal)?;
-        self.sealer.open(Purpose::StoredSecret, text).ok_or_else(|| {
+        let kept: Option<KeptKey> = self.sealer.open(Purpose::StoredSecret, text);
+        let own = kept.filter(|kept| kept.authority == (stored.organisation, stored.kind.as_str().to_owned()));
+        own.map(|kept| kept.key).ok_or_else(|| {
             ApiError::internal(format_args!(
                 "the key of the {} authority of {} cannot be opened: restore the file {} that it was made with",
                 stored.kind.as_str(),
