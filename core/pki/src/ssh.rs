@@ -269,7 +269,7 @@ mod tests {
         for (at, is_good) in [(NOW - 301, false), (NOW - 300, true), (NOW + 299, true), (NOW + 300, false)] {
             assert_eq!(certificate.validate_at(at, [&ca]).is_ok(), is_good, "{at}");
         }
-        let names: Vec<_> = certificate.extensions().iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<_> = certificate.extensions().keys().map(String::as_str).collect();
         assert_eq!(names, DEFAULT_SSH_EXTENSIONS);
         let forced = SshPerson { for_mysocket: true, extensions: &[], force_command: Some("/bin/date"), ..ann() };
         let certificate = authority.sign_person(KEY, forced, NOW, 42, [9; 16]).unwrap();
