@@ -211,6 +211,8 @@ fn is_reserved(name: &str) -> bool {
                 || [&b"x-forwarded"[..], b"x-real-ip", b"x-request-id"].iter().any(|ours| is_folded(name, ours))
         }
         Some(b'f') => is_folded(name, b"forwarded"),
+        // The secret of a machine is for us, whoever it was sent to by mistake.
+        Some(b's') => starts_folded(name, b"sallyport-token-"),
         // Not ours, but these two spelled otherwise can only be meant to confuse somebody about the framing.
         Some(b'c') => name != b"content-length" && is_folded(name, b"content-length"),
         Some(b't') => is_folded(name, b"transfer-encoding"),

@@ -98,6 +98,14 @@ fn what_a_client_says_of_itself_is_dropped_in_every_spelling() {
         "X-Sallyport-Identity",
         "X_SALLYPORT_ANYTHING",
         "x~sallyport~x",
+        "X-Sallyport-Assertion",
+        "x-sallyport_assertion",
+        "X.Auth.Groups",
+        "X_AUTH_NAME",
+        "X-Auth-",
+        "Sallyport-Token-Id",
+        "SALLYPORT_TOKEN_SECRET",
+        "sallyport.token.secret",
         "Transfer_Encoding",
         "Content_Length",
     ] {
@@ -113,7 +121,7 @@ fn what_a_client_says_of_itself_is_dropped_in_every_spelling() {
 
 #[test]
 fn names_that_only_look_alike_are_kept() {
-    let names = ["x-forwarder", "x-authority", "x-auth", "x-real-ips", "forwarded-by", "x-request-idx", "xx-real-ip"];
+    let names = ["sallyport-tokens", "x-forwarder", "x-authority", "x-auth", "x-real-ips", "forwarded-by", "x-request-idx", "xx-real-ip"];
     let got = to_http1(&names.map(|name| (name, "kept")));
     for name in names {
         assert_eq!(got[name], "kept", "{name}");
@@ -272,7 +280,7 @@ fn grpc_is_known_by_its_content_type() {
 proptest! {
     #[test]
     fn no_spelling_of_our_names_reaches_an_origin(
-        start in prop::sample::select(vec!["x-forwarded-", "x-auth-", "x-sallyport-", "forwarded", "x-real-ip", "x-request-id"]),
+        start in prop::sample::select(vec!["x-forwarded-", "x-auth-", "x-sallyport-", "sallyport-token-", "forwarded", "x-real-ip", "x-request-id"]),
         rest in "[a-z0-9]{1,6}",
         seed in vec((any::<bool>(), prop::sample::select(vec!['-', '_', '.', '~', '!'])), 32),
     ) {
@@ -282,7 +290,14 @@ proptest! {
             c if *upper => c.to_ascii_uppercase(),
             c => c,
         }).collect();
-        let got = to_http1(&[(&spelled, "evil"), ("connection", "close")]);
-        prop_assert!(!got.values().any(|value| value == "evil"), "{spelled}: {got:?}");
+        // Twice, as fields, to an origin of either version, and as trailers.
+        let fields = [(&spelled[..], "evil"), ("a", "kept"), (&spelled[..], "evil"), ("connection", "close")];
+        for hop in [NextHop::Http1, NextHop::Http2] {
+            let got = forwarded(&fields, "192.0.2.7:9", false, hop);
+            prop_assert!(!got.values().any(|value| value == "evil") && got["a"] == "kept", "{spelled}: {got:?}");
+        }
+        let mut got = headers(&fields);
+        trailers(&mut got);
+        prop_assert!(!got.values().any(|value| value == "evil") && got["a"] == "kept", "{spelled}: {got:?}");
     }
 }
