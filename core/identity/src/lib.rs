@@ -3,13 +3,18 @@
 //! A browser carries them between the edges and the place where people log in, in cookies and, for moments, in
 //! redirects. What is sealed is encrypted and says what it is for, so that none passes for another; times are checked
 //! against a `now` that is an argument, and random numbers are arguments. What an identity provider says is judged here
-//! too: whether its token is believed, and whom it means.
+//! too: whether its token is believed, and whom it means. What origins are told of a login they can check: an
+//! [`Assertion`] is signed by an [`AssertionKey`].
 
+mod assertion;
 mod id_token;
 mod person;
 mod seal;
 mod ticket;
 
+pub use assertion::{
+    ASSERTION_SECONDS, Assertion, AssertionKey, MAX_TOLD_GROUPS_BYTES, header_groups, header_text, told_groups,
+};
 pub use id_token::{Expected, IdTokenError, MAX_ID_TOKEN_BYTES, MAX_KEYS, PROVIDER_LEEWAY_SECONDS, verify_id_token};
 pub use person::{Claims, PersonError, person};
 pub use seal::{NONCE_BYTES, Purpose, Sealer};

@@ -1,0 +1,227 @@
+//! What an origin can check: a signed token beside the header fields (RFC 7515, RFC 7519; ES256 of RFC 7518).
+
+use std::fmt;
+
+use aws_lc_rs::{
+    agreement::{ECDH_P256, PrivateKey},
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// How long an assertion is good for, in seconds.
+pub const ASSERTION_SECONDS: i64 = 120;
+/// How much of a person's groups an origin is told, in bytes; of more than that the first ones.
+pub const MAX_TOLD_GROUPS_BYTES: usize = 4_096;
+/// How often a key is sought; one try in four billion gives none.
+const MAX_KEY_TRIES: u8 = 16;
+
+/// Signs assertions. All edges of an installation have the same key.
+pub struct AssertionKey {
+    pair: EcdsaKeyPair,
+    x: String,
+    y: String,
+    id: String,
+}
+
+/// What an assertion says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Assertion<'a> {
+    /// Who makes it: the URL of where people log in.
+    pub iss: &'a str,
+    /// For whom: the URL of the socket.
+    pub aud: &'a str,
+    /// Whom it is about: what the provider calls the person, or the id of a machine's token.
+    pub sub: &'a str,
+    /// The e-mail address of a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub email: Option<&'a str>,
+    /// What a person is called, or a machine's token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<&'a str>,
+    /// The groups of a person.
+    pub groups: &'a [String],
+    /// Who vouches; `service` for machines.
+    pub provider: &'a str,
+    /// When it is made, in seconds since 1970 (UTC).
+    pub iat: i64,
+    /// From when on it is worth nothing.
+    pub exp: i64,
+    /// Different for each.
+    pub jti: &'a str,
+}
+
+impl AssertionKey {
+    /// The key made of this secret of 256 random bits: the same for as long as that is.
+    #[must_use]
+    pub fn new(secret: [u8; 32]) -> Option<Self> {
+        (0..MAX_KEY_TRIES).find_map(|turn| Self::of_scalar(&secret, turn))
+    }
+
+    fn of_scalar(secret: &[u8; 32], turn: u8) -> Option<Self> {
+        let mut hash = Sha256::new();
+        hash.update(b"sallyport key of assertions\0");
+        hash.update([turn]);
+        hash.update(secret);
+        let scalar = hash.finalize();
+        let public = PrivateKey::from_private_key(&ECDH_P256, &scalar).ok()?.compute_public_key().ok()?;
+        let public = public.as_ref();
+        let pair =
+            EcdsaKeyPair::from_private_key_and_public_key(&ECDSA_P256_SHA256_FIXED_SIGNING, &scalar, public).ok()?;
+        // An uncompressed point (SEC 1 section 2.3.3): 4, x, y.
+        let (x, y) = public.strip_prefix(&[4])?.split_at_checked(32)?;
+        let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+        //= RFC 7638 section 3.1
+        //# the hash of the UTF-8 representation of this JSON object
+        let thumbprint = Sha256::digest(format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#));
+        Some(Self { pair, x, y, id: URL_SAFE_NO_PAD.encode(thumbprint) })
+    }
+
+    /// The assertion as a signed token (JWS compact serialization).
+    #[must_use]
+    pub fn sign(&self, assertion: &Assertion<'_>) -> Option<String> {
+        let header = format!(r#"{{"alg":"ES256","typ":"sallyport-assertion+jwt","kid":"{}"}}"#, self.id);
+        let claims = serde_json::to_vec(assertion).ok()?;
+        let mut token = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        // The library draws the nonce of a signature itself.
+        let signature = self.pair.sign(&SystemRandom::new(), token.as_bytes()).ok()?;
+        token.push('.');
+        URL_SAFE_NO_PAD.encode_string(signature, &mut token);
+        Some(token)
+    }
+
+    /// What those need who check assertions: a set of keys as JSON (RFC 7517).
+    #[must_use]
+    pub fn key_set(&self) -> String {
+        let Self { x, y, id, .. } = self;
+        format!(
+            r#"{{"keys":[{{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","kid":"{id}","x":"{x}","y":"{y}"}}]}}"#
+        )
+    }
+}
+
+impl fmt::Debug for AssertionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AssertionKey").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// A text as the value of a header field: what is no letter, digit or usual sign of ASCII is percent-encoded in UTF-8,
+/// `%` too, so that it is read back in one way.
+#[must_use]
+pub fn header_text(text: &str) -> String {
+    encoded(text, |byte| (byte.is_ascii_graphic() || byte == b' ') && byte != b'%')
+}
+
+/// The groups that fit, as one value: separated by commas, each with its own commas and all but plain ASCII encoded.
+#[must_use]
+pub fn header_groups(groups: &[String]) -> String {
+    let mut value = String::new();
+    for group in told_groups(groups) {
+        if !value.is_empty() {
+            value.push(',');
+        }
+        value.push_str(&encoded(group, |byte| byte.is_ascii_graphic() && byte != b'%' && byte != b','));
+    }
+    value
+}
+
+/// The first groups, as many as an origin is told.
+#[must_use]
+pub fn told_groups(groups: &[String]) -> &[String] {
+    let mut rest = MAX_TOLD_GROUPS_BYTES;
+    let fit = groups.iter().take_while(|group| {
+        let left = rest.checked_sub(group.len().saturating_add(1));
+        rest = left.unwrap_or(0);
+        left.is_some()
+    });
+    let count = fit.count();
+    groups.get(..count).unwrap_or_default()
+}
+
+fn encoded(text: &str, is_plain: impl Fn(u8) -> bool) -> String {
+    let mut value = String::with_capacity(text.len());
+    let trimmed = text.trim_matches(' ');
+    for byte in trimmed.bytes() {
+        if is_plain(byte) {
+            value.push(char::from(byte));
+        } else {
+            value.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+
+    use super::*;
+
+    fn assertion<'a>(groups: &'a [String]) -> Assertion<'a> {
+        Assertion {
+            iss: "https://login.localhost",
+            aud: "https://calm-bay-1000.localhost",
+            sub: "42",
+            email: Some("ann@example.com"),
+            name: None,
+            groups,
+            provider: "dex",
+            iat: 100,
+            exp: 220,
+            jti: "a",
+        }
+    }
+
+    #[test]
+    fn who_has_the_key_set_can_check_an_assertion() {
+        let key = AssertionKey::new([7; 32]).unwrap();
+        let token = key.sign(&assertion(&["staff".to_owned()])).unwrap();
+        let set: serde_json::Value = serde_json::from_str(&key.key_set()).unwrap();
+        let jwk = &set["keys"][0];
+        let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap();
+        let point = [&[4][..], &decode(jwk["x"].as_str().unwrap()), &decode(jwk["y"].as_str().unwrap())].concat();
+        let (signed, signature) = token.rsplit_once('.').unwrap();
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &point);
+        assert!(public.verify(signed.as_bytes(), &decode(signature)).is_ok());
+        assert!(public.verify(format!("{signed}A").as_bytes(), &decode(signature)).is_err());
+        let (header, claims) = signed.split_once('.').unwrap();
+        let header: serde_json::Value = serde_json::from_slice(&decode(header)).unwrap();
+        assert_eq!((header["alg"].as_str(), &header["kid"]), (Some("ES256"), &jwk["kid"]));
+        let claims: serde_json::Value = serde_json::from_slice(&decode(claims)).unwrap();
+        assert_eq!(
+            (claims["aud"].as_str(), &claims["groups"][0]),
+            (Some("https://calm-bay-1000.localhost"), &"staff".into())
+        );
+        assert!(claims.get("name").is_none());
+    }
+
+    #[test]
+    fn the_key_is_the_same_for_the_same_secret_and_is_not_shown() {
+        let key = AssertionKey::new([7; 32]).unwrap();
+        assert_eq!(key.key_set(), AssertionKey::new([7; 32]).unwrap().key_set());
+        assert_ne!(key.key_set(), AssertionKey::new([8; 32]).unwrap().key_set());
+        assert!(!key.key_set().contains("\"d\""));
+    }
+
+    #[test]
+    fn values_are_ascii_and_are_read_back_in_one_way() {
+        for (text, value) in [
+            ("Ann Smith", "Ann Smith"),
+            ("J\u{fc}rg", "J%C3%BCrg"),
+            ("100%", "100%25"),
+            ("a\r\nX-Auth-Email: root@x.test", "a%0D%0AX-Auth-Email: root@x.test"),
+            (" padded ", "padded"),
+            ("", ""),
+        ] {
+            assert_eq!(header_text(text), value);
+        }
+        let groups = |names: &[&str]| header_groups(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(groups(&["staff", "a,admins", "w x", "%2C"]), "staff,a%2Cadmins,w%20x,%252C");
+        assert_eq!(groups(&[]), "");
+        let many: Vec<String> = (0..200).map(|number| format!("{number:0128}")).collect();
+        assert_eq!(told_groups(&many).len(), MAX_TOLD_GROUPS_BYTES / 129);
+    }
+}
