@@ -150,6 +150,8 @@ impl FlowTicket {
                 client: self.client,
                 tunnel: Some(way.tunnel()),
                 omitted_before,
+                identity: self.identity.clone(),
+                rule: self.rule.clone(),
             });
         }
         // Flows that a flood pushes out are counted: lines for them would fill the log.

@@ -202,6 +202,8 @@ impl Ticket {
             client: self.client,
             tunnel: self.tunnel.as_ref().map(Way::tunnel),
             omitted_before: 0,
+            identity: self.identity.clone(),
+            rule: self.rule.clone(),
         }
     }
 }

@@ -75,6 +75,8 @@ mod tests {
             client: "203.0.113.7:1".parse().unwrap(),
             tunnel: None,
             omitted_before: 0,
+            identity: None,
+            rule: None,
         };
         assert_eq!(request(&record, None), "200 GET       1.23 ms  203.0.113.7      /a?b=c");
         let name: SocketName = "calm-bay-0001".parse().unwrap();
@@ -91,6 +93,8 @@ mod tests {
             client: "203.0.113.77:1".parse().unwrap(),
             tunnel: None,
             omitted_before: 0,
+            identity: None,
+            rule: None,
         };
         assert_eq!(flow(&ended, None), "complete        1 min  203.0.113.77     tcp 999 B in, 1.5 MB out");
     }

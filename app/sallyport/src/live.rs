@@ -441,6 +441,8 @@ mod tests {
             client: "192.0.2.1:1".parse().unwrap(),
             tunnel: None,
             omitted_before: 0,
+            identity: None,
+            rule: None,
         }
     }
 
@@ -469,6 +471,8 @@ mod tests {
             client: "192.0.2.1:5000".parse().unwrap(),
             tunnel: None,
             omitted_before: 0,
+            identity: None,
+            rule: None,
         };
         let live = Live::new(Output::new(Format::Table, Color::Never), UtcOffset::UTC);
         let line = live.flow(&record);

@@ -128,6 +128,12 @@ pub struct FlowRecord {
     /// How many records before this one were left out, because nobody could have read them; 0 in the access log.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_before: u32,
+    /// Who it was, where the socket asks: an e-mail address, or `service:` and the name of a machine's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// What decided that it may come in, or may not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 /// A tunnel that an edge holds now.
@@ -174,6 +180,12 @@ pub struct RequestRecord {
     /// How many requests before this one were left out, because nobody could have read them; 0 in the access log.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_before: u32,
+    /// Who it was, where the socket asks: an e-mail address, or `service:` and the name of a machine's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// What decided that it may come in, or may not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]

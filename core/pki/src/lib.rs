@@ -10,6 +10,7 @@
 mod authority;
 mod client;
 mod fingerprint;
+mod holder;
 mod renewal;
 mod root;
 mod ssh;
@@ -23,6 +24,7 @@ pub use client::{
     ClientSubject, MAX_REQUEST_BYTES, RequestError, certificate_pem, certificate_request,
 };
 pub use fingerprint::{Fingerprint, FingerprintError};
+pub use holder::CertificateHolder;
 pub use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 pub use renewal::{Renewal, renewal};
 pub use root::{RootError, RootInfo};

@@ -3,7 +3,16 @@
 use std::sync::Arc;
 
 use rustls::{
-    ProtocolVersion, ServerConfig, ServerConnection, crypto::aws_lc_rs::Ticketer, server, sign::CertifiedKey,
+    DigitallySignedStruct, DistinguishedName, ProtocolVersion, RootCertStore, ServerConfig, ServerConnection,
+    SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::aws_lc_rs::Ticketer,
+    pki_types::{CertificateDer, UnixTime},
+    server::{
+        self, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
+    sign::CertifiedKey,
 };
 
 use crate::{Certificates, provider};
@@ -61,6 +70,95 @@ pub fn server_config_for(
     config.cert_resolver = Arc::new(OneName { certificates, name });
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect();
     Arc::new(config)
+}
+
+/// Whether who shows this certificate, in DER, may come in; asked when it is known that the authority has signed it and
+/// that it is good now.
+pub type Welcome = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
+/// TLS for one name as by [`server_config_for`], for clients with a certificate of this authority (its own certificate, in
+/// DER) that are welcome. There are no tickets: every connection shows its certificate, and is looked at anew.
+///
+/// # Errors
+/// When the authority's certificate is none.
+pub fn server_config_for_holders(
+    base: &ServerConfig,
+    certificates: Arc<Certificates>,
+    name: String,
+    alpn: &[String],
+    authority: &[u8],
+    welcome: Welcome,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(authority))?;
+    let chain = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider::provider())
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(provider::provider())
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(Arc::new(Holders { chain, welcome }))
+        .with_cert_resolver(Arc::new(OneName { certificates, name }));
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect();
+    config.ignore_client_order = base.ignore_client_order;
+    config.max_early_data_size = 0;
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(server::NoServerSessionStorage {});
+    Ok(Arc::new(config))
+}
+
+/// Asks for a certificate, and looks at its chain first and then at who shows it.
+struct Holders {
+    chain: Arc<dyn ClientCertVerifier>,
+    welcome: Welcome,
+}
+
+impl std::fmt::Debug for Holders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Holders(..)")
+    }
+}
+
+impl ClientCertVerifier for Holders {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chain.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
+        if (self.welcome)(end_entity) {
+            Ok(verified)
+        } else {
+            // The client gets the alert access_denied.
+            Err(rustls::CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chain.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chain.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
 }
 
 #[derive(Debug)]

@@ -121,7 +121,16 @@ fn what_a_client_says_of_itself_is_dropped_in_every_spelling() {
 
 #[test]
 fn names_that_only_look_alike_are_kept() {
-    let names = ["sallyport-tokens", "x-forwarder", "x-authority", "x-auth", "x-real-ips", "forwarded-by", "x-request-idx", "xx-real-ip"];
+    let names = [
+        "sallyport-tokens",
+        "x-forwarder",
+        "x-authority",
+        "x-auth",
+        "x-real-ips",
+        "forwarded-by",
+        "x-request-idx",
+        "xx-real-ip",
+    ];
     let got = to_http1(&names.map(|name| (name, "kept")));
     for name in names {
         assert_eq!(got[name], "kept", "{name}");

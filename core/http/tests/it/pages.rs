@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue, StatusCode, header::ACCEPT};
 use sallyport_http::{
     RequestRefusal,
-    page::{Format, Problem, grpc_status},
+    page::{Action, Format, Page, Problem, grpc_status},
 };
 
 fn problem() -> Problem<'static> {
@@ -128,4 +128,29 @@ fn a_refused_request_gets_a_whole_answer_before_the_end() {
     let hostile = Problem { request_id: "a\r\nb", ..problem };
     let head = String::from_utf8(hostile.closing_bytes("x\r\ny")).unwrap();
     assert!(!head.split_once("\r\n\r\n").unwrap().0.contains("\r\nb"));
+}
+
+#[test]
+fn a_page_with_something_to_do_runs_nothing_and_says_where_it_leads() {
+    let page = |action| Page {
+        status: StatusCode::FORBIDDEN,
+        title: "Not <you>".into(),
+        paragraphs: vec!["<script>alert(1)</script>".into()],
+        action,
+        request_id: "r1",
+    };
+    let link = page(Some(Action::Link { href: "/a?b=\"><script>".into(), label: "Use & go".into() })).respond();
+    let text = std::str::from_utf8(link.body()).unwrap();
+    assert!(!text.contains("<script") && text.contains("href=\"/a?b=&quot;&gt;&lt;script&gt;\""), "{text}");
+    assert_eq!(
+        (link.status(), &link.headers()["cache-control"]),
+        (StatusCode::FORBIDDEN, &"no-store".parse().unwrap())
+    );
+    assert!(link.headers()["content-security-policy"].to_str().unwrap().ends_with("form-action 'none'"));
+    let leads_to = "https://login.localhost:8443".into();
+    let button = page(Some(Action::Button { path: "/x".into(), label: "Out".into(), leads_to })).respond();
+    let policy = button.headers()["content-security-policy"].to_str().unwrap();
+    assert!(
+        policy.contains("default-src 'none'") && policy.ends_with("form-action 'self' https://login.localhost:8443")
+    );
 }

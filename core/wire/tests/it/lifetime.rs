@@ -274,6 +274,8 @@ fn legs_are_asked_for_and_requests_logged_where_there_is_room() {
         client: "203.0.113.9:50000".parse().unwrap(),
         tunnel: None,
         omitted_before: 0,
+        identity: None,
+        rule: None,
     };
     let mut sent = 0;
     while pair.edge.session.send_request_log(&record) {
@@ -304,6 +306,8 @@ fn flows_are_logged_to_connectors_that_take_them() {
         client: "203.0.113.9:50000".parse().unwrap(),
         tunnel: None,
         omitted_before: 4,
+        identity: None,
+        rule: None,
     };
     for (features, takes) in [(vec![sallyport_wire::message::feature::FLOW_LOG.to_owned()], true), (Vec::new(), false)]
     {
@@ -339,6 +343,8 @@ fn the_request_log_takes_its_turn_beside_bulk() {
         client: "[2001:db8::1]:1".parse().unwrap(),
         tunnel: None,
         omitted_before: 0,
+        identity: None,
+        rule: None,
     };
     assert!(pair.edge.session.send_request_log(&record));
     let logged = |pair: &Pair| pair.connector.has(|event| matches!(event, Event::RequestLog(_)));

@@ -51,6 +51,8 @@ async fn one_session_holds_many_tunnels_and_tells_of_requests() {
         client: peer(),
         tunnel: None,
         omitted_before: 0,
+        identity: None,
+        rule: None,
     };
     edge.handle(tunnel(2)).unwrap().send_request_log(&record);
     let told = connector.event(|event| match event {
