@@ -19,6 +19,7 @@ use crate::{
     body::{AnswerBody, Source},
     entry::Barred,
     exchange::Failure,
+    identity::OwnAnswer,
     origin::ConnectError,
 };
 
@@ -49,6 +50,12 @@ pub(crate) enum Trouble {
     NoTunnel(String),
     /// Tunnels of this name are up, and none of their origins takes anything.
     NoHealthyOrigin,
+    /// Who comes has to be known, and cannot be.
+    NobodyKnown,
+    /// Whose request it was may not come in any more.
+    Revoked,
+    /// What is said instead by whoever asks who comes.
+    Own(OwnAnswer),
     /// No origin gave an answer; this is what the last one did.
     Origin(Failure),
 }
@@ -65,6 +72,12 @@ impl From<Barred> for Trouble {
             Barred::Denied => Self::Denied,
             Barred::Limited { retry_after } => Self::Limited(retry_after),
         }
+    }
+}
+
+impl From<OwnAnswer> for Trouble {
+    fn from(answer: OwnAnswer) -> Self {
+        Self::Own(answer)
     }
 }
 
@@ -106,7 +119,10 @@ impl Trouble {
 
     /// The word under which it is counted.
     pub(crate) fn reason(&self) -> &'static str {
-        self.words().reason
+        match self {
+            Self::Own(answer) => answer.reason(),
+            other => other.words().reason,
+        }
     }
 
     fn words(&self) -> Words {
@@ -191,12 +207,30 @@ impl Trouble {
                 "Connectors are connected, but every service behind them fails its health check or is being drained.",
                 "Try again in a moment; if it stays so, tell the owner of the service.",
             ),
+            Self::NobodyKnown => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "nobody-known",
+                "Nobody can come in",
+                "This service asks who comes, and that cannot be found out at the moment.",
+                "Tell the owner of the service.",
+            ),
+            Self::Revoked => Words::new(
+                S::FORBIDDEN,
+                "revoked",
+                "Not allowed any more",
+                "The owner of this service does not let you in any more.",
+                "Ask the owner, if that is not as it should be.",
+            ),
+            Self::Own(_) => Words::new(S::INTERNAL_SERVER_ERROR, "own-page", "No answer", "", ""),
             Self::Origin(failure) => words_of(failure),
         }
     }
 
     /// The answer that says so.
     pub(crate) fn answer(&self, id: RequestId, headers: &HeaderMap) -> Response<AnswerBody> {
+        if let Self::Own(answer) = self {
+            return answer.response().map(own);
+        }
         let words = self.words();
         let problem = match self {
             Self::Malformed(refusal) => Problem::refused(*refusal, id.as_str()),

@@ -438,6 +438,9 @@ impl AnswerBody {
             },
             Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
             Source::Origin(download) => {
+                if self.ticket.as_mut().is_some_and(|ticket| ticket.poll_over(cx).is_ready()) {
+                    return Poll::Ready(Some(Err("whose request it was may not come in any more".into())));
+                }
                 let mut pass = self.ticket.as_mut().and_then(|ticket| ticket.pass());
                 if let Some(pass) = &mut pass {
                     ready!(pass.poll_ready(cx));

@@ -8,7 +8,7 @@ use sallyport_policy::Network;
 use sallyport_shards::Shards;
 use sallyport_wire::SessionConfig;
 
-use crate::{AffinityKey, ids};
+use crate::{AffinityKey, EdgeIdentity, ids};
 
 /// How long a client may take nothing of what waits for it, when nothing else is said.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -60,6 +60,8 @@ pub struct EdgeConfig {
     pub geo: Option<Arc<Geo>>,
     /// The secret behind which origin a client meets, where it meets the same again. Kept for as long as clients shall.
     pub affinity_key: AffinityKey,
+    /// What it takes to know who comes. Without it, nobody enters a socket that asks.
+    pub identity: Option<EdgeIdentity>,
     /// Whether each request is logged, under the target `access`.
     pub access_log: bool,
     /// Where connections are served; what else the edge does stays in the caller's scheduler.
@@ -92,6 +94,7 @@ impl EdgeConfig {
             trusted_proxies: Vec::new(),
             geo: None,
             affinity_key: AffinityKey::from(ids::random()),
+            identity: None,
             access_log: true,
             shards: Shards::default(),
         }

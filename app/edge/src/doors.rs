@@ -16,11 +16,13 @@ use sallyport_net::{
 };
 use sallyport_policy::Network;
 use tokio::net::TcpStream;
-use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server::TlsStream};
 
 use crate::{
     Edge,
     flow::{self, Arrival, ends_of},
+    flow_record::{FlowTicket, Verdict},
+    identity::{self, ShownCertificates},
     limits::HandshakePlace,
 };
 
@@ -29,6 +31,9 @@ const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// The fatal alert `unrecognized_name` (RFC 6066 section 3), as a whole record.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+/// The fatal alert `access_denied` (RFC 8446 section 6.2), as a whole record.
+const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// A client's TCP connection below TLS.
 pub(crate) type ClientTcp = Recorded<ReadAhead<TcpStream>>;
@@ -96,7 +101,7 @@ impl Doors {
     /// place. `socket`: the port says already which socket is meant.
     pub(crate) async fn open(
         &self,
-        edge: &Edge,
+        edge: &Arc<Edge>,
         stream: TcpStream,
         ends: ProxiedAddresses,
         socket: Option<Arc<SocketRoute>>,
@@ -120,7 +125,7 @@ impl Doors {
 
     async fn handshake(
         &self,
-        edge: &Edge,
+        edge: &Arc<Edge>,
         stream: TcpStream,
         ends: ProxiedAddresses,
         socket: Option<Arc<SocketRoute>>,
@@ -148,13 +153,56 @@ impl Doors {
         };
         if route.settings.tls_mode == TlsMode::Passthrough {
             start.io.replay();
-            return Ok(Opened::Passed(Box::new(Arrival { io: start.io, route, ends, server_name })));
+            return Ok(Opened::Passed(Box::new(Arrival { io: start.io, route, ends, server_name, identity: None })));
         }
         start.io.stop();
+        if route.settings.identity.is_some() {
+            return self.ask_certificate(edge, start, route, ends, server_name).await;
+        }
         let own_name = format!("{}.{}", route.name, edge.config.domain);
         let config = server_config_for(&self.base, self.certificates.clone(), own_name, &route.settings.alpn);
         let io = start.into_stream(config).await?;
-        Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name })))
+        Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
+    }
+
+    /// Ends TLS for one who has to show a certificate. Whoever shows a good one and may not come in nevertheless is
+    /// recorded; of others nothing is known.
+    async fn ask_certificate(
+        &self,
+        edge: &Arc<Edge>,
+        mut start: StartHandshake<ClientTcp>,
+        route: Arc<SocketRoute>,
+        ends: ProxiedAddresses,
+        server_name: String,
+    ) -> io::Result<Opened> {
+        let (pool, shown) = (edge.sockets.pool(route.id), Arc::<ShownCertificates>::default());
+        let (rules, certificates) = (pool.rules(&route), self.certificates.clone());
+        let client = ends.client.ip();
+        let refuse = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+        let config = identity::server_config(edge, &self.base, certificates, &route, &rules, client, &shown);
+        let Some(config) = config else {
+            tokio::io::AsyncWriteExt::write_all(&mut start.io, &ACCESS_DENIED).await?;
+            tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
+            return Err(refuse("the socket asks for certificates, and there is no authority for them"));
+        };
+        match start.into_stream(config).await {
+            Ok(io) => {
+                let der = io.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+                let identity = der.and_then(|der| identity::holder(edge, &route, der));
+                let identity = identity.ok_or_else(|| refuse("the login of the certificate has ended"))?;
+                let identity = Some(identity);
+                Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity })))
+            }
+            Err(error) => {
+                edge.metrics.identity("certificate-refused");
+                if let Some((who, rule)) = shown.refused() {
+                    let mut ticket = FlowTicket::new(edge, &route, &pool, ends.client);
+                    ticket.is_judged(Some(who), rule);
+                    ticket.ended_in(&pool, Verdict::Denied);
+                }
+                Err(error)
+            }
+        }
     }
 }
 

@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
-use sallyport_model::SocketRoute;
+use sallyport_model::{Identity, SocketRoute};
 use sallyport_net::Pace;
 
 use crate::{
     Edge,
     affinity::Wish,
     bounds::{Full, Meter, Place},
-    flow_record::Verdict,
+    flow_record::{FlowTicket, Verdict},
+    identity::{self, Asked, Ruling},
     rules::Rules,
     sockets::SocketPool,
 };
@@ -22,7 +23,7 @@ use crate::{
 /// Why a flow may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Barred {
-    /// Its address is not let in.
+    /// Its address is not let in, or its policies do not let in who it is.
     Denied,
     /// The socket has used what it may.
     Limited {
@@ -75,9 +76,25 @@ pub(crate) async fn may_enter(
     route: &Arc<SocketRoute>,
     pool: &Arc<SocketPool>,
     client: IpAddr,
+    identity: Option<&Identity>,
+    ticket: &mut FlowTicket,
 ) -> Result<Pass, Barred> {
     let rules = check_address(edge, route, pool, client)?;
+    if let Some(ruling) = judge(edge, &rules, client, identity) {
+        ticket.is_judged(identity.map(Identity::label), ruling.rule);
+        edge.metrics.identity(if ruling.allowed { "allowed" } else { "denied" });
+        if !ruling.allowed {
+            return Err(Barred::Denied);
+        }
+    }
     take_place(pool, Wish::of_flow(&rules, &edge.config.affinity_key, client)).await
+}
+
+/// What the socket's policies say of a flow that is not HTTP; `None`: it has none.
+pub(crate) fn judge(edge: &Edge, rules: &Rules, client: IpAddr, identity: Option<&Identity>) -> Option<Ruling> {
+    let port = rules.route().port.unwrap_or(edge.config.public_port);
+    let asked = Asked { client, method: None, path: None, port };
+    Some(rules.judge()?.decide(identity, &asked, edge.config.geo.as_deref(), identity::now()))
 }
 
 /// Whether the access list lets this address in.

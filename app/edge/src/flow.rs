@@ -3,7 +3,7 @@
 use std::{future::Future, io, net::SocketAddr, sync::Arc};
 
 use sallyport_balance::Attempts;
-use sallyport_model::{ProxyProtocol, SocketRoute};
+use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
 use sallyport_net::{
     Broke, Carried, Pace as _, ProxiedAddresses, ReadAhead, Recorded, RelayEnd, Side, header_v1, header_v2, relay,
 };
@@ -16,6 +16,7 @@ use crate::{
     affinity::Wish,
     drain, entry,
     flow_record::{FlowTicket, Verdict},
+    identity::Standing,
     origin::InFlight,
     reach::{self, Reached, Unreached},
     sockets::SocketPool,
@@ -56,6 +57,8 @@ pub(crate) struct Arrival<S> {
     pub(crate) ends: ProxiedAddresses,
     /// The name that the client asked for, where it said one.
     pub(crate) server_name: String,
+    /// Who it is, where the socket asked and found out.
+    pub(crate) identity: Option<Identity>,
 }
 
 /// What the origin is reached for.
@@ -74,9 +77,12 @@ pub(crate) fn serve<S: ClientIo>(
     held: impl Send + 'static,
 ) -> impl Future<Output = ()> + Send {
     // 1. Name the flow: its id, its client, its moment.
-    let Arrival { mut io, route, ends, server_name } = arrival;
+    let Arrival { mut io, route, ends, server_name, identity } = arrival;
     let pool = edge.sockets.pool(route.id);
     let mut ticket = FlowTicket::new(&edge, &route, &pool, ends.client);
+    let mut standing = Standing::new(&edge, &pool, ends.client.ip(), route.port.unwrap_or(edge.config.public_port));
+    standing.is_of(identity.clone());
+    let revoked = Box::pin(standing.over());
     let wanted = Box::new(Wanted { route, ends, server_name });
     let mut phase = edge.phase.subscribe();
     let mut carried = Carried::default();
@@ -85,7 +91,8 @@ pub(crate) fn serve<S: ClientIo>(
             let reaching = Box::pin(async {
                 let wanted = wanted;
                 // 2. May they?
-                let pass = entry::may_enter(&edge, &wanted.route, &pool, wanted.ends.client.ip()).await?;
+                let (route, client) = (&wanted.route, wanted.ends.client.ip());
+                let pass = entry::may_enter(&edge, route, &pool, client, identity.as_ref(), &mut ticket).await?;
                 // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
                 let (reached, origin) = reach_origin(&edge, &mut io, &wanted, &pool, pass.wish(), &mut ticket).await?;
                 Ok::<_, Verdict>((pass, reached, origin))
@@ -102,6 +109,7 @@ pub(crate) fn serve<S: ClientIo>(
         };
         let end = tokio::select! {
             end = steps => end,
+            () = revoked => Err(Verdict::Revoked),
             () = drain::cut(&mut phase) => Err(Verdict::CutOff),
         };
         // A client whose flow did not end in good order must not take it for complete.

@@ -22,7 +22,7 @@ use crate::{
 pub(crate) enum Verdict {
     /// Both directions ended in good order.
     Complete,
-    /// The client's address is not let in.
+    /// The client's address is not let in, or its policies do not let in who it is.
     Denied,
     /// The socket has used what it may.
     Limited,
@@ -44,6 +44,8 @@ pub(crate) enum Verdict {
     Evicted,
     /// There were as many flows as there may be (UDP).
     TooManyFlows,
+    /// Who it belongs to may not come in any more.
+    Revoked,
     /// The edge was shut down.
     CutOff,
 }
@@ -64,6 +66,7 @@ impl Verdict {
             Self::Unanswered => "unanswered",
             Self::Evicted => "evicted",
             Self::TooManyFlows => "too-many-flows",
+            Self::Revoked => "revoked",
             Self::CutOff => "cut-off",
         }
     }
@@ -83,6 +86,8 @@ pub(crate) struct FlowTicket {
     metrics: Metrics,
     of_socket: Arc<SocketMetrics>,
     access_log: bool,
+    identity: Option<String>,
+    rule: Option<String>,
 }
 
 impl FlowTicket {
@@ -102,6 +107,8 @@ impl FlowTicket {
             metrics: edge.metrics.clone(),
             of_socket: pool.metrics(|| edge.metrics.of_socket(route.name.as_str())),
             access_log: edge.config.access_log,
+            identity: None,
+            rule: None,
         }
     }
 
@@ -113,6 +120,12 @@ impl FlowTicket {
     /// The tunnel that took it, or was asked last.
     pub(crate) fn went_to(&mut self, tunnel: Way) {
         self.tunnel = Some(tunnel);
+    }
+
+    /// It was decided by this rule whether they may come in.
+    pub(crate) fn is_judged(&mut self, identity: Option<String>, rule: String) {
+        tracing::debug!(id = self.id.as_str(), identity, rule, "a flow was judged");
+        (self.identity, self.rule) = (identity, Some(rule));
     }
 
     /// So many bytes were carried.

@@ -145,9 +145,7 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
 }
 
 fn random() -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&crate::ids::random()[..8]);
-    u64::from_be_bytes(bytes)
+    u64::from_be_bytes(crate::ids::random())
 }
 
 /// A connection on which an origin is asked.

@@ -8,8 +8,8 @@ use sallyport_http::RequestId;
 ///
 /// # Panics
 /// When there are none.
-pub(crate) fn random() -> [u8; 32] {
-    let mut bytes = [0; 32];
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
     bytes
 }

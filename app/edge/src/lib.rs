@@ -3,7 +3,7 @@
 //! The way of a request is [`request`](self) `serve`: one function of named steps. Around it:
 //! `listener` and `connection` bring requests in, `guarded_io` keeps malformed ones out, `sockets` and `origin` know
 //! where they can go, `exchange` is one attempt to get an answer there, `body` is what streams through, `record` is
-//! what remains. `ports` opens the ports that sockets have for themselves; `flow` is the way of a TCP or TLS connection,
+//! what remains; `identity` asks who comes. `ports` opens the ports that sockets have for themselves; `flow` is the way of a TCP or TLS connection,
 //! `udp` that of a datagram. `admission` lets tunnels in. `docs/life-of-a-request.md` walks through all of it.
 
 mod admission;
@@ -23,6 +23,7 @@ mod flow;
 mod flow_record;
 mod guarded_io;
 mod health;
+mod identity;
 mod ids;
 mod limits;
 mod listener;
@@ -77,6 +78,7 @@ pub use affinity::AffinityKey;
 pub use body::{ApiBody, ApiRequestBody, BoxError};
 pub use config::EdgeConfig;
 pub use drain::DrainReport;
+pub use identity::EdgeIdentity;
 pub use readiness::Readiness;
 pub use ssh::{SshCaller, SshConcierge, SshSettings, SshTarget};
 
@@ -84,7 +86,7 @@ use doors::Doors;
 use drain::Phase;
 use ports::Ports;
 
-/// Answers requests to `api.<domain>`. Made by whoever puts edge and control into one process.
+/// Answers requests to `api.<domain>`, and to `login.<domain>` where people log in. Made by whoever puts edge and control into one process.
 pub type ApiService = Arc<
     dyn Fn(Request<ApiRequestBody>, ClientAddr) -> Pin<Box<dyn Future<Output = Response<ApiBody>> + Send>>
         + Send
@@ -102,6 +104,7 @@ const MAX_TUNNEL_DRAIN: Duration = Duration::from_secs(2);
 pub struct Edge {
     config: EdgeConfig,
     api_host: String,
+    login_host: String,
     tunnel_host: String,
     routes: Routes,
     directory: Directory,
@@ -109,6 +112,7 @@ pub struct Edge {
     gate: Arc<admission::Gate>,
     tunnels: EdgeTunnels,
     gatekeeper: auth::Gatekeeper,
+    reception: identity::Reception,
     metrics: metrics::Metrics,
     no_socket: Arc<metrics::SocketMetrics>,
     registry: OnceLock<Registry>,
@@ -172,6 +176,7 @@ impl Edge {
         let metrics = metrics::Metrics::new();
         Arc::new(Self {
             api_host: format!("api.{}", config.domain),
+            login_host: format!("login.{}", config.domain),
             tunnel_host: format!("tunnel.{}", config.domain),
             routes,
             directory,
@@ -179,6 +184,7 @@ impl Edge {
             gate,
             tunnels,
             gatekeeper: auth::Gatekeeper::new(ids::random()),
+            reception: identity::Reception::new(&config),
             no_socket: metrics.of_no_socket(),
             metrics,
             registry: OnceLock::new(),
@@ -306,8 +312,10 @@ impl Edge {
                 None => shutdown.wait().await,
             }
         };
-        let upkeep =
-            async { tokio::join!(self.gate.follow(&self.tunnels, changes), self.follow_ssh(), self.sweep(), geo) };
+        let upkeep = async {
+            let judged = identity::follow(self);
+            tokio::join!(self.gate.follow(&self.tunnels, changes), self.follow_ssh(), self.sweep(), geo, judged)
+        };
         tokio::select! {
             _ = async { tokio::join!(clients, plain, ports, ssh) } => {}
             _ = upkeep => {}

@@ -134,7 +134,7 @@ pub(crate) fn take_ssh(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, 
 
 /// What the connection is, once its handshake is over.
 async fn open(
-    edge: &Edge,
+    edge: &Arc<Edge>,
     doors: &Doors,
     stream: TcpStream,
     peer: SocketAddr,

@@ -35,12 +35,19 @@ pub(crate) async fn answer(
             }
         }),
         "/metrics" if is_read => metrics(edge, client).await,
-        _ => {
-            let response =
-                (edge.api)(Request::from_parts(head, ApiRequestBody::new(upload)), ClientAddr(client.addr)).await;
-            Ok(response.map(|body| AnswerBody::new(Source::Api(body), None)))
-        }
+        _ => Ok(pass_on(edge, client, head, upload).await),
     }
+}
+
+/// Has the API's handler answer, which serves the place where people log in too.
+pub(crate) async fn pass_on(
+    edge: &Edge,
+    client: &Client,
+    head: Parts,
+    upload: Option<Arc<UploadSlot>>,
+) -> Response<AnswerBody> {
+    let request = Request::from_parts(head, ApiRequestBody::new(upload));
+    (edge.api)(request, ClientAddr(client.addr)).await.map(|body| AnswerBody::new(Source::Api(body), None))
 }
 
 /// Whether new requests are welcome, or why not: words that need no escape in JSON.

@@ -49,6 +49,11 @@ struct ReasonLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FlowLabel {
     transport: &'static str,
     verdict: &'static str,
@@ -74,6 +79,7 @@ struct Shared {
     bytes_out: Family<SocketLabel, Counter>,
     refusals: Family<ReasonLabel, Counter>,
     handshakes_failed: Family<ReasonLabel, Counter>,
+    identity: Family<OutcomeLabel, Counter>,
     flows: Family<FlowLabel, Counter>,
     carriers: Family<CarrierLabel, Counter>,
     retries: Counter,
@@ -105,6 +111,7 @@ impl Metrics {
             bytes_out: Family::default(),
             refusals: Family::default(),
             handshakes_failed: Family::default(),
+            identity: Family::default(),
             flows: Family::default(),
             carriers: Family::default(),
             retries: Counter::default(),
@@ -172,6 +179,11 @@ impl Metrics {
         self.shared.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
     }
 
+    /// Somebody came to a socket that asks who comes or has policies, and this became of it.
+    pub(crate) fn identity(&self, outcome: &'static str) {
+        self.shared.identity.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
     /// A connector opened a connection of this kind over this transport.
     pub(crate) fn carrier_came(&self, transport: &'static str, kind: &'static str) {
         self.shared.carriers.get_or_create(&CarrierLabel { transport, kind }).inc();
@@ -233,6 +245,11 @@ impl Metrics {
             "handshakes_failed",
             "TLS handshakes that failed, by reason",
             self.shared.handshakes_failed.clone(),
+        );
+        registry.register(
+            "identity",
+            "What became of those who came to sockets that ask who comes or have policies",
+            self.shared.identity.clone(),
         );
         registry.register(
             "flows",

@@ -241,7 +241,7 @@ fn serve(
     } else {
         let held = (edge.running.enter(), place);
         shards.spawn_unwatched(stream, move |stream| {
-            let arrival = Arrival { io: stream, route, ends, server_name: String::new() };
+            let arrival = Arrival { io: stream, route, ends, server_name: String::new(), identity: None };
             flow::serve(edge, arrival, held)
         });
     }

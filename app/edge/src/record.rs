@@ -1,8 +1,11 @@
 //! Step 9 of the path: what remains of a request when it is over.
 
 use std::{
+    future::Future,
     net::SocketAddr,
+    pin::Pin,
     sync::Arc,
+    task::{Context, Poll, ready},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -10,7 +13,10 @@ use http::{Method, Uri, Version};
 use sallyport_http::{RequestHost, RequestId};
 use sallyport_model::{RequestRecord, SocketId};
 
-use crate::{affinity::Wish, body::UploadSlot, entry::Pass, guarded_io::WireState, metrics::SocketMetrics, way::Way};
+use crate::{
+    affinity::Wish, body::UploadSlot, entry::Pass, guarded_io::WireState, identity::Standing, metrics::SocketMetrics,
+    way::Way,
+};
 
 /// A request that runs. Its end is recorded once, however it comes.
 pub(crate) struct Ticket {
@@ -32,8 +38,14 @@ pub(crate) struct Ticket {
     tunnel: Option<Way>,
     metrics: Arc<SocketMetrics>,
     pass: Option<Pass>,
+    identity: Option<String>,
+    rule: Option<String>,
+    standing: Option<Over>,
     end: End,
 }
+
+/// Resolves when whose request it is may not go on with it.
+pub(crate) type Over = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -43,6 +55,8 @@ enum End {
     Complete,
     /// The answer broke off.
     Broken,
+    /// Whose request it was may not come in any more.
+    Revoked,
 }
 
 impl Ticket {
@@ -76,6 +90,9 @@ impl Ticket {
             tunnel: None,
             metrics,
             pass: None,
+            identity: None,
+            rule: None,
+            standing: None,
             end: End::Left,
         })
     }
@@ -117,6 +134,31 @@ impl Ticket {
             upload.is_metered(pass.meter().clone());
         }
         self.pass = Some(pass);
+    }
+
+    /// It was decided by this rule whether they may come in.
+    pub(crate) fn is_judged(&mut self, identity: Option<String>, rule: String) {
+        tracing::debug!(id = %self.id, identity, rule, "a request was judged");
+        (self.identity, self.rule) = (identity, Some(rule));
+    }
+
+    /// It may go on for as long as this does not resolve.
+    pub(crate) fn stands(&mut self, standing: Option<Standing>) {
+        self.standing = standing.map(|standing| Box::pin(standing.over()) as Over);
+    }
+
+    /// What it stands with, for a connection that outlives it.
+    pub(crate) fn take_standing(&mut self) -> Option<Over> {
+        self.standing.take()
+    }
+
+    /// Ready when whose request it is may not go on with it.
+    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(standing) = &mut self.standing else { return Poll::Pending };
+        ready!(standing.as_mut().poll(cx));
+        self.standing = None;
+        self.end = End::Revoked;
+        Poll::Ready(())
     }
 
     /// Which origin it should go to.
@@ -174,7 +216,14 @@ impl Ticket {
 
     /// The answer broke off.
     pub(crate) fn broken(&mut self) {
-        self.end = End::Broken;
+        if self.end != End::Revoked {
+            self.end = End::Broken;
+        }
+    }
+
+    /// Whose request it was may not come in any more.
+    pub(crate) fn revoked(&mut self) {
+        self.end = End::Revoked;
     }
 
     /// The request is over.
@@ -238,6 +287,7 @@ impl Drop for Ticket {
                 End::Complete => "complete",
                 End::Left => "client-left",
                 End::Broken => "broken",
+                End::Revoked => "revoked",
             };
             tracing::info!(
                 target: "access",

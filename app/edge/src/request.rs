@@ -1,6 +1,11 @@
 //! The path of a request, from its head to its record: [`serve`] is the whole of it, step by step.
 
-use std::sync::Arc;
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
 
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
@@ -30,7 +35,7 @@ use crate::{
     entry,
     exchange::{self, Failure, OriginConnection, Patience},
     guarded_io::Refused,
-    local,
+    identity, local,
     origin::{Carrier, Download, InFlight, Origin},
     record::Ticket,
     sockets::SocketPool,
@@ -64,6 +69,10 @@ pub(crate) async fn serve(
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
             return local::answer(&edge, &client, head, upload).await;
         }
+        if host.is(&edge.login_host) {
+            head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
+            return Ok(local::pass_on(&edge, &client, head, upload).await);
+        }
         if host.is(&edge.tunnel_host) {
             return carriers::answer(&head, websocket, &mut upgraded);
         }
@@ -72,11 +81,16 @@ pub(crate) async fn serve(
         ticket.is_of(route.id, pool.metrics(|| edge.metrics.of_socket(route.name.as_str())));
         // 4. May they?
         let rules = entry::check_address(&edge, &route, &pool, client.addr.ip())?;
+        let mut guest = identity::may_enter(&edge, &client, &pool, &rules, &host, &mut head, &mut ticket)?;
         check_access(&edge, &client, &route, &mut head).await?;
         let key = &edge.config.affinity_key;
         let wish = Wish::of_request(&rules, key, client.addr.ip(), &mut head.headers);
         ticket.enters(entry::take_place(&pool, wish).await?);
         let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, ticket.id());
+        if let Some(guest) = &mut guest {
+            guest.announce(&mut outgoing.headers);
+            ticket.stands(guest.standing());
+        }
         let mut attempts = Tries::default();
         let (response, carrier, origin) = loop {
             // 5. Choose an origin.
@@ -86,7 +100,10 @@ pub(crate) async fn serve(
             let connection = open_or_reuse(&edge, &client, origin.origin(), attempts.fresh, &outgoing).await;
             // 7. Forward the request over it.
             let outcome = match connection {
-                Ok(connection) => forward(&edge, connection, &mut outgoing).await,
+                Ok(connection) => {
+                    let forwarded = forward(&edge, connection, &mut outgoing);
+                    while_standing(&mut ticket, forwarded).await.ok_or(Trouble::Revoked)?
+                }
                 Err(failure) => Err(failure),
             };
             match outcome {
@@ -103,7 +120,11 @@ pub(crate) async fn serve(
             }
         };
         // 8. Answer.
-        answer_with(&ticket, &pool, response, carrier, origin, websocket, &mut upgraded)
+        let mut answer = answer_with(&ticket, &pool, response, carrier, origin, websocket, &mut upgraded)?;
+        if let Some(guest) = &mut guest {
+            guest.renew(answer.headers_mut());
+        }
+        Ok(answer)
     };
     let mut answer = match steps.instrument(span.clone()).await {
         Ok(answer) => answer,
@@ -417,6 +438,16 @@ async fn forward(
     let request = outgoing.request(connection.pending_establishment());
     let patience = Patience { connect: edge.config.connect_timeout, response: edge.config.response_timeout };
     exchange::exchange(connection, request, outgoing.upload.as_ref(), patience).await
+}
+
+/// Waits for as long as whose request it is may go on with it.
+async fn while_standing<T>(ticket: &mut Ticket, what: impl Future<Output = T>) -> Option<T> {
+    let mut what = pin!(what);
+    poll_fn(|cx| match what.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => ticket.poll_over(cx).map(|()| None),
+    })
+    .await
 }
 
 /// Step 8, when an origin answered.

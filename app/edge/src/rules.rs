@@ -11,6 +11,7 @@ use sallyport_policy::{AccessList, CompiledList, Rule, RuleError};
 use crate::{
     affinity::{AffinityKey, origin_id},
     health::Probe,
+    identity::Judge,
     sockets::Shared,
 };
 
@@ -19,6 +20,7 @@ use crate::{
 pub(crate) struct Rules {
     route: Arc<SocketRoute>,
     access: Access,
+    judge: Option<Judge>,
     stickiness: Stickiness,
     probe: Option<Arc<Probe>>,
 }
@@ -49,9 +51,10 @@ impl Rules {
     /// The rules that this route says.
     pub(crate) fn new(route: Arc<SocketRoute>, shared: &Shared) -> Self {
         let access = Access::of(&route, shared.geo.as_deref());
+        let judge = Judge::of(&route, shared);
         let stickiness = Stickiness::of(&route, &shared.key);
         let probe = Probe::of(&route, &shared.domain).map(Arc::new);
-        Self { route, access, stickiness, probe }
+        Self { route, access, judge, stickiness, probe }
     }
 
     /// Whether they were made of this very route.
@@ -62,6 +65,11 @@ impl Rules {
     /// The route.
     pub(crate) fn route(&self) -> &SocketRoute {
         &self.route
+    }
+
+    /// Who may come, where that is more than a matter of the access list.
+    pub(crate) fn judge(&self) -> Option<&Judge> {
+        self.judge.as_ref()
     }
 
     /// What its origins are asked, when anything.

@@ -15,7 +15,7 @@ use sallyport_balance::{
 use sallyport_bus::{Directory, Routes};
 use sallyport_geo::Geo;
 use sallyport_model::{SocketId, SocketRoute, TunnelId};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::{
     EdgeConfig,
@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) geo: Option<Arc<Geo>>,
     /// The secret behind which origin a client meets.
     pub(crate) key: AffinityKey,
+    /// Whether this edge can know who comes.
+    pub(crate) knows_identities: bool,
     /// The domain that sockets' names are under.
     pub(crate) domain: String,
     /// When origins are left out for a while.
@@ -74,6 +76,7 @@ impl Shared {
             directory,
             geo: config.geo.clone(),
             key: config.affinity_key.clone(),
+            knows_identities: config.identity.is_some(),
             domain: config.domain.clone(),
             ejection: EjectionConfig::default(),
             checks: Semaphore::new(MAX_CHECKS_AT_ONCE),
@@ -95,6 +98,8 @@ pub(crate) struct SocketPool {
     rotation: Mutex<Rotation<u64>>,
     lost: Mutex<Option<Instant>>,
     arrival: Notify,
+    /// Called when its flows are to be judged again.
+    calls: watch::Sender<()>,
     metrics: OnceLock<Arc<SocketMetrics>>,
 }
 
@@ -110,6 +115,7 @@ impl SocketPool {
             rotation: Mutex::new(Rotation::new()),
             lost: Mutex::default(),
             arrival: Notify::new(),
+            calls: watch::Sender::new(()),
             metrics: OnceLock::new(),
         }
     }
@@ -202,9 +208,28 @@ impl SocketPool {
         }
         self.bounds.set(route.settings.limits);
         let rules = Arc::new(Rules::new(route.clone(), &self.shared));
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Some(rules.clone());
+        let former = self.rules.write().unwrap_or_else(PoisonError::into_inner).replace(rules.clone());
         self.tell_origins();
+        if rules.judge().is_some() || former.is_some_and(|former| former.judge().is_some()) {
+            self.calls.send_replace(());
+        }
         rules
+    }
+
+    /// Sees a change whenever the socket's flows are to be judged again, from now on.
+    pub(crate) fn calls(&self) -> watch::Receiver<()> {
+        self.calls.subscribe()
+    }
+
+    /// Has the socket's flows judged again, when it judges anybody.
+    pub(crate) fn call_judged(&self) {
+        let is_judged = || {
+            let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+            rules.as_ref().is_some_and(|rules| rules.judge().is_some())
+        };
+        if self.calls.receiver_count() > 0 && is_judged() {
+            self.calls.send_replace(());
+        }
     }
 
     /// Tells the origins what the rules say of them.

@@ -195,6 +195,9 @@ impl Server {
     /// flows as it may, one of those that have shown nothing makes way: else whoever invents addresses would hold them all.
     fn enter(&mut self, route: &Arc<SocketRoute>, client: IpAddr) -> Result<Pass, Verdict> {
         let rules = entry::check_address(&self.edge, route, &self.pool, client)?;
+        if entry::judge(&self.edge, &rules, client, None).is_some_and(|ruling| !ruling.allowed) {
+            return Err(Verdict::Denied);
+        }
         let wish = Wish::of_flow(&rules, &self.edge.config.affinity_key, client);
         let flows = &mut self.flows;
         let make_way = || {
@@ -215,12 +218,27 @@ impl Server {
         for flow in self.flows.take_if(|flow| flow.is_idle(longest, now)) {
             flow.ended_idle();
         }
+        self.judge_again();
         self.flows.rank_all(|flow| flow.rank(now));
         if let Some(route) = self.edge.routes.get(self.socket) {
             self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
         }
         if self.flows.len() == 0 {
             self.running = None;
+        }
+    }
+
+    /// Ends the flows that would not be let in now.
+    fn judge_again(&mut self) {
+        let Some(route) = self.edge.routes.get(self.socket) else { return };
+        let rules = self.pool.rules(&route);
+        if rules.judge().is_none() {
+            return;
+        }
+        let edge = self.edge.clone();
+        let may_not = |client| entry::judge(&edge, &rules, client, None).is_some_and(|ruling| !ruling.allowed);
+        for flow in self.flows.take_if(|flow| may_not(flow.client())) {
+            flow.ended(Verdict::Revoked);
         }
     }
 

@@ -207,6 +207,11 @@ impl Flow {
         }
     }
 
+    /// Who sends.
+    pub(crate) fn client(&self) -> IpAddr {
+        self.back.key.client.ip()
+    }
+
     /// Whether the origin has said something, and the client got it.
     pub(crate) fn is_answered(&self) -> bool {
         self.back.is_answered()

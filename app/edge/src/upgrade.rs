@@ -74,8 +74,19 @@ impl Relay {
             let (_running, _client) = (running, client);
             let mut counts = (0, 0);
             let pace = ticket.pass().map(|pass| pass.meter().clone());
+            let standing = ticket.take_standing();
+            let revoked = async {
+                match standing {
+                    Some(over) => over.await,
+                    None => std::future::pending().await,
+                }
+            };
             let ended = tokio::select! {
                 ended = self.run(on_client, pace, &mut counts) => ended,
+                () = revoked => {
+                    ticket.revoked();
+                    Err(io::Error::other("who it belongs to may not come in any more"))
+                }
                 () = crate::drain::cut(&mut phase) => Err(io::Error::other("the edge shuts down")),
             };
             ticket.count_relayed(counts.0, counts.1);

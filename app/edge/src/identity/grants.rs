@@ -1,0 +1,45 @@
+//! Which grants were used: each brings one browser in, once.
+
+use std::collections::HashMap;
+
+/// How many used grants are remembered. Where there are more within a minute, no login comes through until some are old.
+const MAX_USED_GRANTS: usize = 65_536;
+
+/// The grants that were used and would still be good otherwise.
+#[derive(Debug, Default)]
+pub(super) struct UsedGrants {
+    /// Until when each is remembered, in seconds since 1970.
+    until: HashMap<[u8; 16], i64>,
+}
+
+impl UsedGrants {
+    /// Uses this grant, which is good until then. Gives whether it may be: it was not used before.
+    pub(super) fn uses(&mut self, id: [u8; 16], good_until: i64, now: i64) -> bool {
+        if self.until.len() >= MAX_USED_GRANTS {
+            self.until.retain(|_, until| *until >= now);
+        }
+        if self.until.len() >= MAX_USED_GRANTS || self.until.contains_key(&id) {
+            return false;
+        }
+        self.until.insert(id, good_until);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_used_once_and_many_do_not_push_it_out() {
+        let mut used = UsedGrants::default();
+        assert!(used.uses([7; 16], 160, 100) && !used.uses([7; 16], 160, 100));
+        for number in 0..MAX_USED_GRANTS as u128 {
+            used.uses((number << 8).to_be_bytes(), 160, 100);
+        }
+        assert!(used.until.len() <= MAX_USED_GRANTS);
+        assert!(!used.uses([7; 16], 160, 160), "it is remembered while it would be good");
+        assert!(!used.uses([8; 16], 160, 160), "there is no room: nobody comes in");
+        assert!(used.uses([8; 16], 221, 161), "what is old makes room");
+    }
+}

@@ -1,0 +1,150 @@
+//! What we say ourselves at a socket that asks who comes.
+
+use bytes::Bytes;
+use http::{
+    HeaderName, HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, SET_COOKIE, WWW_AUTHENTICATE},
+};
+use sallyport_http::{
+    RequestId,
+    forward::X_REQUEST_ID,
+    page::{Action, Format, Page, Problem},
+};
+use serde::Serialize;
+
+/// An answer of ours: a page, a redirect, a problem.
+#[derive(Debug)]
+pub(crate) struct OwnAnswer {
+    reason: &'static str,
+    response: Box<Response<Bytes>>,
+}
+
+/// What programs are told when they may not come in.
+pub(super) struct Refusal<'a> {
+    /// The status of the answer.
+    pub(super) status: StatusCode,
+    /// The word that programs look at, and under which it is counted.
+    pub(super) code: &'static str,
+    /// What it is, in a few words.
+    pub(super) title: &'static str,
+    /// What happened, in one sentence.
+    pub(super) detail: String,
+    /// Where a person logs in, when that helps.
+    pub(super) login_url: Option<&'a str>,
+}
+
+impl OwnAnswer {
+    fn new(reason: &'static str, response: Response<Bytes>) -> Self {
+        Self { reason, response: Box::new(response) }
+    }
+
+    /// The word under which it is counted.
+    pub(crate) fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// The answer.
+    pub(crate) fn response(&self) -> Response<Bytes> {
+        (*self.response).clone()
+    }
+
+    /// The same with this field too.
+    pub(super) fn with(mut self, name: HeaderName, value: Option<HeaderValue>) -> Self {
+        if let Some(value) = value {
+            self.response.headers_mut().append(name, value);
+        }
+        self
+    }
+
+    /// The same with this value of a field, and no other.
+    pub(super) fn replacing(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.response.headers_mut().insert(name, value);
+        self
+    }
+
+    /// The same, with these cookies.
+    pub(super) fn with_cookies(self, cookies: impl IntoIterator<Item = Option<HeaderValue>>) -> Self {
+        cookies.into_iter().fold(self, |answer, cookie| answer.with(SET_COOKIE, cookie))
+    }
+
+    /// Sends the browser there. It is not to be remembered.
+    pub(super) fn redirect(reason: &'static str, status: StatusCode, to: &str, id: RequestId) -> Self {
+        Self::plain(reason, status, "text/plain; charset=utf-8", format!("go to {to}\n"), id)
+            .with(LOCATION, HeaderValue::try_from(to).ok())
+    }
+
+    /// A short answer that is not to be remembered.
+    pub(super) fn plain(
+        reason: &'static str,
+        status: StatusCode,
+        kind: &'static str,
+        text: impl Into<Bytes>,
+        id: RequestId,
+    ) -> Self {
+        let mut response = Response::new(text.into());
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(http::header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        headers.insert(X_REQUEST_ID, id.header_value());
+        Self::new(reason, response)
+    }
+
+    /// A page for people.
+    pub(super) fn page(
+        reason: &'static str,
+        status: StatusCode,
+        title: &str,
+        paragraphs: &[&str],
+        action: Option<Action<'_>>,
+        id: RequestId,
+    ) -> Self {
+        let paragraphs = paragraphs.iter().map(|text| (*text).into()).collect();
+        let page = Page { status, title: title.into(), paragraphs, action, request_id: id.as_str() };
+        Self::new(reason, page.respond())
+    }
+}
+
+impl Refusal<'_> {
+    /// The refusal as programs read it: a status for gRPC, `application/problem+json` (RFC 9457) for all others.
+    pub(super) fn answer(&self, format: Format, id: RequestId) -> OwnAnswer {
+        let answer = if format == Format::Grpc {
+            let (title, detail) = (self.title.into(), self.detail.as_str().into());
+            let problem = Problem { status: self.status, title, detail, next_step: "".into(), request_id: id.as_str() };
+            OwnAnswer::new(self.code, problem.respond(format))
+        } else {
+            OwnAnswer::plain(self.code, self.status, "application/problem+json", self.json(id), id)
+        };
+        let challenge = self.login_url.filter(|_| self.status == StatusCode::UNAUTHORIZED);
+        answer.with(
+            WWW_AUTHENTICATE,
+            challenge.and_then(|url| HeaderValue::try_from(format!("Sallyport login=\"{url}\"")).ok()),
+        )
+    }
+
+    fn json(&self, id: RequestId) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Json<'a> {
+            r#type: &'a str,
+            title: &'a str,
+            status: u16,
+            detail: &'a str,
+            code: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            login_url: Option<&'a str>,
+            request_id: &'a str,
+        }
+        let json = Json {
+            r#type: "about:blank",
+            title: self.title,
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            code: self.code,
+            login_url: self.login_url,
+            request_id: id.as_str(),
+        };
+        serde_json::to_vec(&json).unwrap_or_default()
+    }
+}

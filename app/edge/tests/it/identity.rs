@@ -1,0 +1,593 @@
+//! HTTP sockets that ask who comes: logging in, what the origin is told, and what attackers try.
+
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt;
+use sallyport_bus::Identities;
+use sallyport_edge::{EdgeConfig, EdgeIdentity};
+use sallyport_identity::{AssertionKey, Grant, LoginRequest, LogoutTicket, Purpose, Sealer, SocketCookie};
+use sallyport_model::{
+    AccountId, AttachedPolicy, IdentitySettings, LoginSession, LoginSessionId, Person, PolicyId, ServiceTokenId,
+    ServiceTokenRoute, SocketId,
+};
+use sha2::{Digest, Sha256};
+
+use crate::harness::*;
+
+const BROWSER: &str = "Accept: text/html,*/*;q=0.8\r\nSec-Fetch-Mode: navigate\r\n";
+
+/// A world whose edge knows who comes, and what control would put into it.
+pub(crate) struct House {
+    pub(crate) world: World,
+    pub(crate) identities: Identities,
+    sealer: Sealer,
+}
+
+pub(crate) fn now() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
+}
+
+pub(crate) fn session(number: u8, email: &str) -> LoginSession {
+    LoginSession {
+        id: LoginSessionId::from_random([number; 16]),
+        organisation: AccountId::from_random([0; 16]),
+        person: Person {
+            email: email.parse().unwrap(),
+            name: Some("J\u{fc}rg".to_owned()),
+            groups: vec!["staff".to_owned(), "a,admins".to_owned()],
+            provider: "dex".parse().unwrap(),
+            subject: format!("sub-{number}"),
+        },
+        authenticated_at: now(),
+        expires_at: now() + 3_600,
+    }
+}
+
+pub(crate) fn asks(domain: &str) -> Option<IdentitySettings> {
+    Some(IdentitySettings { email_domains: vec![domain.parse().unwrap()], ..IdentitySettings::default() })
+}
+
+impl House {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| ()).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut EdgeConfig)) -> Self {
+        let identities = Identities::default();
+        let parts = EdgeIdentity {
+            sealer: Arc::new(Sealer::new([1; 32])),
+            identities: identities.clone(),
+            assertions: Arc::new(AssertionKey::new([2; 32]).unwrap()),
+        };
+        let world = World::start_with(|config| {
+            config.identity = Some(parts);
+            change(config);
+        })
+        .await;
+        Self { world, identities, sealer: Sealer::new([1; 32]) }
+    }
+
+    /// A socket for everybody of example.com, whose origin says what it was told.
+    pub(crate) async fn socket(&self) -> (TestSocket, Connector) {
+        let mut socket = self.world.socket();
+        let addr = origin(|request| async move { Response::new(text(said(request.uri().path(), request.headers()))) });
+        let connector = self.world.tunnel(&mut socket, addr.await).await;
+        socket.set(&self.world, |settings| settings.identity = asks("example.com"));
+        (socket, connector)
+    }
+
+    pub(crate) fn login(&self, number: u8, email: &str) -> LoginSession {
+        let session = session(number, email);
+        self.identities.put_session(session.clone());
+        session
+    }
+
+    pub(crate) fn cookie(&self, socket: SocketId, session: &LoginSession, seen_at: i64) -> String {
+        let cookie = SocketCookie { socket, session: session.id, seen_at };
+        let text = self.sealer.seal(Purpose::SocketCookie, &cookie, nonce()).unwrap();
+        format!("Cookie: a=1; __Host-sallyport={text}; b=2\r\n")
+    }
+
+    /// A request with these lines in its head.
+    pub(crate) async fn ask(&self, socket: &TestSocket, line: &str, lines: &str) -> Answer {
+        let head = format!(
+            "{line} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n{lines}\r\n",
+            socket.host()
+        );
+        let mut client = self.world.client(socket).await;
+        tokio::io::AsyncWriteExt::write_all(&mut client, head.as_bytes()).await.unwrap();
+        read_answer(&mut client).await
+    }
+
+    /// Goes to be logged in: what the browser brings along, and its cookie.
+    async fn begin(&self, socket: &TestSocket, path: &str) -> (LoginRequest, String) {
+        let answer = self.ask(socket, &format!("GET {path}"), BROWSER).await;
+        assert_eq!(answer.status, 302, "{}", answer.head);
+        self.begun(&answer)
+    }
+
+    fn begun(&self, answer: &Answer) -> (LoginRequest, String) {
+        let start = format!("https://login.localhost:{}/start?request=", self.world.addr.port());
+        let sealed = answer.header("location").unwrap().strip_prefix(&start).unwrap().to_owned();
+        let request: LoginRequest = self.sealer.open(Purpose::LoginRequest, &sealed).unwrap();
+        let cookie = answer.header("set-cookie").unwrap().split(';').next().unwrap();
+        (request, format!("Cookie: {cookie}\r\n"))
+    }
+
+    fn grant(&self, request: &LoginRequest, session: &LoginSession, change: impl FnOnce(&mut Grant)) -> String {
+        let mut grant = Grant {
+            id: nonce_of(),
+            socket: request.socket,
+            binding: request.binding,
+            session: session.id,
+            return_to: request.return_to.clone(),
+            at: now(),
+        };
+        change(&mut grant);
+        let sealed = self.sealer.seal(Purpose::Grant, &grant, nonce()).unwrap();
+        format!("GET /.sallyport/callback?grant={sealed}")
+    }
+}
+
+fn nonce() -> [u8; 12] {
+    let mut bytes = [0; 12];
+    getrandom::fill(&mut bytes).unwrap();
+    bytes
+}
+
+fn nonce_of() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).unwrap();
+    bytes
+}
+
+/// What an origin was told, a line for each field.
+fn said(path: &str, headers: &HeaderMap) -> String {
+    let mut lines = vec![format!("path: {path}")];
+    for (name, value) in headers {
+        let is_told =
+            ["x-auth", "x_auth", "x.auth", "x-sallyport", "x_sallyport", "cookie", "sallyport", "authorization"]
+                .iter()
+                .any(|start| name.as_str().starts_with(start));
+        if is_told {
+            lines.push(format!("{name}: {}", value.to_str().unwrap()));
+        }
+    }
+    lines.sort();
+    lines.join("\n")
+}
+
+fn field<'a>(said: &'a str, name: &str) -> Option<&'a str> {
+    said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
+fn login_cookie(answer: &Answer) -> String {
+    let cookie = answer.header("set-cookie").unwrap();
+    for part in ["; Path=/", "; Secure", "; HttpOnly", "; SameSite=Lax"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(cookie.starts_with("__Host-sallyport=") && !cookie.contains("Domain"), "{cookie}");
+    format!("Cookie: {}\r\n", cookie.split(';').next().unwrap())
+}
+
+#[tokio::test]
+async fn a_browser_logs_in_and_the_origin_is_told_who_it_is() {
+    let house = House::start().await;
+    let (socket, _connector) = house.socket().await;
+    let ann = house.login(1, "ann@example.com");
+    let (request, binding) = house.begin(&socket, "/page?x=1").await;
+    assert_eq!((request.socket, request.return_to.as_str(), request.switch), (socket.route.id, "/page?x=1", false));
+    let back = house.ask(&socket, &house.grant(&request, &ann, |_| ()), &binding).await;
+    assert_eq!((back.status, back.header("location")), (303, Some("/page?x=1")), "{}", back.head);
+    assert_eq!(back.header("cache-control"), Some("no-store"));
+    let cookie = login_cookie(&back);
+
+    let answer = house.ask(&socket, "GET /page?x=1", &cookie).await;
+    let told = answer.text();
+    assert_eq!(field(told, "x-auth-email"), Some("ann@example.com"));
+    assert_eq!(field(told, "x-auth-name"), Some("J%C3%BCrg"));
+    assert_eq!(field(told, "x-auth-groups"), Some("staff,a%2Cadmins"));
+    assert_eq!(field(told, "x-auth-provider"), Some("dex"));
+    assert_eq!(field(told, "cookie"), None, "ours goes no further");
+    let claims = field(told, "x-sallyport-assertion").unwrap().split('.').nth(1).unwrap();
+    let claims: serde_json::Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();
+    let url = format!("https://{}:{}", socket.host(), house.world.addr.port());
+    assert_eq!((&claims["aud"], &claims["email"]), (&url.into(), &"ann@example.com".into()));
+    assert!(claims["exp"].as_i64().unwrap() <= now() + 120 && claims["groups"][1] == "a,admins");
+    let keys = house.ask(&socket, "GET /.sallyport/jwks.json", "").await;
+    assert!(keys.status == 200 && keys.text().contains("\"kty\":\"EC\"") && !keys.text().contains("\"d\":"));
+    let me = house.ask(&socket, "GET /.sallyport/whoami", &cookie).await;
+    let me: serde_json::Value = serde_json::from_slice(&me.body).unwrap();
+    assert_eq!((&me["email"], &me["allowed"]), (&"ann@example.com".into(), &true.into()));
+    let metrics = house.world.edge.metrics_text().unwrap();
+    for outcome in ["login-wanted", "login-granted", "allowed"] {
+        assert!(metrics.contains(&format!("identity_total{{outcome=\"{outcome}\"}} 1")), "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn programs_get_a_challenge_and_no_redirect() {
+    let house = House::start().await;
+    let (socket, _connector) = house.socket().await;
+    for (line, lines) in [
+        ("GET /", "Accept: application/json\r\n"),
+        ("GET /", ""),
+        ("POST /", BROWSER),
+        ("GET /", "Accept: text/html\r\nX-Requested-With: XMLHttpRequest\r\n"),
+        ("GET /", "Accept: text/html\r\nSec-Fetch-Mode: cors\r\n"),
+        ("GET /", "Accept: text/html;q=0\r\n"),
+        ("OPTIONS /", "Origin: https://a.test\r\nAccess-Control-Request-Method: PUT\r\n"),
+        ("GET /", "Accept: text/html\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"),
+    ] {
+        let answer = house.ask(&socket, line, lines).await;
+        assert_eq!(answer.status, 401, "{line} {lines}");
+        let url = format!("https://{}:{}/.sallyport/login", socket.host(), house.world.addr.port());
+        assert_eq!(answer.header("www-authenticate"), Some(&format!("Sallyport login=\"{url}\"")[..]));
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        assert_eq!((answer.header("set-cookie"), answer.header("cache-control")), (None, Some("no-store")));
+        let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!((&problem["code"], &problem["login_url"]), (&"login-required".into(), &url.into()));
+    }
+    let grpc = house.ask(&socket, "POST /svc/Call", "Content-Type: application/grpc\r\n").await;
+    assert_eq!((grpc.status, grpc.header("grpc-status")), (200, Some("16")));
+    let mut client = house.world.client(&socket).await;
+    let head = format!("HEAD / HTTP/1.1\r\nHost: {}\r\n{BROWSER}\r\n", socket.host());
+    tokio::io::AsyncWriteExt::write_all(&mut client, head.as_bytes()).await.unwrap();
+    assert!(read_head(&mut client).await.starts_with("HTTP/1.1 302"));
+}
+
+#[tokio::test]
+async fn what_a_client_says_of_itself_never_reaches_the_origin() {
+    let house = House::start().await;
+    let (mut socket, _connector) = house.socket().await;
+    let ann = house.login(1, "ann@example.com");
+    let spoofed: String = [
+        "X-Auth-Email",
+        "x-auth-email",
+        "X_AUTH_EMAIL",
+        "X.Auth.Email",
+        "X-Auth-User",
+        "X-Sallyport-Assertion",
+        "x_sallyport_assertion",
+        "X-AUTH_GROUPS",
+    ]
+    .iter()
+    .map(|name| format!("{name}: root@evil.test\r\n"))
+    .collect();
+    let cookie = house.cookie(socket.route.id, &ann, now());
+    let told = house.ask(&socket, "GET /", &format!("{cookie}{spoofed}Connection: X-Auth-Email, close\r\n")).await;
+    assert!(!told.text().contains("evil"), "{}", told.text());
+    assert_eq!(told.text().matches("ann@example.com").count(), 1, "{}", told.text());
+    assert_eq!(field(told.text(), "cookie"), Some("a=1; b=2"));
+
+    let mut sender = house.world.http2(&socket).await;
+    let mut request = Request::builder().uri(format!("https://{}/", socket.host())).body(text("")).unwrap();
+    for line in format!("{cookie}{spoofed}").lines() {
+        let (name, value) = line.split_once(": ").unwrap();
+        request.headers_mut().append(http::HeaderName::try_from(name).unwrap(), value.parse().unwrap());
+    }
+    let answer = soon(sender.send_request(request)).await.unwrap();
+    let told = answer.into_body().collect().await.unwrap().to_bytes();
+    let told = std::str::from_utf8(&told).unwrap();
+    assert!(!told.contains("evil") && field(told, "x-auth-email") == Some("ann@example.com"), "{told}");
+
+    // A socket that asks nothing of anybody says nothing of anybody.
+    socket.set(&house.world, |settings| settings.identity = None);
+    let told = house.ask(&socket, "GET /", &format!("{cookie}{spoofed}")).await;
+    assert_eq!(told.text(), "cookie: a=1; b=2\npath: /");
+}
+
+#[tokio::test]
+async fn a_grant_is_good_once_in_one_browser_at_one_socket_for_a_minute() {
+    let house = House::start().await;
+    let (socket, _connector) = house.socket().await;
+    let (other, _other_connector) = house.socket().await;
+    let ann = house.login(1, "ann@example.com");
+    let (request, binding) = house.begin(&socket, "/").await;
+    let (stranger, others_binding) = house.begin(&socket, "/").await;
+    assert_ne!(request.binding, stranger.binding);
+    let good = house.grant(&request, &ann, |_| ());
+    let foreign = LoginSession { organisation: AccountId::from_random([9; 16]), ..session(2, "eve@example.com") };
+    house.identities.put_session(foreign.clone());
+    let refused = async |socket: &TestSocket, line: &str, lines: &str, why: &str| {
+        let answer = house.ask(socket, line, lines).await;
+        assert_eq!((answer.status, answer.header("set-cookie")), (400, None), "{why}");
+        assert!(answer.text().contains("Log in again"), "{why}");
+    };
+    refused(&socket, &good, "", "no browser").await;
+    refused(&socket, &good, &others_binding, "another browser").await;
+    refused(&other, &good, &binding, "another socket").await;
+    refused(&socket, &house.grant(&request, &ann, |grant| grant.at -= 61), &binding, "too old").await;
+    refused(&socket, &house.grant(&request, &ann, |grant| grant.at += 120), &binding, "of the future").await;
+    refused(&socket, &house.grant(&request, &foreign, |_| ()), &binding, "another organisation").await;
+    refused(&socket, &house.grant(&request, &session(7, "x@example.com"), |_| ()), &binding, "no such login").await;
+    let forged = Sealer::new([9; 32]).seal(Purpose::Grant, &"x", [0; 12]).unwrap();
+    refused(&socket, &format!("GET /.sallyport/callback?grant={forged}"), &binding, "forged").await;
+    refused(&socket, "GET /.sallyport/callback", &binding, "none").await;
+    // A cookie is no grant, and a request for a login is none either.
+    let cookie = house.cookie(socket.route.id, &ann, now());
+    let sealed = cookie.split("__Host-sallyport=").nth(1).unwrap().split(';').next().unwrap();
+    refused(&socket, &format!("GET /.sallyport/callback?grant={sealed}"), &binding, "a cookie").await;
+    assert_eq!(house.ask(&socket, &good.replace("GET", "POST"), &binding).await.status, 404, "not by POST");
+
+    assert_eq!(house.ask(&socket, &good, &binding).await.status, 303);
+    refused(&socket, &good, &binding, "replayed").await;
+    // In a browser that is logged in already a grant that is spent brings nobody in, and goes on.
+    let again =
+        house.ask(&socket, &good, &format!("{}Cookie: x=y\r\n", house.cookie(socket.route.id, &ann, now()))).await;
+    assert_eq!((again.status, again.header("set-cookie")), (303, None));
+    let metrics = house.world.edge.metrics_text().unwrap();
+    assert!(metrics.contains("outcome=\"login-granted\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_cookie_is_good_at_its_own_socket_alone_and_while_its_login_is() {
+    let house = House::start().await;
+    let (mut socket, _connector) = house.socket().await;
+    let (other, _other_connector) = house.socket().await;
+    let ann = house.login(1, "ann@example.com");
+    let id = socket.route.id;
+    let good = house.cookie(id, &ann, now());
+    assert_eq!(house.ask(&socket, "GET /", &good).await.status, 200);
+    let refused = async |socket: &TestSocket, lines: &str, why: &str| {
+        assert_eq!(house.ask(socket, "GET /", lines).await.status, 401, "{why}");
+    };
+    refused(&other, &good, "stolen for another socket").await;
+    refused(&socket, &house.cookie(id, &ann, now() - 3_601), "at rest for too long").await;
+    refused(&socket, &house.cookie(id, &ann, now() + 120), "of the future").await;
+    refused(&socket, &good.replace("__Host-sallyport=", "__Host-sallyport=A"), "forged").await;
+    refused(&socket, &good.replace("__Host-sallyport=", "__host-sallyport="), "not the name").await;
+    let foreign = LoginSession { organisation: AccountId::from_random([9; 16]), ..session(2, "eve@example.com") };
+    house.identities.put_session(foreign.clone());
+    refused(&socket, &house.cookie(id, &foreign, now()), "another organisation's login").await;
+    let ended = LoginSession { expires_at: now(), ..session(3, "bob@example.com") };
+    house.identities.put_session(ended.clone());
+    refused(&socket, &house.cookie(id, &ended, now()), "ended").await;
+    let early = LoginSession { authenticated_at: now() - 13 * 3_600, ..session(4, "cy@example.com") };
+    house.identities.put_session(early.clone());
+    refused(&socket, &house.cookie(id, &early, now()), "logged in too long ago for this socket").await;
+    socket.set(&house.world, |settings| {
+        settings.identity.as_mut().unwrap().providers = vec!["google".parse().unwrap()];
+    });
+    refused(&socket, &good, "another provider's word").await;
+    socket.set(&house.world, |settings| settings.identity.as_mut().unwrap().providers.clear());
+    assert_eq!(house.ask(&socket, "GET /", &good).await.status, 200);
+    house.identities.end_sessions(|session| session.id == ann.id);
+    refused(&socket, &good, "revoked").await;
+}
+
+#[tokio::test]
+async fn a_cookie_in_use_is_renewed_and_not_in_answers_for_everybody() {
+    let house = House::start().await;
+    let mut socket = house.world.socket();
+    let addr = origin(|request| async move {
+        let mut answer = Response::new(text("x"));
+        if request.uri().path() == "/public" {
+            answer.headers_mut().insert("cache-control", "public, max-age=60".parse().unwrap());
+        }
+        answer
+    });
+    let _connector = house.world.tunnel(&mut socket, addr.await).await;
+    socket.set(&house.world, |settings| settings.identity = asks("example.com"));
+    let ann = house.login(1, "ann@example.com");
+    let fresh = house.ask(&socket, "GET /", &house.cookie(socket.route.id, &ann, now())).await;
+    assert_eq!(fresh.header("set-cookie"), None);
+    let older = house.cookie(socket.route.id, &ann, now() - 300);
+    login_cookie(&house.ask(&socket, "GET /", &older).await);
+    let public = house.ask(&socket, "GET /public", &older).await;
+    assert_eq!((public.header("set-cookie"), public.header("cache-control")), (None, Some("public, max-age=60")));
+}
+
+#[tokio::test]
+async fn nobody_is_sent_to_another_host() {
+    let house = House::start().await;
+    let (socket, _connector) = house.socket().await;
+    let ann = house.login(1, "ann@example.com");
+    let cookie = house.cookie(socket.route.id, &ann, now());
+    let (request, binding) = house.begin(&socket, "/").await;
+    for bad in ["//evil.test/", "https://evil.test/", "/\\evil.test", "/\t/evil.test", ""] {
+        let grant = house.grant(&request, &ann, |grant| grant.return_to = bad.to_owned());
+        let answer = house.ask(&socket, &grant, &binding).await;
+        assert_eq!((answer.status, answer.header("location")), (303, Some("/")), "{bad}");
+        let to = URL_SAFE_NO_PAD.encode(bad);
+        let answer = house.ask(&socket, &format!("GET /.sallyport/login?to={to}"), &cookie).await;
+        assert_eq!((answer.status, answer.header("location")), (302, Some("/")), "{bad}");
+        let answer = house.ask(&socket, &format!("GET /.sallyport/login?to={to}"), "").await;
+        assert_eq!(house.begun(&answer).0.return_to, "/", "{bad}");
+    }
+    assert_eq!(house.begin(&socket, "//evil.test/").await.0.return_to, "/");
+}
+
+#[tokio::test]
+async fn who_is_not_allowed_is_told_who_they_are_and_may_be_somebody_else() {
+    let house = House::start().await;
+    let (socket, _connector) = house.socket().await;
+    for (number, email) in [(1, "eve@evil.test"), (2, "eve@sub.example.com"), (3, "eve@example.com.evil.test")] {
+        let cookie = house.cookie(socket.route.id, &house.login(number, email), now());
+        let page = house.ask(&socket, "GET /secret?a=b", &format!("{BROWSER}{cookie}")).await;
+        assert_eq!((page.status, page.header("cache-control")), (403, Some("no-store")));
+        assert!(page.text().contains(email) && page.text().contains("Use another account"), "{}", page.text());
+        let start = page.text().find("href=\"").unwrap() + 6;
+        let link = page.text()[start..].split('"').next().unwrap().replace("&amp;", "&");
+        let (request, _) =
+            house.begun(&house.ask(&socket, &format!("GET {link}"), &format!("{BROWSER}{cookie}")).await);
+        assert!(request.switch && request.return_to == "/secret?a=b");
+        let program = house.ask(&socket, "GET /", &cookie).await;
+        let problem: serde_json::Value = serde_json::from_slice(&program.body).unwrap();
+        assert_eq!((program.status, &problem["code"]), (403, &"not-allowed".into()));
+        assert_eq!(program.header("www-authenticate"), None);
+    }
+}
+
+#[tokio::test]
+async fn logging_out_takes_a_page_of_this_site() {
+    let house = House::start().await;
+    let (socket, _connector) = house.socket().await;
+    let ann = house.login(1, "ann@example.com");
+    let cookie = house.cookie(socket.route.id, &ann, now());
+    let page = house.ask(&socket, "GET /.sallyport/logout", &cookie).await;
+    assert!(page.status == 200 && page.text().contains("<form method=\"post\" action=\"/.sallyport/logout\">"));
+    for origin in ["", "Origin: https://evil.localhost\r\n", "Origin: null\r\n"] {
+        let answer = house.ask(&socket, "POST /.sallyport/logout", &format!("{cookie}{origin}")).await;
+        assert_eq!((answer.status, answer.header("set-cookie")), (403, None), "{origin}");
+    }
+    let own = format!("{cookie}Origin: https://{}\r\n", socket.host());
+    let answer = house.ask(&socket, "POST /.sallyport/logout", &own).await;
+    let login = format!("https://login.localhost:{}/logout?ticket=", house.world.addr.port());
+    let ticket = answer.header("location").unwrap().strip_prefix(&login).unwrap();
+    let ticket: LogoutTicket = house.sealer.open(Purpose::Logout, ticket).unwrap();
+    assert_eq!((answer.status, ticket.session, ticket.socket), (303, ann.id, socket.route.id));
+    assert!(answer.header("set-cookie").unwrap().starts_with("__Host-sallyport=; "), "{}", answer.head);
+    assert!(answer.header("set-cookie").unwrap().ends_with("Max-Age=0"), "{}", answer.head);
+}
+
+#[tokio::test]
+async fn a_page_of_a_neighbour_does_nothing_with_somebody_s_login() {
+    let house = House::start().await;
+    let (socket, _connector) = house.socket().await;
+    let cookie = house.cookie(socket.route.id, &house.login(1, "ann@example.com"), now());
+    let own = format!("Origin: https://{}\r\n", socket.host());
+    let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n";
+    for (line, lines, status) in [
+        ("POST /", own.as_str(), 200),
+        ("POST /", "", 200),
+        ("POST /", "Sec-Fetch-Site: same-origin\r\n", 200),
+        ("GET /", "Origin: https://evil.localhost\r\nSec-Fetch-Site: same-site\r\n", 200),
+        ("POST /", "Origin: https://evil.localhost\r\n", 403),
+        ("POST /", "Origin: null\r\n", 403),
+        ("DELETE /", "Sec-Fetch-Site: same-site\r\n", 403),
+        ("GET /", &format!("{upgrade}Origin: https://evil.localhost\r\n"), 403),
+        ("GET /", &format!("{upgrade}{own}"), 200),
+        ("POST /", &format!("{own}Origin: https://evil.localhost\r\n"), 403),
+    ] {
+        let answer = house.ask(&socket, line, &format!("{cookie}{lines}")).await;
+        assert_eq!(answer.status, status, "{line} {lines}");
+    }
+}
+
+#[tokio::test]
+async fn a_machine_comes_in_with_its_token() {
+    let house = House::start().await;
+    let (mut socket, _connector) = house.socket().await;
+    let token = |number: u8| ServiceTokenRoute {
+        id: ServiceTokenId::from_random([number; 16]),
+        organisation: AccountId::from_random([0; 16]),
+        name: "ci".to_owned(),
+        hash: Sha256::digest("the secret").into(),
+        sockets: Vec::new(),
+        expires_at: None,
+    };
+    let policy = r#"{"allow":[{"who":{"service_tokens":["ci"]},"what":{"methods":["GET"]}}]}"#;
+    socket.route.policies =
+        vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "machines".into(), document: policy.into() }];
+    house.world.routes.put(socket.route.clone());
+    house.identities.put_token(token(1));
+    house.identities.put_token(ServiceTokenRoute { organisation: AccountId::from_random([9; 16]), ..token(2) });
+    house.identities.put_token(ServiceTokenRoute { expires_at: Some(now()), ..token(3) });
+    house.identities.put_token(ServiceTokenRoute { sockets: vec![SocketId::from_random([77; 16])], ..token(4) });
+    house.identities.put_token(ServiceTokenRoute { name: "other".into(), ..token(5) });
+    let shown = |number: u8, secret: &str| {
+        format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: {secret}\r\n", token(number).id)
+    };
+    let told = house.ask(&socket, "GET /", &shown(1, "the secret")).await;
+    assert_eq!(told.status, 200, "{}", told.text());
+    assert!(
+        field(told.text(), "x-auth-provider") == Some("service") && field(told.text(), "x-auth-name") == Some("ci")
+    );
+    assert!(field(told.text(), "x-auth-email").is_none() && !told.text().contains("the secret"), "{}", told.text());
+    let ann = house.cookie(socket.route.id, &house.login(1, "ann@example.com"), now());
+    for (line, lines, status) in [
+        ("GET /", shown(1, "another"), 401),
+        ("GET /", shown(9, "the secret"), 401),
+        ("GET /", shown(2, "the secret"), 401),
+        ("GET /", shown(3, "the secret"), 401),
+        ("GET /", shown(4, "the secret"), 401),
+        ("GET /", shown(5, "the secret"), 403),
+        ("POST /", shown(1, "the secret"), 403),
+        ("GET /", format!("{ann}{}", shown(1, "another")), 401),
+        ("GET /", format!("{}{}", shown(1, "the secret"), shown(1, "the secret")), 401),
+        ("GET /", format!("Sallyport-Token-Id: {}\r\n", token(1).id), 401),
+        ("GET /", shown(1, &"x".repeat(300)), 401),
+    ] {
+        assert_eq!(house.ask(&socket, line, &lines).await.status, status, "{line} {lines}");
+    }
+    house.identities.remove_token(token(1).id);
+    assert_eq!(house.ask(&socket, "GET /", &shown(1, "the secret")).await.status, 401);
+}
+
+#[tokio::test]
+async fn where_something_is_missing_nobody_enters() {
+    let house = House::start().await;
+    let (mut socket, _connector) = house.socket().await;
+    let cookie = house.cookie(socket.route.id, &house.login(1, "ann@example.com"), now());
+    for document in ["{", "[]", r#"{"allow":[{"nonsense":1}]}"#, ""] {
+        socket.route.policies =
+            vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "p".into(), document: document.into() }];
+        house.world.routes.put(socket.route.clone());
+        assert_eq!(house.ask(&socket, "GET /", &cookie).await.status, 403, "{document}");
+    }
+    // An edge that cannot know anybody.
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
+    socket.set(&world, |settings| settings.identity = asks("example.com"));
+    let answer = world.get(&socket, "/").await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().contains("Nobody can come in"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_password_is_asked_for_beside_a_login_and_after_it() {
+    let house = House::start().await;
+    let (mut socket, _connector) = house.socket().await;
+    socket.protect(&house.world, "ann", "secret");
+    let cookie = house.cookie(socket.route.id, &house.login(1, "ann@example.com"), now());
+    let password = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
+    assert!(house.ask(&socket, "GET /", password).await.header("www-authenticate").unwrap().starts_with("Sallyport"));
+    assert!(house.ask(&socket, "GET /", &cookie).await.header("www-authenticate").unwrap().starts_with("Basic"));
+    assert_eq!(house.ask(&socket, "GET /", &format!("{cookie}{password}")).await.status, 200);
+}
+
+#[tokio::test]
+async fn our_own_paths_reach_no_origin_and_the_login_host_is_control_s() {
+    let house = House::start().await;
+    let (socket, _connector) = house.socket().await;
+    let cookie = house.cookie(socket.route.id, &house.login(1, "ann@example.com"), now());
+    for path in ["/.sallyport/", "/.sallyport/anything", "/.sallyport/callback/x"] {
+        let answer = house.ask(&socket, &format!("GET {path}"), &cookie).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert!(!answer.text().contains("path: "), "{path}");
+    }
+    let nobody = house.ask(&socket, "GET /.sallyport/whoami", "").await;
+    assert_eq!((nobody.status, nobody.text()), (401, r#"{"email":null}"#));
+    let mut client = house.world.client_with("login.localhost", &[b"http/1.1"]).await;
+    let head = b"GET /start?request=x HTTP/1.1\r\nHost: login.localhost\r\n\r\n";
+    tokio::io::AsyncWriteExt::write_all(&mut client, head).await.unwrap();
+    assert_eq!(read_answer(&mut client).await.text(), "api /start for 127.0.0.1");
+    let head = b"GET /healthz HTTP/1.1\r\nHost: login.localhost\r\n\r\n";
+    tokio::io::AsyncWriteExt::write_all(&mut client, head).await.unwrap();
+    assert_eq!(
+        read_answer(&mut client).await.text(),
+        "api /healthz for 127.0.0.1",
+        "what the edge says of itself is at api."
+    );
+}
+
+#[tokio::test]
+async fn tabs_of_one_browser_share_what_ties_their_logins_to_it() {
+    let house = House::start().await;
+    let (socket, _connector) = house.socket().await;
+    let (first, binding) = house.begin(&socket, "/one").await;
+    let second = house.ask(&socket, "GET /two", &format!("{BROWSER}{binding}")).await;
+    let (second, binding) = house.begun(&second);
+    assert_eq!(first.binding, second.binding);
+    let ann = house.login(1, "ann@example.com");
+    for request in [first, second] {
+        assert_eq!(house.ask(&socket, &house.grant(&request, &ann, |_| ()), &binding).await.status, 303);
+    }
+}

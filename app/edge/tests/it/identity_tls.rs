@@ -1,0 +1,233 @@
+//! TLS sockets that ask for a client certificate.
+
+use std::{io, sync::Arc, time::Duration};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use rustls::{
+    ClientConfig, HandshakeKind, SupportedProtocolVersion,
+    pki_types::{PrivatePkcs8KeyDer, ServerName},
+};
+use sallyport_model::{AttachedPolicy, LoginSession, PolicyId, SocketType};
+use sallyport_tunnel::ConnectorEvent;
+use time::OffsetDateTime;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    flows::service,
+    harness::*,
+    identity::{House, asks, now},
+};
+
+/// The authority of an organisation.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    der: Vec<u8>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.distinguished_name.push(DnType::CommonName, name);
+        let der = params.self_signed(&key).unwrap().der().to_vec();
+        Self { issuer: Issuer::new(params, key), der }
+    }
+}
+
+/// What a certificate says.
+struct Wanted {
+    email: String,
+    socket: String,
+    login: String,
+    life: (OffsetDateTime, OffsetDateTime),
+    purposes: Vec<ExtendedKeyUsagePurpose>,
+}
+
+struct Place {
+    house: House,
+    socket: TestSocket,
+    connector: Connector,
+    authority: Authority,
+}
+
+impl Place {
+    /// A `tls` socket for everybody of example.com, which says back what it hears.
+    async fn start() -> Self {
+        let house = House::start().await;
+        let mut socket = house.world.socket();
+        let authority = Authority::new("an organisation");
+        socket.is_of_type(&house.world, SocketType::Tls).await;
+        let echo = service(|mut stream| async move {
+            let (mut from, mut to) = stream.split();
+            let _ = tokio::io::copy(&mut from, &mut to).await;
+        });
+        let connector = house.world.tunnel(&mut socket, echo.await).await;
+        socket.route.client_authority = Some(authority.der.clone());
+        socket.set(&house.world, |settings| settings.identity = asks("example.com"));
+        Self { house, socket, connector, authority }
+    }
+
+    fn wanted(&self, session: &LoginSession) -> Wanted {
+        let now = OffsetDateTime::now_utc();
+        Wanted {
+            email: session.person.email.to_string(),
+            socket: self.socket.host(),
+            login: format!("urn:uuid:{}", session.id),
+            life: (now - Duration::from_secs(300), now + Duration::from_secs(300)),
+            purposes: vec![ExtendedKeyUsagePurpose::ClientAuth],
+        }
+    }
+
+    /// A client with a certificate that this authority signs.
+    fn client(
+        &self,
+        authority: &Authority,
+        wanted: &Wanted,
+        version: &'static SupportedProtocolVersion,
+    ) -> ClientConfig {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::OrganizationName, wanted.socket.as_str());
+        params.subject_alt_names = vec![
+            SanType::Rfc822Name(wanted.email.as_str().try_into().unwrap()),
+            SanType::DnsName(wanted.socket.as_str().try_into().unwrap()),
+            SanType::URI(wanted.login.as_str().try_into().unwrap()),
+        ];
+        params.extended_key_usages = wanted.purposes.clone();
+        (params.not_before, params.not_after) = wanted.life;
+        let certificate = params.signed_by(&key, &authority.issuer).unwrap();
+        self.builder(version)
+            .with_client_auth_cert(
+                vec![certificate.der().clone()],
+                PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+            )
+            .unwrap()
+    }
+
+    fn builder(
+        &self,
+        version: &'static SupportedProtocolVersion,
+    ) -> rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
+        builder.with_root_certificates(self.house.world.roots())
+    }
+
+    /// A connection that has carried a byte there and back: in TLS 1.3 a client learns of a refusal only when it reads.
+    async fn enter(&self, config: impl Into<Arc<ClientConfig>>) -> io::Result<Client> {
+        let tcp = tokio::net::TcpStream::connect(self.house.world.addr).await?;
+        let name = ServerName::try_from(self.socket.host()).unwrap();
+        let mut client = soon(TlsConnector::from(config.into()).connect(name, tcp)).await?;
+        client.write_all(b"x").await?;
+        let byte = soon(client.read_u8()).await?;
+        assert_eq!(byte, b'x');
+        Ok(client)
+    }
+}
+
+const TLS13: &SupportedProtocolVersion = &rustls::version::TLS13;
+
+fn says(result: io::Result<Client>, alert: &str) {
+    let error = result.err().expect("nobody may come in so").to_string();
+    assert!(error.contains(alert), "{alert}: {error}");
+}
+
+#[tokio::test]
+async fn one_with_a_certificate_of_this_socket_comes_in_and_is_recorded() {
+    let mut place = Place::start().await;
+    let ann = place.house.login(1, "ann@example.com");
+    let wanted = place.wanted(&ann);
+    for version in [TLS13, &rustls::version::TLS12] {
+        let config = Arc::new(place.client(&place.authority, &wanted, version));
+        for _ in 0..3 {
+            let mut client = place.enter(config.clone()).await.unwrap();
+            assert_eq!(client.get_ref().1.handshake_kind(), Some(HandshakeKind::Full), "nobody comes in by a ticket");
+            client.shutdown().await.unwrap();
+            assert_eq!(read_rest(&mut client).await, b"");
+        }
+    }
+    let record = loop {
+        if let ConnectorEvent::Flow(record) = soon(place.connector.log.recv()).await.unwrap() {
+            break record;
+        }
+    };
+    assert_eq!((record.verdict.as_str(), record.identity.as_deref()), ("complete", Some("ann@example.com")));
+    assert_eq!(record.rule.as_deref(), Some("the socket's allowed e-mail domains"));
+}
+
+#[tokio::test]
+async fn no_other_certificate_opens_a_socket() {
+    let mut place = Place::start().await;
+    let ann = place.house.login(1, "ann@example.com");
+    let refused = async |place: &Place, wanted: &Wanted, alert: &str| {
+        says(place.enter(place.client(&place.authority, wanted, TLS13)).await, alert);
+    };
+    says(place.enter(place.builder(TLS13).with_no_client_auth()).await, "CertificateRequired");
+    for (name, alert) in [("another organisation", "UnknownCA"), ("an organisation", "DecryptError")] {
+        let stranger = Authority::new(name);
+        says(place.enter(place.client(&stranger, &place.wanted(&ann), TLS13)).await, alert);
+    }
+    let good = || place.wanted(&ann);
+    let ago = |seconds| OffsetDateTime::now_utc() - Duration::from_secs(seconds);
+    refused(&place, &Wanted { socket: "calm-bay-1999.localhost".into(), ..good() }, "AccessDenied").await;
+    refused(&place, &Wanted { life: (ago(600), ago(1)), ..good() }, "CertificateExpired").await;
+    let later = OffsetDateTime::now_utc() + Duration::from_secs(600);
+    refused(&place, &Wanted { life: (later, later + Duration::from_secs(60)), ..good() }, "CertificateExpired").await;
+    refused(
+        &place,
+        &Wanted { purposes: vec![ExtendedKeyUsagePurpose::ServerAuth], ..good() },
+        "UnsupportedCertificate",
+    )
+    .await;
+    refused(&place, &Wanted { purposes: Vec::new(), ..good() }, "AccessDenied").await;
+    refused(&place, &Wanted { email: "bob@example.com".into(), ..good() }, "AccessDenied").await;
+    refused(&place, &Wanted { login: "urn:uuid:nonsense".into(), ..good() }, "AccessDenied").await;
+    let unknown = crate::identity::session(9, "ann@example.com");
+    refused(&place, &place.wanted(&unknown), "AccessDenied").await;
+    let foreign = sallyport_model::AccountId::from_random([9; 16]);
+    place.house.identities.put_session(LoginSession { organisation: foreign, ..unknown.clone() });
+    refused(&place, &place.wanted(&unknown), "AccessDenied").await;
+    place.house.identities.put_session(LoginSession { expires_at: now(), ..unknown.clone() });
+    refused(&place, &place.wanted(&unknown), "AccessDenied").await;
+    let eve = place.house.login(3, "eve@evil.test");
+    refused(&place, &place.wanted(&eve), "AccessDenied").await;
+    let record = loop {
+        if let ConnectorEvent::Flow(record) = soon(place.connector.log.recv()).await.unwrap() {
+            break record;
+        }
+    };
+    assert_eq!((record.verdict.as_str(), record.identity.as_deref()), ("denied", Some("eve@evil.test")));
+    // No authority: nobody.
+    let config = place.client(&place.authority, &place.wanted(&ann), TLS13);
+    place.socket.route.client_authority = None;
+    place.house.world.routes.put(place.socket.route.clone());
+    says(place.enter(config).await, "AccessDenied");
+}
+
+#[tokio::test]
+async fn a_flow_ends_with_the_login_and_with_what_lets_it_in() {
+    let mut place = Place::start().await;
+    let (ann, bob) = (place.house.login(1, "ann@example.com"), place.house.login(2, "bob@example.com"));
+    let config_of = |session| Arc::new(place.client(&place.authority, &place.wanted(session), TLS13));
+    let (of_ann, of_bob) = (config_of(&ann), config_of(&bob));
+    let (mut anns, mut bobs) = (place.enter(of_ann.clone()).await.unwrap(), place.enter(of_bob.clone()).await.unwrap());
+    place.house.identities.end_sessions(|session| session.id == ann.id);
+    assert!(soon(anns.read_u8()).await.is_err());
+    says(place.enter(of_ann).await, "AccessDenied");
+    bobs.write_all(b"y").await.unwrap();
+    assert_eq!(soon(bobs.read_u8()).await.unwrap(), b'y', "his goes on");
+    let document = r#"{"deny":[{"who":{"emails":["bob@example.com"]}}]}"#.to_owned();
+    place.socket.route.policies =
+        vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "p".into(), document }];
+    place.house.world.routes.put(place.socket.route.clone());
+    assert!(soon(bobs.read_u8()).await.is_err());
+    says(place.enter(of_bob).await, "AccessDenied");
+    let metrics = place.house.world.edge.metrics_text().unwrap();
+    assert!(metrics.contains(r#"flows_total{transport="tls",verdict="revoked"} 2"#), "{metrics}");
+}
