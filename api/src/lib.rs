@@ -20,6 +20,7 @@ mod problem;
 mod provider;
 mod schema;
 mod secret;
+mod service_token;
 mod socket;
 mod ssh_key;
 mod token;
@@ -40,6 +41,7 @@ pub use policy::{CreatePolicy, Policy, PolicyPlace, PolicyTest, RuleTested, Test
 pub use problem::{FieldError, PROBLEM_JSON, Problem};
 pub use provider::{CreateProvider, Provider, ProviderFound, UpdateProvider};
 pub use secret::Secret;
+pub use service_token::{CreateServiceToken, CreatedServiceToken, ServiceToken};
 pub use socket::{CreateSocket, Protect, Protected, Socket, SshAccess, UpdateSocket};
 pub use ssh_key::{CreateSshCertificate, CreateSshKey, SshCertificate, SshKey};
 pub use token::{CreateToken, CreatedToken, Token};

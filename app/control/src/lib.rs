@@ -29,6 +29,7 @@ mod providers;
 mod random;
 mod replay;
 mod secrets;
+mod service_tokens;
 mod signed_token;
 mod sockets;
 mod ssh_forward;
@@ -246,6 +247,9 @@ impl Control {
         for session in store.all_person_sessions(now).await.context("cannot read who is logged in")? {
             identities.put_session(session);
         }
+        for token in store.service_token_routes(now).await.context("cannot read the service tokens")? {
+            identities.put_token(token);
+        }
         let known = store.routes().await.context("cannot read the sockets")?;
         metrics.sockets.set(i64::try_from(known.len()).unwrap_or(i64::MAX));
         let accounts = store.count_accounts().await.context("cannot count the accounts")?;
@@ -327,6 +331,8 @@ impl Control {
             .route("/v1/login-sessions/end", post(login_sessions::end))
             .route("/v1/login-sessions/{id}", delete(login_sessions::delete))
             .merge(client::routes())
+            .route("/v1/service-tokens", get(service_tokens::list).post(service_tokens::create))
+            .route("/v1/service-tokens/{id}", delete(service_tokens::delete))
             .merge(mysocket::routes())
             .fallback(finish::no_such_path)
             .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))
@@ -378,6 +384,10 @@ impl Control {
         // One that began since the store was read is not in it yet.
         app.identities.end_sessions(|session| !good.contains(&session.id) && session.authenticated_at < now);
         sessions.into_iter().for_each(|session| app.identities.put_session(session));
+        let tokens = app.store.service_token_routes(now).await.context("cannot read the service tokens again")?;
+        let good: HashSet<_> = tokens.iter().map(|token| token.id).collect();
+        app.identities.end_tokens(|token| !good.contains(&token.id));
+        tokens.into_iter().for_each(|token| app.identities.put_token(token));
         app.metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
         Ok(differed)
     }

@@ -24,6 +24,8 @@ use crate::{
         token::TokenCommand,
         trust::TrustCommand,
         tunnel::TunnelCommand,
+        account::AccountCommand, connect::ConnectArgs, login::LoginArgs, service_token::ServiceTokenCommand,
+        socket::SocketCommand, ssh_key::SshKeyCommand, token::TokenCommand, trust::TrustCommand, tunnel::TunnelCommand,
     },
     context::Context,
     failure,
@@ -132,6 +134,9 @@ pub(crate) enum Command {
     /// API tokens, for programs that cannot type a password
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Tokens with which machines come to sockets that ask who comes
+    #[command(subcommand)]
+    ServiceToken(ServiceTokenCommand),
     /// Let all programs of this machine trust a Sallyport's certificates
     #[command(subcommand)]
     Trust(TrustCommand),
@@ -221,6 +226,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Client(command) => command::client::run(&context, command).await,
         Command::SshCa(command) => command::ssh_ca::run(&context, command).await,
         Command::Token(command) => command::token::run(&context, command).await,
+        Command::ServiceToken(command) => command::service_token::run(&context, command).await,
         Command::Trust(command) => command::trust::run(&context, &command),
         Command::SshConfig(_) | Command::Completion(_) | Command::Version => Ok(()),
     }

@@ -276,6 +276,18 @@ impl Identities {
         self.tell();
     }
 
+    /// Ends every token of which this is said.
+    pub fn end_tokens(&self, is_over: impl Fn(&ServiceTokenRoute) -> bool) {
+        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let before = tokens.len();
+        tokens.retain(|_, token| !is_over(token));
+        let ended = before - tokens.len();
+        drop(tokens);
+        if ended > 0 {
+            self.tell();
+        }
+    }
+
     /// The token with this id; its secret and its end are for the caller to look at.
     #[must_use]
     pub fn token(&self, id: ServiceTokenId) -> Option<Arc<ServiceTokenRoute>> {

@@ -23,6 +23,12 @@ use sallyport_api::{
     UpdateTunnel,
 };
 use sallyport_model::{LoginSessionId, ProviderName, TokenId, TunnelId};
+    Account, CreateAccount, CreateServiceToken, CreateSocket, CreateSshCertificate, CreateSshKey, CreateToken,
+    CreateTunnel, CreatedServiceToken, CreatedToken, CreatedTunnel, IDEMPOTENCY_KEY, Info, Login, Logout,
+    MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, ServiceToken, Session, Socket, SshCertificate, SshKey, Token,
+    Tunnel, UpdateSocket, UpdateTunnel,
+};
+use sallyport_model::{ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
@@ -155,6 +161,30 @@ impl ApiClient {
     /// Nobody is logged in.
     pub async fn tokens(&self) -> Result<Vec<Token>, ClientError> {
         self.list("/v1/tokens").await
+    }
+
+    /// All service tokens of the organisation.
+    ///
+    /// # Errors
+    /// The API refuses, or cannot be reached.
+    pub async fn service_tokens(&self) -> Result<Vec<ServiceToken>, ClientError> {
+        self.list("/v1/service-tokens").await
+    }
+
+    /// Makes a service token.
+    ///
+    /// # Errors
+    /// The API refuses, or cannot be reached.
+    pub async fn create_service_token(&self, token: &CreateServiceToken) -> Result<CreatedServiceToken, ClientError> {
+        self.send(Method::POST, "/v1/service-tokens", token).await
+    }
+
+    /// Ends a service token.
+    ///
+    /// # Errors
+    /// The organisation has no such token.
+    pub async fn delete_service_token(&self, token: ServiceTokenId) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/service-tokens/{token}")).await
     }
 
     /// Makes an API token.

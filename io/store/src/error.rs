@@ -87,6 +87,12 @@ pub enum StoreError {
         /// The port.
         port: u16,
     },
+    /// The organisation has a service token of this name.
+    #[error("there is a service token called {name:?} already: policies tell them apart by name")]
+    ServiceTokenTaken {
+        /// The name.
+        name: String,
+    },
     /// Every random forward port was taken.
     #[error("no free forward port was found: try again")]
     NoFreeForwardPort,

@@ -19,6 +19,7 @@ mod person_sessions;
 mod ports;
 mod providers;
 mod row;
+mod service_tokens;
 mod sessions;
 mod sockets;
 mod ssh_keys;
@@ -40,6 +41,7 @@ pub use policies::{Attachment, MAX_POLICIES_PER_ORGANISATION, NewPolicy, Policy,
 pub use person_sessions::{MAX_SESSIONS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON};
 pub use ports::PortWish;
 pub use providers::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
+pub use service_tokens::{MAX_SERVICE_TOKENS, NewServiceToken, StoredServiceToken};
 pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, Rotation, SessionId};
 pub use sockets::{MAX_SOCKETS_PER_ACCOUNT, Maker, NewSocket, SocketChange};
 pub use ssh_keys::{MAX_SSH_KEYS_PER_ACCOUNT, SshKey};

@@ -63,6 +63,7 @@ impl App {
         self.unpublish(&gone).await;
         self.identities.end_sessions(|session| session.organisation == account);
         self.publish_ssh_keys(account).await?;
+        self.identities.end_tokens(|token| token.organisation == account);
         self.metrics.accounts.dec();
         tracing::info!(%account, sockets = gone.len(), "account deleted");
         Ok(())

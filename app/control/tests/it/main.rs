@@ -14,6 +14,7 @@ mod openapi;
 mod policies;
 mod real_providers;
 mod refusals;
+mod service_tokens;
 mod sessions;
 mod settings;
 mod sockets;

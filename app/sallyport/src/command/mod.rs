@@ -13,6 +13,7 @@ pub(crate) mod run;
 pub(crate) mod policy;
 pub(crate) mod policy_rule;
 pub(crate) mod provider;
+pub(crate) mod service_token;
 pub(crate) mod settings;
 pub(crate) mod socket;
 pub(crate) mod ssh_ca;

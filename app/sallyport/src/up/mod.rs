@@ -17,8 +17,9 @@ use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use sallyport_bus::Bus;
 use sallyport_control::{AddressDatabases, Control, ControlConfig, Reach, Secrets, SignUp, default_ports_per_account};
-use sallyport_edge::{ApiService, Edge, EdgeConfig, Readiness};
+use sallyport_edge::{ApiService, Edge, EdgeConfig, EdgeIdentity, Readiness};
 use sallyport_geo::Geo;
+use sallyport_identity::{AssertionKey, Sealer};
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer};
 use sallyport_store::{DataDirLock, LockError, Store};
 use tower_service::Service as _;
@@ -143,6 +144,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         provider_reach: provider_reach(&args, address.ip()),
         geo: geo.clone(),
     };
+    let identity = edge_identity(&secrets, &bus);
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
 
     if was_takeover {
@@ -151,6 +153,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
 
     let mut config = edge_config(&args, public_port, geo, affinity_key);
     config.shards = shards;
+    config.identity = identity;
     let edge = Edge::new(config, bus.routes, bus.directory, api_service(&control, &args.domain));
     edge.ask_readiness(readiness(&control));
     if let Some(ssh) = ssh {
@@ -195,6 +198,13 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let report = report?;
     info!(finished = report.finished, cut = report.cut, "stopped");
     Ok(())
+}
+
+/// What the edge needs to know who comes: the keys are made of the installation's secret, as control's are.
+fn edge_identity(secrets: &Secrets, bus: &Bus) -> Option<EdgeIdentity> {
+    let assertions = AssertionKey::new(secrets.derived("assertions"))?;
+    let sealer = Arc::new(Sealer::new(secrets.derived("seal")));
+    Some(EdgeIdentity { sealer, identities: bus.identities.clone(), assertions: Arc::new(assertions) })
 }
 
 /// Requests to `api.<domain>` and to `login.<domain>` go from the edge to control by a call: both are this process.
