@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_input;
+mod browser;
 mod clock;
 mod commands;
 mod harness;

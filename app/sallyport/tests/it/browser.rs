@@ -1,0 +1,125 @@
+//! A real browser logs in at a real identity provider, and comes to sockets that ask who comes.
+
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Home, Origin, Program, curl, text, wait_until},
+    protocols::{client, tool},
+};
+
+/// Of `pw`, with few rounds.
+const PASSWORD_HASH: &str = "$2b$10$e32Bo9v/ZSBAHQ5uoQPpCepvyn8y3hHu32mtSlaeroS5ignGXPDDu";
+
+fn browser() -> Option<PathBuf> {
+    let found = ["/usr/bin/chromium", "/usr/bin/chromium-browser"].into_iter().find(|path| Path::new(path).exists());
+    assert!(found.is_some() || std::env::var_os("CI").is_none(), "chromium must be there in CI");
+    if found.is_none() {
+        println!("skipped: there is no chromium here");
+    }
+    found.map(PathBuf::from)
+}
+
+/// Dex with one user, who may come back to this address.
+fn dex(program: &Path, home: &Home, port: u16, redirect: &str) -> Program {
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let health = free();
+    let config = json!({
+        "issuer": format!("http://127.0.0.1:{port}/dex"),
+        "storage": {"type": "memory"},
+        "web": {"http": format!("127.0.0.1:{port}")},
+        "telemetry": {"http": health.to_string()},
+        "oauth2": {"skipApprovalScreen": true},
+        "enablePasswordDB": true,
+        "staticPasswords": [{"email": "alice@example.test", "username": "alice", "userID": "u-alice", "groups": ["eng"],
+            "emailVerified": true, "hash": PASSWORD_HASH}],
+        "staticClients": [{"id": "edge", "name": "edge", "secret": "s3cret", "redirectURIs": [redirect]}],
+    });
+    let file = home.dir.path().join("dex.json");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let dex = Program::start(Command::new(program).arg("serve").arg(&file));
+    wait_until("dex", || {
+        let answer = Command::new("curl").args(["-sf", &format!("http://{health}/healthz/ready")]).output().unwrap();
+        answer.status.success().then_some(())
+    });
+    dex
+}
+
+#[test]
+fn a_browser_logs_in_once_for_two_sockets_and_out_again() {
+    let (Some(chromium), Some(playwright), Some(dex_program)) = (browser(), tool("playwright"), tool("dex")) else {
+        return;
+    };
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let secret = home.dir.path().join("secret");
+    std::fs::write(&secret, "s3cret\n").unwrap();
+    let issuer = format!("http://127.0.0.1:{port}/dex");
+    let secret = secret.to_str().unwrap();
+    let provider = home.json(&[
+        "provider",
+        "add",
+        "dex",
+        "--kind",
+        "oidc",
+        "--issuer",
+        &issuer,
+        "--client-id",
+        "edge",
+        "--client-secret-file",
+        secret,
+    ]);
+    let _dex = dex(&dex_program, &home, port, provider["redirect_uri"].as_str().unwrap());
+
+    let origin = Origin::start("app");
+    let token = home.json(&["token", "create", "--name", "test", "--scope", "sockets:write"]);
+    let token = token["token"].as_str().unwrap();
+    let mut hosts = Vec::new();
+    let mut connectors = Vec::new();
+    for _ in 0..2 {
+        let (id, host) = home.socket(&[]);
+        let asks = json!({"identity": {"email_domains": ["example.test"]}}).to_string();
+        let path = format!("/v1/sockets/{id}");
+        let bearer = format!("Authorization: Bearer {token}");
+        let changed = up.curl(
+            "api.localhost",
+            &path,
+            &["-X", "PATCH", "-H", &bearer, "-H", "Content-Type: application/json", "-d", &asks],
+        );
+        assert_eq!(changed.status, 200, "{}", changed.body);
+        connectors.push(home.connector(&id, origin.address, &[]));
+        hosts.push(host);
+    }
+    let [first, second] = [&hosts[0], &hosts[1]].map(|host| format!("https://{host}:{}", up.port));
+    let output = Command::new("node")
+        .arg(client("browser.mjs"))
+        .args([&playwright, &chromium])
+        .args([&first, &second, "alice@example.test", "pw"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}\n{}", text(&output.stderr), up.program.output());
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+
+    assert!(seen["provider"].as_str().unwrap().starts_with(&issuer), "{seen}");
+    let told = seen["first"].as_str().unwrap().to_ascii_lowercase();
+    assert!(told.contains("get /deep/page?a=b") && told.contains("x-auth-email: alice@example.test"), "{told}");
+    assert!(told.contains("x-sallyport-assertion: ey") && !told.contains("__host-sallyport"), "{told}");
+    let cookies = seen["cookies"].as_array().unwrap();
+    let login = cookies.iter().find(|cookie| cookie["name"] == "__Host-sallyport").unwrap();
+    assert_eq!((&login["secure"], &login["httpOnly"], &login["sameSite"]), (&true.into(), &true.into(), &"Lax".into()));
+    assert_eq!(login["domain"], hosts[0].as_str(), "no other host gets it");
+    assert_eq!(seen["secondUrl"], format!("{second}/other"), "one login for both");
+    assert!(seen["second"].as_str().unwrap().to_ascii_lowercase().contains("x-auth-email: alice@example.test"));
+    assert_eq!(seen["crossOrigin"], "refused");
+    assert!(seen["afterLogout"].as_str().unwrap().starts_with(&issuer), "{seen}");
+
+    let stranger = curl(&up.ca, &format!("{first}/"), &["-H", "X-Auth-Email: alice@example.test"]);
+    assert_eq!(stranger.status, 401, "{}", stranger.body);
+}
