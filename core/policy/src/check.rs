@@ -1,14 +1,18 @@
 //! What is wrong with a rule that nobody could meet.
 
+use std::cell::Cell;
+
 use crate::{
     Document, DocumentError, Effect, MAX_CONDITION_ENTRIES, MAX_RULE_NAME_CHARS, MAX_WINDOWS, PolicyRule, When, Who,
-    covers::{covers, is_covered_in_parts},
+    covers::{covers, is_covered_in_parts, steps},
     document::is_group,
     ranges::Ranges,
     rule::networks,
     times::Minutes,
 };
 
+/// How many comparisons of entries may be spent on looking for denials that cover everything that is allowed.
+const MAX_COVER_STEPS: usize = 2_000_000;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 const MINUTE_SECONDS: i64 = 60;
 /// A span as long as this has every minute of the week in it, wherever clocks are changed.
@@ -226,7 +230,15 @@ impl Document {
         // A rule that keeps everybody out whatever there is: nobody has use for it, in whichever policy.
         let everybody = PolicyRule::default();
         let denies: Vec<PolicyRule> = self.deny.iter().map(plain).collect();
-        let covering = |rule: &PolicyRule| denies.iter().position(|deny| covers(deny, rule));
+        // Long lists are not worth more time than this: whoever writes rules decides how long they are.
+        let budget = Cell::new(MAX_COVER_STEPS);
+        let covering = |rule: &PolicyRule| {
+            denies.iter().position(|deny| {
+                let Some(left) = budget.get().checked_sub(steps(deny, rule)) else { return false };
+                budget.set(left);
+                covers(deny, rule)
+            })
+        };
         let deny_name = |at: usize| self.deny[at].called(Effect::Deny, at + 1);
         if let Some(at) = covering(&everybody) {
             return Err(DocumentError::AllowsNobody { deny: deny_name(at), allow: "everybody".to_owned() });

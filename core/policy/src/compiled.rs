@@ -63,7 +63,10 @@ impl Compiled {
             from: rule.from.as_deref().map(Matcher::new),
             when: rule.when.as_ref().map(Times::new),
             methods: sorted_list(&what.methods),
-            paths: what.paths.as_deref().map(Into::into),
+            paths: what.paths.as_deref().map(|paths| {
+                let fold = |path: &PathPattern| if effect == Effect::Deny { path.folded() } else { path.clone() };
+                paths.iter().map(fold).collect()
+            }),
             ports: sorted_list(&what.ports),
         }
     }
@@ -119,8 +122,10 @@ impl Compiled {
         match (path, self.effect) {
             (None, _) | (Some(PathView::Odd), Effect::Allow) => false,
             (Some(PathView::Odd), Effect::Deny) => true,
-            (Some(PathView::Plain(path)), effect) => {
-                paths.iter().any(|pattern| pattern.matches(path, effect == Effect::Deny))
+            (Some(PathView::Plain { path, .. }), Effect::Allow) => paths.iter().any(|pattern| pattern.matches(path)),
+            (Some(PathView::Plain { path, folded }), Effect::Deny) => {
+                let path = folded.as_deref().unwrap_or(path);
+                paths.iter().any(|pattern| pattern.matches(path))
             }
         }
     }

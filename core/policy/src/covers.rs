@@ -14,6 +14,25 @@ pub(crate) fn covers(outer: &PolicyRule, inner: &PolicyRule) -> bool {
         && when(outer.when.as_ref().unwrap_or(&always), inner.when.as_ref().unwrap_or(&always))
 }
 
+/// How many entries [`covers`] compares at most.
+pub(crate) fn steps(outer: &PolicyRule, inner: &PolicyRule) -> usize {
+    fn product<A, B>(outer: Option<&Vec<A>>, inner: Option<&Vec<B>>) -> usize {
+        outer.map_or(0, Vec::len) * inner.map_or(1, Vec::len)
+    }
+    let (a, b) = (outer.who.as_ref(), inner.who.as_ref());
+    let who = product(a.and_then(|a| a.emails.as_ref()), b.and_then(|b| b.emails.as_ref()))
+        + product(a.and_then(|a| a.email_domains.as_ref()), b.and_then(|b| b.email_domains.as_ref()))
+        + product(a.and_then(|a| a.email_domains.as_ref()), b.and_then(|b| b.emails.as_ref()))
+        + product(a.and_then(|a| a.groups.as_ref()), b.and_then(|b| b.groups.as_ref()))
+        + product(a.and_then(|a| a.providers.as_ref()), b.and_then(|b| b.providers.as_ref()))
+        + product(a.and_then(|a| a.service_tokens.as_ref()), b.and_then(|b| b.service_tokens.as_ref()));
+    let (a, b) = (outer.what.as_ref(), inner.what.as_ref());
+    let what = product(a.and_then(|a| a.methods.as_ref()), b.and_then(|b| b.methods.as_ref()))
+        + product(a.and_then(|a| a.paths.as_ref()), b.and_then(|b| b.paths.as_ref()))
+        + product(a.and_then(|a| a.ports.as_ref()), b.and_then(|b| b.ports.as_ref()));
+    1 + who + what + product(outer.from.as_ref(), inner.from.as_ref())
+}
+
 /// Whether `is_covered` says so of the rule, or of each of the parts into which one of its lists takes it apart.
 pub(crate) fn is_covered_in_parts(rule: &PolicyRule, mut is_covered: impl FnMut(&PolicyRule) -> bool) -> bool {
     if is_covered(rule) {

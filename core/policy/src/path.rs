@@ -3,7 +3,13 @@
 use std::{borrow::Cow, fmt, str::FromStr};
 
 /// The longest pattern, in bytes.
-pub const MAX_PATTERN_BYTES: usize = 512;
+pub const MAX_PATTERN_BYTES: usize = 256;
+/// How many segments a pattern has at most.
+const MAX_PATTERN_SEGMENTS: usize = 16;
+/// The longest path that rules look at, in bytes and in segments: whoever owns a socket decides what a request costs at
+/// the edge, so this bounds it. A longer one is odd.
+const MAX_PATH_BYTES: usize = 2_048;
+const MAX_PATH_SEGMENTS: usize = 128;
 
 /// A path and everything beneath it.
 ///
@@ -15,8 +21,11 @@ pub struct PathPattern(String);
 /// The text is no pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathPatternError {
-    /// It does not begin with a slash, or is too long.
-    #[error("{text:?} is no path: begin with a slash, and use at most {MAX_PATTERN_BYTES} bytes")]
+    /// It does not begin with a slash, or goes over a bound.
+    #[error(
+        "{text:?} is no path: begin with a slash, and use at most {MAX_PATTERN_BYTES} bytes, {MAX_PATTERN_SEGMENTS} \
+         segments and one **"
+    )]
     Syntax {
         /// What was given, cut to 64 characters.
         text: String,
@@ -45,46 +54,52 @@ impl PathPattern {
 
     /// Whether everything that the other means is meant by this one too. May say no where that is hard to see.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        self.is_everything() || (!self.0.contains('*') && self.matches(&other.0, true)) || self == other
+        self.is_everything() || (!self.is_wild() && self.folded().matches(&other.folded().0)) || self == other
+    }
+
+    /// Whether it has a star.
+    pub(crate) fn is_wild(&self) -> bool {
+        self.0.contains('*')
+    }
+
+    /// The pattern in small letters, for paths in small letters.
+    pub(crate) fn folded(&self) -> Self {
+        Self(self.0.to_ascii_lowercase())
     }
 
     fn segments(&self) -> impl Iterator<Item = &str> + Clone {
         segments(&self.0)
     }
 
-    /// Whether the plain path is meant. Without regard to the case of ASCII letters when `fold` is set.
-    pub(crate) fn matches(&self, path: &str, fold: bool) -> bool {
+    /// Whether the plain path is meant. The time goes with the length of the path, and with `**` also with the number of
+    /// segments of both.
+    pub(crate) fn matches(&self, path: &str) -> bool {
         let mut pattern = self.segments();
         let mut path = segments(path);
-        // Where to go on when it does not fit: behind the last `**`, with one more segment given to it.
-        let mut again: Option<(_, _)> = None;
-        loop {
-            match pattern.next() {
-                // Everything beneath is meant, too.
-                None => return true,
-                Some("**") => {
-                    again = Some((pattern.clone(), path.clone()));
-                    continue;
-                }
-                Some(wanted) => {
-                    if let Some(segment) = path.next() {
-                        if segment_matches(wanted.as_bytes(), segment.as_bytes(), fold) {
-                            continue;
-                        }
-                    } else {
-                        return false;
+        while let Some(wanted) = pattern.next() {
+            if wanted == "**" {
+                // Behind the one `**` the rest may begin at any segment.
+                return loop {
+                    if begins_with(path.clone(), pattern.clone()) {
+                        break true;
                     }
-                }
+                    if path.next().is_none() {
+                        break false;
+                    }
+                };
             }
-            let Some((from, mut rest)) = again.take() else { return false };
-            if rest.next().is_none() {
+            if !path.next().is_some_and(|segment| segment_matches(wanted, segment)) {
                 return false;
             }
-            pattern = from.clone();
-            path = rest.clone();
-            again = Some((from, rest));
         }
+        // Everything beneath is meant, too.
+        true
     }
+}
+
+/// Whether the path begins with segments that fit these, one by one.
+fn begins_with<'a, 'b>(mut path: impl Iterator<Item = &'a str>, mut pattern: impl Iterator<Item = &'b str>) -> bool {
+    pattern.all(|wanted| path.next().is_some_and(|segment| segment_matches(wanted, segment)))
 }
 
 /// The segments of a path or pattern; a slash at the end makes none.
@@ -92,32 +107,20 @@ fn segments(path: &str) -> std::iter::Filter<std::str::Split<'_, char>, fn(&&str
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
-/// Whether the segment fits, `*` standing for anything: the usual way with one place to go back to.
-fn segment_matches(pattern: &[u8], text: &[u8], fold: bool) -> bool {
-    let same = |a: u8, b: u8| a == b || (fold && a.eq_ignore_ascii_case(&b));
-    let (mut p, mut t) = (0, 0);
-    let mut again: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                again = Some((p + 1, t));
-                p += 1;
-            }
-            Some(wanted) if same(*wanted, text[t]) => {
-                p += 1;
-                t += 1;
-            }
-            _ => match again {
-                Some((from, taken)) => {
-                    p = from;
-                    t = taken + 1;
-                    again = Some((from, taken + 1));
-                }
-                None => return false,
-            },
+/// Whether the segment fits, `*` standing for anything: what stands between stars is looked for from left to right, the
+/// first place being as good as any.
+fn segment_matches(pattern: &str, segment: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == segment };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(mut left) = segment.strip_prefix(first).and_then(|left| left.strip_suffix(last)) else { return false };
+    middle.split('*').all(|wanted| match left.split_once(wanted) {
+        _ if wanted.is_empty() => true,
+        Some((_, behind)) => {
+            left = behind;
+            true
         }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
+        None => false,
+    })
 }
 
 impl FromStr for PathPattern {
@@ -125,7 +128,10 @@ impl FromStr for PathPattern {
 
     fn from_str(text: &str) -> Result<Self, PathPatternError> {
         let quoted = || text.chars().take(64).collect::<String>();
-        if !text.starts_with('/') || text.len() > MAX_PATTERN_BYTES {
+        let is_bounded = text.len() <= MAX_PATTERN_BYTES
+            && segments(text).count() <= MAX_PATTERN_SEGMENTS
+            && segments(text).filter(|segment| *segment == "**").count() <= 1;
+        if !text.starts_with('/') || !is_bounded {
             return Err(PathPatternError::Syntax { text: quoted() });
         }
         let found = if text.contains('?') || text.contains('#') {
@@ -164,7 +170,12 @@ impl<'de> serde::Deserialize<'de> for PathPattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PathView<'a> {
     /// All programs mean the same by it: this, decoded.
-    Plain(Cow<'a, str>),
+    Plain {
+        /// As it is.
+        path: Cow<'a, str>,
+        /// In small letters, when it has others.
+        folded: Option<String>,
+    },
     /// Programs do not agree which path it is, so it may be any.
     Odd,
 }
@@ -182,10 +193,13 @@ impl<'a> PathView<'a> {
             Cow::Borrowed(path)
         };
         // `*` is the target of OPTIONS; nothing else has no slash in front.
-        if !decoded.starts_with('/') || oddity(&decoded).is_some() {
+        let is_bounded = decoded.len() <= MAX_PATH_BYTES && segments(&decoded).count() <= MAX_PATH_SEGMENTS;
+        if !decoded.starts_with('/') || !is_bounded || oddity(&decoded).is_some() {
             return Self::Odd;
         }
-        Self::Plain(decoded)
+        let has_capitals = decoded.bytes().any(|byte| byte.is_ascii_uppercase());
+        let folded = has_capitals.then(|| decoded.to_ascii_lowercase());
+        Self::Plain { path: decoded, folded }
     }
 }
 
@@ -236,7 +250,7 @@ mod tests {
 
     fn matches(pattern: &str, path: &str) -> bool {
         match PathView::of(path) {
-            PathView::Plain(path) => pattern.parse::<PathPattern>().unwrap().matches(&path, false),
+            PathView::Plain { path, .. } => pattern.parse::<PathPattern>().unwrap().matches(&path),
             PathView::Odd => panic!("{path} is odd"),
         }
     }
@@ -251,7 +265,7 @@ mod tests {
             assert!(!matches("/admin", path), "{path}");
         }
         assert!(matches("/admin/", "/admin"), "a slash at the end says nothing");
-        assert!("/admin".parse::<PathPattern>().unwrap().matches("/ADMIN/x", true));
+        assert!("/Admin".parse::<PathPattern>().unwrap().folded().matches("/admin/x"));
     }
 
     #[test]
@@ -266,8 +280,15 @@ mod tests {
             ("/a*b*c", "/aXbbY", false),
             ("/*/x", "/y/x/z", true),
             ("/*/x", "/x", false),
-            ("/a/**/b/**/c", "/a/1/b/b/2/3/c", true),
-            ("/a/**/b/**/c", "/a/1/c/2/b", false),
+            ("/a/**/b/*/c", "/a/1/b/b/2/c/d", true),
+            ("/a/**/b/*/c", "/a/1/c/2/b", false),
+            ("/**/b", "/a/1/c/2/b", true),
+            ("/a/**", "/a", true),
+            ("/*a*a", "/aa", true),
+            ("/*a*a", "/a", false),
+            ("/a*a", "/a", false),
+            ("/*ab*ab*", "/xabab", true),
+            ("/*ab*ab*", "/xabxa", false),
             ("/**/a/b", "/a/a/a/b", true),
             ("/**/a/b", "/a/x/b/a", false),
             ("/*", "/", false),
@@ -275,8 +296,8 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
         }
-        let long = format!("/{}", "a/".repeat(4_000));
-        assert!(!matches(&format!("/{}b", "**/a*a*a*a/".repeat(40)), &long), "and takes no time to speak of");
+        let long = format!("/{}", "a/".repeat(MAX_PATH_SEGMENTS));
+        assert!(!matches(&format!("/**{}/b", "/a*a*".repeat(14)), &long), "and takes no time to speak of");
     }
 
     #[test]
@@ -310,18 +331,21 @@ mod tests {
             "admin",
             "/a%3fb",
             "/a%23b",
+            &"/a".repeat(MAX_PATH_SEGMENTS + 1),
+            &format!("/{}", "a".repeat(MAX_PATH_BYTES)),
         ] {
             assert_eq!(PathView::of(path), PathView::Odd, "{path}");
         }
         for path in ["/", "/a.b", "/.well-known/x", "/a..b", "/~user", "/a:b@c", "/a b", "/x?a=%2f..//;"] {
-            assert!(matches!(PathView::of(path), PathView::Plain(_)), "{path}");
+            assert!(matches!(PathView::of(path), PathView::Plain { .. }), "{path}");
         }
-        assert!(matches!(PathView::of("/plain?x"), PathView::Plain(Cow::Borrowed("/plain"))));
+        let plain = PathView::Plain { path: Cow::Borrowed("/plain"), folded: None };
+        assert_eq!(PathView::of("/plain?x"), plain);
     }
 
     #[test]
     fn a_pattern_that_matches_nothing_is_refused() {
-        for text in ["", "admin", "*", &format!("/{}", "a".repeat(MAX_PATTERN_BYTES))] {
+        for text in ["", "admin", "*", "/**/a/**", &"/a".repeat(17), &format!("/{}", "a".repeat(MAX_PATTERN_BYTES))] {
             assert!(matches!(text.parse::<PathPattern>(), Err(PathPatternError::Syntax { .. })), "{text}");
         }
         for text in ["/a/../b", "/a//b", "/a;b", "/a\\b", "/%61", "/a?b", "/a\n", "/."] {

@@ -270,7 +270,8 @@ impl PolicySet {
     }
 
     /// What the policies say. The time goes with the number of rules, and with the logarithm of the length of their
-    /// lists. Allocates nothing, save for a path that is percent-encoded where a rule asks for paths.
+    /// lists. Allocates nothing, save for a
+    /// path that is percent-encoded or has capitals, where a rule asks for paths.
     #[must_use]
     pub fn decide(&self, question: &Question<'_>) -> Decision<'_> {
         let has_identity = question.person.is_some() || question.service.is_some();

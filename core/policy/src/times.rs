@@ -79,7 +79,8 @@ impl Zone {
 impl FromStr for Zone {
     type Err = TimeError;
     fn from_str(text: &str) -> Result<Self, TimeError> {
-        TimeZoneDatabase::bundled().get(text).map(Self).map_err(|_| TimeError::Zone(quoted(text)))
+        let found = TimeZoneDatabase::bundled().get(text).ok().filter(|zone| !zone.is_unknown());
+        found.map(Self).ok_or_else(|| TimeError::Zone(quoted(text)))
     }
 }
 
