@@ -204,6 +204,8 @@ fn request_log() -> Box<dyn FnMut()> {
         duration_us: 4_321,
         client: SocketAddr::from(([192, 0, 2, 1], 40_000)),
         tunnel: None,
+        identity: None,
+        rule: None,
         omitted_before: 0,
     };
     Box::new(move || {

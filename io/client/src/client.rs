@@ -7,28 +7,16 @@ use http::{HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_api::{
-    Account, CreateAccount, CreatePolicy, CreateSocket, CreateSshCertificate, CreateSshKey, CreateToken, CreateTunnel,
-    CreatedToken, CreatedTunnel, IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, Page, Policy, PolicyPlace,
-    PolicyTest, Problem, Refresh, Secret, Session, Socket, SshCertificate, SshKey, TestPolicy, Token, Tunnel,
-    UpdatePolicy, UpdateSocket, UpdateTunnel,
-    Account, CreateAccount, CreateProvider, CreateSocket, CreateSshCertificate, CreateSshKey, CreateToken,
-    CreateTunnel, CreatedToken, CreatedTunnel, EndLoginSessions, EndedLoginSessions, IDEMPOTENCY_KEY, Info, Login,
-    LoginSession, Logout, MAX_PAGE_ITEMS, Page, Problem, Provider, ProviderFound, Refresh, Secret, Session, Socket,
-    SshCertificate, SshKey, Token, Tunnel, UpdateProvider, UpdateSocket, UpdateTunnel,
     Account, BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateAccount,
-    CreateClientCertificate, CreateClientSshCertificate, CreateSocket, CreateSshCertificate, CreateSshHostCertificate,
-    CreateSshKey, CreateToken, CreateTunnel, CreatedToken, CreatedTunnel, DeviceLogin, ExchangeClientCode,
-    ExchangeDeviceCode, IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session,
-    Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey, Token, Tunnel, UpdateSocket, UpdateSshAuthority,
-    UpdateTunnel,
+    CreateClientCertificate, CreateClientSshCertificate, CreatePolicy, CreateProvider, CreateServiceToken,
+    CreateSocket, CreateSshCertificate, CreateSshHostCertificate, CreateSshKey, CreateToken, CreateTunnel,
+    CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin, EndLoginSessions, EndedLoginSessions,
+    ExchangeClientCode, ExchangeDeviceCode, IDEMPOTENCY_KEY, Info, Login, LoginSession, Logout, MAX_PAGE_ITEMS, Page,
+    Policy, PolicyPlace, PolicyTest, Problem, Provider, ProviderFound, Refresh, Secret, ServiceToken, Session, Socket,
+    SshAuthority, SshCertificate, SshHostCertificate, SshKey, TestPolicy, Token, Tunnel, UpdatePolicy, UpdateProvider,
+    UpdateSocket, UpdateSshAuthority, UpdateTunnel,
 };
-use sallyport_model::{LoginSessionId, ProviderName, TokenId, TunnelId};
-    Account, CreateAccount, CreateServiceToken, CreateSocket, CreateSshCertificate, CreateSshKey, CreateToken,
-    CreateTunnel, CreatedServiceToken, CreatedToken, CreatedTunnel, IDEMPOTENCY_KEY, Info, Login, Logout,
-    MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, ServiceToken, Session, Socket, SshCertificate, SshKey, Token,
-    Tunnel, UpdateSocket, UpdateTunnel,
-};
-use sallyport_model::{ServiceTokenId, TokenId, TunnelId};
+use sallyport_model::{LoginSessionId, ProviderName, ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
@@ -479,6 +467,8 @@ impl ApiClient {
     /// There is no such policy or socket, or the question is not valid.
     pub async fn test_policy(&self, test: &TestPolicy) -> Result<PolicyTest, ClientError> {
         self.send(Method::POST, "/v1/policy-test", test).await
+    }
+
     /// All identity providers of the account.
     ///
     /// # Errors

@@ -62,12 +62,6 @@ fn parameters(query: &str) -> Result<HashMap<String, String>, Refused> {
 }
 
 impl App {
-    /// The address of the place where people log in.
-    pub(crate) fn login_url(&self) -> String {
-        let (domain, port) = (&self.config.domain, self.config.public_port);
-        if port == 443 { format!("https://login.{domain}") } else { format!("https://login.{domain}:{port}") }
-    }
-
     /// Sends the browser to log in for this socket, and back here.
     fn to_sign_on(&self, host: &str, back: &Uri) -> Response {
         let back = back.path_and_query().map_or("/", |path| path.as_str());
