@@ -25,10 +25,9 @@ pub struct CreateProvider {
     /// The id of the tenant, for `microsoft`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The client id that the provider gave; all but `local` have one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 512)]
-    pub client_id: Option<String>,
+    /// The client id that the provider gave.
+    #[schema(min_length = 1, max_length = 512)]
+    pub client_id: String,
     /// The client secret that the provider gave. It is never shown again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<Secret>,
@@ -100,8 +99,7 @@ pub struct Provider {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The client id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_id: Option<String>,
+    pub client_id: String,
     /// Whether there is a client secret; it is never shown.
     pub has_secret: bool,
     /// What is asked for beside `openid`, `email` and `profile`.
@@ -115,9 +113,8 @@ pub struct Provider {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_pem: Option<String>,
     /// The address that browsers come back to: the provider must be told it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "https://login.example.com/callback/5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f/google")]
-    pub redirect_uri: Option<String>,
+    pub redirect_uri: String,
     /// When it was added.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,

@@ -6,7 +6,7 @@ use axum::{
 };
 use http::StatusCode;
 use sallyport_api::{CreateProvider, Page, PageQuery, Problem, Provider, ProviderFound, UpdateProvider};
-use sallyport_model::{AccountId, ProviderKind, Scope};
+use sallyport_model::{AccountId, Scope};
 use sallyport_store::StoredProvider;
 
 use crate::{
@@ -19,9 +19,8 @@ use crate::{
 };
 
 fn shown(app: &App, provider: StoredProvider) -> Provider {
-    let is_elsewhere = provider.config.kind != ProviderKind::Local;
     let has_secret = app.open_secret(&provider).is_some_and(|secret| !secret.is_empty());
-    let redirect_uri = is_elsewhere.then(|| app.redirect_uri(provider.organisation, &provider.name));
+    let redirect_uri = app.redirect_uri(provider.organisation, &provider.name);
     let config = provider.config;
     Provider {
         id: provider.id,
@@ -29,7 +28,7 @@ fn shown(app: &App, provider: StoredProvider) -> Provider {
         kind: config.kind,
         issuer: config.issuer,
         tenant: config.tenant,
-        client_id: is_elsewhere.then_some(config.client_id),
+        client_id: config.client_id,
         has_secret,
         scopes: config.scopes,
         groups_claim: config.groups_claim,

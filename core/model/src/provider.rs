@@ -31,18 +31,16 @@ pub enum ProviderKind {
     Github,
     /// Facebook: OAuth 2.0 and the Graph API.
     Facebook,
-    /// Users of the organisation's own, with passwords.
-    Local,
 }
 
 /// The text is no kind of provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no kind of provider: known are oidc, google, microsoft, github, facebook and local")]
+#[error("{0:?} is no kind of provider: known are oidc, google, microsoft, github and facebook")]
 pub struct UnknownProviderKind(pub String);
 
 impl ProviderKind {
     /// All kinds.
-    pub const ALL: [Self; 6] = [Self::Oidc, Self::Google, Self::Microsoft, Self::Github, Self::Facebook, Self::Local];
+    pub const ALL: [Self; 5] = [Self::Oidc, Self::Google, Self::Microsoft, Self::Github, Self::Facebook];
 
     /// The kind as it is written.
     #[must_use]
@@ -53,7 +51,6 @@ impl ProviderKind {
             Self::Microsoft => "microsoft",
             Self::Github => "github",
             Self::Facebook => "facebook",
-            Self::Local => "local",
         }
     }
 
@@ -91,8 +88,7 @@ pub struct ProviderConfig {
     /// The tenant's id; of `microsoft` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What the provider calls this installation; empty for `local`.
-    #[serde(default)]
+    /// What the provider calls this installation.
     pub client_id: String,
     /// What is asked for beside what is always asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -134,7 +130,7 @@ impl ProviderConfig {
             (None, ProviderKind::Oidc) => {
                 return wrong("issuer", "a provider of kind oidc needs its issuer, such as https://id.example.com");
             }
-            (Some(_), ProviderKind::Google | ProviderKind::Local) => {
+            (Some(_), ProviderKind::Google) => {
                 return wrong("issuer", format!("a provider of kind {kind} has none: leave it out"));
             }
             (Some(issuer), _) => check_issuer(issuer)?,
@@ -153,14 +149,6 @@ impl ProviderConfig {
         let is_word = |text: &str, max: usize| {
             (1..=max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
         };
-        if kind == ProviderKind::Local {
-            let is_bare = self.client_id.is_empty()
-                && self.scopes.is_empty()
-                && self.groups_claim.is_none()
-                && self.ca_pem.is_none()
-                && !self.trust_email;
-            return if is_bare { Ok(()) } else { wrong("kind", "a provider of kind local has no settings") };
-        }
         if !is_word(&self.client_id, MAX_CLIENT_ID_BYTES) {
             let reason = format!(
                 "the client id that the provider gave is needed: 1 to {MAX_CLIENT_ID_BYTES} visible characters"
@@ -207,7 +195,7 @@ impl ProviderConfig {
                 let place = self.issuer.as_deref().unwrap_or("https://login.microsoftonline.com");
                 Some(format!("{}/{}/v2.0", place.trim_end_matches('/'), self.tenant.as_deref()?.to_ascii_lowercase()))
             }
-            ProviderKind::Github | ProviderKind::Facebook | ProviderKind::Local => None,
+            ProviderKind::Github | ProviderKind::Facebook => None,
         }
     }
 }
@@ -321,9 +309,6 @@ mod tests {
         assert_eq!(ProviderConfig { trust_email: true, ..facebook }.check(), Ok(()));
         let github = ProviderConfig { kind: ProviderKind::Github, groups_claim: Some("g".into()), ..none.clone() };
         assert_eq!(wrong_field(github), "groups_claim");
-        assert_eq!(wrong_field(ProviderConfig { kind: ProviderKind::Local, ..none.clone() }), "kind");
-        let local = ProviderConfig { kind: ProviderKind::Local, client_id: String::new(), ..none };
-        assert_eq!(local.check(), Ok(()));
         assert_eq!(wrong_field(ProviderConfig { client_id: "a b".into(), ..oidc("https://a.example") }), "client_id");
         assert_eq!(wrong_field(ProviderConfig { scopes: vec!["a b".into()], ..oidc("https://a.example") }), "scopes");
         assert_eq!(wrong_field(ProviderConfig { ca_pem: Some("x".into()), ..oidc("https://a.example") }), "ca_pem");

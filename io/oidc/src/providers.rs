@@ -74,7 +74,6 @@ impl Providers {
     /// The provider cannot be asked, or what it says cannot be used.
     pub async fn begin(&self, config: &ProviderConfig, begin: Begin<'_>) -> Result<String, OidcError> {
         match config.kind {
-            ProviderKind::Local => Err(OidcError::Config("it is no provider elsewhere".to_owned())),
             ProviderKind::Github | ProviderKind::Facebook => Ok(oauth::begin(config, &begin)),
             ProviderKind::Oidc | ProviderKind::Google | ProviderKind::Microsoft => {
                 let known = self.known(config);

@@ -126,6 +126,12 @@ async fn come_back(
         .map_err(|error| failed(&error, &service))?;
     let former = app.signed_on(headers, organisation).map(|session| session.id);
     let session = app.begin_login_session(organisation, person, &asks, former).await?;
+    // Whoever changed or removed the provider meanwhile has ended its logins, and missed this one.
+    let now_there = app.store.provider(organisation, &name).await?;
+    if now_there.is_none_or(|there| there.id != provider.id || there.config != provider.config) {
+        app.end_login_sessions(organisation, None, Some(&name)).await?;
+        return Err(not_begun());
+    }
     app.with_sign_on(app.grant(&route, &login.request, session.id)?, &session)
 }
 

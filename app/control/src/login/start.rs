@@ -168,7 +168,6 @@ fn chooser(socket: impl std::fmt::Display, sealed: &str, providers: &[StoredProv
             ProviderKind::Microsoft => "Microsoft".to_owned(),
             ProviderKind::Github => "GitHub".to_owned(),
             ProviderKind::Facebook => "Facebook".to_owned(),
-            ProviderKind::Local => "e-mail address and password".to_owned(),
         };
         let name = provider.name.as_str();
         let alias = if label.eq_ignore_ascii_case(name) || provider.config.kind == ProviderKind::Oidc {

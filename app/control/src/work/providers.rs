@@ -66,18 +66,17 @@ impl App {
             kind: create.kind,
             issuer: create.issuer,
             tenant: create.tenant,
-            client_id: create.client_id.unwrap_or_default(),
+            client_id: create.client_id,
             scopes: create.scopes,
             groups_claim: create.groups_claim,
             trust_email: create.trust_email,
             ca_pem: create.ca_pem,
         };
         config.check()?;
-        let is_local = config.kind == ProviderKind::Local;
         check_secret(config.kind, create.client_secret.as_ref())?;
         self.limits.create(organisation, now.monotonic)?;
         let id = ProviderId::from_random(random::bytes()?);
-        let secret = self.seal_secret(id, create.client_secret.as_ref().filter(|_| !is_local))?;
+        let secret = self.seal_secret(id, create.client_secret.as_ref())?;
         let provider =
             StoredProvider { id, organisation, name: create.name, config, secret, created_at: now.unix_seconds };
         self.store.create_provider(&provider).await?;
@@ -150,10 +149,6 @@ impl App {
     /// Asks a provider what it is.
     pub(crate) async fn test_provider(&self, provider: &StoredProvider) -> ProviderFound {
         let config = &provider.config;
-        if config.kind == ProviderKind::Local {
-            let detail = "people log in with passwords that this installation keeps".to_owned();
-            return ProviderFound { works: true, detail, authorization_endpoint: None, keys: None };
-        }
         match self.providers.look(config).await {
             Ok(found) => ProviderFound {
                 works: true,
@@ -193,8 +188,6 @@ fn check_secret(kind: ProviderKind, secret: Option<&Secret>) -> Result<(), ApiEr
     let is_given = secret.is_some_and(|secret| !secret.expose().is_empty());
     match kind {
         ProviderKind::Oidc => Ok(()),
-        ProviderKind::Local if is_given => Err(ApiError::field("client_secret", "a provider of kind local has none")),
-        ProviderKind::Local => Ok(()),
         _ if is_given => Ok(()),
         _ => Err(ApiError::field("client_secret", "the client secret that the provider gave is needed")),
     }

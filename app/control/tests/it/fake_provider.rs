@@ -46,6 +46,8 @@ pub(crate) struct Says {
     pub(crate) claims: Value,
     /// The answer of userinfo, when it is asked.
     pub(crate) userinfo: Value,
+    /// The addresses of the user of GitHub.
+    pub(crate) github_emails: Value,
     /// Written over the discovery document.
     pub(crate) discovery: Value,
     /// The answer to the code in the place of tokens, with its status.
@@ -84,6 +86,7 @@ impl FakeProvider {
             claims: json!({}),
             userinfo: json!({}),
             discovery: json!({}),
+            github_emails: json!([]),
             token_answer: None,
             key_id: "k1".to_owned(),
             now: START,
@@ -120,7 +123,8 @@ impl FakeProvider {
         assert_eq!((asked["client_id"].as_str(), asked["response_type"].as_str()), (CLIENT_ID, "code"));
         let mut says = self.says();
         let code = format!("code-{}", says.codes.len());
-        says.codes.insert(code.clone(), (asked["nonce"].clone(), asked["code_challenge"].clone()));
+        let nonce = asked.get("nonce").cloned().unwrap_or_default();
+        says.codes.insert(code.clone(), (nonce, asked["code_challenge"].clone()));
         code
     }
 
@@ -176,6 +180,7 @@ impl Says {
     fn answer(&mut self, issuer: &str, path: &str, head: &str, body: &str) -> (u16, String) {
         let path = path.strip_prefix("/id").unwrap_or(path);
         self.asked.push(path.to_owned());
+        let is_bearer = head.lines().any(|line| line == "authorization: Bearer at");
         match path {
             "/.well-known/openid-configuration" => {
                 let good = json!({
@@ -190,6 +195,15 @@ impl Says {
             "/keys" => (200, json!({"keys": [{"kty": "new"}, self.jwk()]}).to_string()),
             "/userinfo" => (200, self.userinfo.to_string()),
             "/token" => self.token(issuer, head, body),
+            "/login/oauth/access_token" | "/v23.0/oauth/access_token" => self.plain_token(body),
+            "/api/v3/user" | "/api/v3/user/emails" | "/v23.0/me?fields=id,name,email" if !is_bearer => {
+                (401, "{}".to_owned())
+            }
+            "/api/v3/user" => (200, json!({"id": 583_231, "login": "octocat", "name": null}).to_string()),
+            "/api/v3/user/emails" => (200, self.github_emails.to_string()),
+            "/v23.0/me?fields=id,name,email" => {
+                (200, json!({"id": "77", "name": "Fay", "email": "fay@example.com"}).to_string())
+            }
             _ => (404, "{}".to_owned()),
         }
     }
@@ -221,6 +235,18 @@ impl Says {
         });
         let token = self.sign(&over(good, &self.claims));
         (200, json!({"access_token": "at", "token_type": "Bearer", "id_token": token}).to_string())
+    }
+
+    /// The token of GitHub and Facebook, who want the secret in the form.
+    fn plain_token(&mut self, body: &str) -> (u16, String) {
+        if let Some(answer) = &self.token_answer {
+            return answer.clone();
+        }
+        let parameters = crate::login::parameters(body);
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&parameters["code_verifier"]));
+        let known = self.codes.remove(&parameters["code"]).is_some_and(|(_, wanted)| wanted == challenge);
+        assert!(known && parameters["client_secret"] == SECRET);
+        (200, json!({"access_token": "at", "token_type": "bearer", "scope": "user:email"}).to_string())
     }
 
     fn sign(&self, claims: &Value) -> String {

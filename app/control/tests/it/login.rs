@@ -198,7 +198,7 @@ async fn a_person_logs_in_and_comes_back_to_the_socket() {
     let mut browser = Browser::default();
     let (to, asked) = shop.begin(&mut browser, &shop.request()).await;
     assert!(to.starts_with(&format!("{}/authorize?tenant=1&", provider.issuer)), "{to}");
-    assert_eq!(made.redirect_uri.as_ref(), Some(&asked["redirect_uri"]));
+    assert_eq!(made.redirect_uri, asked["redirect_uri"]);
     assert_eq!(asked["scope"], "openid email profile groups");
     assert!(!asked.contains_key("prompt"));
     let code = provider.log_in(&asked);
@@ -727,4 +727,42 @@ async fn too_many_steps_of_one_client_have_to_wait() {
     }
     is_page(&last, 429, "Too many attempts");
     assert!(last.header("retry-after").is_some());
+}
+
+#[tokio::test]
+async fn github_and_facebook_speak_their_own_dialects() {
+    let (shop, provider) = (Shop::open().await, FakeProvider::start().await);
+    let mails = |primary: Value| json!([{"email": "x@evil.test", "primary": false, "verified": true}, primary]);
+    shop.add("github", &provider, json!({"kind": "github"})).await;
+    provider.says().github_emails =
+        mails(json!({"email": "Ann@example.com", "primary": true, "verified": true, "visibility": null}));
+    let mut browser = Browser::default();
+    let grant = shop.grant(&shop.log_in(&mut browser, &provider).await);
+    let person = shop.api.identities.session(grant.session).unwrap().person.clone();
+    assert_eq!((person.email.as_str(), person.subject.as_str()), ("ann@example.com", "583231"));
+    assert_eq!(person.name.as_deref(), Some("octocat"));
+    for emails in [
+        mails(json!({"email": "ann@example.com", "primary": true, "verified": false})),
+        mails(json!({"email": "ann@example.com", "primary": false, "verified": true})),
+        json!([]),
+        json!({}),
+    ] {
+        provider.says().github_emails = emails;
+        let answer = shop.log_in(&mut Browser::default(), &provider).await;
+        is_page(&answer, 403, "This account cannot be used");
+    }
+    // GitHub says what is wrong with a good status.
+    provider.says().token_answer = Some((200, r#"{"error":"bad_verification_code"}"#.to_owned()));
+    is_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "refused: bad_verification_code");
+    provider.says().token_answer = None;
+
+    let facebook = json!({"name": "facebook", "kind": "facebook", "issuer": provider.issuer, "client_id": CLIENT_ID,
+                          "client_secret": SECRET});
+    let answer = shop.api.post("/v1/providers", Some(&shop.token), facebook).await;
+    assert_eq!(answer.field(), "trust_email", "{}", answer.text);
+    shop.add("facebook", &provider, json!({"kind": "facebook", "trust_email": true})).await;
+    shop.asks(json!({"email_domains": ["example.com"], "providers": ["facebook"]})).await;
+    let grant = shop.grant(&shop.log_in(&mut browser, &provider).await);
+    let person = shop.api.identities.session(grant.session).unwrap().person.clone();
+    assert_eq!((person.email.as_str(), person.provider.as_str()), ("fay@example.com", "facebook"));
 }

@@ -140,7 +140,7 @@ async fn add(shop: &Shop, issuer: &str, more: serde_json::Value) -> String {
         body[name] = value.clone();
     }
     let made = shop.api.post("/v1/providers", Some(&shop.token), body).await;
-    made.read::<sallyport_api::Provider>(StatusCode::CREATED).redirect_uri.unwrap()
+    made.read::<sallyport_api::Provider>(StatusCode::CREATED).redirect_uri
 }
 
 #[tokio::test]

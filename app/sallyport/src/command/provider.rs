@@ -53,12 +53,12 @@ pub(crate) struct AddArgs {
     /// What to call it: lower-case letters, digits and hyphens
     #[arg(value_name = "NAME")]
     name: ProviderName,
-    /// What it speaks: oidc, google, microsoft, github, facebook or local [default: NAME, when that is one of them, else oidc]
+    /// What it speaks: oidc, google, microsoft, github or facebook [default: NAME, when that is one of them, else oidc]
     #[arg(long, value_name = "KIND")]
     kind: Option<ProviderKind>,
     /// The client id that the provider gave
     #[arg(long, value_name = "ID")]
-    client_id: Option<String>,
+    client_id: String,
     #[command(flatten)]
     settings: SettingArgs,
     /// Believe e-mail addresses about which the provider does not say that they are verified
@@ -168,9 +168,7 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
             };
             let provider = client.create_provider(&create).await?;
             context.output.data(&provider, show)?;
-            if let Some(redirect) = &provider.redirect_uri {
-                context.output.hint(&format!("let the provider send people back to {redirect}"));
-            }
+            context.output.hint(&format!("let the provider send people back to {}", provider.redirect_uri));
             context.output.hint(&format!("next: `sallyport provider test {}` asks it what it is", provider.name));
             Ok(())
         }
@@ -241,15 +239,13 @@ fn show(provider: &Provider) -> String {
     let mut optional = |name, value: &Option<String>| rows.extend(value.clone().map(|value| (name, value)));
     optional("issuer", &provider.issuer);
     optional("tenant", &provider.tenant);
-    optional("client id", &provider.client_id);
     optional("groups claim", &provider.groups_claim);
-    optional("redirect address", &provider.redirect_uri);
     if !provider.scopes.is_empty() {
         rows.push(("scopes", provider.scopes.join(", ")));
     }
-    if provider.kind != ProviderKind::Local {
-        rows.push(("client secret", if provider.has_secret { "kept" } else { "none" }.to_owned()));
-    }
+    rows.push(("client id", provider.client_id.clone()));
+    rows.push(("client secret", if provider.has_secret { "kept" } else { "none" }.to_owned()));
+    rows.push(("redirect address", provider.redirect_uri.clone()));
     if provider.trust_email {
         rows.push(("e-mail", "believed where the provider does not say that it is verified".to_owned()));
     }
@@ -268,7 +264,7 @@ fn list(providers: &[Provider]) -> String {
                 provider.name.to_string(),
                 provider.kind.to_string(),
                 provider.issuer.clone().unwrap_or_default(),
-                provider.client_id.clone().unwrap_or_default(),
+                provider.client_id.clone(),
                 utc(provider.created_at),
             ]
         }),
