@@ -31,6 +31,11 @@ use crate::{
 /// The keys that ssh itself uses, best first.
 const USUAL_KEYS: [&str; 3] = ["id_ed25519", "id_ecdsa", "id_rsa"];
 
+/// Who vouches for hosts, in the configuration directory.
+const KNOWN_HOSTS: &str = "known_hosts";
+/// How many hosts are kept there besides the last one.
+const MAX_KNOWN_HOSTS: usize = 1_000;
+
 /// Options of `client ssh-keysign`.
 #[derive(Debug, Args)]
 pub(crate) struct KeysignArgs {
@@ -108,6 +113,7 @@ async fn sign(door: &Door, key: &Path) -> anyhow::Result<Signed> {
     let signed = door.ask(ask).await?;
     let certificate = beside(key, "-cert.pub");
     write_private(&certificate, &format!("{}\n", signed.certificate))?;
+    know_host(&door.host.name, &signed.authority)?;
     Ok(Signed {
         certificate,
         email: signed.email,
@@ -115,6 +121,19 @@ async fn sign(door: &Door, key: &Path) -> anyhow::Result<Signed> {
         authority: signed.authority,
         valid_until: signed.valid_until,
     })
+}
+
+/// Notes down who vouches for the host behind a socket, so that ssh asks nobody about a fingerprint.
+fn know_host(host: &str, authority: &str) -> anyhow::Result<()> {
+    let file = CredentialsFile::of_user()?.dir().join(KNOWN_HOSTS);
+    let known = fs::read_to_string(&file).unwrap_or_default();
+    let begin = format!("@cert-authority {host},{host}.sallyport,{host}.mysocket-dummy ");
+    let others = known.lines().filter(|line| !line.starts_with(&begin)).rev().take(MAX_KNOWN_HOSTS);
+    let mut lines: Vec<&str> = others.collect();
+    lines.reverse();
+    let line = format!("{begin}{authority}");
+    lines.push(&line);
+    write_private(&file, &(lines.join("\n") + "\n"))
 }
 
 /// Gets a key signed.
@@ -173,16 +192,14 @@ pub(super) async fn run(context: &Context, args: SshArgs) -> anyhow::Result<()> 
     };
     let door = Door::new(context, HostArgs { host: host.clone(), no_browser: args.no_browser })?;
     let signed = sign(&door, &key).await?;
-    let known_hosts = dir.join("known_hosts");
-    let names = format!("{0},{0}.sallyport", host.name);
-    write_private(&known_hosts, &format!("@cert-authority {names} {}\n", signed.authority))?;
+    let known_hosts = dir.join(KNOWN_HOSTS);
     let program = std::env::current_exe().context("this program does not know where it is")?;
     let port = host.port.map_or_else(String::new, |port| format!(":{port}"));
     let mut proxy = format!("{} --api {} ", quoted(&program), door.target.api);
     if let sallyport_net::Trust::Ca(ca) = &door.target.trust {
         proxy.push_str(&format!("--ca {} ", quoted(&std::path::absolute(ca)?)));
     }
-    proxy.push_str(&format!("client tls --host %h{port}"));
+    proxy.push_str(&format!("client tls --host '%h{port}'"));
     let mut ssh = Command::new("ssh");
     for option in [
         format!("ProxyCommand={proxy}"),
@@ -223,14 +240,16 @@ pub(crate) fn ssh_config(args: &SshConfigArgs) -> anyhow::Result<()> {
     if key.chars().any(char::is_control) || key.contains('"') {
         return Err(Failure::usage("a key with such a name cannot stand in a configuration of ssh").into());
     }
+    let known_hosts = quoted(&CredentialsFile::of_user()?.dir().join(KNOWN_HOSTS));
     output::line(&format!(
         "# Hosts behind Sallyport: ssh USER@NAME.sallyport, where NAME is the socket's name with its domain.\n\
          # Belongs into ~/.ssh/config; `sallyport ssh-config >> ~/.ssh/config` puts it there.\n\
-         Match host *.sallyport,*.mysocket-dummy exec \"{program} client ssh-keysign --host %h --key {key}\"\n    \
+         Match host *.sallyport,*.mysocket-dummy exec \"{program} client ssh-keysign --host '%h' --key {key}\"\n    \
          IdentityFile {key}\n    \
          CertificateFile {key}-cert.pub\n\
          Host *.sallyport *.mysocket-dummy\n    \
-         ProxyCommand {program} client tls --host %h"
+         UserKnownHostsFile ~/.ssh/known_hosts {known_hosts}\n    \
+         ProxyCommand {program} client tls --host '%h'"
     ))
 }
 
