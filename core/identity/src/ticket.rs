@@ -23,6 +23,9 @@ pub struct LoginRequest {
     pub return_to: String,
     /// Whether the person wants to be somebody else than now.
     pub switch: bool,
+    /// Whether `return_to` is of the place where people log in, which asks for itself.
+    #[serde(default)]
+    pub is_of_login_host: bool,
     /// When, in seconds since 1970 (UTC).
     pub at: i64,
 }

@@ -6,14 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use axum::extract::FromRequestParts;
-use http::{HeaderMap, StatusCode, header, request::Parts};
-use sallyport_identity::Purpose;
-use sallyport_model::{AccountId, ClientAddr, LoginSession, LoginSessionId, SocketRoute};
-use sallyport_policy::{PersonView, PolicySet, Question};
-use serde::Deserialize;
-
 use crate::{App, problem::ApiError};
+use axum::extract::FromRequestParts;
+use http::{HeaderMap, StatusCode, request::Parts};
+use sallyport_model::{ClientAddr, LoginSession, LoginSessionId, SocketRoute};
+use sallyport_policy::{PersonView, PolicySet, Question};
 
 /// The address that a request comes from.
 #[derive(Debug, Clone, Copy)]
@@ -26,12 +23,6 @@ impl FromRequestParts<App> for ClientAddress {
         let address = parts.extensions.get::<ClientAddr>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |c| c.0.ip());
         Ok(Self(address.to_canonical()))
     }
-}
-
-/// The sign-on cookie of an organisation, as far as it matters here.
-#[derive(Debug, Deserialize)]
-struct SignOn {
-    session: LoginSessionId,
 }
 
 /// Somebody whom a socket lets in now.
@@ -47,7 +38,7 @@ pub(crate) struct Admitted {
 
 impl App {
     /// The socket of this DNS name, when it asks who comes.
-    pub(super) fn asking_socket(&self, host: &str) -> Result<(Arc<SocketRoute>, String), ApiError> {
+    pub(crate) fn asking_socket(&self, host: &str) -> Result<(Arc<SocketRoute>, String), ApiError> {
         let host = host.trim().trim_end_matches('.').to_ascii_lowercase();
         let label = host.strip_suffix(&self.config.domain).and_then(|name| name.strip_suffix('.'));
         let route = label.and_then(|label| self.routes.by_name(label));
@@ -61,22 +52,7 @@ impl App {
 
     /// Who is signed on in this browser for the socket's organisation, by a login that the socket believes.
     pub(super) fn person_at(&self, headers: &HeaderMap, route: &SocketRoute) -> Option<Arc<LoginSession>> {
-        let name = sign_on_cookie(route.account);
-        let mut found = headers
-            .get_all(header::COOKIE)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(';'))
-            .filter_map(|cookie| cookie.trim().split_once('='))
-            .filter(|(cookie, _)| *cookie == name);
-        let (_, value) = found.next()?;
-        if found.next().is_some() {
-            return None;
-        }
-        let SignOn { session } = self.sealer.open(Purpose::SignOn, value)?;
-        let session = self.identities.session(session)?;
-        self.believed(&session, route).ok()?;
-        Some(session)
+        self.signed_on(headers, route.account).filter(|session| self.believed(session, route).is_ok())
     }
 
     /// Refuses a login that is worth nothing at this socket.
@@ -140,10 +116,4 @@ impl App {
 /// What programs answer by logging in.
 pub(super) fn login_required(detail: &str) -> ApiError {
     ApiError::unauthorized("login-required", detail)
-}
-
-/// The name of the cookie of the login host that says who is signed on for an organisation.
-fn sign_on_cookie(organisation: AccountId) -> String {
-    let digits = organisation.uuid().simple().to_string();
-    format!("__Host-sallyport-sso-{}", &digits[..12])
 }

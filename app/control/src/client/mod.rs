@@ -11,7 +11,6 @@ mod api;
 mod device;
 mod grants;
 mod hosts;
-mod page;
 mod pages;
 
 use std::{
@@ -46,6 +45,9 @@ const DEVICES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(10)
 const GUESSES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(60) };
 /// User codes that all clients together get wrong.
 const GUESSES_OF_ALL: Rate = Rate { burst: 1_000, every: Duration::from_secs(1) };
+
+/// The pages of the login host that come back to themselves when they have sent a browser to log in.
+pub(crate) const PAGES: [&str; 2] = ["/client", "/device"];
 
 /// What is remembered of logins of programs while they go on; in memory, for minutes.
 #[derive(Debug)]

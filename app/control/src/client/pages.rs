@@ -7,7 +7,8 @@ use axum::{
     extract::{OriginalUri, Query, State},
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use sallyport_http::page::Escaped;
 use sallyport_identity::Purpose;
 use sallyport_model::{LoginSession, SocketRoute};
 
@@ -16,38 +17,34 @@ use super::{
     device::{shown, typed},
     grants::{Code, Consent, MysocketClient, Wish, is_challenge, is_loopback},
     open,
-    page::{escape, page, refusal},
 };
-use crate::{App, extract, problem::ApiError, random};
+use crate::{
+    App, extract,
+    login::page::{LoginError, page, written},
+    problem::ApiError,
+    random,
+};
 
 /// The longest `state` of a program, in bytes.
 const MAX_STATE_BYTES: usize = 256;
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// A page that is not shown, with the sentence that is shown instead.
-struct Refused(StatusCode, String);
+/// Where forms of these pages may lead: on to a program of the person's machine.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self' http://127.0.0.1:* http://[::1]:* \
+     http://localhost:*; base-uri 'none'; frame-ancestors 'none'",
+);
 
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        refusal(self.0, &self.1)
+fn bad(sentence: impl AsRef<str>) -> LoginError {
+    let mut sentence = format!("{}.", sentence.as_ref());
+    if let Some(first) = sentence.get_mut(..1) {
+        first.make_ascii_uppercase();
     }
-}
-
-impl From<ApiError> for Refused {
-    fn from(error: ApiError) -> Self {
-        if let Some(inside) = error.inner() {
-            tracing::error!(error = inside, "a page cannot be shown");
-        }
-        Self(error.status(), error.sentence().to_owned())
-    }
-}
-
-fn bad(sentence: impl Into<String>) -> Refused {
-    Refused(StatusCode::BAD_REQUEST, sentence.into())
+    LoginError::new(StatusCode::BAD_REQUEST, "That did not work", &sentence)
 }
 
 /// The parameters of a query or a form; none twice.
-fn parameters(query: &str) -> Result<HashMap<String, String>, Refused> {
+fn parameters(query: &str) -> Result<HashMap<String, String>, LoginError> {
     let uri: Uri = format!("/?{query}").parse().map_err(|_| bad("the address is not valid"))?;
     let Query(pairs) =
         Query::<Vec<(String, String)>>::try_from_uri(&uri).map_err(|_| bad("the address is not valid"))?;
@@ -76,14 +73,15 @@ impl App {
         route: &SocketRoute,
         wish: Wish,
         says: (&str, &str),
-    ) -> Result<Response, Refused> {
+    ) -> Result<Response, LoginError> {
         let (path, explanation) = says;
         let at = self.clock.now().unix_seconds;
         let form = Consent { session: session.id, socket: route.id, wish, at };
         let form = self.sealer.seal(Purpose::Form, &form, random::bytes().map_err(ApiError::from)?);
         let form = form.ok_or_else(|| ApiError::internal("a form cannot be sealed"))?;
-        let host = escape(&self.dns_name(&route.name));
-        let email = escape(session.person.email.as_str());
+        let host = self.dns_name(&route.name);
+        let host = Escaped(&host);
+        let email = Escaped(session.person.email.as_str());
         let body = format!(
             "<p>{explanation}</p><p>It wants to enter <code>{host}</code>, and the other services of the same owner that \
              let you in, as <strong>{email}</strong>, until this login ends.</p><p>Go on only if you have just started \
@@ -91,7 +89,9 @@ impl App {
              value=\"{form}\"><button class=\"go\" name=\"decision\" value=\"allow\">Let it in</button><button \
              name=\"decision\" value=\"deny\">No</button></form>"
         );
-        Ok(page(StatusCode::OK, "Let this program in?", &body))
+        Ok(written(StatusCode::OK, "Let this program in?", body)
+            .header(header::CONTENT_SECURITY_POLICY, POLICY)
+            .into_response())
     }
 }
 
@@ -112,11 +112,11 @@ pub(super) async fn client(
     State(app): State<App>,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    client_page(&app, &uri, &headers).map_err(IntoResponse::into_response)
+) -> Result<Response, LoginError> {
+    client_page(&app, &uri, &headers)
 }
 
-fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, Refused> {
+fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, LoginError> {
     let mut given = parameters(uri.query().unwrap_or_default())?;
     let mut take = |name: &str| given.remove(name).ok_or_else(|| bad(format!("the parameter {name} is missing")));
     // Nothing is sent to an address that was not looked at.
@@ -143,11 +143,11 @@ pub(super) async fn mysocket(
     State(app): State<App>,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    mysocket_page(&app, &uri, &headers).map_err(IntoResponse::into_response)
+) -> Result<Response, LoginError> {
+    mysocket_page(&app, &uri, &headers)
 }
 
-fn mysocket_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, Refused> {
+fn mysocket_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, LoginError> {
     let given = parameters(uri.query().unwrap_or_default())?;
     let port = given.get("port").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port > 0);
     let port = port.ok_or_else(|| bad("the parameter port is missing, or no port"))?;
@@ -164,18 +164,18 @@ pub(super) async fn device(
     OriginalUri(uri): OriginalUri,
     ClientAddress(address): ClientAddress,
     headers: HeaderMap,
-) -> Result<Response, Response> {
-    device_page(&app, &uri, address, &headers).map_err(IntoResponse::into_response)
+) -> Result<Response, LoginError> {
+    device_page(&app, &uri, address, &headers)
 }
 
-fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Result<Response, Refused> {
+fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Result<Response, LoginError> {
     let given = parameters(uri.query().unwrap_or_default())?;
     let form = "<form method=\"get\" action=\"/device\"><label>Code <input name=\"code\" autocomplete=\"off\" \
                 autocapitalize=\"characters\" spellcheck=\"false\" autofocus maxlength=\"12\"></label><button \
                 class=\"go\">Go on</button></form>";
     let Some(text) = given.get("code").filter(|text| !text.is_empty()) else {
         let body = format!("<p>Type the code that the program shows.</p>{form}");
-        return Ok(page(StatusCode::OK, "Log in a program", &body));
+        return Ok(page(StatusCode::OK, "Log in a program", body));
     };
     let now = app.clock.now().monotonic;
     app.client_logins.guess(address, now).map_err(ApiError::limited)?;
@@ -186,7 +186,7 @@ fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Re
     });
     let Some((code, waiting, route)) = found else {
         let body = format!("<p>No program waits with this code: it may be mistyped, or too old.</p>{form}");
-        return Ok(page(StatusCode::NOT_FOUND, "Log in a program", &body));
+        return Ok(page(StatusCode::NOT_FOUND, "Log in a program", body));
     };
     app.client_logins.guess_was_right(address, now);
     let Some(session) = app.person_at(headers, &route) else {
@@ -201,18 +201,22 @@ fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Re
 }
 
 /// The person has decided.
-pub(super) async fn agree(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, Response> {
-    decided(&app, &headers, body).await.map_err(IntoResponse::into_response)
+pub(super) async fn agree(State(app): State<App>, headers: HeaderMap, body: Body) -> Result<Response, LoginError> {
+    decided(&app, &headers, body).await
 }
 
-async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response, Refused> {
+async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response, LoginError> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     // A form of ours comes from a page of ours.
     let origin_fits =
         headers.get_all(header::ORIGIN).iter().all(|origin| origin.as_bytes() == app.login_url().as_bytes());
     let site_fits = text(&SEC_FETCH_SITE).is_none_or(|site| site == "same-origin");
     if !origin_fits || !site_fits {
-        return Err(Refused(StatusCode::FORBIDDEN, "this form was not sent by a page of this server".to_owned()));
+        return Err(LoginError::new(
+            StatusCode::FORBIDDEN,
+            "That did not work",
+            "This form was not sent by a page of this server.",
+        ));
     }
     let body = extract::read(body).await?;
     let given = parameters(std::str::from_utf8(&body).map_err(|_| bad("the form is not valid"))?)?;
@@ -241,7 +245,7 @@ fn answer(
     route: &SocketRoute,
     wish: Wish,
     agreed: bool,
-) -> Result<Response, Refused> {
+) -> Result<Response, LoginError> {
     let now = app.clock.now();
     let to = match wish {
         Wish::Code { redirect_uri, state, .. } if !agreed => {
@@ -278,7 +282,7 @@ fn answer(
             }
             let said = if agreed.is_some() { "The program is logged in." } else { "The program was refused." };
             let body = "<p>You can close this page, and go back to the program.</p>";
-            return Ok(page(StatusCode::OK, said, body));
+            return Ok(page(StatusCode::OK, said, body.to_owned()));
         }
     };
     Ok((StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response())

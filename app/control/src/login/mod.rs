@@ -8,7 +8,7 @@
 mod callback;
 mod cookies;
 mod logout;
-mod page;
+pub(crate) mod page;
 mod session;
 mod start;
 mod used;
@@ -37,6 +37,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/start", get(start::start))
         .route("/callback/{organisation}/{provider}", get(callback::callback))
         .route("/logout", get(logout::ask).post(logout::logout))
+        .route("/sign-on", get(start::sign_on))
         .merge(crate::client::pages())
         .fallback(no_such_page)
         .layer(axum::middleware::from_fn(finish_page))

@@ -11,7 +11,12 @@ use crate::problem::ApiError;
 
 /// A page whose text is escaped already. The request's id comes into it at the end.
 pub(crate) fn page(status: StatusCode, title: &str, text: String) -> Response {
-    LoginError { status, title: title.to_owned(), text, inside: None, headers: Vec::new() }.into_response()
+    written(status, title, text).into_response()
+}
+
+/// The same, for those who add headers.
+pub(crate) fn written(status: StatusCode, title: &str, text: String) -> LoginError {
+    LoginError { status, title: title.to_owned(), text, inside: None, headers: Vec::new() }
 }
 
 /// Why a login does not go on, as a page. (A page that is no error is one too: they are written in one place.)
@@ -42,6 +47,12 @@ impl LoginError {
     /// An address to go to.
     pub(crate) fn link(mut self, href: &str, label: &str) -> Self {
         self.text.push_str(&format!("\n<p><a href=\"{}\">{}</a></p>", Escaped(href), Escaped(label)));
+        self
+    }
+
+    /// With one more header.
+    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
         self
     }
 
@@ -104,19 +115,17 @@ pub(super) fn secure(headers: &mut HeaderMap, request_id: &str) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(
-            "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-        ),
-    );
+    // The page on which a program is let in sends the browser on to the program.
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ));
     if let Ok(id) = HeaderValue::from_str(request_id) {
         headers.insert("x-request-id", id);
     }
 }
 
 /// Sends the browser on. The address is one of ours or of a provider, and has no bytes that a header cannot have.
-pub(super) fn see_other(to: &str) -> Result<Response, LoginError> {
+pub(crate) fn see_other(to: &str) -> Result<Response, LoginError> {
     let to = HeaderValue::from_str(to).map_err(ApiError::internal)?;
     let mut response = StatusCode::SEE_OTHER.into_response();
     response.headers_mut().insert(header::LOCATION, to);

@@ -33,7 +33,7 @@ impl App {
     }
 
     /// Who this browser is at the organisation, as far as a login is good still.
-    pub(super) fn signed_on(&self, headers: &HeaderMap, organisation: AccountId) -> Option<Arc<LoginSession>> {
+    pub(crate) fn signed_on(&self, headers: &HeaderMap, organisation: AccountId) -> Option<Arc<LoginSession>> {
         let sealed = cookies::one(headers, &cookies::sign_on_name(organisation))?;
         let SignOn { session } = self.sealer.open(Purpose::SignOn, sealed)?;
         let session = self.identities.session(session)?;
@@ -92,6 +92,9 @@ impl App {
         request: &LoginRequest,
         session: LoginSessionId,
     ) -> Result<Response, LoginError> {
+        if request.is_of_login_host {
+            return see_other(safe_return_to(&request.return_to));
+        }
         let grant = Grant {
             id: random::bytes()?,
             socket: route.id,
@@ -114,7 +117,7 @@ impl App {
     }
 
     /// Seals a text for browsers.
-    pub(super) fn seal(&self, purpose: Purpose, value: &impl serde::Serialize) -> Result<String, LoginError> {
+    pub(crate) fn seal(&self, purpose: Purpose, value: &impl serde::Serialize) -> Result<String, LoginError> {
         let sealed = self.sealer.seal(purpose, value, random::bytes()?);
         sealed.ok_or_else(|| ApiError::internal("a text could not be sealed").into())
     }

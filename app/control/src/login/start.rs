@@ -10,7 +10,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, StatusCode, header};
 use percent_encoding::percent_decode_str;
 use sallyport_http::page::Escaped;
-use sallyport_identity::{LoginRequest, Purpose};
+use sallyport_identity::{LoginRequest, Purpose, safe_return_to};
 use sallyport_model::{AccountId, IdentitySettings, LoginSession, ProviderId, ProviderKind};
 use sallyport_oidc::{Begin, OidcError, with_query};
 use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
@@ -154,6 +154,33 @@ pub(super) async fn start(
         }
         several => Ok(chooser(&route.name, sealed, several)),
     }
+}
+
+/// A page of this host wants to know who it is: as for a socket, and back to the page.
+pub(super) async fn sign_on(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+) -> Result<Response, LoginError> {
+    let now = app.clock.now();
+    app.limits.login_step(client, now.monotonic)?;
+    let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
+    let (socket, to) = parameters.get("socket").zip(parameters.get("to")).ok_or_else(not_ours)?;
+    let (route, _) = app.asking_socket(socket)?;
+    let is_ours = |page: &str| to == page || to.strip_prefix(page).is_some_and(|rest| rest.starts_with(['?', '/']));
+    if safe_return_to(to) != to || !crate::client::PAGES.iter().any(|page| is_ours(page)) {
+        return Err(not_ours());
+    }
+    let request = LoginRequest {
+        socket: route.id,
+        binding: [0; 32],
+        return_to: to.clone(),
+        switch: parameters.contains_key("switch"),
+        is_of_login_host: true,
+        at: now.unix_seconds,
+    };
+    let sealed = app.seal(Purpose::LoginRequest, &request)?;
+    see_other(&with_query("/start", &[("request", &sealed)]))
 }
 
 /// A page with a link for each provider: links, so that no form leads to another host.

@@ -123,6 +123,7 @@ impl Shop {
             binding: self.binding.hash(),
             return_to: "/basket?item=7".to_owned(),
             switch: false,
+            is_of_login_host: false,
             at: self.at,
         }
     }

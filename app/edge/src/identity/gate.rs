@@ -271,6 +271,7 @@ impl Visit<'_> {
             binding: binding.hash(),
             return_to: safe_return_to(return_to).to_owned(),
             switch,
+            is_of_login_host: false,
             at: self.now,
         };
         let sealed = self.parts.seal(Purpose::LoginRequest, &request).zip(self.parts.seal(Purpose::Binding, &binding));
