@@ -537,3 +537,34 @@ async fn authorities_outlive_a_restart() {
     assert_eq!((after.ssh_authority, after.client_authority), (before.ssh_authority, before.client_authority));
     assert!(api.routes.get(before.id).unwrap().client_authority.is_some());
 }
+
+#[tokio::test]
+async fn who_is_not_known_logs_in_and_comes_back_to_the_page() {
+    let world = World::new().await;
+    let address = path(&world.client_query());
+    let stranger = world.get_page(&address, None).await;
+    let begin = world.get_page(stranger.header("location").unwrap(), None).await;
+    assert_eq!(begin.status, StatusCode::SEE_OTHER, "{}", begin.text);
+    let start = begin.header("location").unwrap();
+    assert!(start.starts_with("/start?request="), "{start}");
+    // Who is known by now goes straight back, within this host.
+    let back = world.get_page(start, Some(&world.cookie)).await;
+    assert_eq!((back.status, back.header("location")), (StatusCode::SEE_OTHER, Some(address.as_str())));
+    for bad in [
+        "",
+        "to=%2Fclient",
+        "socket=SOCKET",
+        "socket=SOCKET&to=",
+        "socket=SOCKET&to=%2Flogout",
+        "socket=SOCKET&to=%2Fclients",
+        "socket=SOCKET&to=%2F%2Fevil.test%2Fclient",
+        "socket=SOCKET&to=https%3A%2F%2Fevil.test%2Fclient",
+        "socket=SOCKET&to=%2Fclient%0d%0ax",
+        "socket=SOCKET&to=%2Fclient%5C..",
+        "socket=other.localhost&to=%2Fclient",
+        "socket=SOCKET&to=%2Fclient&to=%2Fclient",
+    ] {
+        let refused = world.get_page(&format!("/sign-on?{}", bad.replace("SOCKET", world.host())), None).await;
+        assert!(refused.status.is_client_error() && refused.header("location").is_none(), "{bad}: {}", refused.text);
+    }
+}

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod browser;
+mod client;
 mod clock;
 mod commands;
 mod harness;
