@@ -25,6 +25,7 @@ impl Acceptor {
     /// The system does not watch it.
     pub fn new(listener: net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
+        #[expect(deprecated, reason = "a listener keeps its descriptor for as long as it lives; the other way is unsafe code")]
         Ok(Self { listener: AsyncFd::with_interest(listener, Interest::READABLE)? })
     }
 

@@ -241,7 +241,7 @@ impl Api {
     /// A request to the place where people log in.
     pub(crate) async fn page(&self, mut request: Request<Body>) -> Answer {
         request.extensions_mut().insert(ClientAddr(self.client));
-        Self::answer(self.control.client_pages(), request).await
+        Self::answer(self.login.clone(), request).await
     }
 
     async fn answer(mut router: Router, request: Request<Body>) -> Answer {
