@@ -111,7 +111,7 @@ pub(crate) async fn serve<S>(
 
 /// The TCP connection under a client's TLS.
 fn tcp_of(stream: &TlsStream<ClientTcp>) -> &TcpStream {
-    stream.get_ref().0.get_ref().get_ref()
+    stream.get_ref().0.get_ref().get_ref().get_ref()
 }
 
 fn too_many_legs() -> Refusal {

@@ -12,7 +12,7 @@ use std::{
 use rustls::{ServerConfig, server::Acceptor};
 use sallyport_model::{SocketRoute, SocketType, TlsMode};
 use sallyport_net::{
-    Certificates, ProxiedAddresses, ReadAhead, Recorded, read_header, server_config, server_config_for,
+    Certificates, NearTcp, ProxiedAddresses, ReadAhead, Recorded, read_header, server_config, server_config_for,
 };
 use sallyport_policy::Network;
 use tokio::net::TcpStream;
@@ -36,7 +36,7 @@ const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// A client's TCP connection below TLS.
-pub(crate) type ClientTcp = Recorded<ReadAhead<TcpStream>>;
+pub(crate) type ClientTcp = Recorded<ReadAhead<NearTcp>>;
 
 /// What every connection that comes in passes.
 pub(crate) struct Doors {
@@ -138,7 +138,7 @@ impl Doors {
                 return Ok(Opened::Ssh(stream, ends.client));
             }
         }
-        let io = Recorded::new(ReadAhead::new(stream));
+        let io = Recorded::new(ReadAhead::new(NearTcp::new(stream)));
         let mut start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
         let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
         if socket.is_none() && !server_name.is_empty() && !self.certificates.covers(&server_name) {

@@ -5,7 +5,8 @@ use std::{future::Future, io, net::SocketAddr, sync::Arc};
 use sallyport_balance::Attempts;
 use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
 use sallyport_net::{
-    Broke, Carried, Pace as _, ProxiedAddresses, ReadAhead, Recorded, RelayEnd, Side, header_v1, header_v2, relay,
+    Broke, Carried, NearTcp, Pace as _, ProxiedAddresses, ReadAhead, Recorded, RelayEnd, Side, header_v1, header_v2,
+    relay,
 };
 use sallyport_wire::ResetCode;
 use tokio::net::TcpStream;
@@ -35,9 +36,9 @@ impl ClientIo for TcpStream {
     }
 }
 
-impl ClientIo for Recorded<ReadAhead<TcpStream>> {
+impl ClientIo for Recorded<ReadAhead<NearTcp>> {
     fn socket(&self) -> &TcpStream {
-        self.get_ref().get_ref()
+        self.get_ref().get_ref().get_ref()
     }
 }
 

@@ -6,6 +6,7 @@
 //! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines, [`Outbound`] says by which way;
 //! - [`TakeoverOffer`] and [`Takeover`] pass the open ports from a process to the one that replaces it;
 //! - [`UdpPort`] takes and sends datagrams; [`OwnPorts`] are the ports that sockets have for themselves;
+//! - [`NearTcp`] is a TCP connection that goes where it is used;
 //! - [`relay()`] carries bytes between two connections; [`read_header`] and its kin speak the PROXY protocol;
 //! - [`Shutdown`] tells every task of a process that it is over.
 
@@ -20,6 +21,7 @@ mod failure;
 mod given_up;
 mod judged;
 mod listening;
+mod near_tcp;
 mod own_ports;
 mod pass_writes;
 mod pin;
@@ -49,6 +51,7 @@ pub use failure::{ProxyFailure, TlsFailure};
 pub use given_up::GivenUp;
 pub use judged::{Presented, judged_by};
 pub use listening::{BACKLOG, ListenError, Listening, listen, listen_by, listen_udp};
+pub use near_tcp::NearTcp;
 pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};
 pub use pin::{PinMismatch, PresentedRoot, fetch_root, fetch_root_by};
 pub use proxy::{Proxy, ProxyEnvironment, ProxyError, ProxyKind, ProxyVariableError};

@@ -15,7 +15,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{GivenUp, ReadAhead, Recorded};
+use crate::{GivenUp, NearTcp, ReadAhead, Recorded};
 
 /// How much one direction carries at a time: with a leg's header it fills whole TLS records.
 const BUFFER_BYTES: usize = 65_532;
@@ -92,6 +92,12 @@ pub trait RelayEnd: AsyncRead + AsyncWrite + Unpin {
 impl RelayEnd for TcpStream {
     fn tcp(&self) -> Option<&TcpStream> {
         Some(self)
+    }
+}
+
+impl RelayEnd for NearTcp {
+    fn tcp(&self) -> Option<&TcpStream> {
+        Some(self.get_ref())
     }
 }
 

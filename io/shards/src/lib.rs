@@ -39,6 +39,12 @@ impl ShardId {
     pub fn here() -> Self {
         Self(HERE.get())
     }
+
+    /// Whether it is a shard at all.
+    #[must_use]
+    pub fn is_shard(self) -> bool {
+        self.0 != 0
+    }
 }
 
 /// The shards of a process. The default has none: everything then runs in the caller's own scheduler.

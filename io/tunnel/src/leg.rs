@@ -63,7 +63,7 @@ pub(crate) struct Leg {
     /// Payload promised by the header that was sent last and not yet sent itself.
     owed: usize,
     unflushed: bool,
-    /// Where its carrier is watched.
+    /// Where its carrier is watched, or used last.
     shard: ShardId,
 }
 
@@ -102,6 +102,14 @@ impl Leg {
     /// whatever comes.
     pub(crate) fn shard(&self) -> ShardId {
         self.shard
+    }
+
+    /// It was used in the caller's shard, which its carrier went to where it can.
+    pub(crate) fn was_used_here(&mut self) {
+        let here = ShardId::here();
+        if here.is_shard() {
+            self.shard = here;
+        }
     }
 
     pub(crate) fn state(&self) -> &LegState {

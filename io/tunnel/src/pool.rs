@@ -196,6 +196,7 @@ impl Inner {
 
 impl LegHome for LegPool {
     fn take_back(self: Arc<Self>, mut leg: Leg) {
+        leg.was_used_here();
         let has_unsent = leg.has_unsent();
         let mut inner = self.lock();
         // Looked at under the lock, which `close` takes after it has ended the registry.
