@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -138,7 +138,7 @@ pub(crate) async fn exchange(
 ) -> Result<(Response<Incoming>, Carrier), Failure> {
     match connection {
         OriginConnection::H1 { connection, reused } => over_h1(connection, reused, request, upload, patience).await,
-        OriginConnection::H2(place) => over_h2(place, request, upload, patience).await,
+        OriginConnection::H2(place) => Box::pin(over_h2(place, request, upload, patience)).await,
     }
 }
 
@@ -151,8 +151,7 @@ async fn over_h1(
 ) -> Result<(Response<Incoming>, Carrier), Failure> {
     let establishment = connection.establishment().clone();
     let mut answer = pin!(connection.sender().try_send_request(request));
-    let (mut clock, sleep) = Clock::start(&establishment, upload, patience);
-    let mut sleep = pin!(sleep);
+    let mut clock = Clock::start(&establishment, upload, patience);
     let answer = poll_fn(|cx| {
         connection.drive(cx);
         // Only the connection, polled just before, can make the answer ready.
@@ -165,7 +164,7 @@ async fn over_h1(
         if let Poll::Ready(answer) = polled {
             return Poll::Ready(Ok(answer));
         }
-        clock.poll_expiry(sleep.as_mut(), cx).map(Err)
+        clock.poll_expiry(connection.alarm(), cx).map(Err)
     })
     .await?;
     let response = answer.map_err(|error| explain(error, reused, &establishment, upload))?;
@@ -180,13 +179,12 @@ async fn over_h2(
 ) -> Result<(Response<Incoming>, Carrier), Failure> {
     let establishment = place.establishment().clone();
     let mut answer = pin!(place.sender().try_send_request(request));
-    let (mut clock, sleep) = Clock::start(&establishment, upload, patience);
-    let mut sleep = pin!(sleep);
+    let (mut clock, mut alarm) = (Clock::start(&establishment, upload, patience), Alarm::default());
     let answer = poll_fn(|cx| {
         if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
             return Poll::Ready(Ok(answer));
         }
-        clock.poll_expiry(sleep.as_mut(), cx).map(Err)
+        clock.poll_expiry(&mut alarm, cx).map(Err)
     })
     .await?;
     let response = answer.map_err(|error| explain(error, place.is_reused(), &establishment, upload))?;
@@ -214,38 +212,55 @@ fn explain(
     if reused && !error.is_parse() && !error.is_user() { Failure::Stale(error) } else { Failure::Broken(error) }
 }
 
-/// Watches an attempt's two bounds with one timer, which the caller keeps pinned.
+/// A timer that a connection keeps from one exchange to the next, and that is set again only when it fires: so a bound
+/// that is never reached costs next to nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+
+impl Alarm {
+    /// Ready when it is that late.
+    fn poll_due(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        if due < timer.deadline() {
+            timer.as_mut().reset(due);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+}
+
+/// Watches an attempt's two bounds.
 struct Clock<'a> {
     establishment: &'a Establishment,
     upload: Option<&'a Arc<UploadSlot>>,
     patience: Patience,
     /// Whether the connection is there, and the answer is waited for.
     is_answer_due: bool,
+    due: Instant,
     bytes_seen: u64,
 }
 
 impl<'a> Clock<'a> {
-    fn start(
-        establishment: &'a Establishment,
-        upload: Option<&'a Arc<UploadSlot>>,
-        patience: Patience,
-    ) -> (Self, Sleep) {
+    fn start(establishment: &'a Establishment, upload: Option<&'a Arc<UploadSlot>>, patience: Patience) -> Self {
         let is_answer_due = establishment.peek().is_some();
         let first = if is_answer_due { patience.response } else { patience.connect };
-        (Self { establishment, upload, patience, is_answer_due, bytes_seen: 0 }, tokio::time::sleep(first))
+        Self { establishment, upload, patience, is_answer_due, due: Instant::now() + first, bytes_seen: 0 }
     }
 
     /// Ready when the origin's time is over. To be polled whenever the connection was, which is when the establishment
     /// may have come: the time for the answer runs from there.
-    fn poll_expiry(&mut self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<Failure> {
+    fn poll_expiry(&mut self, alarm: &mut Alarm, cx: &mut Context<'_>) -> Poll<Failure> {
         if !self.is_answer_due && self.establishment.peek().is_some() {
             self.is_answer_due = true;
-            sleep.as_mut().reset(Instant::now() + self.patience.response);
+            self.due = Instant::now() + self.patience.response;
         }
         loop {
-            if sleep.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
+            ready!(alarm.poll_due(self.due, cx));
             if !self.is_answer_due {
                 return Poll::Ready(Failure::ConnectTimedOut);
             }
@@ -254,7 +269,7 @@ impl<'a> Clock<'a> {
                 return Poll::Ready(self.expired());
             }
             self.bytes_seen = bytes;
-            sleep.as_mut().reset(Instant::now() + self.patience.response);
+            self.due = Instant::now() + self.patience.response;
         }
     }
 

@@ -29,6 +29,7 @@ use sallyport_wire::{Open, StreamProtocol};
 
 use crate::{
     body::{BoxError, Upload},
+    exchange::Alarm,
     origin_standing::Standing,
     way::{Way, WayStream},
 };
@@ -207,7 +208,10 @@ impl Origin {
             match connection.check_idle() {
                 // One that was opened while legs were on their way: this request is better off on a leg of its own.
                 Idleness::Ready if !connection.on_leg && self.handle.has_idle_leg() => {}
-                Idleness::Ready => return Some(connection),
+                Idleness::Ready => {
+                    connection.come_here();
+                    return Some(connection);
+                }
                 Idleness::Over => {}
                 Idleness::Busy => {
                     skipped += 1;
@@ -240,6 +244,7 @@ impl Origin {
             shard: ShardId::here(),
             over: false,
             idle_since: Instant::now(),
+            alarm: Alarm::default(),
         }))
     }
 
@@ -348,10 +353,11 @@ pub(crate) struct H1Connection {
     establishment: Establishment,
     /// Whether it has a leg for itself, or shares the control connection.
     on_leg: bool,
-    /// Where its carrier is watched, or at least was when it was opened.
+    /// Where it was used last; its carrier went there where it can.
     shard: ShardId,
     over: bool,
     idle_since: Instant,
+    alarm: Alarm,
 }
 
 impl H1Connection {
@@ -363,6 +369,21 @@ impl H1Connection {
     /// The half that requests go into.
     pub(crate) fn sender(&mut self) -> &mut http1::SendRequest<Upload> {
         &mut self.sender
+    }
+
+    /// What an exchange over it sets its bounds with.
+    pub(crate) fn alarm(&mut self) -> &mut Alarm {
+        &mut self.alarm
+    }
+
+    /// It is used in the caller's shard from now on.
+    fn come_here(&mut self) {
+        let here = ShardId::here();
+        if here.is_shard() && here != self.shard {
+            self.shard = here;
+            // A timer stays with the scheduler that it was made in.
+            self.alarm = Alarm::default();
+        }
     }
 
     /// Moves bytes in both directions as far as they go. The waker is kept by whatever is waited for.
