@@ -92,6 +92,10 @@ impl Bounds {
         if !self.counts_flows.load(Ordering::Relaxed) {
             return Ok(None);
         }
+        Box::pin(self.enter_counted()).await
+    }
+
+    async fn enter_counted(self: &Arc<Self>) -> Result<Option<Place>, Full> {
         let place = self.take_place().await?;
         let turn = {
             let mut state = self.lock();

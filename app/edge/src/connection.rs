@@ -17,7 +17,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sallyport_http::forward::ClientFields;
+use sallyport_http::{forward::ClientFields, guard::MAX_HEADER_COUNT};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::watch,
@@ -34,8 +34,9 @@ use crate::{
     upload_meter::{MeteredIo, UploadMeter},
 };
 
-/// How many header fields hyper reads; the guard allows fewer, so that ours is the refusal that clients see.
-const MAX_PARSED_HEADERS: usize = 128;
+/// hyper reads no more than 100 header fields when it is not told how many, and then has room for them at hand; told a
+/// number, it makes room anew for each head. The guard refuses what it would.
+const _: () = assert!(MAX_HEADER_COUNT <= 100);
 /// How much of a client's HTTP/1 connection is read ahead, in bytes. More than the longest head.
 const MAX_READ_AHEAD_BYTES: usize = 256 * 1024;
 /// How many requests run at once on one HTTP/2 connection.
@@ -152,7 +153,6 @@ where
         .timer(TokioTimer::new())
         // The guard watches the time itself, and can tell a slow head from an idle connection.
         .header_read_timeout(None)
-        .max_headers(MAX_PARSED_HEADERS)
         .max_buf_size(MAX_READ_AHEAD_BYTES)
         .serve_connection(TokioIo::new(io), service)
         .with_upgrades();
@@ -222,7 +222,8 @@ where
         move |request: Request<Incoming>| {
             client.requests.fetch_add(1, Ordering::Relaxed);
             let (edge, client) = (edge.clone(), client.clone());
-            async move { Ok::<_, Infallible>(request::serve(edge, client, request).await) }
+            // In a box, since hyper and the scheduler move a stream about before they run it.
+            Box::pin(async move { Ok::<_, Infallible>(request::serve(edge, client, request).await) })
         }
     });
     let mut connection = http2::Builder::new(StreamExecutor { bound: edge.config.send_timeout })

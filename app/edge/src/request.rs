@@ -67,7 +67,7 @@ pub(crate) async fn serve(
         ticket.is_for(&host);
         if host.is(&edge.api_host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
-            return local::answer(&edge, &client, head, upload).await;
+            return Box::pin(local::answer(&edge, &client, head, upload)).await;
         }
         if host.is(&edge.login_host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
@@ -230,7 +230,7 @@ fn find_socket(edge: &Edge, host: &RequestHost) -> Result<(Arc<SocketRoute>, Arc
 async fn check_access(edge: &Edge, client: &Client, route: &SocketRoute, head: &mut Parts) -> Result<(), Trouble> {
     let Some(rule) = &route.basic_auth else { return Ok(()) };
     let given = head.headers.remove(AUTHORIZATION).and_then(|value| Credentials::parse(value.as_bytes()).ok());
-    match edge.gatekeeper.check(rule, route.id, given, client.addr.ip()).await {
+    match Box::pin(edge.gatekeeper.check(rule, route.id, given, client.addr.ip())).await {
         Access::Granted => Ok(()),
         Access::Denied => Err(Trouble::Unauthorized(route.name.as_str().to_owned())),
         Access::TooManyFailures(seconds) => Err(Trouble::TooManyFailures(seconds)),
@@ -392,7 +392,7 @@ async fn choose_origin(
         }
         let is_unwell = pool.is_unwell();
         let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
-        if is_unwell || !is_hopeful || !edge.sockets.hold(pool, &attempts.tried, ticket.began()).await {
+        if is_unwell || !is_hopeful || !Box::pin(edge.sockets.hold(pool, &attempts.tried, ticket.began())).await {
             let nobody = || {
                 if is_unwell { Trouble::NoHealthyOrigin } else { Trouble::NoTunnel(ticket.socket_name().to_owned()) }
             };
@@ -417,13 +417,13 @@ async fn open_or_reuse(
             match idle {
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),
                 None => {
-                    let connection = origin.connect_h1(client.addr, server_name).await?;
+                    let connection = Box::pin(origin.connect_h1(client.addr, server_name)).await?;
                     Ok(OriginConnection::H1 { connection, reused: false })
                 }
             }
         }
         NextHop::Http2 => {
-            let place = origin.connect_h2(client.addr, server_name, edge.config.connect_timeout).await?;
+            let place = Box::pin(origin.connect_h2(client.addr, server_name, edge.config.connect_timeout)).await?;
             Ok(OriginConnection::H2(place))
         }
     }
