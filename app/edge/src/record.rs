@@ -9,7 +9,7 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use http::{Method, Uri, Version};
+use http::{Method, Uri, Version, uri::PathAndQuery};
 use sallyport_http::{RequestHost, RequestId};
 use sallyport_model::{RequestRecord, SocketId};
 
@@ -232,18 +232,13 @@ impl Ticket {
     }
 
     fn to_record(&self, bytes_in: u64, duration_us: u64) -> RequestRecord {
-        let mut target = self.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
-        let mut end = target.len().min(RequestRecord::MAX_TARGET_BYTES);
-        while !target.is_char_boundary(end) {
-            end -= 1;
-        }
-        target.truncate(end);
+        let target = self.uri.path_and_query().map_or("/", |target| target.as_str());
         RequestRecord {
             at_ms: self.at_ms,
             request_id: self.id.as_str().to_owned(),
             method: self.method.as_str().to_owned(),
-            target,
-            version: format!("{:?}", self.version),
+            target: cut(target).to_owned(),
+            version: name_of(self.version).to_owned(),
             status: self.status,
             bytes_in,
             bytes_out: self.bytes_out,
@@ -254,6 +249,21 @@ impl Ticket {
             identity: self.identity.clone(),
             rule: self.rule.clone(),
         }
+    }
+}
+
+/// As much of a target as is told of a request.
+fn cut(target: &str) -> &str {
+    &target[..target.floor_char_boundary(RequestRecord::MAX_TARGET_BYTES)]
+}
+
+fn name_of(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "HTTP/0.9",
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
     }
 }
 
@@ -274,11 +284,9 @@ impl Drop for Ticket {
         let bytes_in = self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes());
         self.metrics.count(self.status, duration.as_secs_f64(), bytes_in, self.bytes_out);
         let turn = self.tunnel.as_ref().and_then(|tunnel| Some((tunnel, tunnel.log_turn()?)));
-        if !self.access_log && turn.is_none() {
-            return;
-        }
-        let mut record = self.to_record(bytes_in, u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
+        let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         if let Some((tunnel, omitted)) = turn {
+            let mut record = self.to_record(bytes_in, duration_us);
             record.omitted_before = omitted;
             tunnel.log_request(&record);
         }
@@ -291,17 +299,17 @@ impl Drop for Ticket {
             };
             tracing::info!(
                 target: "access",
-                id = record.request_id,
-                client = %record.client,
+                id = self.id.as_str(),
+                client = %self.client,
                 host = self.host.as_ref().map_or("", RequestHost::as_str),
-                method = record.method,
+                method = self.method.as_str(),
                 // Without the query, which may hold secrets; only the owner's live log shows that.
-                path = record.target.split('?').next().unwrap_or_default(),
-                version = record.version,
-                status = record.status,
-                bytes_in = record.bytes_in,
-                bytes_out = record.bytes_out,
-                duration_us = record.duration_us,
+                path = cut(self.uri.path_and_query().map_or("/", PathAndQuery::path)),
+                version = name_of(self.version),
+                status = self.status,
+                bytes_in,
+                bytes_out = self.bytes_out,
+                duration_us,
                 socket = self.socket.map(tracing::field::display),
                 tunnel = self.tunnel.as_ref().map(|tunnel| tracing::field::display(tunnel.tunnel())),
                 end,

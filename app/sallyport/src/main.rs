@@ -13,6 +13,7 @@ mod failure;
 mod live;
 mod local;
 mod log_buffer;
+mod log_lines;
 mod network;
 mod output;
 mod password;

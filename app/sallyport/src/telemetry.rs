@@ -10,7 +10,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::log_buffer::{LogBuffer, LogWriter};
+use crate::{
+    log_buffer::{LogBuffer, LogWriter},
+    log_lines::Lines,
+};
 
 /// The target of the spans that are exported as traces: one a request.
 const TRACE_TARGET: &str = "request";
@@ -68,7 +71,7 @@ impl Telemetry<'_> {
         let (buffer, writer) = LogBuffer::start(std::io::stderr())?;
         let logs = tracing_subscriber::fmt::layer().with_writer(buffer);
         let logs = match self.format {
-            LogFormat::Text => logs.with_ansi(colours_wanted()).boxed(),
+            LogFormat::Text => logs.event_format(Lines::default()).with_ansi(colours_wanted()).boxed(),
             LogFormat::Json => logs.json().flatten_event(true).boxed(),
         };
         let logs = logs.with_filter(filter);

@@ -1,0 +1,214 @@
+//! How a log line is written for people. Lines of the access log, one for each request, are written by a shorter way
+//! than the others, and look the same.
+
+use std::{
+    cell::Cell,
+    fmt,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::{Format, Writer},
+    },
+    registry::LookupSpan,
+};
+
+/// The target of the access log's lines.
+const ACCESS: &str = "access";
+/// The length of `2026-11-21T03:04:05.`, in bytes.
+const SECOND_BYTES: usize = 20;
+
+/// The format of lines.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(Format);
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, ctx: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let meta = event.metadata();
+        if meta.target() != ACCESS || *meta.level() != Level::INFO || to.has_ansi_escapes() || is_in_span(ctx) {
+            return self.0.format_event(ctx, to, event);
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let second = second(now.as_secs());
+        to.write_str(std::str::from_utf8(&second).unwrap_or_default())?;
+        write!(to, "{:06}Z  INFO access:", now.subsec_micros())?;
+        let mut fields = Fields { to, result: Ok(()) };
+        event.record(&mut fields);
+        fields.result?;
+        fields.to.write_char('\n')
+    }
+}
+
+fn is_in_span<S, N>(ctx: &FmtContext<'_, S, N>) -> bool
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    ctx.event_scope().is_some_and(|mut spans| spans.next().is_some())
+}
+
+struct Fields<'a> {
+    to: Writer<'a>,
+    result: fmt::Result,
+}
+
+impl Fields<'_> {
+    fn put(&mut self, field: &Field, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) {
+        if self.result.is_ok() {
+            self.result = self.put_named(field.name(), value);
+        }
+    }
+
+    fn put_named(&mut self, name: &str, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) -> fmt::Result {
+        self.to.write_char(' ')?;
+        self.to.write_str(name)?;
+        self.to.write_char('=')?;
+        value(&mut self.to)
+    }
+}
+
+impl Visit for Fields<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        let is_plain = value.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
+        self.put(field, |to| {
+            if is_plain {
+                to.write_char('"')?;
+                to.write_str(value)?;
+                to.write_char('"')
+            } else {
+                write!(to, "{value:?}")
+            }
+        });
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, |to| write!(to, "{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, |to| write!(to, "{value:?}"));
+    }
+}
+
+/// The date and time of this second since 1970, up to the point after it. A busy log asks for the same one many times.
+fn second(since_1970: u64) -> [u8; SECOND_BYTES] {
+    thread_local! {
+        static LAST: Cell<Option<(u64, [u8; SECOND_BYTES])>> = const { Cell::new(None) };
+    }
+    if let Some((_, text)) = LAST.get().filter(|(at, _)| *at == since_1970) {
+        return text;
+    }
+    let text = write_second(since_1970);
+    LAST.set(Some((since_1970, text)));
+    text
+}
+
+fn write_second(since_1970: u64) -> [u8; SECOND_BYTES] {
+    let (year, month, day) = date(since_1970 / 86_400);
+    let (hour, minute, second) = (since_1970 / 3_600 % 24, since_1970 / 60 % 60, since_1970 % 60);
+    let text = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.");
+    text.as_bytes().first_chunk().copied().unwrap_or([b'?'; SECOND_BYTES])
+}
+
+/// The day of the Gregorian calendar that is so many days after the first of January 1970. Years are taken to begin in
+/// March, so that the day that leap years have more is their last, and are counted in eras of 400, which all have as
+/// many days.
+fn date(since_1970: u64) -> (u64, u64, u64) {
+    let days = since_1970 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    use tracing_subscriber::{Layer as _, Registry, layer::SubscriberExt as _};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_of_the_access_log_looks_as_it_would_by_the_long_way() {
+        let (short, long) = (Kept::default(), Kept::default());
+        let layer = |to: &Kept| {
+            let to = to.clone();
+            tracing_subscriber::fmt::layer().with_writer(move || to.clone()).with_ansi(false)
+        };
+        let subscriber =
+            Registry::default().with(layer(&short).event_format(Lines::default()).boxed()).with(layer(&long).boxed());
+        tracing::subscriber::with_default(subscriber, || {
+            let log = || {
+                tracing::info!(
+                    target: "access",
+                    id = "a0",
+                    client = %"[::1]:80",
+                    path = "/\"quoted\\\"\u{7}é\n",
+                    status = 200_u16,
+                    bytes_in = 5_u64,
+                    socket = Some(7).map(tracing::field::display),
+                    tunnel = None::<u64>,
+                    end = "complete",
+                );
+                tracing::info!(target: "another", answer = 42, "words");
+            };
+            log();
+            tracing::info_span!("around", a = 1).in_scope(log);
+        });
+        // All but the moment.
+        let lines = |kept: &Kept| -> Vec<String> {
+            let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+            text.lines().map(|line| line[SECOND_BYTES + 7..].to_owned()).collect()
+        };
+        assert_eq!(lines(&short), lines(&long));
+        assert_eq!(lines(&short).len(), 4);
+        assert!(lines(&short)[0].starts_with("  INFO access: id=\"a0\" client=[::1]:80 path="), "{:?}", lines(&short));
+    }
+
+    #[test]
+    fn a_second_is_written_as_its_date_and_time() {
+        for (since_1970, text) in [
+            (0, "1970-01-01T00:00:00."),
+            (951_782_399, "2000-02-28T23:59:59."),
+            (951_782_400, "2000-02-29T00:00:00."),
+            (951_868_800, "2000-03-01T00:00:00."),
+            (1_794_100_000, "2026-11-08T01:06:40."),
+            (4_107_542_399, "2100-02-28T23:59:59."),
+            (4_107_542_400, "2100-03-01T00:00:00."),
+        ] {
+            assert_eq!(second(since_1970), text.as_bytes(), "{since_1970}");
+            assert_eq!(second(since_1970), text.as_bytes(), "again");
+        }
+    }
+}
