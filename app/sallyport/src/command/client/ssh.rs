@@ -49,18 +49,15 @@ pub(crate) struct KeysignArgs {
 /// Options of `client ssh`.
 #[derive(Debug, Args)]
 pub(crate) struct SshArgs {
-    /// The user on the host, and the socket in front of it
-    #[arg(value_name = "[USER@]HOST")]
-    destination: String,
     /// Log in with a browser on another machine: shows a code to type there
     #[arg(long, env = "SALLYPORT_NO_BROWSER", value_parser = clap::builder::FalseyValueParser::new())]
     no_browser: bool,
     /// The key [default: one of your own in the configuration directory, which is made when there is none]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Options for ssh, and the command to run there
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "SSH ARGUMENTS")]
-    arguments: Vec<OsString>,
+    /// The user on the host and the socket in front of it; behind it options for ssh, and the command to run there
+    #[arg(required = true, trailing_var_arg = true, value_name = "[USER@]HOST")]
+    destination: Vec<OsString>,
 }
 
 /// Options of `ssh-config`.
@@ -176,13 +173,15 @@ fn own_key(dir: &Path) -> anyhow::Result<PathBuf> {
 
 /// Runs ssh in place of this program.
 pub(super) async fn run(context: &Context, args: SshArgs) -> anyhow::Result<()> {
-    let (user, host) = match args.destination.rsplit_once('@') {
+    let (destination, arguments) = args.destination.split_first().context("which host?")?;
+    let destination = destination.to_str().unwrap_or_default();
+    let (user, host) = match destination.rsplit_once('@') {
         Some((user, host)) => (Some(user), host),
-        None => (None, args.destination.as_str()),
+        None => (None, destination),
     };
     // ssh would take it for an option.
     if user.is_some_and(|user| user.is_empty() || user.starts_with('-')) {
-        return Err(Failure::usage(format!("{:?} is no user and host such as ann@HOST", args.destination)).into());
+        return Err(Failure::usage(format!("{destination:?} is no user and host such as ann@HOST")).into());
     }
     let host: Host = host.parse().map_err(Failure::usage)?;
     let dir = CredentialsFile::of_user()?.dir().to_owned();
@@ -213,16 +212,8 @@ pub(super) async fn run(context: &Context, args: SshArgs) -> anyhow::Result<()> 
     if let Some(user) = user {
         ssh.arg("-l").arg(user);
     }
-    // Options of ssh stand before the host, the command behind it.
-    let command_at = args.arguments.iter().position(|argument| argument == "--");
-    let (options, command) = match command_at {
-        Some(at) => (&args.arguments[..at], &args.arguments[at + 1..]),
-        None if args.arguments.first().is_some_and(|first| first.as_encoded_bytes().starts_with(b"-")) => {
-            (&args.arguments[..], &[][..])
-        }
-        None => (&[][..], &args.arguments[..]),
-    };
-    let error = ssh.args(options).arg("--").arg(&host.name).args(command).exec();
+    // ssh reads options behind the host too; the host is none, as was checked.
+    let error = ssh.arg(&host.name).args(arguments).exec();
     Err(Failure::new(Kind::Failed, format!("cannot run ssh: {error}")).next("install the OpenSSH client").into())
 }
 
