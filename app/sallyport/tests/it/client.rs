@@ -351,7 +351,6 @@ fn a_stock_ssh_enters_a_host_behind_a_socket() {
         "BatchMode=yes",
         "-o",
         "StrictHostKeyChecking=yes",
-        "--",
         "echo",
         "entered",
     ]);
