@@ -2,9 +2,9 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
 };
 
 use http::{
@@ -101,8 +101,8 @@ pub(crate) async fn serve(
             // 7. Forward the request over it.
             let outcome = match connection {
                 Ok(connection) => {
-                    let forwarded = forward(&edge, connection, &mut outgoing);
-                    while_standing(&mut ticket, forwarded).await.ok_or(Trouble::Revoked)?
+                    let mut forwarded = pin!(forward(&edge, connection, &mut outgoing));
+                    poll_fn(|cx| while_standing(&mut ticket, forwarded.as_mut(), cx)).await.ok_or(Trouble::Revoked)?
                 }
                 Err(failure) => Err(failure),
             };
@@ -440,14 +440,16 @@ async fn forward(
     exchange::exchange(connection, request, outgoing.upload.as_ref(), patience).await
 }
 
-/// Waits for as long as whose request it is may go on with it.
-async fn while_standing<T>(ticket: &mut Ticket, what: impl Future<Output = T>) -> Option<T> {
-    let mut what = pin!(what);
-    poll_fn(|cx| match what.as_mut().poll(cx) {
+/// Polls this for as long as whose request it is may go on with it.
+fn while_standing<T>(
+    ticket: &mut Ticket,
+    what: Pin<&mut impl Future<Output = T>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<T>> {
+    match what.poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
         Poll::Pending => ticket.poll_over(cx).map(|()| None),
-    })
-    .await
+    }
 }
 
 /// Step 8, when an origin answered.

@@ -100,7 +100,7 @@ pub(crate) fn may_enter(
     host: &RequestHost,
     head: &mut Parts,
     ticket: &mut Ticket,
-) -> Result<Option<Guest>, Trouble> {
+) -> Result<Option<Box<Guest>>, Trouble> {
     let cookies = cookies::take(&mut head.headers);
     let is_upgrade = head.headers.contains_key(UPGRADE);
     let (address, port) = (client.addr.ip(), rules.route().port.unwrap_or(edge.config.public_port));
@@ -111,7 +111,7 @@ pub(crate) fn may_enter(
     };
     let Some(judge) = rules.judge() else {
         // A connection that outlives its request may meet a judge later.
-        return Ok(is_upgrade.then(|| Guest { fields: None, renewal: None, standing: Some(standing()) }));
+        return Ok(is_upgrade.then(|| Box::new(Guest { fields: None, renewal: None, standing: Some(standing()) })));
     };
     let mut standing = standing();
     let now = now();
@@ -123,7 +123,7 @@ pub(crate) fn may_enter(
         ticket.is_judged(None, rule);
         edge.metrics.identity(if allowed { "allowed" } else { "denied" });
         return if allowed {
-            Ok(Some(Guest { fields: None, renewal: None, standing: Some(standing) }))
+            Ok(Some(Box::new(Guest { fields: None, renewal: None, standing: Some(standing) })))
         } else {
             Err(Trouble::Denied)
         };
@@ -144,13 +144,13 @@ pub(crate) fn may_enter(
     }
     if known.cookie.is_some() && visit.is_from_elsewhere(is_upgrade) {
         edge.metrics.identity("cross-site");
-        return Err(visit.from_elsewhere().into());
+        return Err(visit.elsewhere_refused().into());
     }
     let fields = edge.reception.fields(&known.identity, route, &visit.own_url(), now).ok_or(Trouble::NobodyKnown)?;
     edge.metrics.identity("allowed");
     let renewal = visit.renewal(&known);
     standing.is_of(Some(known.identity));
-    Ok(Some(Guest { fields: Some(fields), renewal, standing: Some(standing) }))
+    Ok(Some(Box::new(Guest { fields: Some(fields), renewal, standing: Some(standing) })))
 }
 
 impl Visit<'_> {
@@ -192,7 +192,7 @@ impl Visit<'_> {
         }
         let session = self.parts.identities.session(cookie.session)?;
         judge::is_good_session(&session, self.route, self.asks, self.now)
-            .then(|| Known { identity: Identity::Person(session), cookie: Some(cookie) })
+            .then_some(Known { identity: Identity::Person(session), cookie: Some(cookie) })
     }
 
     /// The cookie in its new form, where it is time for that.
@@ -324,7 +324,7 @@ impl Visit<'_> {
         refusal.answer(format, self.id)
     }
 
-    fn from_elsewhere(&self) -> OwnAnswer {
+    fn elsewhere_refused(&self) -> OwnAnswer {
         let refusal = Refusal {
             status: StatusCode::FORBIDDEN,
             code: "cross-site",

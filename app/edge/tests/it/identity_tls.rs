@@ -134,7 +134,7 @@ impl Place {
 const TLS13: &SupportedProtocolVersion = &rustls::version::TLS13;
 
 fn says(result: io::Result<Client>, alert: &str) {
-    let error = result.err().expect("nobody may come in so").to_string();
+    let error = result.expect_err("nobody may come in so").to_string();
     assert!(error.contains(alert), "{alert}: {error}");
 }
 
