@@ -10,6 +10,7 @@
 
 mod account;
 mod client;
+mod audit;
 mod health;
 mod info;
 mod login;
@@ -31,6 +32,9 @@ pub use client::{
     BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
     CreateClientSshCertificate, CreateSshHostCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode,
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
+pub use audit::{
+    AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditOrder, AuditProblem,
+    AuditQuery, AuditVerification, Flow, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
 };
 pub use health::{HealthCheck, ProbeType};
 pub use info::Info;

@@ -1,0 +1,206 @@
+//! Every line to a syslog server too (RFC 5424), by UDP (RFC 5426), TCP (RFC 6587 section 3.4.1) or a local socket.
+
+use std::{
+    fmt,
+    io::{self, Write as _},
+    net::{TcpStream, ToSocketAddrs as _, UdpSocket},
+    os::unix::net::UnixDatagram,
+    path::PathBuf,
+    str::FromStr,
+    sync::mpsc::{self, Receiver, SyncSender},
+    time::{Duration, Instant},
+};
+
+use prometheus_client::metrics::counter::Counter;
+use sallyport_api::AuditKind;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// How many messages may wait.
+const MAX_QUEUED_MESSAGES: usize = 4_096;
+/// The longest message by UDP or a local socket, in bytes: longer ones would be cut on their way.
+const MAX_DATAGRAM_BYTES: usize = 60_000;
+/// How long connecting and sending may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after a failure it is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// The port of syslog by UDP (RFC 5426 section 3.3); by TCP it is the usual one too.
+const DEFAULT_PORT: u16 = 514;
+/// Facility 13 (log audit), severity 6 (informational): RFC 5424 section 6.2.1.
+const PRIORITY: u8 = 13 * 8 + 6;
+
+/// Where messages are sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SyslogTarget {
+    /// A host and port, each message a datagram.
+    Udp(String),
+    /// A host and port, messages one after the other, each with its length.
+    Tcp(String),
+    /// A socket of this machine.
+    Unix(PathBuf),
+}
+
+/// The text says no place for messages.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected udp://HOST[:PORT], tcp://HOST[:PORT] or unix:/PATH, such as udp://127.0.0.1:514 or unix:/dev/log")]
+pub struct SyslogTargetError;
+
+impl FromStr for SyslogTarget {
+    type Err = SyslogTargetError;
+    fn from_str(text: &str) -> Result<Self, SyslogTargetError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = PathBuf::from(path);
+            return if path.is_absolute() { Ok(Self::Unix(path)) } else { Err(SyslogTargetError) };
+        }
+        let (scheme, host) = text.split_once("://").ok_or(SyslogTargetError)?;
+        let host = with_port(host).ok_or(SyslogTargetError)?;
+        match scheme {
+            "udp" => Ok(Self::Udp(host)),
+            "tcp" => Ok(Self::Tcp(host)),
+            _ => Err(SyslogTargetError),
+        }
+    }
+}
+
+fn with_port(host: &str) -> Option<String> {
+    let bare = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    let name = bare.map_or(host, |(name, _)| name);
+    if name.is_empty() || name.contains(['/', '@', ' ']) || (name.contains(':') && !name.starts_with('[')) {
+        return None;
+    }
+    match bare {
+        Some((_, port)) => port.parse::<u16>().ok().filter(|port| *port != 0).map(|_| host.to_owned()),
+        None => Some(format!("{host}:{DEFAULT_PORT}")),
+    }
+}
+
+impl fmt::Display for SyslogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(host) => write!(f, "udp://{host}"),
+            Self::Tcp(host) => write!(f, "tcp://{host}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// What sends, in a thread of its own.
+pub(crate) struct Exporter {
+    sender: SyncSender<String>,
+    lost: Counter,
+    host: String,
+}
+
+impl Exporter {
+    pub(crate) fn start(target: SyslogTarget, lost: Counter) -> Option<Self> {
+        let (sender, receiver) = mpsc::sync_channel(MAX_QUEUED_MESSAGES);
+        let lost_by_thread = lost.clone();
+        let run = move || send_all(&target, &receiver, &lost_by_thread);
+        match std::thread::Builder::new().name("audit-syslog".to_owned()).spawn(run) {
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the audit log is not sent to the syslog server");
+                return None;
+            }
+        }
+        let name = rustix::system::uname();
+        let host: String = name.nodename().to_string_lossy().chars().filter(char::is_ascii_graphic).take(255).collect();
+        Some(Self { sender, lost, host: if host.is_empty() { "-".to_owned() } else { host } })
+    }
+
+    /// Sends the line, later; never waits.
+    pub(crate) fn send(&self, kind: AuditKind, at: OffsetDateTime, line: &str) {
+        let at = at.format(&Rfc3339).unwrap_or_else(|_| "-".to_owned());
+        let message =
+            format!("<{PRIORITY}>1 {at} {} sallyport {} {} - {line}", self.host, std::process::id(), kind.as_str());
+        if self.sender.try_send(message).is_err() {
+            self.lost.inc();
+        }
+    }
+}
+
+enum Connection {
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+    Unix(UnixDatagram),
+}
+
+impl Connection {
+    fn open(target: &SyslogTarget) -> io::Result<Self> {
+        let addresses = |host: &str| host.to_socket_addrs();
+        let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        match target {
+            SyslogTarget::Udp(host) => {
+                let to = addresses(host)?.next().ok_or_else(none)?;
+                let from = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                let socket = UdpSocket::bind(from)?;
+                socket.connect(to)?;
+                Ok(Self::Udp(socket))
+            }
+            SyslogTarget::Tcp(host) => {
+                let mut last = none();
+                for to in addresses(host)? {
+                    match TcpStream::connect_timeout(&to, TIMEOUT) {
+                        Ok(stream) => {
+                            stream.set_write_timeout(Some(TIMEOUT))?;
+                            stream.set_nodelay(true)?;
+                            return Ok(Self::Tcp(stream));
+                        }
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            }
+            SyslogTarget::Unix(path) => {
+                let socket = UnixDatagram::unbound()?;
+                socket.set_write_timeout(Some(TIMEOUT))?;
+                socket.connect(path)?;
+                Ok(Self::Unix(socket))
+            }
+        }
+    }
+
+    fn send(&mut self, message: &str) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(format!("{} {message}", message.len()).as_bytes()),
+            _ if message.len() > MAX_DATAGRAM_BYTES => Err(io::ErrorKind::InvalidInput.into()),
+            Self::Udp(socket) => socket.send(message.as_bytes()).map(drop),
+            Self::Unix(socket) => socket.send(message.as_bytes()).map(drop),
+        }
+    }
+}
+
+/// Sends until nobody has anything to send. A message is tried twice: the first connection may have ended unseen.
+fn send_all(target: &SyslogTarget, messages: &Receiver<String>, lost: &Counter) {
+    let mut connection: Option<Connection> = None;
+    let mut failed: Option<Instant> = None;
+    while let Ok(message) = messages.recv() {
+        let mut is_sent = false;
+        for _ in 0..2 {
+            if connection.is_none() && failed.is_some_and(|failed| failed.elapsed() < RETRY) {
+                break;
+            }
+            let open = match connection.take() {
+                Some(open) => Ok(open),
+                None => Connection::open(target),
+            };
+            match open.and_then(|mut open| open.send(&message).map(|()| open)) {
+                Ok(open) => {
+                    connection = Some(open);
+                    is_sent = true;
+                    if failed.take().is_some() {
+                        tracing::info!(%target, "the audit log is sent to the syslog server again");
+                    }
+                    break;
+                }
+                Err(error) if failed.is_none() => {
+                    tracing::warn!(%target, %error, "the audit log cannot be sent to the syslog server, trying again");
+                    failed = Some(Instant::now().checked_sub(RETRY).unwrap_or_else(Instant::now));
+                }
+                Err(_) => failed = Some(Instant::now()),
+            }
+        }
+        if !is_sent {
+            lost.inc();
+        }
+    }
+}

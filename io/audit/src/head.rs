@@ -1,0 +1,103 @@
+//! The head: where the log ends and where it begins, in a file of its own.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
+
+use aws_lc_rs::hmac;
+use serde::{Deserialize, Serialize};
+
+use crate::line::{Hash, START, hex, unhex};
+
+const HEAD_FILE: &str = "head";
+const NEW_HEAD_FILE: &str = "head.new";
+/// The longest head that is read, in bytes.
+const MAX_HEAD_BYTES: u64 = 4_096;
+
+/// Where the log ends and begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// The number of the last event; 0 where there is none yet.
+    pub(crate) seq: u64,
+    /// Its hash.
+    pub(crate) hash: Hash,
+    /// The number of the first event that is kept.
+    pub(crate) first: u64,
+    /// The hash of the one before it.
+    pub(crate) first_prev: Hash,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { seq: 0, hash: START, first: 1, first_prev: START }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    seq: u64,
+    hash: String,
+    first: u64,
+    first_prev: String,
+    mac: String,
+}
+
+impl Stored {
+    fn sealed_text(&self) -> String {
+        format!("{}\n{}\n{}\n{}", self.seq, self.hash, self.first, self.first_prev)
+    }
+}
+
+/// Why a head is worth nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HeadError {
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("is damaged, or was not written by this installation")]
+    Forged,
+}
+
+impl Head {
+    /// The head in this folder, where there is one.
+    pub(crate) fn read(dir: &Path, key: &[u8; 32]) -> Result<Option<Self>, HeadError> {
+        let path = dir.join(HEAD_FILE);
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Ok(file) if file.len() > MAX_HEAD_BYTES => return Err(HeadError::Forged),
+            _ => {}
+        }
+        let stored: Stored = serde_json::from_slice(&fs::read(&path)?).map_err(|_| HeadError::Forged)?;
+        let mac = unhex(&stored.mac).ok_or(HeadError::Forged)?;
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        hmac::verify(&key, stored.sealed_text().as_bytes(), &mac).map_err(|_| HeadError::Forged)?;
+        let hash = |text: &str| unhex(text).ok_or(HeadError::Forged);
+        Ok(Some(Self {
+            seq: stored.seq,
+            hash: hash(&stored.hash)?,
+            first: stored.first,
+            first_prev: hash(&stored.first_prev)?,
+        }))
+    }
+
+    /// Puts this head in the place of the former one: after a crash there is either of them, and no half one.
+    pub(crate) fn write(&self, dir: &Path, key: &[u8; 32]) -> io::Result<()> {
+        let mut stored = Stored {
+            seq: self.seq,
+            hash: hex(&self.hash),
+            first: self.first,
+            first_prev: hex(&self.first_prev),
+            mac: String::new(),
+        };
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        stored.mac = hex(hmac::sign(&key, stored.sealed_text().as_bytes()).as_ref());
+        let new = dir.join(NEW_HEAD_FILE);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(&stored).map_err(io::Error::other)?)?;
+        file.sync_data()?;
+        fs::rename(&new, dir.join(HEAD_FILE))?;
+        File::open(dir)?.sync_all()
+    }
+}

@@ -1,0 +1,149 @@
+//! Reading the log.
+
+use std::io;
+use std::path::Path;
+
+use sallyport_api::{AuditEvent, AuditKind, AuditOrder};
+use sallyport_model::AccountId;
+use time::OffsetDateTime;
+
+use crate::{
+    AuditError,
+    recover::lines,
+    segment::{self, Segment},
+};
+
+/// How much is looked through for one page, in bytes.
+const MAX_SCANNED_BYTES: usize = 64 * 1024 * 1024;
+
+/// Which events.
+#[derive(Debug, Clone, Default)]
+pub struct AuditFilter {
+    /// Of this organisation, and gaps; of all when absent.
+    pub organisation: Option<AccountId>,
+    /// From this moment on.
+    pub since: Option<OffsetDateTime>,
+    /// Before this moment.
+    pub until: Option<OffsetDateTime>,
+    /// Of this kind.
+    pub kind: Option<AuditKind>,
+    /// Of this person or token.
+    pub identity: Option<String>,
+    /// About the socket with this id or label.
+    pub socket: Option<String>,
+    /// With this verdict or outcome.
+    pub verdict: Option<String>,
+    /// In which order.
+    pub order: AuditOrder,
+    /// Only those behind this one in the order.
+    pub after: Option<u64>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// Some events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditPage {
+    /// The events.
+    pub events: Vec<AuditEvent>,
+    /// Behind which event to go on.
+    pub position: u64,
+    /// Whether there may be more.
+    pub has_more: bool,
+}
+
+impl AuditFilter {
+    fn fits(&self, event: &AuditEvent) -> bool {
+        let is_ours = event.organisation.is_none() || self.organisation.is_none_or(|o| event.organisation == Some(o));
+        let same = |wanted: &Option<String>, is: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| is.is_some_and(|is| is.eq_ignore_ascii_case(wanted)))
+        };
+        is_ours
+            && self.since.is_none_or(|since| event.at >= since)
+            && self.until.is_none_or(|until| event.at < until)
+            && self.kind.is_none_or(|kind| event.kind == kind)
+            && same(&self.identity, event.identity())
+            && same(&self.verdict, event.verdict())
+            && self.socket.as_deref().is_none_or(|socket| is_about(event, socket))
+    }
+
+    /// Whether a line may hold an event that fits: most lines of others are passed over without being read.
+    fn may_fit(&self, line: &str) -> bool {
+        let has = |key: &str, value: &str| line.contains(&format!("\"{key}\":\"{value}\""));
+        self.organisation.is_none_or(|organisation| {
+            has("organisation", &organisation.to_string()) || has("kind", AuditKind::Gap.as_str())
+        }) && self.kind.is_none_or(|kind| has("kind", kind.as_str()))
+    }
+}
+
+fn is_about(event: &AuditEvent, socket: &str) -> bool {
+    let label = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let wanted = label(socket);
+    if let Some(flow) = &event.flow {
+        return flow.socket.to_string() == wanted || flow.socket_name == wanted;
+    }
+    let names = [
+        event.certificate.as_ref().and_then(|certificate| certificate.socket.as_deref()),
+        event.admin.as_ref().and_then(|admin| admin.target.as_deref()),
+    ];
+    names.into_iter().flatten().any(|name| label(name) == wanted)
+}
+
+/// The events that fit, as far as they can be found in one go.
+pub(crate) fn page(dir: &Path, filter: &AuditFilter) -> Result<AuditPage, AuditError> {
+    let segments = segment::list(dir)?;
+    let newest = filter.order == AuditOrder::Newest;
+    let mut wanted: Vec<(usize, &Segment)> = segments
+        .iter()
+        .enumerate()
+        .filter(|(at, segment)| {
+            let next = segments.get(at + 1).map_or(u64::MAX, |next| next.first);
+            let is_behind =
+                filter.after.is_none_or(|after| if newest { segment.first < after } else { next > after + 1 });
+            let is_recent = filter.since.is_none_or(|since| {
+                segment.standing().is_none_or(|(_, written)| OffsetDateTime::from(written) >= since)
+            });
+            is_behind && is_recent
+        })
+        .collect();
+    if newest {
+        wanted.reverse();
+    }
+    let mut found = AuditPage { events: Vec::new(), position: filter.after.unwrap_or_default(), has_more: false };
+    let mut scanned = 0;
+    for (_, segment) in wanted {
+        let bytes = match segment.read() {
+            Ok(bytes) => bytes,
+            // Its time was over meanwhile.
+            Err(AuditError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let (whole, _) = lines(&bytes);
+        let order: Box<dyn Iterator<Item = &[u8]>> = if newest { Box::new(whole.rev()) } else { Box::new(whole) };
+        for line in order {
+            let Some(line) = str::from_utf8(line).ok() else { continue };
+            let Some(seq) = number(line) else { continue };
+            if filter.after.is_some_and(|after| if newest { seq >= after } else { seq <= after }) {
+                continue;
+            }
+            if found.events.len() == filter.limit || scanned > MAX_SCANNED_BYTES {
+                found.has_more = true;
+                return Ok(found);
+            }
+            scanned += line.len();
+            found.position = seq;
+            if !filter.may_fit(line) {
+                continue;
+            }
+            match serde_json::from_str::<AuditEvent>(line) {
+                Ok(event) if filter.fits(&event) => found.events.push(event),
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn number(line: &str) -> Option<u64> {
+    line.strip_prefix("{\"seq\":")?.split_once(',')?.0.parse().ok()
+}

@@ -1,0 +1,104 @@
+//! What a process records after another one has taken the log over: a file that the other one takes in when the process
+//! has ended.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rustix::fs::{FlockOperation, flock};
+use sallyport_api::AuditEvent;
+
+use crate::recover::lines;
+
+const PREFIX: &str = "spool-";
+const NEW_PREFIX: &str = "new-spool-";
+/// How much a process may leave, in bytes.
+const MAX_SPOOL_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The file that this process leaves; it is locked for as long as the process lives.
+pub(crate) struct Spool {
+    file: File,
+    length: u64,
+}
+
+/// Adds events to what this process leaves.
+pub(crate) fn append(spool: &mut Option<Spool>, dir: &Path, events: &[AuditEvent]) -> io::Result<()> {
+    let spool = match spool {
+        Some(spool) => spool,
+        none => none.insert(begin(dir)?),
+    };
+    let mut text = String::new();
+    for event in events {
+        text.push_str(&serde_json::to_string(event).map_err(io::Error::other)?);
+        text.push('\n');
+    }
+    if spool.length + text.len() as u64 > MAX_SPOOL_BYTES {
+        return Err(io::Error::other("as much was left as may be"));
+    }
+    if let Err(error) = spool.file.write_all(text.as_bytes()) {
+        spool.file.set_len(spool.length)?;
+        return Err(error);
+    }
+    spool.length += text.len() as u64;
+    Ok(())
+}
+
+fn begin(dir: &Path) -> io::Result<Spool> {
+    let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let name = format!("{at}-{}", std::process::id());
+    // It gets its name when it is locked: before, the other process would take it for one that was left.
+    let new = dir.join(format!("{NEW_PREFIX}{name}"));
+    let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&new)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    fs::rename(&new, dir.join(format!("{PREFIX}{name}")))?;
+    Ok(Spool { file, length: 0 })
+}
+
+/// What a process left that has ended.
+pub(crate) struct Left {
+    file: File,
+    path: PathBuf,
+}
+
+/// What processes left that have ended, oldest first.
+pub(crate) fn ended(dir: &Path) -> Vec<Left> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let is_spool = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_spool).collect();
+    paths.sort_unstable();
+    let open = |path: PathBuf| {
+        let file = File::open(&path).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(Left { file, path })
+    };
+    paths.into_iter().filter_map(open).collect()
+}
+
+impl Left {
+    /// The events, and whether all of it could be read.
+    pub(crate) fn read(&self) -> (Vec<AuditEvent>, bool) {
+        let mut bytes = Vec::new();
+        let mut is_whole = (&self.file).take(MAX_SPOOL_BYTES).read_to_end(&mut bytes).is_ok();
+        let (whole, rest) = lines(&bytes);
+        is_whole &= rest.is_empty();
+        let mut events = Vec::new();
+        for line in whole {
+            match serde_json::from_slice(line) {
+                Ok(event) => events.push(event),
+                Err(_) => is_whole = false,
+            }
+        }
+        (events, is_whole)
+    }
+
+    /// It is in the log now.
+    pub(crate) fn remove(self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "what is in the audit log already cannot be removed");
+        }
+    }
+}

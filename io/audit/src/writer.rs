@@ -1,0 +1,385 @@
+//! The thread that writes.
+
+use std::{
+    fs,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use sallyport_api::{AuditEvent, AuditGap};
+use time::OffsetDateTime;
+
+use crate::{
+    AuditConfig, MAX_LINE_BYTES, Shared,
+    export::Exporter,
+    line,
+    recover::{Recovered, lines},
+    segment::{self, MAX_SEGMENT_BYTES, Medium, Opener, Segment},
+    spool::{self, Spool},
+};
+
+/// How often what was written is made sure to be on disk, at most.
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked for what has to be removed.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
+/// After how long a new file is begun.
+const MAX_SEGMENT_AGE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How many lines are written at once.
+const MAX_BATCH_EVENTS: usize = 512;
+
+/// What the writer is told.
+pub(crate) enum Message {
+    Event(Box<AuditEvent>),
+    Flush(SyncSender<()>),
+    HandOver(SyncSender<()>),
+    Close(SyncSender<()>),
+}
+
+/// Where events go.
+enum Mode {
+    Log,
+    /// Another process has the log.
+    Spool(Option<Spool>),
+    Closed,
+}
+
+struct Current {
+    segment: Segment,
+    medium: Box<dyn Medium>,
+    length: u64,
+    opened: Instant,
+}
+
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    config: AuditConfig,
+    opener: Opener,
+    exporter: Option<Exporter>,
+    mode: Mode,
+    current: Option<Current>,
+    gaps: Vec<AuditGap>,
+    /// Events lost, as far as a gap in the log has told of them.
+    told_lost: u64,
+    is_failing: bool,
+    is_dirty: bool,
+    looked: Instant,
+    tidied: Option<Instant>,
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>, config: AuditConfig, opener: Opener, recovered: Recovered) -> Self {
+        let exporter =
+            config.syslog.clone().and_then(|target| Exporter::start(target, shared.counters.export_lost.clone()));
+        let current = recovered.last.and_then(|(segment, length)| {
+            let medium = opener(&segment.path).ok()?;
+            Some(Current { segment, medium, length, opened: Instant::now() })
+        });
+        Self {
+            shared,
+            config,
+            opener,
+            exporter,
+            mode: Mode::Log,
+            current,
+            gaps: recovered.gaps,
+            told_lost: 0,
+            is_failing: false,
+            is_dirty: true,
+            looked: Instant::now(),
+            tidied: None,
+        }
+    }
+
+    /// Writes until nobody records any more.
+    pub(crate) fn run(mut self, receiver: &Receiver<Message>) {
+        self.tell_gaps();
+        loop {
+            self.look_after();
+            let mut batch = Vec::new();
+            let mut asked = None;
+            match receiver.recv_timeout(SYNC_EVERY) {
+                Ok(Message::Event(event)) => batch.push(*event),
+                Ok(other) => asked = Some(other),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            while asked.is_none() && !batch.is_empty() && batch.len() < MAX_BATCH_EVENTS {
+                match receiver.try_recv() {
+                    Ok(Message::Event(event)) => batch.push(*event),
+                    Ok(other) => asked = Some(other),
+                    Err(_) => break,
+                }
+            }
+            self.take(batch);
+            if let Some(asked) = asked {
+                self.answer(asked);
+            }
+        }
+        self.end();
+    }
+
+    fn answer(&mut self, asked: Message) {
+        let done = match asked {
+            Message::Event(event) => return self.take(vec![*event]),
+            Message::Flush(done) => {
+                self.tell_gaps();
+                self.sync();
+                done
+            }
+            Message::HandOver(done) => {
+                self.end();
+                self.mode = Mode::Spool(None);
+                done
+            }
+            Message::Close(done) => {
+                self.end();
+                self.mode = Mode::Closed;
+                done
+            }
+        };
+        // Who asked may have gone.
+        let _ = done.try_send(());
+    }
+
+    fn take(&mut self, events: Vec<AuditEvent>) {
+        if events.is_empty() {
+            return;
+        }
+        match &mut self.mode {
+            Mode::Log => {
+                self.tell_gaps();
+                self.append(events);
+            }
+            Mode::Closed => self.lose(events.len() as u64),
+            Mode::Spool(spool) => {
+                let count = events.len() as u64;
+                if let Err(error) = spool::append(spool, &self.shared.dir, &events) {
+                    tracing::warn!(%error, "events of the audit log cannot be left to the next process");
+                    self.lose(count);
+                }
+            }
+        }
+    }
+
+    fn lose(&self, events: u64) {
+        self.shared.counters.lost.inc_by(events);
+    }
+
+    /// Writes what has to be told of what is missing, before what comes now.
+    fn tell_gaps(&mut self) {
+        if !matches!(self.mode, Mode::Log) {
+            return;
+        }
+        let lost = self.shared.counters.lost.get();
+        if lost > self.told_lost {
+            let reason = if self.is_failing { "write-error" } else { "overflow" };
+            let gap = AuditGap { reason: reason.to_owned(), events: Some(lost - self.told_lost), bytes: None };
+            if self.write(&[AuditEvent::gap(OffsetDateTime::now_utc(), None, gap)]) {
+                self.told_lost = lost;
+            }
+        }
+        while let Some(gap) = self.gaps.first().cloned() {
+            if !self.write(&[AuditEvent::gap(OffsetDateTime::now_utc(), None, gap)]) {
+                return;
+            }
+            self.gaps.remove(0);
+        }
+    }
+
+    fn append(&mut self, events: Vec<AuditEvent>) {
+        let count = events.len() as u64;
+        // What failed must be told of first: nothing may follow without it.
+        let is_told = self.shared.counters.lost.get() == self.told_lost && self.gaps.is_empty();
+        if is_told && self.write(&events) {
+            return;
+        }
+        self.lose(count);
+    }
+
+    /// Writes the events as the next lines; all of them or none.
+    fn write(&mut self, events: &[AuditEvent]) -> bool {
+        let head = self.shared.head().clone();
+        let (mut seq, mut hash) = (head.seq, head.hash);
+        let mut batch = String::new();
+        let mut sealed_lines = Vec::with_capacity(events.len());
+        for event in events {
+            let Some(sealed) = line::seal(event.clone(), seq + 1, &hash) else { return false };
+            if sealed.line.len() > MAX_LINE_BYTES {
+                self.shared.counters.lost.inc();
+                continue;
+            }
+            (seq, hash) = (seq + 1, sealed.hash);
+            sealed_lines.push((event.kind, event.at, batch.len()..batch.len() + sealed.line.len()));
+            batch.push_str(&sealed.line);
+        }
+        if let Err(error) = self.write_bytes(head.seq + 1, batch.as_bytes()) {
+            if !self.is_failing {
+                tracing::warn!(%error, "the audit log cannot be written: events are lost until it can");
+            }
+            self.is_failing = true;
+            return false;
+        }
+        if std::mem::take(&mut self.is_failing) {
+            tracing::info!("the audit log can be written again");
+        }
+        {
+            let mut head = self.shared.head();
+            (head.seq, head.hash) = (seq, hash);
+        }
+        self.is_dirty = true;
+        let counters = &self.shared.counters;
+        counters.written.inc_by(sealed_lines.len() as u64);
+        counters.bytes.inc_by(i64::try_from(batch.len()).unwrap_or(i64::MAX));
+        self.shared.last.send_replace(seq);
+        if let Some(exporter) = &self.exporter {
+            for (kind, at, range) in sealed_lines {
+                exporter.send(kind, at, batch[range].trim_end());
+            }
+        }
+        true
+    }
+
+    fn write_bytes(&mut self, first: u64, bytes: &[u8]) -> std::io::Result<()> {
+        let max_length = MAX_SEGMENT_BYTES.min(self.config.max_bytes / 4);
+        let is_full = self.current.as_ref().is_some_and(|current| {
+            current.length > 0
+                && (current.length + bytes.len() as u64 > max_length || current.opened.elapsed() > MAX_SEGMENT_AGE)
+        });
+        if is_full {
+            self.sync();
+            self.current = None;
+            self.tidied = None;
+        }
+        let current = match &mut self.current {
+            Some(current) => current,
+            none => {
+                let segment = Segment::of(&self.shared.dir, first);
+                let medium = (self.opener)(&segment.path)?;
+                let length = segment.standing().map_or(0, |(length, _)| length);
+                none.insert(Current { segment, medium, length, opened: Instant::now() })
+            }
+        };
+        let written = current.medium.append(bytes);
+        if written.is_err() {
+            // What was written in part must not stay before what comes next.
+            if current.medium.cut(current.length).is_err() {
+                self.current = None;
+            }
+            return written;
+        }
+        current.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes sure that what was written is on disk, and then that the head says so.
+    fn sync(&mut self) {
+        if !self.is_dirty {
+            return;
+        }
+        let synced = self.current.as_mut().map_or(Ok(()), |current| current.medium.sync());
+        let head = self.shared.head().clone();
+        match synced.and_then(|()| head.write(&self.shared.dir, &self.config.key)) {
+            Ok(()) => self.is_dirty = false,
+            Err(error) => tracing::warn!(%error, "the audit log cannot be brought to disk, trying again"),
+        }
+    }
+
+    /// What is due.
+    fn look_after(&mut self) {
+        if !matches!(self.mode, Mode::Log) {
+            return;
+        }
+        if self.looked.elapsed() >= SYNC_EVERY {
+            self.looked = Instant::now();
+            self.tell_gaps();
+            self.take_in_spools();
+            self.sync();
+        }
+        if self.tidied.is_none_or(|tidied| tidied.elapsed() >= TIDY_EVERY) {
+            self.tidied = Some(Instant::now());
+            if let Err(error) = self.tidy() {
+                tracing::warn!(%error, "the audit log cannot be tidied, trying again later");
+            }
+        }
+    }
+
+    /// Takes in what processes left that had the log before.
+    fn take_in_spools(&mut self) {
+        for left in spool::ended(&self.shared.dir) {
+            let (events, is_whole) = left.read();
+            if !is_whole {
+                self.gaps.push(AuditGap { reason: "spool".to_owned(), events: None, bytes: None });
+            }
+            self.tell_gaps();
+            let mut is_written = true;
+            for batch in events.chunks(MAX_BATCH_EVENTS) {
+                is_written &= is_written && self.write(batch);
+            }
+            if !is_written {
+                return;
+            }
+            self.sync();
+            left.remove();
+        }
+    }
+
+    /// Removes what is over by its age or by the size of the whole.
+    fn tidy(&mut self) -> Result<(), crate::AuditError> {
+        let now = SystemTime::now();
+        let is_over = |written: SystemTime| now.duration_since(written).is_ok_and(|age| age > self.config.keep);
+        let segments = segment::list(&self.shared.dir)?;
+        let standing: Vec<_> = segments.iter().map(|segment| segment.standing().unwrap_or((0, now))).collect();
+        let mut total: u64 = standing.iter().map(|(length, _)| length).sum();
+        let mut remove = 0;
+        for (segment, (length, written)) in segments.iter().zip(&standing) {
+            let is_current = self.current.as_ref().is_some_and(|current| current.segment == *segment);
+            if !is_over(*written) && (total <= self.config.max_bytes || is_current) {
+                break;
+            }
+            total -= length;
+            remove += 1;
+        }
+        self.shared.counters.bytes.set(i64::try_from(total).unwrap_or(i64::MAX));
+        if remove == 0 {
+            return Ok(());
+        }
+        if remove == segments.len() {
+            self.current = None;
+        }
+        let mut head = self.shared.head().clone();
+        (head.first, head.first_prev) = match segments.get(remove) {
+            None => (head.seq + 1, head.hash),
+            Some(next) => {
+                let bytes = next.read()?;
+                let link = lines(&bytes).0.next().and_then(|line| line::read(line).ok());
+                // A damaged file is kept: it tells of the damage.
+                let Some(link) = link else { return Ok(()) };
+                (link.seq, link.prev)
+            }
+        };
+        // First it is recorded where the log begins now: else what a crash leaves would look like a loss.
+        head.write(&self.shared.dir, &self.config.key).map_err(crate::AuditError::at(&self.shared.dir))?;
+        {
+            let mut shared = self.shared.head();
+            (shared.first, shared.first_prev) = (head.first, head.first_prev);
+        }
+        for segment in &segments[..remove] {
+            fs::remove_file(&segment.path).map_err(crate::AuditError::at(&segment.path))?;
+        }
+        tracing::info!(files = remove, first = head.first, "old events were removed from the audit log");
+        Ok(())
+    }
+
+    /// The last words.
+    fn end(&mut self) {
+        if matches!(self.mode, Mode::Log) {
+            self.take_in_spools();
+            self.tell_gaps();
+            self.sync();
+            self.current = None;
+        }
+    }
+}
