@@ -285,6 +285,17 @@ pub enum AuditOrder {
     Oldest,
 }
 
+impl AuditOrder {
+    /// The order as it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Newest => "newest",
+            Self::Oldest => "oldest",
+        }
+    }
+}
+
 /// Which events. `GET /v1/audit`
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -308,8 +319,9 @@ pub struct AuditQuery {
     /// With this verdict or outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// In which order.
+    /// In which order: the newest first when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(inline)]
     pub order: Option<AuditOrder>,
     /// How many at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]

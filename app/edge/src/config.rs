@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use sallyport_bus::LiveFlows;
 use sallyport_geo::Geo;
 use sallyport_net::Congestion;
 use sallyport_policy::Network;
 use sallyport_shards::Shards;
 use sallyport_wire::SessionConfig;
 
-use crate::{AffinityKey, EdgeIdentity, ids};
+use crate::{AffinityKey, EdgeIdentity, audit::EdgeAudit, ids};
 
 /// How long a client may take nothing of what waits for it, when nothing else is said.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -64,6 +65,10 @@ pub struct EdgeConfig {
     pub identity: Option<EdgeIdentity>,
     /// Whether each request is logged, under the target `access`.
     pub access_log: bool,
+    /// Where it is recorded who used what.
+    pub audit: Option<EdgeAudit>,
+    /// The flows that run.
+    pub flows: LiveFlows,
     /// Where connections are served; what else the edge does stays in the caller's scheduler.
     pub shards: Shards,
 }
@@ -96,6 +101,8 @@ impl EdgeConfig {
             affinity_key: AffinityKey::from(ids::random()),
             identity: None,
             access_log: true,
+            audit: None,
+            flows: LiveFlows::default(),
             shards: Shards::default(),
         }
     }

@@ -1,12 +1,18 @@
 //! The path of a TCP or TLS connection, from its arrival to its record: [`serve`] is the whole of it, step by step.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc};
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use sallyport_balance::Attempts;
+use sallyport_bus::LiveFlow;
 use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
 use sallyport_net::{
-    Broke, Carried, NearTcp, Pace as _, ProxiedAddresses, ReadAhead, Recorded, RelayEnd, Side, header_v1, header_v2,
-    relay,
+    Broke, Carried, NearTcp, Pace, ProxiedAddresses, ReadAhead, Recorded, RelayEnd, Side, header_v1, header_v2, relay,
 };
 use sallyport_wire::ResetCode;
 use tokio::net::TcpStream;
@@ -15,7 +21,8 @@ use tokio_rustls::server::TlsStream;
 use crate::{
     Edge,
     affinity::Wish,
-    drain, entry,
+    drain,
+    entry::{self, Pass},
     flow_record::{FlowTicket, Verdict},
     identity::Standing,
     origin::InFlight,
@@ -85,6 +92,8 @@ pub(crate) fn serve<S: ClientIo>(
     standing.is_of(identity.clone());
     let revoked = Box::pin(standing.over());
     let wanted = Box::new(Wanted { route, ends, server_name });
+    let killed = Box::pin(ticket.live().cut());
+    let live = ticket.live().flow().clone();
     let mut phase = edge.phase.subscribe();
     let mut carried = Carried::default();
     async move {
@@ -102,8 +111,11 @@ pub(crate) fn serve<S: ClientIo>(
             // 5. Carry bytes both ways.
             carried.forth += said as u64;
             pass.moved(said);
+            live.moved(said + early.len());
             let end = match write_early(&mut io, early, &mut carried).await {
-                Ok(()) => relay(&mut io, &mut stream, &mut pass, &mut carried).await,
+                Ok(()) => {
+                    relay(&mut io, &mut stream, &mut Watched { pass: &mut pass, live: &live }, &mut carried).await
+                }
                 Err(error) => Err(Broke { side: Side::First, error }),
             };
             end.map_err(|broke| broke_off(&broke, stream))
@@ -111,6 +123,7 @@ pub(crate) fn serve<S: ClientIo>(
         let end = tokio::select! {
             end = steps => end,
             () = revoked => Err(Verdict::Revoked),
+            () = killed => Err(Verdict::Killed),
             () = drain::cut(&mut phase) => Err(Verdict::CutOff),
         };
         // A client whose flow did not end in good order must not take it for complete.
@@ -121,6 +134,22 @@ pub(crate) fn serve<S: ClientIo>(
         ticket.count(carried);
         ticket.ended_in(&pool, end.err().unwrap_or(Verdict::Complete));
         drop(held);
+    }
+}
+
+/// A pass whose use others see while it goes on.
+struct Watched<'a> {
+    pass: &'a mut Pass,
+    live: &'a LiveFlow,
+}
+
+impl Pace for Watched<'_> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.pass.poll_ready(cx)
+    }
+    fn moved(&mut self, bytes: usize) {
+        self.pass.moved(bytes);
+        self.live.moved(bytes);
     }
 }
 

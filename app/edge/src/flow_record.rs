@@ -6,12 +6,14 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
+use sallyport_bus::FlowStay;
 use sallyport_http::RequestId;
 use sallyport_model::{FlowRecord, SocketId, SocketName, SocketRoute, SocketType};
 use sallyport_net::Carried;
 
 use crate::{
     Edge,
+    audit::{self, Audited, Use},
     metrics::{Metrics, SocketMetrics},
     sockets::SocketPool,
     way::Way,
@@ -46,6 +48,8 @@ pub(crate) enum Verdict {
     TooManyFlows,
     /// Who it belongs to may not come in any more.
     Revoked,
+    /// Somebody with the right to do so cut it.
+    Killed,
     /// The edge was shut down.
     CutOff,
 }
@@ -67,6 +71,7 @@ impl Verdict {
             Self::Evicted => "evicted",
             Self::TooManyFlows => "too-many-flows",
             Self::Revoked => "revoked",
+            Self::Killed => "killed",
             Self::CutOff => "cut-off",
         }
     }
@@ -88,16 +93,22 @@ pub(crate) struct FlowTicket {
     access_log: bool,
     identity: Option<String>,
     rule: Option<String>,
+    audit: Option<Audited>,
+    live: FlowStay,
 }
 
 impl FlowTicket {
     /// A flow that begins now.
-    pub(crate) fn new(edge: &Edge, route: &SocketRoute, pool: &SocketPool, client: SocketAddr) -> Self {
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub(crate) fn new(edge: &Edge, route: &Arc<SocketRoute>, pool: &SocketPool, client: SocketAddr) -> Self {
+        let wall = SystemTime::now();
+        let at = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let id = edge.ids.next();
         Self {
             began: Instant::now(),
             at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
-            id: edge.ids.next(),
+            audit: Audited::when_wanted(edge, route, wall),
+            live: edge.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
+            id,
             transport: route.socket_type,
             client,
             name: route.name.clone(),
@@ -119,6 +130,7 @@ impl FlowTicket {
 
     /// The tunnel that took it, or was asked last.
     pub(crate) fn went_to(&mut self, tunnel: Way) {
+        self.live.flow().goes_to(tunnel.tunnel());
         self.tunnel = Some(tunnel);
     }
 
@@ -126,6 +138,11 @@ impl FlowTicket {
     pub(crate) fn is_judged(&mut self, identity: Option<String>, rule: String) {
         tracing::debug!(id = self.id.as_str(), identity, rule, "a flow was judged");
         (self.identity, self.rule) = (identity, Some(rule));
+    }
+
+    /// Where others see it, and cut it.
+    pub(crate) fn live(&self) -> &FlowStay {
+        &self.live
     }
 
     /// So many bytes were carried.
@@ -165,6 +182,19 @@ impl FlowTicket {
                 omitted_before,
                 identity: self.identity.clone(),
                 rule: self.rule.clone(),
+            });
+        }
+        if let Some(audit) = self.audit.filter(|_| verdict != Verdict::Evicted) {
+            audit.record(Use {
+                id: self.id.as_str(),
+                client: self.client,
+                tunnel: self.tunnel.as_ref().map(Way::tunnel),
+                bytes_in: forth,
+                bytes_out: back,
+                verdict: verdict.as_str(),
+                identity: self.identity.as_deref(),
+                rule: self.rule.as_deref(),
+                http: None,
             });
         }
         // Flows that a flood pushes out are counted: lines for them would fill the log.

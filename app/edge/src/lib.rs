@@ -9,6 +9,7 @@
 mod admission;
 mod affinity;
 mod answer;
+mod audit;
 mod auth;
 mod body;
 mod bounds;
@@ -75,6 +76,7 @@ use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
 use tokio::{net::TcpListener, sync::watch};
 
 pub use affinity::AffinityKey;
+pub use audit::EdgeAudit;
 pub use body::{ApiBody, ApiRequestBody, BoxError};
 pub use config::EdgeConfig;
 pub use drain::DrainReport;

@@ -6,15 +6,23 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use http::{Method, Uri, Version, uri::PathAndQuery};
+use sallyport_bus::FlowStay;
 use sallyport_http::{RequestHost, RequestId};
-use sallyport_model::{RequestRecord, SocketId};
+use sallyport_model::{RequestRecord, SocketId, SocketRoute};
 
 use crate::{
-    affinity::Wish, body::UploadSlot, entry::Pass, guarded_io::WireState, identity::Standing, metrics::SocketMetrics,
+    Edge,
+    affinity::Wish,
+    audit::{self, Audited, Use},
+    body::UploadSlot,
+    entry::Pass,
+    guarded_io::WireState,
+    identity::Standing,
+    metrics::SocketMetrics,
     way::Way,
 };
 
@@ -41,6 +49,8 @@ pub(crate) struct Ticket {
     identity: Option<String>,
     rule: Option<String>,
     standing: Option<Over>,
+    route: Option<Arc<SocketRoute>>,
+    audit: Option<Audited>,
     end: End,
 }
 
@@ -57,6 +67,8 @@ enum End {
     Broken,
     /// Whose request it was may not come in any more.
     Revoked,
+    /// Somebody with the right to do so cut it.
+    Killed,
 }
 
 impl Ticket {
@@ -93,6 +105,8 @@ impl Ticket {
             identity: None,
             rule: None,
             standing: None,
+            route: None,
+            audit: None,
             end: End::Left,
         })
     }
@@ -126,6 +140,58 @@ impl Ticket {
     pub(crate) fn is_of(&mut self, socket: SocketId, metrics: Arc<SocketMetrics>) {
         self.socket = Some(socket);
         self.metrics = metrics;
+    }
+
+    /// The route that it takes; where that is wanted, the audit log has its end.
+    pub(crate) fn takes(&mut self, edge: &Edge, route: &Arc<SocketRoute>) {
+        self.route = Some(route.clone());
+        self.audit = Audited::when_wanted(edge, route, SystemTime::now());
+    }
+
+    /// It outlives its answer: others see it from now on, and can cut it.
+    pub(crate) fn stays(&self, edge: &Edge) -> Option<FlowStay> {
+        let route = self.route.as_ref()?;
+        let began = UNIX_EPOCH + Duration::from_millis(u64::try_from(self.at_ms).unwrap_or_default());
+        let stay = edge.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, began));
+        if let Some(tunnel) = &self.tunnel {
+            stay.flow().goes_to(tunnel.tunnel());
+        }
+        Some(stay)
+    }
+
+    /// Somebody with the right to do so cut it.
+    pub(crate) fn killed(&mut self) {
+        self.end = End::Killed;
+    }
+
+    /// How it went, in a word.
+    fn verdict(&self) -> &'static str {
+        match (self.end, self.status) {
+            (End::Killed, _) => "killed",
+            (_, 401 | 403) if self.tunnel.is_none() => "denied",
+            (_, 300..=399) if self.tunnel.is_none() => "sent-to-login",
+            (_, 429) if self.tunnel.is_none() => "limited",
+            (_, 502..=504) if self.tunnel.is_none() => "no-origin",
+            (End::Complete, _) => "complete",
+            (End::Left, _) => "client-left",
+            (End::Broken, _) => "broken",
+        }
+    }
+
+    /// Writes it to the audit log, where that is wanted.
+    fn audit(&mut self, bytes_in: u64) {
+        let Some(audit) = self.audit.take() else { return };
+        audit.record(Use {
+            id: self.id.as_str(),
+            client: self.client,
+            tunnel: self.tunnel.as_ref().map(Way::tunnel),
+            bytes_in,
+            bytes_out: self.bytes_out,
+            verdict: self.verdict(),
+            identity: self.identity.as_deref(),
+            rule: self.rule.as_deref(),
+            http: Some((self.method.as_str(), self.uri.path(), self.status)),
+        });
     }
 
     /// The request has a place among those of its socket, up to its end.
@@ -283,6 +349,7 @@ impl Drop for Ticket {
         let duration = self.began.elapsed();
         let bytes_in = self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes());
         self.metrics.count(self.status, duration.as_secs_f64(), bytes_in, self.bytes_out);
+        self.audit(bytes_in);
         let turn = self.tunnel.as_ref().and_then(|tunnel| Some((tunnel, tunnel.log_turn()?)));
         let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         if let Some((tunnel, omitted)) = turn {
@@ -296,6 +363,7 @@ impl Drop for Ticket {
                 End::Left => "client-left",
                 End::Broken => "broken",
                 End::Revoked => "revoked",
+                End::Killed => "killed",
             };
             tracing::info!(
                 target: "access",

@@ -78,6 +78,7 @@ pub(crate) async fn serve(
         }
         // 3. Find the socket.
         let (route, pool) = find_socket(&edge, &host)?;
+        ticket.takes(&edge, &route);
         ticket.is_of(route.id, pool.metrics(|| edge.metrics.of_socket(route.name.as_str())));
         // 4. May they?
         let rules = entry::check_address(&edge, &route, &pool, client.addr.ip())?;

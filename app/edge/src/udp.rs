@@ -218,6 +218,9 @@ impl Server {
         for flow in self.flows.take_if(|flow| flow.is_idle(longest, now)) {
             flow.ended_idle();
         }
+        for flow in self.flows.take_if(|flow| flow.is_killed()) {
+            flow.ended(Verdict::Killed);
+        }
         self.judge_again();
         self.flows.rank_all(|flow| flow.rank(now));
         if let Some(route) = self.edge.routes.get(self.socket) {

@@ -403,6 +403,13 @@ impl Flow {
         self.back.key.local
     }
 
+    /// Whether somebody with the right to do so wants it to end; tells them what went through it so far.
+    pub(crate) fn is_killed(&self) -> bool {
+        let live = self.ticket.live().flow();
+        live.bytes.store(self.bytes + self.back.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        live.is_cut()
+    }
+
     /// Step 6: the flow is over because nothing moves any more.
     pub(crate) fn ended_idle(self) {
         let verdict = if self.back.is_answered() { Verdict::Complete } else { Verdict::Unanswered };

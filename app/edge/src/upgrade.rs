@@ -11,6 +11,7 @@ use std::{
 use http::Request;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
+use sallyport_bus::LiveFlow;
 use sallyport_http::forward;
 use sallyport_net::Pace as _;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -70,6 +71,7 @@ impl Relay {
     fn start(self, edge: &Arc<Edge>, client: Arc<Client>, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
         let running = edge.running.enter();
         let mut phase = edge.phase.subscribe();
+        let stay = ticket.stays(edge);
         tokio::spawn(async move {
             let (_running, _client) = (running, client);
             let mut counts = (0, 0);
@@ -81,11 +83,22 @@ impl Relay {
                     None => std::future::pending().await,
                 }
             };
+            let live = stay.as_ref().map(|stay| stay.flow().clone());
+            let killed = async {
+                match &stay {
+                    Some(stay) => stay.cut().await,
+                    None => std::future::pending().await,
+                }
+            };
             let ended = tokio::select! {
-                ended = self.run(on_client, pace, &mut counts) => ended,
+                ended = self.run(on_client, pace, live, &mut counts) => ended,
                 () = revoked => {
                     ticket.revoked();
                     Err(io::Error::other("who it belongs to may not come in any more"))
+                }
+                () = killed => {
+                    ticket.killed();
+                    Err(io::Error::other("somebody cut it"))
                 }
                 () = crate::drain::cut(&mut phase) => Err(io::Error::other("the edge shuts down")),
             };
@@ -97,7 +110,13 @@ impl Relay {
         });
     }
 
-    async fn run(mut self, on_client: OnUpgrade, pace: Option<Meter>, counts: &mut (u64, u64)) -> io::Result<()> {
+    async fn run(
+        mut self,
+        on_client: OnUpgrade,
+        pace: Option<Meter>,
+        live: Option<Arc<LiveFlow>>,
+        counts: &mut (u64, u64),
+    ) -> io::Result<()> {
         let _origin = self.origin;
         let client = on_client.await.map_err(io::Error::other)?;
         // The connection has read the 101 already; it only has to notice that it is done.
@@ -108,8 +127,9 @@ impl Relay {
         .await;
         let gone = || io::Error::from(io::ErrorKind::ConnectionAborted);
         let (origin, early) = self.connection.into_stream().ok_or_else(gone)?;
-        let mut client = Counted { inner: TokioIo::new(client), read: &mut counts.0, pace: pace.clone() };
-        let mut origin = Counted { inner: origin, read: &mut counts.1, pace };
+        let mut client =
+            Counted { inner: TokioIo::new(client), read: &mut counts.0, pace: pace.clone(), live: live.clone() };
+        let mut origin = Counted { inner: origin, read: &mut counts.1, pace, live };
         if !early.is_empty() {
             *origin.read += early.len() as u64;
             client.write_all(&early).await?;
@@ -125,6 +145,7 @@ struct Counted<'a, S> {
     inner: S,
     read: &'a mut u64,
     pace: Option<Meter>,
+    live: Option<Arc<LiveFlow>>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
@@ -136,6 +157,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
         let read = buf.filled().len() - before;
         *self.read += read as u64;
+        if let Some(live) = &self.live {
+            live.moved(read);
+        }
         if let Some(pace) = &mut self.pace {
             pace.moved(read);
         }

@@ -4,6 +4,8 @@
 //! clients in, who has logged in) to the edges; [`Directory`] carries what edges see (which tunnels are up) to control. All are maps that readers look into directly, so that a change is visible to
 //! the next request after the call that made it returned; a broadcast beside the map tells those who must act on it.
 
+mod flows;
+
 use std::{
     collections::HashMap,
     sync::{Arc, PoisonError, RwLock},
@@ -14,6 +16,8 @@ use sallyport_model::{
     SshLogin, TunnelId, TunnelPresence,
 };
 use tokio::sync::{broadcast, watch};
+
+pub use flows::{FlowStay, FlowWay, LiveFlow, LiveFlows};
 
 /// How many changes a slow subscriber may lag behind before it is told to look at the whole map again.
 const MAX_QUEUED_CHANGES: usize = 1_024;

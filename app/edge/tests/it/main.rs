@@ -4,6 +4,7 @@
 
 mod access;
 mod affinity;
+mod audit;
 mod balance;
 mod bodies;
 mod clients;

@@ -1,0 +1,160 @@
+//! Who used what: the end of every flow that is to be recorded, and those that run, until somebody cuts them.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::{Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use sallyport_api::{AuditEvent, AuditFlow};
+use sallyport_audit::AuditSink;
+use sallyport_bus::LiveFlows;
+use sallyport_edge::{EdgeAudit, EdgeConfig};
+use sallyport_model::{AccessRules, AttachedPolicy, PolicyId, SocketType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    flows::{ask, connect, says_back, service},
+    harness::*,
+};
+
+/// Keeps what is recorded.
+#[derive(Default)]
+struct Kept(Mutex<Vec<AuditEvent>>);
+
+impl AuditSink for Kept {
+    fn record(&self, event: AuditEvent) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+impl Kept {
+    fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    /// The uses recorded, once there are so many.
+    async fn flows(&self, count: usize) -> Vec<AuditFlow> {
+        until("the flows are recorded", || self.count() >= count).await;
+        self.0.lock().unwrap().iter().map(|event| *event.flow.clone().unwrap()).collect()
+    }
+}
+
+async fn world(all: bool) -> (World, Arc<Kept>, LiveFlows) {
+    let (kept, live) = (Arc::new(Kept::default()), LiveFlows::default());
+    let (sink, flows) = (kept.clone(), live.clone());
+    let change = move |config: &mut EdgeConfig| {
+        config.audit = Some(EdgeAudit { sink, all });
+        config.flows = flows;
+    };
+    (World::start_with(change).await, kept, live)
+}
+
+#[tokio::test]
+async fn a_connection_and_a_request_are_recorded_with_all_that_is_known_of_them() {
+    let (world, kept, live) = world(true).await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let connector = world.tunnel(&mut socket, service(says_back).await).await;
+    assert_eq!(ask(connect(addr).await, b"a question").await, b"hello a question bye");
+    let flow = kept.flows(1).await.remove(0);
+    assert_eq!((flow.bytes_in, flow.bytes_out, flow.verdict.as_str()), (10, 20, "complete"));
+    assert_eq!((flow.tunnel, flow.transport.as_str()), (Some(connector.tunnel), "tcp"));
+    assert_eq!((flow.socket, flow.socket_name.as_str()), (socket.route.id, socket.route.name.as_str()));
+    assert!(flow.client.ip().is_loopback() && flow.origin.is_some() && flow.began <= flow.ended);
+    assert!(flow.method.is_none() && flow.status.is_none() && flow.id.len() == 32);
+
+    let mut web = world.socket();
+    let _connector = world.tunnel(&mut web, named_origin("here").await).await;
+    assert_eq!(world.get(&web, "/a/path?secret=1").await.text(), "here");
+    let flow = kept.flows(2).await.remove(1);
+    assert_eq!((flow.method.as_deref(), flow.path.as_deref(), flow.status), (Some("GET"), Some("/a/path"), Some(200)));
+    assert_eq!((flow.verdict.as_str(), flow.bytes_out, flow.transport.as_str()), ("complete", 4, "http"));
+
+    web.set(&world, |settings| settings.access = AccessRules { deny: vec!["0.0.0.0/0".into()], ..Default::default() });
+    assert_eq!(world.get(&web, "/").await.status, 403);
+    let flow = kept.flows(3).await.remove(2);
+    assert_eq!((flow.verdict.as_str(), flow.tunnel, flow.status), ("denied", None, Some(403)));
+    until("nothing runs any more", || live.count() == 0).await;
+}
+
+#[tokio::test]
+async fn unless_all_is_wanted_only_sockets_that_ask_leave_events() {
+    let (world, kept, _) = world(false).await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
+    assert_eq!(world.get(&socket, "/").await.text(), "here");
+    let document = r#"{"rules":[{"effect":"allow"}]}"#.to_owned();
+    socket.route.policies.push(AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "p".to_owned(), document });
+    world.routes.put(socket.route.clone());
+    let status = world.get(&socket, "/seen").await.status;
+    let flow = kept.flows(1).await.remove(0);
+    assert_eq!((flow.path.as_deref(), flow.status), (Some("/seen"), Some(status)));
+}
+
+#[tokio::test]
+async fn a_connection_is_seen_while_it_runs_and_ends_when_it_is_cut() {
+    let (world, kept, live) = world(true).await;
+    let mut socket = world.socket();
+    let organisation = socket.route.account;
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let connector = world.tunnel(&mut socket, service(says_back).await).await;
+    let mut client = connect(addr).await;
+    client.write_all(b"12345").await.unwrap();
+    let mut word = [0; 6];
+    soon(client.read_exact(&mut word)).await.unwrap();
+    until("the bytes are counted", || {
+        live.of(organisation, "", 9).0[0].bytes.load(std::sync::atomic::Ordering::Relaxed) > 4
+    })
+    .await;
+    let flow = live.of(organisation, "", 9).0.remove(0);
+    assert_eq!((flow.way().tunnel, flow.client), (Some(connector.tunnel), client.local_addr().unwrap()));
+    assert!(live.kill(organisation, &flow.id).is_some());
+    let read = soon(client.read(&mut [0; 9])).await;
+    assert!(read.is_err(), "a client must not take it for complete: {read:?}");
+    let recorded = kept.flows(1).await.remove(0);
+    assert_eq!((recorded.verdict.as_str(), recorded.bytes_in, recorded.id), ("killed", 5, flow.id.clone()));
+    until("nothing runs any more", || live.count() == 0).await;
+    assert!(live.kill(organisation, &flow.id).is_none());
+    let metrics = world.edge.metrics_text().unwrap();
+    assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="killed"} 1"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_websocket_is_seen_while_it_runs_and_ends_when_it_is_cut() {
+    let (world, kept, live) = world(true).await;
+    let mut socket = world.socket();
+    let addr = origin(|mut request| async move {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut io = TokioIo::new(upgrade.await.unwrap());
+            io.write_all(b"welcome").await.unwrap();
+            let _ = io.read(&mut [0; 9]).await;
+        });
+        let mut answer = Response::new(text(""));
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        answer.headers_mut().insert(header::CONNECTION, "Upgrade".parse().unwrap());
+        answer.headers_mut().insert(header::UPGRADE, "websocket".parse().unwrap());
+        answer
+    })
+    .await;
+    let connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let head = format!(
+        "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AAAA\r\n\
+         Sec-WebSocket-Version: 13\r\n\r\n",
+        socket.host()
+    );
+    client.write_all(head.as_bytes()).await.unwrap();
+    assert!(read_head(&mut client).await.starts_with("HTTP/1.1 101"));
+    soon(client.read_exact(&mut [0; 7])).await.unwrap();
+    let flow = live.of(socket.route.account, "", 9).0.remove(0);
+    assert_eq!((flow.way().tunnel, flow.transport), (Some(connector.tunnel), SocketType::Http));
+    assert_eq!(kept.count(), 0, "it is recorded when it is over");
+    live.kill(socket.route.account, &flow.id).unwrap();
+    let read = tokio::time::timeout(Duration::from_secs(20), client.read(&mut [0; 9])).await.expect("it ends");
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    let recorded = kept.flows(1).await.remove(0);
+    assert_eq!((recorded.verdict.as_str(), recorded.status, recorded.bytes_out), ("killed", Some(101), 7));
+}

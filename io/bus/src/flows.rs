@@ -1,0 +1,227 @@
+//! The flows that run at the edges, for those who want to see or end them.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use sallyport_model::{AccountId, SocketId, SocketName, SocketType, TunnelId};
+use tokio::sync::watch;
+
+/// Into how many parts the map is divided, so that edges' threads do not wait for each other.
+const PARTS: usize = 16;
+
+/// A flow that runs.
+#[derive(Debug)]
+pub struct LiveFlow {
+    /// Its id.
+    pub id: String,
+    /// Whose socket it goes to.
+    pub organisation: AccountId,
+    /// The socket.
+    pub socket: SocketId,
+    /// The label of its name.
+    pub socket_name: SocketName,
+    /// The type of the socket.
+    pub transport: SocketType,
+    /// Where it comes from.
+    pub client: SocketAddr,
+    /// When it began.
+    pub began: SystemTime,
+    /// How many bytes went either way so far.
+    pub bytes: AtomicU64,
+    way: Mutex<FlowWay>,
+    cut: watch::Sender<bool>,
+}
+
+/// Where a flow goes and who it is, as far as that is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FlowWay {
+    /// The tunnel that took it.
+    pub tunnel: Option<TunnelId>,
+    /// Who it is.
+    pub identity: Option<String>,
+}
+
+impl LiveFlow {
+    /// A flow that begins.
+    #[must_use]
+    pub fn new(
+        id: String,
+        (organisation, socket, socket_name, transport): (AccountId, SocketId, SocketName, SocketType),
+        client: SocketAddr,
+        began: SystemTime,
+    ) -> Self {
+        Self {
+            id,
+            organisation,
+            socket,
+            socket_name,
+            transport,
+            client,
+            began,
+            bytes: AtomicU64::new(0),
+            way: Mutex::default(),
+            cut: watch::Sender::new(false),
+        }
+    }
+
+    /// Where it goes and who it is.
+    #[must_use]
+    pub fn way(&self) -> FlowWay {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// This tunnel took it.
+    pub fn goes_to(&self, tunnel: TunnelId) {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner).tunnel = Some(tunnel);
+    }
+
+    /// It is of this person or machine.
+    pub fn is_of(&self, identity: String) {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner).identity = Some(identity);
+    }
+
+    /// So many bytes more went either way.
+    pub fn moved(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Whether somebody wants it to end.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        *self.cut.borrow()
+    }
+}
+
+type Part = Mutex<BTreeMap<String, Arc<LiveFlow>>>;
+
+/// The flows that run. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct LiveFlows {
+    parts: Arc<[Part; PARTS]>,
+}
+
+impl LiveFlows {
+    fn part(&self, id: &str) -> MutexGuard<'_, BTreeMap<String, Arc<LiveFlow>>> {
+        // Ids are random, and their ends differ.
+        let part =
+            id.bytes().rev().take(2).fold(0_usize, |sum, byte| sum.wrapping_mul(7).wrapping_add(usize::from(byte)));
+        self.parts[part % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The flow runs from now on until what is given back is dropped.
+    #[must_use]
+    pub fn begin(&self, flow: LiveFlow) -> FlowStay {
+        let flow = Arc::new(flow);
+        self.part(&flow.id).insert(flow.id.clone(), flow.clone());
+        FlowStay { flows: self.clone(), cut: flow.cut.subscribe(), flow }
+    }
+
+    /// Flows of the organisation whose ids come after this one, in the order of ids, at most so many; and whether there
+    /// are more.
+    #[must_use]
+    pub fn of(&self, organisation: AccountId, after: &str, limit: usize) -> (Vec<Arc<LiveFlow>>, bool) {
+        let mut found = Vec::new();
+        for part in self.parts.iter() {
+            let part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            let ours = part.values().filter(|flow| flow.organisation == organisation && flow.id.as_str() > after);
+            found.extend(ours.take(limit + 1).cloned());
+        }
+        found.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        let has_more = found.len() > limit;
+        found.truncate(limit);
+        (found, has_more)
+    }
+
+    /// Ends a flow of the organisation; gives it, when there was one.
+    pub fn kill(&self, organisation: AccountId, id: &str) -> Option<Arc<LiveFlow>> {
+        let flow = self.part(id).get(id).filter(|flow| flow.organisation == organisation).cloned()?;
+        flow.cut.send_replace(true);
+        Some(flow)
+    }
+
+    /// How many run.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+}
+
+/// The flow is among those that run for as long as this lives.
+#[derive(Debug)]
+pub struct FlowStay {
+    flows: LiveFlows,
+    flow: Arc<LiveFlow>,
+    cut: watch::Receiver<bool>,
+}
+
+impl FlowStay {
+    /// The flow.
+    #[must_use]
+    pub fn flow(&self) -> &Arc<LiveFlow> {
+        &self.flow
+    }
+
+    /// Resolves when somebody wants the flow to end. Cancel safe.
+    pub fn cut(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        let mut cut = self.cut.clone();
+        async move {
+            // The sender lives as long as the flow.
+            if cut.wait_for(|cut| *cut).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+impl Drop for FlowStay {
+    fn drop(&mut self) {
+        self.flows.part(&self.flow.id).remove(&self.flow.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(id: &str, organisation: u8) -> LiveFlow {
+        let of = (
+            AccountId::from_random([organisation; 16]),
+            SocketId::from_random([1; 16]),
+            "calm-bay-1000".parse().unwrap(),
+            SocketType::Tcp,
+        );
+        LiveFlow::new(id.to_owned(), of, "192.0.2.1:1".parse().unwrap(), SystemTime::UNIX_EPOCH)
+    }
+
+    #[tokio::test]
+    async fn flows_are_seen_while_they_run_and_ended_only_by_their_organisation() {
+        let flows = LiveFlows::default();
+        let ours = AccountId::from_random([1; 16]);
+        let stays: Vec<_> = (0..50).map(|id| flows.begin(flow(&format!("{id:02}"), 1))).collect();
+        let theirs = flows.begin(flow("99", 2));
+        let (mut seen, mut after) = (Vec::new(), String::new());
+        loop {
+            let (page, has_more) = flows.of(ours, &after, 7);
+            seen.extend(page.iter().map(|flow| flow.id.clone()));
+            after.clone_from(&page.last().unwrap().id);
+            if !has_more {
+                break;
+            }
+        }
+        assert_eq!(seen, (0..50).map(|id| format!("{id:02}")).collect::<Vec<_>>());
+        assert!(flows.kill(ours, "99").is_none() && flows.kill(ours, "none").is_none());
+        assert!(!theirs.flow().is_cut());
+        assert!(flows.kill(ours, "07").is_some());
+        stays[7].cut().await;
+        assert!(stays[7].flow().is_cut() && !stays[8].flow().is_cut());
+        drop(stays);
+        assert_eq!((flows.count(), flows.of(ours, "", 10).0.len()), (1, 0));
+    }
+}
