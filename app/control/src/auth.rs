@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use http::{StatusCode, header, request::Parts};
 use sallyport_model::{Account, Scope, ScopeSet};
 
-use crate::{App, problem::ApiError, random, signed_token::TokenError};
+use crate::{App, audit_trail, problem::ApiError, random, signed_token::TokenError};
 
 /// How API tokens begin.
 pub(crate) const API_TOKEN_PREFIX: &str = "spt_";
@@ -77,6 +77,7 @@ async fn by_api_token(app: &App, token: &str) -> Result<Caller, ApiError> {
     if token.expires_at.is_some_and(|end| end <= app.clock.now().unix_seconds) {
         return Err(ApiError::unauthorized("expired-token", "this API token has expired: create a new one"));
     }
+    audit_trail::acts(account.id, format!("token:{}", token.name));
     Ok(Caller { account, scopes: token.scopes, ends_at: token.expires_at })
 }
 
@@ -88,7 +89,10 @@ async fn by_access_token(app: &App, token: &str) -> Result<Caller, ApiError> {
         TokenError::Invalid => ApiError::unauthorized("bad-token", "the access token is not valid: log in again"),
     })?;
     match app.store.session_account(bearer.session).await? {
-        Some(account) if account.id == bearer.account => Ok(Caller { account, scopes: ScopeSet::all(), ends_at: None }),
+        Some(account) if account.id == bearer.account => {
+            audit_trail::acts(account.id, account.email.as_str().to_owned());
+            Ok(Caller { account, scopes: ScopeSet::all(), ends_at: None })
+        }
         _ => Err(ApiError::unauthorized("logged-out", "this session has ended: log in again")),
     }
 }

@@ -9,7 +9,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tracing::Instrument;
 
-use crate::{App, mysocket, problem::ApiError, random};
+use crate::{App, audit_trail::Trail, mysocket, problem::ApiError, random};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest request id that is taken over from the edge.
@@ -23,12 +23,14 @@ pub(crate) async fn finish(State(app): State<App>, request: Request, next: Next)
     let path = request.uri().path().to_owned();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let request_id = request_id(request.headers());
-    let handling = tokio::spawn(next.run(request).in_current_span());
+    let trail = Trail::of(&request, &request_id);
+    let handling = tokio::spawn(trail.clone().around(next.run(request)).in_current_span());
     let mut response = match handling.await {
         Ok(response) => response,
         Err(error) => axum::response::IntoResponse::into_response(ApiError::internal(error)),
     };
     let status = response.status();
+    trail.ends(&app, &method, route.as_ref().map(MatchedPath::as_str), &response);
     let error = response.extensions_mut().remove::<ApiError>().or_else(|| refused_by_router(status));
     if let Some(error) = error {
         if let Some(inside) = error.inner() {

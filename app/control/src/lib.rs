@@ -8,11 +8,14 @@
 
 mod access_token;
 mod accounts;
+mod audit;
+mod audit_trail;
 mod auth;
 mod client;
 mod clock;
 mod extract;
 mod finish;
+mod flows;
 mod info;
 mod limit;
 mod limits;
@@ -52,7 +55,8 @@ use axum::{
     routing::{delete, get, post},
 };
 use prometheus_client::registry::Registry;
-use sallyport_bus::{Bus, Directory, Identities, Routes, SshLogins};
+use sallyport_audit::AuditLog;
+use sallyport_bus::{Bus, Directory, Identities, LiveFlows, Routes, SshLogins};
 use sallyport_geo::Geo;
 use sallyport_identity::Sealer;
 use sallyport_model::{AccountId, SocketId, SocketRoute};
@@ -69,6 +73,7 @@ pub use ssh_forward::{ForwardRefusal, MAX_GUEST_SOCKETS_PER_ADDRESS, SshClient, 
 
 use crate::{
     access_token::AccessTokens,
+    audit::AuditReaders,
     client::{ClientLogins, MysocketClientTokens},
     limits::Limits,
     login::UsedStates,
@@ -150,6 +155,10 @@ pub struct ControlConfig {
     pub provider_reach: Reach,
     /// The databases themselves, where there are any: who logs in is asked the same questions as at an edge.
     pub geo: Option<Arc<Geo>>,
+    /// Where it is recorded who did what.
+    pub audit: Option<AuditLog>,
+    /// The flows that run at the edges.
+    pub flows: LiveFlows,
 }
 
 impl ControlConfig {
@@ -203,6 +212,7 @@ pub(crate) struct AppParts {
     publishing: Mutex<()>,
     /// What lives as long as an ssh client's forward.
     temporaries: Temporaries,
+    audit_readers: AuditReaders,
     /// Held, where sign-up is closed, from counting the accounts until the first one is made.
     signing_up: Mutex<()>,
 }
@@ -288,6 +298,7 @@ impl Control {
             clock,
             publishing: Mutex::new(()),
             temporaries,
+            audit_readers: AuditReaders::default(),
             signing_up: Mutex::new(()),
         }));
         tokio::spawn(tidy(Arc::downgrade(&app.0)));
@@ -333,6 +344,10 @@ impl Control {
             .merge(client::routes())
             .route("/v1/service-tokens", get(service_tokens::list).post(service_tokens::create))
             .route("/v1/service-tokens/{id}", delete(service_tokens::delete))
+            .route("/v1/audit", get(audit::list))
+            .route("/v1/audit/verify", get(audit::verify))
+            .route("/v1/flows", get(flows::list))
+            .route("/v1/flows/{id}", delete(flows::kill))
             .merge(mysocket::routes())
             .fallback(finish::no_such_path)
             .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))

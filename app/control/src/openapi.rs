@@ -9,8 +9,8 @@ use utoipa::{
 };
 
 use crate::{
-    accounts, client, info, login_sessions, logins, policies, providers, service_tokens, sockets, ssh_keys, tokens,
-    tunnels,
+    accounts, audit, client, flows, info, login_sessions, logins, policies, providers, service_tokens, sockets, ssh_keys,
+    tokens, tunnels,
 };
 
 #[derive(OpenApi)]
@@ -33,6 +33,7 @@ use crate::{
         client::show, client::exchange_code, client::begin_device, client::exchange_device, client::tls_certificate,
         client::ssh_certificate, client::sign_host_key, client::show_ssh_authority, client::update_ssh_authority,
         service_tokens::list, service_tokens::create, service_tokens::delete,
+        audit::list, audit::verify, flows::list, flows::kill,
     ),
     modifiers(&BearerToken, &BodyMayBeAbsent),
     security(("bearer" = [])),
@@ -46,6 +47,7 @@ use crate::{
         (name = "policies", description = "Named rules about who may come in."),
         (name = "programs", description = "Programs of persons who log in to a socket, and the certificates that they get."),
         (name = "identity", description = "Who may come to sockets that ask who comes."),
+        (name = "audit", description = "Who did what, and who does."),
         (name = "ssh keys", description = "With which stock ssh clients log in."),
         (name = "providers", description = "Identity providers: who vouches for persons."),
         (name = "login sessions", description = "Persons who have logged in to sockets."),

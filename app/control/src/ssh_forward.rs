@@ -280,6 +280,7 @@ impl App {
         match self.create_tunnel(socket, None, true, None).await? {
             Creation::Made((tunnel, _)) => {
                 self.temporaries.added(tunnel.id);
+                self.audit_ssh(socket, "tunnel.create", &format!("{}/{}", socket.name, tunnel.id));
                 Ok(self.target(socket, &tunnel, true))
             }
             Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key").into()),
@@ -304,6 +305,7 @@ impl App {
             Creation::Made((socket, _)) => socket,
             Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
         };
+        self.audit_ssh(&socket, "socket.create", socket.name.as_str());
         match self.temporary_tunnel(&socket).await {
             Ok(target) => {
                 if let Some(address) = guest_at {

@@ -192,7 +192,7 @@ impl FlowTicket {
                 bytes_in: forth,
                 bytes_out: back,
                 verdict: verdict.as_str(),
-                identity: self.identity.as_deref(),
+                identity: self.identity.as_deref().map(|identity| (identity, None)),
                 rule: self.rule.as_deref(),
                 http: None,
             });

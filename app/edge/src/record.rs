@@ -168,6 +168,7 @@ impl Ticket {
     fn verdict(&self) -> &'static str {
         match (self.end, self.status) {
             (End::Killed, _) => "killed",
+            (End::Revoked, _) => "revoked",
             (_, 401 | 403) if self.tunnel.is_none() => "denied",
             (_, 300..=399) if self.tunnel.is_none() => "sent-to-login",
             (_, 429) if self.tunnel.is_none() => "limited",
@@ -188,7 +189,7 @@ impl Ticket {
             bytes_in,
             bytes_out: self.bytes_out,
             verdict: self.verdict(),
-            identity: self.identity.as_deref(),
+            identity: self.identity.as_deref().map(|identity| (identity, None)),
             rule: self.rule.as_deref(),
             http: Some((self.method.as_str(), self.uri.path(), self.status)),
         });

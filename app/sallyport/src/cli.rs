@@ -23,6 +23,8 @@ use crate::{
         token::TokenCommand,
         trust::TrustCommand,
         tunnel::TunnelCommand,
+        account::AccountCommand, audit::AuditArgs, connect::ConnectArgs, flow::FlowCommand, login::LoginArgs,
+        socket::SocketCommand, ssh_key::SshKeyCommand, token::TokenCommand, trust::TrustCommand, tunnel::TunnelCommand,
     },
     context::Context,
     failure,
@@ -134,6 +136,11 @@ pub(crate) enum Command {
     /// Tokens with which machines come to sockets that ask who comes
     #[command(subcommand)]
     ServiceToken(ServiceTokenCommand),
+    /// Who connected to what, and when; who changed what
+    Audit(AuditArgs),
+    /// The connections that run now
+    #[command(subcommand)]
+    Flow(FlowCommand),
     /// Let all programs of this machine trust a Sallyport's certificates
     #[command(subcommand)]
     Trust(TrustCommand),
@@ -224,6 +231,8 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::SshCa(command) => command::ssh_ca::run(&context, command).await,
         Command::Token(command) => command::token::run(&context, command).await,
         Command::ServiceToken(command) => command::service_token::run(&context, command).await,
+        Command::Audit(args) => command::audit::run(&context, args).await,
+        Command::Flow(command) => command::flow::run(&context, command).await,
         Command::Trust(command) => command::trust::run(&context, &command),
         Command::SshConfig(_) | Command::Completion(_) | Command::Version => Ok(()),
     }

@@ -177,11 +177,14 @@ pub enum Scope {
     /// Change policies, identity providers and service tokens, and end logins.
     #[serde(rename = "identity:write")]
     IdentityWrite,
+    /// Read the audit log, and which flows run.
+    #[serde(rename = "audit:read")]
+    AuditRead,
 }
 
 impl Scope {
     /// Every scope, in the order in which they are listed.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::AccountRead,
         Self::AccountWrite,
         Self::SocketsRead,
@@ -189,6 +192,7 @@ impl Scope {
         Self::TunnelsConnect,
         Self::IdentityRead,
         Self::IdentityWrite,
+        Self::AuditRead,
     ];
 
     /// The scope as it is written.
@@ -202,6 +206,7 @@ impl Scope {
             Self::TunnelsConnect => "tunnels:connect",
             Self::IdentityRead => "identity:read",
             Self::IdentityWrite => "identity:write",
+            Self::AuditRead => "audit:read",
         }
     }
 }
@@ -216,7 +221,7 @@ impl fmt::Display for Scope {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a scope: use account:read, account:write, sockets:read, sockets:write, tunnels:connect, \
-     identity:read or identity:write"
+     identity:read, identity:write or audit:read"
 )]
 pub struct UnknownScope(pub String);
 
@@ -250,7 +255,7 @@ impl ScopeSet {
                 Scope::AccountRead => self.0.contains(&Scope::AccountWrite),
                 Scope::SocketsRead | Scope::TunnelsConnect => self.0.contains(&Scope::SocketsWrite),
                 Scope::IdentityRead => self.0.contains(&Scope::IdentityWrite),
-                Scope::AccountWrite | Scope::SocketsWrite | Scope::IdentityWrite => false,
+                Scope::AccountWrite | Scope::SocketsWrite | Scope::IdentityWrite | Scope::AuditRead => false,
             }
     }
 

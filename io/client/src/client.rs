@@ -15,6 +15,10 @@ use sallyport_api::{
     Policy, PolicyPlace, PolicyTest, Problem, Provider, ProviderFound, Refresh, Secret, ServiceToken, Session, Socket,
     SshAuthority, SshCertificate, SshHostCertificate, SshKey, TestPolicy, Token, Tunnel, UpdatePolicy, UpdateProvider,
     UpdateSocket, UpdateSshAuthority, UpdateTunnel,
+    Account, AuditEvent, AuditQuery, AuditVerification, CreateAccount, CreateSocket, CreateSshCertificate,
+    CreateSshKey, CreateToken, CreateTunnel, CreatedToken, CreatedTunnel, Flow, IDEMPOTENCY_KEY, Info, Login, Logout,
+    MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session, Socket, SshCertificate, SshKey, Token, Tunnel,
+    UpdateSocket, UpdateTunnel,
 };
 use sallyport_model::{LoginSessionId, ProviderName, ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
@@ -539,6 +543,52 @@ impl ApiClient {
     /// The account has none with this id.
     pub async fn end_login_session(&self, id: LoginSessionId) -> Result<(), ClientError> {
         self.delete(&format!("/v1/login-sessions/{id}")).await
+    /// Events of the audit log, one page of them.
+    ///
+    /// # Errors
+    /// What is asked for is not valid, or the token may not read it.
+    pub async fn audit_events(&self, query: &AuditQuery) -> Result<Page<AuditEvent>, ClientError> {
+        let rfc3339 =
+            |at: OffsetDateTime| at.format(&time::format_description::well_known::Rfc3339).unwrap_or_default();
+        let parameters = [
+            ("since", query.since.map(rfc3339)),
+            ("until", query.until.map(rfc3339)),
+            ("kind", query.kind.map(|kind| kind.as_str().to_owned())),
+            ("identity", query.identity.clone()),
+            ("socket", query.socket.clone()),
+            ("verdict", query.verdict.clone()),
+            ("order", query.order.map(|order| order.as_str().to_owned())),
+            ("limit", query.limit.map(|limit| limit.to_string())),
+            ("after", query.after.clone()),
+            ("wait", query.wait.map(|wait| wait.to_string())),
+        ];
+        let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let text: Vec<_> = given.map(|(name, value)| format!("{name}={}", query_value(value))).collect();
+        self.get(&format!("/v1/audit?{}", text.join("&"))).await
+    }
+
+    /// Whether the audit log is as it was written.
+    ///
+    /// # Errors
+    /// The token may not read it, or it cannot be read.
+    pub async fn verify_audit(&self) -> Result<AuditVerification, ClientError> {
+        self.get("/v1/audit/verify").await
+    }
+
+    /// The flows that run at the account's sockets.
+    ///
+    /// # Errors
+    /// Nobody is logged in.
+    pub async fn flows(&self) -> Result<Vec<Flow>, ClientError> {
+        self.list("/v1/flows").await
+    }
+
+    /// Cuts a flow.
+    ///
+    /// # Errors
+    /// None with this id runs at the account's sockets.
+    pub async fn kill_flow(&self, id: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/flows/{}", query_value(id))).await
     }
 
     /// A call that needs nobody to be logged in.

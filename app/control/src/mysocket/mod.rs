@@ -22,7 +22,7 @@ use sallyport_model::Account;
 
 pub(crate) use token::MysocketTokens;
 
-use crate::{App, problem::ApiError, signed_token::TokenError};
+use crate::{App, audit_trail, problem::ApiError, signed_token::TokenError};
 
 /// Where the clients put their token.
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
@@ -84,7 +84,10 @@ impl FromRequestParts<App> for Caller {
             })
         })?;
         match app.store.session_account(shown.session).await? {
-            Some(account) if account.id == shown.account => Ok(Self { account, shown }),
+            Some(account) if account.id == shown.account => {
+                audit_trail::acts(account.id, account.email.as_str().to_owned());
+                Ok(Self { account, shown })
+            }
             _ => Err(refuse("this login has ended: log in again")),
         }
     }

@@ -6,7 +6,7 @@ use sallyport_model::{Account, AccountId, Email, check_password};
 use sallyport_store::{NewAccount, SessionId};
 use tokio::sync::MutexGuard;
 
-use crate::{App, SignUp, limits::Client, metrics::LoginOutcome, problem::ApiError, random};
+use crate::{App, SignUp, audit_trail, limits::Client, metrics::LoginOutcome, problem::ApiError, random};
 
 /// How refresh tokens begin.
 pub(crate) const REFRESH_TOKEN_PREFIX: &str = "spr_";
@@ -38,6 +38,8 @@ impl App {
             self.publish_ssh_keys(account.id).await?;
         }
         self.metrics.accounts.inc();
+        audit_trail::acts(account.id, account.email.as_str().to_owned());
+        audit_trail::target(account.id);
         tracing::info!(account = %account.id, "account created");
         Ok(account)
     }
@@ -65,6 +67,7 @@ impl App {
         self.publish_ssh_keys(account).await?;
         self.identities.end_tokens(|token| token.organisation == account);
         self.metrics.accounts.dec();
+        audit_trail::target(account);
         tracing::info!(%account, sockets = gone.len(), "account deleted");
         Ok(())
     }
@@ -80,11 +83,16 @@ impl App {
         self.limits.login(client, email, now.monotonic).inspect_err(|_| self.metrics.login(LoginOutcome::Limited))?;
         let (account, hash) = self.store.account_for_login(email).await?.unzip();
         let right = self.passwords.verify(password, hash).await?;
-        let (Some(account), true) = (account, right) else {
+        let (Some(account), true) = (account.clone(), right) else {
             self.metrics.login(LoginOutcome::Failed);
+            // An address that nobody has belongs to no organisation that could be told.
+            if let Some(account) = account {
+                self.audit_login(account.id, email.as_str(), "account", Some("wrong password"));
+            }
             return Err(ApiError::unauthorized("wrong-login", "the e-mail address or the password is wrong"));
         };
         self.limits.login_was_right(client, email, now.monotonic);
+        self.audit_login(account.id, account.email.as_str(), "account", None);
         Ok(account)
     }
 

@@ -13,7 +13,7 @@ use super::{
     policies::check_that_somebody_enters,
     settings::{SettingsWish, settled},
 };
-use crate::{App, clock::date, problem::ApiError, random};
+use crate::{App, audit_trail, clock::date, problem::ApiError, random};
 
 /// How many random names are tried before giving up.
 const MAX_NAME_TRIES: usize = 32;
@@ -189,6 +189,7 @@ impl App {
         let creation = self.store.create_socket(new, &randoms, keyed, answer).await?;
         if let Creation::Made((socket, _)) = &creation {
             self.publish(socket.id).await?;
+            audit_trail::target(&socket.name);
             tracing::info!(socket = %socket.id, name = %socket.name, r#type = %socket_type, "socket created");
         }
         Ok(creation)
@@ -265,6 +266,7 @@ impl App {
         let socket = changed.ok_or_else(|| ApiError::not_found("socket"))?;
         self.need_authorities(account, socket.socket_type, &socket.settings).await?;
         self.publish(socket.id).await?;
+        audit_trail::target(&socket.name);
         tracing::info!(socket = %socket.id, "socket changed");
         Ok(socket)
     }
@@ -275,6 +277,7 @@ impl App {
             return Err(ApiError::not_found("socket"));
         }
         self.unpublish(&[socket.id]).await;
+        audit_trail::target(&socket.name);
         tracing::info!(socket = %socket.id, name = %socket.name, "socket deleted");
         Ok(())
     }

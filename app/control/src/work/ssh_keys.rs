@@ -5,7 +5,7 @@ use base64::{
     engine::general_purpose::{STANDARD, STANDARD_NO_PAD},
 };
 use http::StatusCode;
-use sallyport_api::SshCertificate;
+use sallyport_api::{AuditCertificate, SshCertificate};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{AccountId, DisplayName, SshLogin, SshTunnelLogin, Tunnel};
 use sallyport_ssh::{SignError, VALID_AHEAD};
@@ -13,7 +13,7 @@ use sallyport_store::{Position, SshKey};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::{App, clock::date, problem::ApiError, random};
+use crate::{App, audit_trail, clock::date, problem::ApiError, random};
 
 /// The longest key that is read, in bytes: RSA of 16,384 bits has less than 3,000.
 const MAX_KEY_BYTES: usize = 16_384;
@@ -166,6 +166,7 @@ impl App {
         let key = self.new_ssh_key("public_key", text, name)?;
         self.store.create_ssh_key(account, &key).await?;
         self.publish_ssh_keys(account).await?;
+        audit_trail::target(&key.fingerprint);
         tracing::info!(%account, fingerprint = %key.fingerprint, "ssh key added");
         Ok(key)
     }
@@ -206,6 +207,14 @@ impl App {
             })?;
         tracing::info!(%account, tunnel = %tunnel.id, fingerprint = %key.fingerprint, "ssh key signed for a tunnel");
         let valid_until = date(now.unix_seconds.saturating_add_unsigned(VALID_AHEAD.as_secs()));
+        let issued = AuditCertificate {
+            identity: user.clone(),
+            socket: self.routes.get(tunnel.socket).map(|route| self.dns_name(&route.name)),
+            certificate_type: "ssh-tunnel".to_owned(),
+            serial: key.fingerprint,
+            not_after: valid_until,
+        };
+        self.audit_certificate(account, issued);
         Ok(SshCertificate { certificate, user, forward_port: tunnel.forward_port, valid_until })
     }
 

@@ -4,7 +4,7 @@ use sallyport_api::Secret;
 use sallyport_model::{AccountId, CredentialHash, DEFAULT_WEIGHT, MAX_WEIGHT, Socket, SocketId, Tunnel, TunnelId};
 use sallyport_store::{Creation, Keyed, NewTunnel, StoreError};
 
-use crate::{App, problem::ApiError, random};
+use crate::{App, audit_trail, problem::ApiError, random};
 
 /// How tunnel credentials begin.
 const CREDENTIAL_PREFIX: &str = "spc_";
@@ -36,6 +36,7 @@ impl App {
         match made {
             Ok(Creation::Made(tunnel)) => {
                 self.publish(socket.id).await?;
+                audit_trail::target(format_args!("{}/{}", socket.name, tunnel.id));
                 tracing::info!(socket = %socket.id, tunnel = %tunnel.id, "tunnel created");
                 Ok(Creation::Made((tunnel, credential)))
             }
@@ -60,6 +61,7 @@ impl App {
     /// A tunnel of a socket of the account.
     pub(crate) async fn find_tunnel(&self, account: AccountId, socket: &str, id: &str) -> Result<Tunnel, ApiError> {
         let socket = self.find_socket(account, socket).await?;
+        audit_trail::target(format_args!("{}/{id}", socket.name));
         let found = match id.parse::<TunnelId>() {
             Ok(id) => self.store.tunnel(socket.id, id).await?,
             Err(_) => None,

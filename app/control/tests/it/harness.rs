@@ -12,7 +12,8 @@ use std::{
 use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use sallyport_bus::{Bus, Directory, Identities, Routes, SshLogins};
+use sallyport_audit::{AuditConfig, AuditLog};
+use sallyport_bus::{Bus, Directory, Identities, LiveFlows, Routes, SshLogins};
 use sallyport_control::{AddressDatabases, Clock, Control, ControlConfig, Moment, Reach, Secrets, SignUp, SshInfo};
 use sallyport_identity::Sealer;
 use sallyport_model::ClientAddr;
@@ -78,6 +79,8 @@ pub(crate) struct Api {
     pub(crate) sealer: Sealer,
     pub(crate) clock: TestClock,
     pub(crate) dir: tempfile::TempDir,
+    pub(crate) audit: AuditLog,
+    pub(crate) flows: LiveFlows,
     client: SocketAddr,
 }
 
@@ -159,6 +162,9 @@ impl Api {
     ) -> Self {
         let store = Store::open(dir.path()).await.unwrap();
         let bus = Bus::default();
+        let kept = AuditConfig { key: [1; 32], keep: Duration::from_secs(86_400), max_bytes: 1 << 30, syslog: None };
+        let audit = AuditLog::open(&dir.path().join("audit"), kept).unwrap();
+        let flows = LiveFlows::default();
         let mut config = ControlConfig {
             databases: AddressDatabases { country: true, asn: true },
             geo: None,
@@ -179,6 +185,8 @@ impl Api {
             }),
             ssh_authority: Some(UserAuthority::open_or_create(dir.path()).unwrap()),
             provider_reach: Reach::Anywhere,
+            audit: Some(audit.clone()),
+            flows: flows.clone(),
         };
         change(&mut config);
         let secrets = Secrets::open_or_create(dir.path()).unwrap();
@@ -188,18 +196,35 @@ impl Api {
         let (router, login) = (control.router(), control.login_router());
         let client = "192.0.2.1:40000".parse().unwrap();
         let Bus { routes, ssh_logins, identities, directory } = bus;
-        Self { router, login, control, store, routes, ssh_logins, identities, directory, sealer, clock, dir, client }
+        Self {
+            router,
+            login,
+            control,
+            store,
+            routes,
+            ssh_logins,
+            identities,
+            directory,
+            sealer,
+            clock,
+            dir,
+            audit,
+            flows,
+            client,
+        }
     }
 
     /// The same data directory under a new control, as after a restart.
     pub(crate) async fn restart(self) -> Self {
         self.store.close().await;
+        self.audit.close().unwrap();
         Self::start_in(self.dir, self.clock, SignUp::Open).await
     }
 
     /// As after a restart of a server that requires the amplification guard from now on.
     pub(crate) async fn restart_guarded(self) -> Self {
         self.store.close().await;
+        self.audit.close().unwrap();
         let change = |config: &mut ControlConfig| config.requires_amplification_guard = true;
         Self::start_with(self.dir, self.clock, SignUp::Open, change).await
     }

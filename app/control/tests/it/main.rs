@@ -4,6 +4,7 @@
 
 mod accounts;
 mod client;
+mod audit;
 mod creations;
 mod edges;
 mod fake_provider;

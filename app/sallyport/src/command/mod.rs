@@ -2,8 +2,10 @@
 
 pub(crate) mod account;
 pub(crate) mod client;
+pub(crate) mod audit;
 pub(crate) mod completion;
 pub(crate) mod connect;
+pub(crate) mod flow;
 pub(crate) mod hold;
 pub(crate) mod identity;
 pub(crate) mod login;

@@ -34,7 +34,7 @@ pub(crate) struct CreateArgs {
     /// What it is for
     #[arg(long)]
     name: String,
-    /// What it may do: account:read, account:write, sockets:read, sockets:write, tunnels:connect, identity:read, identity:write; several with commas
+    /// What it may do: account:read, account:write, sockets:read, sockets:write, tunnels:connect, identity:read, identity:write, audit:read; several with commas
     #[arg(long = "scope", alias = "scopes", value_name = "SCOPE", value_delimiter = ',', required = true)]
     scopes: Vec<Scope>,
     /// In how many days it ends; it does not end when this is absent

@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use sallyport_audit::SyslogTarget;
 use sallyport_net::Congestion;
 use sallyport_policy::Network;
 
@@ -94,6 +95,26 @@ pub(crate) struct UpArgs {
     /// for localhost on a loopback address, else closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
+    /// What of sockets' use is in the audit log: asked (of sockets that ask who comes, or have policies) or all. Logins,
+    /// certificates and changes always are
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "WHAT",
+        env = "SALLYPORT_AUDIT",
+        hide_possible_values = true
+    )]
+    pub(super) audit: AuditChoice,
+    /// How long the audit log is kept
+    #[arg(long, value_name = "TIME", env = "SALLYPORT_AUDIT_KEEP", default_value = "90d", value_parser = duration::parse_long)]
+    pub(super) audit_keep: Duration,
+    /// How large the audit log may become before its oldest part is removed: 64MiB, 1GiB ...
+    #[arg(long, value_name = "SIZE", env = "SALLYPORT_AUDIT_MAX_SIZE", default_value = "1GiB", value_parser = audit_size)]
+    pub(super) audit_max_size: u64,
+    /// Send the audit log to a syslog server too (RFC 5424): udp://HOST:PORT, tcp://HOST:PORT or unix:/dev/log
+    #[arg(long, value_name = "URL", env = "SALLYPORT_AUDIT_SYSLOG")]
+    pub(super) audit_syslog: Option<SyslogTarget>,
     /// Do not log each request
     #[arg(long)]
     pub(super) no_access_log: bool,
@@ -106,6 +127,14 @@ pub(crate) struct UpArgs {
     /// How many of all traces are sent, from 0 to 1
     #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
     pub(super) otlp_ratio: f64,
+}
+
+/// What of sockets' use is in the audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum AuditChoice {
+    #[default]
+    Asked,
+    All,
 }
 
 /// Who may make an account, as the command line says it.
@@ -191,6 +220,18 @@ fn domain(text: &str) -> Result<String, String> {
     Ok(name)
 }
 
+/// The size of a log: at least a mebibyte.
+fn audit_size(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a size such as 64MiB or 1GiB, from 1MiB to 1024GiB".to_owned();
+    let (number, unit) = match (text.strip_suffix("MiB"), text.strip_suffix("GiB")) {
+        (Some(number), _) => (number, 1_u64 << 20),
+        (_, Some(number)) => (number, 1 << 30),
+        _ => return Err(wrong()),
+    };
+    let size = number.trim_end().parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)?;
+    if (1 << 20..=1 << 40).contains(&size) { Ok(size) } else { Err(wrong()) }
+}
+
 fn ratio(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
@@ -221,6 +262,14 @@ mod tests {
         assert_eq!(port_range("20000-20000").unwrap().0, 20_000..=20_000);
         for bad in ["", "20000", "80-90", "3000-2000", "1-2-3", "1024-70000"] {
             assert!(port_range(bad).unwrap_err().contains("20000-20999"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_size_of_the_audit_log_has_a_unit() {
+        assert_eq!((audit_size("64MiB"), audit_size("1 GiB")), (Ok(64 << 20), Ok(1 << 30)));
+        for bad in ["", "1", "1GB", "0MiB", "-1MiB", "1025GiB", "99999999999999999999MiB"] {
+            assert!(audit_size(bad).unwrap_err().contains("1GiB"), "{bad}");
         }
     }
 

@@ -15,9 +15,10 @@ use std::{
 use anyhow::Context as _;
 use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
-use sallyport_bus::Bus;
+use sallyport_audit::{AUDIT_DIR, AuditConfig, AuditLog};
+use sallyport_bus::{Bus, LiveFlows};
 use sallyport_control::{AddressDatabases, Control, ControlConfig, Reach, Secrets, SignUp, default_ports_per_account};
-use sallyport_edge::{ApiService, Edge, EdgeConfig, EdgeIdentity, Readiness};
+use sallyport_edge::{ApiService, Edge, EdgeAudit, EdgeConfig, EdgeIdentity, Readiness};
 use sallyport_geo::Geo;
 use sallyport_identity::{AssertionKey, Sealer};
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer};
@@ -27,7 +28,7 @@ use tracing::{info, warn};
 
 pub(crate) use self::args::UpArgs;
 use self::{
-    args::{ListenAddress, RedirectAddress, SignUpChoice},
+    args::{AuditChoice, ListenAddress, RedirectAddress, SignUpChoice},
     quic::{Quic, QuicPort},
     ssh::SshParts,
 };
@@ -48,6 +49,8 @@ const DEFAULT_REDIRECT_PORT: u16 = 8080;
 /// process had accepted may still change them until its drain is over.
 const RELOADS_AFTER_TAKEOVER: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(35)];
+/// What the head of the audit log is sealed for.
+pub(crate) const AUDIT_KEY: &str = "audit";
 /// How long the last traces may hold up the end.
 const TRACE_FLUSH: Duration = Duration::from_secs(5);
 
@@ -121,6 +124,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         ssh.wait_for_port().await;
     }
     let bus = Bus::default();
+    let (audit, flows) = (open_audit(&args, &data, &secrets)?, LiveFlows::default());
     let affinity_key = secrets.derived("affinity");
     let config = ControlConfig {
         domain: args.domain.clone(),
@@ -143,6 +147,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         },
         provider_reach: provider_reach(&args, address.ip()),
         geo: geo.clone(),
+        audit: Some(audit.clone()),
+        flows: flows.clone(),
     };
     let identity = edge_identity(&secrets, &bus);
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
@@ -154,6 +160,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let mut config = edge_config(&args, public_port, geo, affinity_key);
     config.shards = shards;
     config.identity = identity;
+    config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit == AuditChoice::All });
+    config.flows = flows;
     let edge = Edge::new(config, bus.routes, bus.directory, api_service(&control, &args.domain));
     edge.ask_readiness(readiness(&control));
     if let Some(ssh) = ssh {
@@ -162,6 +170,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let mut registry = Registry::default();
     edge.register_metrics(&mut registry);
     control.register_metrics(&mut registry);
+    audit.register_metrics(&mut registry);
     edge.publish_metrics(registry);
 
     let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), shutdown.clone()));
@@ -184,7 +193,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     sallyport_net::notify_ready();
     sallyport_net::notify_status(&format!("serving {api}"));
 
-    let held = tokio::spawn(until_over(lock, ports, offer, shutdown.clone()));
+    let held = tokio::spawn(until_over(lock, ports, offer, shutdown.clone(), audit.clone()));
     let report = edge.serve(listening, certificates, shutdown.clone()).await;
 
     shutdown.trigger();
@@ -194,6 +203,11 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let lock = held.await?;
     local::remove(std::process::id());
     store.close().await;
+    if lock.is_some()
+        && let Err(error) = tokio::task::block_in_place(|| audit.close())
+    {
+        warn!(%error, "the last events of the audit log may not be on disk");
+    }
     drop(lock);
     let report = report?;
     info!(finished = report.finished, cut = report.cut, "stopped");
@@ -260,6 +274,17 @@ fn edge_config(args: &UpArgs, public_port: u16, geo: Option<Arc<Geo>>, affinity_
     config.affinity_key = affinity_key.into();
     config.tunnel_congestion = args.tunnel_congestion.clone();
     config
+}
+
+/// The audit log; only while the data directory is held.
+fn open_audit(args: &UpArgs, data: &Path, secrets: &Secrets) -> anyhow::Result<AuditLog> {
+    let config = AuditConfig {
+        key: secrets.derived(AUDIT_KEY),
+        keep: args.audit_keep,
+        max_bytes: args.audit_max_size,
+        syslog: args.audit_syslog.clone(),
+    };
+    Ok(tokio::task::block_in_place(|| AuditLog::open(&data.join(AUDIT_DIR), config))?)
 }
 
 /// The databases of addresses, where there are any.
@@ -359,6 +384,7 @@ async fn until_over(
     ports: HandOver,
     offer: TakeoverOffer,
     shutdown: Shutdown,
+    audit: AuditLog,
 ) -> Option<DataDirLock> {
     loop {
         let ready = async { offer.asked().await.ready(&ports).await };
@@ -375,6 +401,10 @@ async fn until_over(
         };
         info!("another process takes over: no new connections here; what runs may finish");
         shutdown.trigger();
+        // Who holds the data directory writes the log.
+        if let Err(error) = tokio::task::block_in_place(|| audit.hand_over()) {
+            warn!(%error, "the last events of the audit log may not be on disk");
+        }
         drop((ports, offer, lock));
         if let Err(error) = successor.released() {
             warn!(%error, "the process that took over went away");

@@ -1,0 +1,223 @@
+//! What each request leaves in the audit log: nothing that changes something can be forgotten, since the router's own
+//! words name it.
+//!
+//! While a request runs, whoever finds out who asks ([`acts`]) and what it is about ([`target`]) says so here. When it is
+//! over, a request that may have changed something is recorded, whichever handler answered it.
+
+use std::{
+    fmt::Display,
+    future::Future,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use axum::{extract::Request, response::Response};
+use http::{Method, StatusCode, header};
+use sallyport_api::{AuditAdmin, AuditCertificate, AuditEvent, AuditLogin};
+use sallyport_audit::AuditSink as _;
+use sallyport_model::{AccountId, ClientAddr, Socket};
+use time::OffsetDateTime;
+
+use crate::App;
+
+/// The longest name of a target that is recorded, in characters.
+const MAX_TARGET_CHARS: usize = 256;
+
+/// What a request would be called wrongly after its path.
+const ACTIONS: &[(&str, &str, &str)] = &[
+    ("POST", "/v1/accounts", "account.create"),
+    ("DELETE", "/v1/account", "account.delete"),
+    ("POST", "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", "tunnel.credential"),
+    ("POST", "/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", "tunnel.sign-key"),
+    ("DELETE", "/v1/flows/{id}", "flow.kill"),
+    ("POST", "/user", "account.create"),
+    ("POST", "/connect", "socket.create"),
+    ("POST", "/socket", "socket.create"),
+    ("POST", "/socket/{id}/tunnel", "tunnel.create"),
+    ("POST", "/socket/{id}/tunnel/{tunnel_id}/signkey", "tunnel.sign-key"),
+];
+
+/// What is found out of a request while it runs.
+#[derive(Debug, Default)]
+struct Found {
+    actor: Option<(AccountId, String)>,
+    target: Option<String>,
+}
+
+/// What is known of a request for the audit log.
+#[derive(Debug, Clone)]
+pub(crate) struct Trail {
+    request_id: String,
+    client: Option<SocketAddr>,
+    path: String,
+    found: Arc<Mutex<Found>>,
+}
+
+tokio::task_local! {
+    static TRAIL: Trail;
+}
+
+/// This one asks.
+pub(crate) fn acts(organisation: AccountId, actor: String) {
+    let _ = TRAIL.try_with(|trail| trail.found().actor = Some((organisation, actor)));
+}
+
+/// It is about this.
+pub(crate) fn target(target: impl Display) {
+    let _ = TRAIL.try_with(|trail| {
+        trail.found().target = Some(target.to_string().chars().take(MAX_TARGET_CHARS).collect());
+    });
+}
+
+/// The address that the request comes from.
+fn client() -> Option<SocketAddr> {
+    TRAIL.try_with(|trail| trail.client).ok().flatten()
+}
+
+impl Trail {
+    /// Of this request, which begins.
+    pub(crate) fn of(request: &Request, request_id: &str) -> Self {
+        Self {
+            request_id: request_id.to_owned(),
+            client: request.extensions().get::<ClientAddr>().map(|client| client.0),
+            path: request.uri().path().to_owned(),
+            found: Arc::default(),
+        }
+    }
+
+    /// What runs in here may add to the trail.
+    pub(crate) fn around<F: Future>(self, what: F) -> impl Future<Output = F::Output> {
+        TRAIL.scope(self, what)
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The request is over: what changed something is recorded, and what the token was not allowed to.
+    pub(crate) fn ends(&self, app: &App, method: &Method, route: Option<&str>, answer: &Response) {
+        let outcome = match answer.status() {
+            status if status.is_success() => "done",
+            StatusCode::FORBIDDEN => "refused",
+            _ => return,
+        };
+        let Some(route) = route.filter(|_| !method.is_safe()) else { return };
+        let found = std::mem::take(&mut *self.found());
+        let Some((organisation, actor)) = found.actor else { return };
+        let target = found.target.or_else(|| made(answer)).or_else(|| named_by(route, &self.path));
+        let (action, request_id) = (action(method, route), self.request_id.clone());
+        let outcome = outcome.to_owned();
+        app.record(organisation, |at, organisation| {
+            AuditEvent::admin(
+                at,
+                organisation,
+                AuditAdmin { actor, action, target, outcome, request_id, client: self.client },
+            )
+        });
+    }
+}
+
+/// What the request does, in a word: from its path where nothing better is known.
+fn action(method: &Method, route: &str) -> String {
+    if let Some((.., action)) = ACTIONS.iter().find(|(m, r, _)| *m == method.as_str() && *r == route) {
+        return (*action).to_owned();
+    }
+    let segments: Vec<&str> = route.split('/').filter(|segment| !segment.is_empty() && *segment != "v1").collect();
+    let is_variable = |segment: &&str| segment.starts_with('{');
+    let words: Vec<&str> = segments.iter().copied().filter(|segment| !is_variable(segment)).collect();
+    let noun = |word: Option<&&str>| singular(word.copied().unwrap_or("api"));
+    let ends_in_word = segments.last().is_some_and(|last| !is_variable(last));
+    match *method {
+        Method::DELETE => format!("{}.delete", noun(words.last())),
+        Method::PUT | Method::PATCH => format!("{}.edit", noun(words.last())),
+        // A word behind a noun says what is done with it; a plural is a list that something is added to.
+        _ if ends_in_word && words.len() > 1 && !words.last().is_some_and(|word| word.ends_with('s')) => {
+            format!("{}.{}", noun(words.get(words.len() - 2)), words.last().unwrap_or(&""))
+        }
+        _ => format!("{}.create", noun(words.last())),
+    }
+}
+
+fn singular(word: &str) -> String {
+    match word.strip_suffix("ies") {
+        Some(stem) => format!("{stem}y"),
+        None => word.strip_suffix('s').unwrap_or(word).to_owned(),
+    }
+}
+
+/// The id of what was made.
+fn made(answer: &Response) -> Option<String> {
+    let location = answer.headers().get(header::LOCATION)?.to_str().ok()?;
+    location.rsplit('/').next().map(|id| id.chars().take(MAX_TARGET_CHARS).collect())
+}
+
+/// What stands in the path where the route has variables.
+fn named_by(route: &str, path: &str) -> Option<String> {
+    let variables = route.split('/').zip(path.split('/')).filter(|(word, _)| word.starts_with('{'));
+    let values: Vec<&str> = variables.map(|(_, value)| value).collect();
+    (!values.is_empty()).then(|| values.join("/").chars().take(MAX_TARGET_CHARS).collect())
+}
+
+impl App {
+    fn record(&self, organisation: AccountId, event: impl FnOnce(OffsetDateTime, Option<AccountId>) -> AuditEvent) {
+        if let Some(audit) = &self.config.audit {
+            audit.record(event(OffsetDateTime::now_utc(), Some(organisation)));
+        }
+    }
+
+    /// Records a login, or why it was refused.
+    pub(crate) fn audit_login(&self, organisation: AccountId, identity: &str, provider: &str, refused: Option<&str>) {
+        let login = AuditLogin {
+            identity: identity.to_owned(),
+            provider: provider.to_owned(),
+            outcome: if refused.is_some() { "refused" } else { "done" }.to_owned(),
+            reason: refused.map(str::to_owned),
+            client: client(),
+        };
+        self.record(organisation, |at, organisation| AuditEvent::login(at, organisation, login));
+    }
+
+    /// Records a certificate that was issued.
+    pub(crate) fn audit_certificate(&self, organisation: AccountId, certificate: AuditCertificate) {
+        self.record(organisation, |at, organisation| AuditEvent::certificate(at, organisation, certificate));
+    }
+
+    /// Records what an ssh client made for as long as it is there.
+    pub(crate) fn audit_ssh(&self, socket: &Socket, action: &str, target: &str) {
+        let admin = AuditAdmin {
+            actor: "ssh".to_owned(),
+            action: action.to_owned(),
+            target: Some(target.to_owned()),
+            outcome: "done".to_owned(),
+            request_id: String::new(),
+            client: None,
+        };
+        self.record(socket.account, |at, organisation| AuditEvent::admin(at, organisation, admin));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_called_after_its_path() {
+        for (method, route, expected) in [
+            (Method::POST, "/v1/sockets", "socket.create"),
+            (Method::PATCH, "/v1/sockets/{id}", "socket.edit"),
+            (Method::PUT, "/socket/{id}", "socket.edit"),
+            (Method::DELETE, "/v1/sockets/{id}/tunnels/{tunnel_id}", "tunnel.delete"),
+            (Method::POST, "/v1/sockets/{id}/tunnels", "tunnel.create"),
+            (Method::POST, "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", "tunnel.credential"),
+            (Method::POST, "/v1/policies", "policy.create"),
+            (Method::POST, "/v1/policies/{id}/attach", "policy.attach"),
+            (Method::DELETE, "/v1/logins/{id}", "login.delete"),
+            (Method::DELETE, "/v1/flows/{id}", "flow.kill"),
+            (Method::POST, "/v1/ssh-keys", "ssh-key.create"),
+        ] {
+            assert_eq!(action(&method, route), expected, "{method} {route}");
+        }
+        assert_eq!(named_by("/v1/a/{id}/b/{x}", "/v1/a/7/b/8").as_deref(), Some("7/8"));
+        assert_eq!(named_by("/v1/a", "/v1/a"), None);
+    }
+}
