@@ -98,8 +98,9 @@ pub(crate) fn page(dir: &Path, filter: &AuditFilter) -> Result<AuditPage, AuditE
         .enumerate()
         .filter(|(at, segment)| {
             let next = segments.get(at + 1).map_or(u64::MAX, |next| next.first);
-            let is_behind =
-                filter.after.is_none_or(|after| if newest { segment.first < after } else { next > after.saturating_add(1) });
+            let is_behind = filter
+                .after
+                .is_none_or(|after| if newest { segment.first < after } else { next > after.saturating_add(1) });
             let is_recent = filter.since.is_none_or(|since| {
                 segment.standing().is_none_or(|(_, written)| OffsetDateTime::from(written) >= since)
             });
