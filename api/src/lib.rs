@@ -9,8 +9,8 @@
 //! - Passwords, credentials and tokens travel in [`Secret`], which never shows itself in logs.
 
 mod account;
-mod client;
 mod audit;
+mod client;
 mod health;
 mod info;
 mod login;
@@ -32,6 +32,7 @@ pub use client::{
     BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
     CreateClientSshCertificate, CreateSshHostCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode,
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
+};
 pub use audit::{
     AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditOrder, AuditProblem,
     AuditQuery, AuditVerification, Flow, MAX_AUDIT_WAIT_SECONDS, to_millisecond,

@@ -13,7 +13,7 @@ use sallyport_net::{Broke, Carried, Pace, RelayEnd, Side, pass_writes};
 use sallyport_tunnel::TunnelStream;
 use sallyport_wire::ResetCode;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite as _, ReadBuf},
     time::Sleep,
 };
 

@@ -137,6 +137,9 @@ impl FlowTicket {
     /// It was decided by this rule whether they may come in.
     pub(crate) fn is_judged(&mut self, identity: Option<String>, rule: String) {
         tracing::debug!(id = self.id.as_str(), identity, rule, "a flow was judged");
+        if let Some(identity) = &identity {
+            self.live.flow().is_of(identity.clone());
+        }
         (self.identity, self.rule) = (identity, Some(rule));
     }
 

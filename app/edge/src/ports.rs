@@ -176,7 +176,8 @@ async fn serve_tcp(place: Place, doors: Arc<Doors>, inherited: Option<TcpListene
         async move {
             match Acceptor::new(listener) {
                 Ok(acceptor) => {
-                    listener::accept(acceptor, shutdown, |stream, peer| take(&edge, &doors, socket, stream, peer)).await;
+                    listener::accept(acceptor, shutdown, |stream, peer| take(&edge, &doors, socket, stream, peer))
+                        .await;
                 }
                 Err(error) => tracing::error!(%socket, %error, "a socket's port cannot be watched"),
             }

@@ -68,9 +68,6 @@ pub(crate) async fn reach<S: ClientIo>(
 ) -> Result<Reached, Unreached> {
     let establishment = stream.establishment();
     let mut attempt = Attempt { stream, establishment, sent: 0, unflushed: true, early: Vec::new() };
-    // A client's first words mostly come right behind its connection. After one look at what came, they are there, and
-    // leave in one piece with the opening.
-    tokio::task::yield_now().await;
     let outcome = tokio::time::timeout(timeout, poll_fn(|cx| attempt.poll(cx, client, first))).await;
     match outcome {
         Err(_) => Err(Unreached::TimedOut),

@@ -25,8 +25,12 @@ impl Acceptor {
     /// The system does not watch it.
     pub fn new(listener: net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        #[expect(deprecated, reason = "a listener keeps its descriptor for as long as it lives; the other way is unsafe code")]
-        Ok(Self { listener: AsyncFd::with_interest(listener, Interest::READABLE)? })
+        #[expect(
+            deprecated,
+            reason = "what it warns of are types that lie about their descriptor; this one is the system's"
+        )]
+        let listener = AsyncFd::with_interest(listener, Interest::READABLE)?;
+        Ok(Self { listener })
     }
 
     /// The next connection, which does not block, and whom it comes from.

@@ -6,9 +6,13 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::Sleep};
+
+/// After how long a connection is watched: most are over by then, and the second descriptor takes four system calls.
+const WATCH_AFTER: Duration = Duration::from_millis(20);
 
 type Watch = Pin<Box<dyn Future<Output = io::Error> + Send>>;
 
@@ -17,6 +21,8 @@ type Watch = Pin<Box<dyn Future<Output = io::Error> + Send>>;
 /// have that are half over.
 #[derive(Default)]
 pub struct GivenUp {
+    /// Until when it is not watched.
+    wait: Option<Pin<Box<Sleep>>>,
     watch: Option<Watch>,
 }
 
@@ -30,6 +36,9 @@ impl GivenUp {
     /// Ready when the connection was reset; pending for ever when it ends in good order. Always the same connection.
     pub fn poll(&mut self, stream: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.watch.is_none() {
+            let wait = self.wait.get_or_insert_with(|| Box::pin(tokio::time::sleep(WATCH_AFTER)));
+            ready!(wait.as_mut().poll(cx));
+            self.wait = None;
             // Without a descriptor to spare the reset is noticed at the next write.
             self.watch = Some(watch(stream).unwrap_or_else(|_| Box::pin(std::future::pending())));
         }

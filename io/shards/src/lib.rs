@@ -11,7 +11,7 @@ use std::{
     num::NonZeroU16,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicU16, AtomicUsize, Ordering},
     },
 };
 
@@ -23,15 +23,15 @@ use tokio::{
 };
 
 /// The number of the next shard that is started in this process; 0 is no shard.
-static NEXT: AtomicU32 = AtomicU32::new(1);
+static NEXT: AtomicU16 = AtomicU16::new(1);
 
 thread_local! {
-    static HERE: Cell<u32> = const { Cell::new(0) };
+    static HERE: Cell<u16> = const { Cell::new(0) };
 }
 
 /// The shard that a thread is, so that what is watched in one can be told from what is watched in others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ShardId(u32);
+pub struct ShardId(u16);
 
 impl ShardId {
     /// The shard that the caller runs in. All threads that are no shard count as one.
@@ -173,7 +173,7 @@ mod tests {
     /// Sends its shard's number after the first byte comes.
     async fn answer(mut stream: TcpStream) {
         if stream.read_u8().await.is_ok() {
-            let _ = stream.write_u32(ShardId::here().0).await;
+            let _ = stream.write_u16(ShardId::here().0).await;
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
             let (mut near, far) = pair().await;
             shards.spawn_with(far, answer);
             near.write_u8(0).await.unwrap();
-            numbers.push(near.read_u32().await.unwrap());
+            numbers.push(near.read_u16().await.unwrap());
         }
         assert_eq!(numbers[..3], numbers[3..]);
         numbers.dedup();
@@ -199,7 +199,7 @@ mod tests {
         let (mut near, far) = pair().await;
         shards.spawn_with(far, answer);
         near.write_u8(0).await.unwrap();
-        assert_eq!(near.read_u32().await.unwrap(), 0);
+        assert_eq!(near.read_u16().await.unwrap(), 0);
         let (tell, mut told) = mpsc::channel(1);
         shards.spawn(async move { tell.send(ShardId::here()).await.unwrap() });
         assert_eq!(told.recv().await, Some(ShardId::default()));
@@ -226,7 +226,7 @@ mod tests {
         }
         let mut served = Vec::new();
         for near in &mut numbers {
-            served.push(near.read_u32().await.unwrap());
+            served.push(near.read_u16().await.unwrap());
         }
         assert!(served[0] == served[2] && served[1] == served[3] && served[0] != served[1], "{served:?}");
     }

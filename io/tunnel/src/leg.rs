@@ -63,6 +63,8 @@ pub(crate) struct Leg {
     /// Payload promised by the header that was sent last and not yet sent itself.
     owed: usize,
     unflushed: bool,
+    /// OPENED waits for the first bytes that it can travel with, or a flush (connector's side).
+    pub(crate) holds_opened: bool,
     /// Where its carrier is watched, or used last.
     shard: ShardId,
 }
@@ -94,6 +96,7 @@ impl Leg {
             pending_sent: 0,
             owed: 0,
             unflushed: false,
+            holds_opened: false,
             shard: ShardId::here(),
         }
     }
@@ -208,6 +211,7 @@ impl Leg {
     /// An idle or a bulk stream needs no buffer for headers.
     fn release_pending(&mut self) {
         self.pending_sent = 0;
+        self.holds_opened = false;
         if self.pending.capacity() > 256 {
             self.pending = Vec::new();
         } else {
@@ -290,12 +294,7 @@ impl Leg {
     }
 
     /// One vectored write of what is queued, what of the caller's slices belongs to the frame, and what ends it.
-    fn poll_write_some(
-        &mut self,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-        end: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write_some(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>], end: &[u8]) -> Poll<io::Result<usize>> {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES + 2];
         let mut count = 0;
         if self.pending_sent < self.pending.len() {

@@ -79,8 +79,6 @@ pub(crate) struct LegStream {
     home: Arc<dyn LegHome>,
     /// The opening, until it is sent together with the first bytes.
     opening: Option<Box<Open>>,
-    /// OPENED waits for the first bytes that it can travel with, or a flush (connector's side).
-    holds_opened: bool,
     establishment: Establishment,
     read_end: ReadEnd,
     held: Option<Held>,
@@ -100,7 +98,6 @@ impl LegStream {
             leg: Some(leg),
             home,
             opening: None,
-            holds_opened: false,
             establishment: Establishment::default(),
             read_end: ReadEnd::None,
             held: Some(held),
@@ -124,7 +121,7 @@ impl LegStream {
     pub(crate) fn hold_opened(&mut self) -> io::Result<()> {
         if let Some(leg) = &mut self.leg {
             leg.send_empty(FrameType::Opened)?;
-            self.holds_opened = true;
+            leg.holds_opened = true;
         }
         self.establishment.succeed();
         Ok(())
@@ -132,7 +129,7 @@ impl LegStream {
 
     /// Whether OPENED waits.
     pub(crate) fn holds_opened(&self) -> bool {
-        self.holds_opened && self.leg.is_some()
+        self.leg.as_ref().is_some_and(|leg| leg.holds_opened)
     }
 
     /// Says that the origin was not reached (connector's side), and throws away what comes until the edge knows.
@@ -198,7 +195,7 @@ impl LegStream {
         }
         match leg.poll_data(cx, bufs, last) {
             Poll::Ready(Ok(n)) => {
-                self.holds_opened = false;
+                leg.holds_opened = false;
                 Poll::Ready(Ok(n))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(self.lose(&error))),
@@ -227,7 +224,7 @@ impl LegStream {
         let Some(leg) = &mut self.leg else {
             return Poll::Ready(if let ReadEnd::Lost(_) = self.read_end { self.read_end.to_read() } else { Ok(()) });
         };
-        self.holds_opened = false;
+        leg.holds_opened = false;
         if let Some(open) = self.opening.take()
             && let Err(error) = leg.send_open(&open)
         {
@@ -302,7 +299,7 @@ impl LegStream {
         }
         if let Some(open) = self.opening.take() {
             leg.send_open(&open)?;
-        } else if !leg.has_unsent() || self.holds_opened {
+        } else if !leg.has_unsent() || leg.holds_opened {
             return Ok(());
         }
         let mut sent = leg.poll_flush(cx);

@@ -45,13 +45,7 @@ impl LegPool {
         Self {
             registry: Arc::default(),
             max_legs,
-            inner: Mutex::new(Inner {
-                idle: Vec::new(),
-                demand,
-                requested: 0,
-                requested_at: now(),
-                is_sending: false,
-            }),
+            inner: Mutex::new(Inner { idle: Vec::new(), demand, requested: 0, requested_at: now(), is_sending: false }),
         }
     }
 

@@ -43,7 +43,7 @@ async fn the_second_address_is_tried_when_the_first_refuses() {
     let stream = connect_tcp("localhost", port, PATIENCE).await.unwrap();
     assert!(stream.peer_addr().unwrap().is_ipv6());
     assert!(stream.nodelay().unwrap());
-    assert!(SockRef::from(&stream).keepalive().unwrap());
+    assert!(!SockRef::from(&stream).keepalive().unwrap(), "what is on this machine does not vanish");
 }
 
 #[tokio::test]
