@@ -28,14 +28,14 @@ mod token;
 mod tunnel;
 
 pub use account::{Account, CreateAccount};
+pub use audit::{
+    AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditOrder, AuditProblem,
+    AuditQuery, AuditVerification, Flow, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
+};
 pub use client::{
     BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
     CreateClientSshCertificate, CreateSshHostCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode,
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
-};
-pub use audit::{
-    AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditOrder, AuditProblem,
-    AuditQuery, AuditVerification, Flow, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
 };
 pub use health::{HealthCheck, ProbeType};
 pub use info::Info;

@@ -9,8 +9,8 @@ use utoipa::{
 };
 
 use crate::{
-    accounts, audit, client, flows, info, login_sessions, logins, policies, providers, service_tokens, sockets, ssh_keys,
-    tokens, tunnels,
+    accounts, audit, client, flows, info, login_sessions, logins, policies, providers, service_tokens, sockets,
+    ssh_keys, tokens, tunnels,
 };
 
 #[derive(OpenApi)]

@@ -141,7 +141,7 @@ mod tests {
         sync::{Arc, Mutex},
     };
 
-    use tracing_subscriber::{Layer as _, Registry, layer::SubscriberExt as _};
+    use tracing_subscriber::{Registry, layer::SubscriberExt as _};
 
     use super::*;
 
@@ -161,31 +161,37 @@ mod tests {
 
     #[test]
     fn a_line_of_the_access_log_looks_as_it_would_by_the_long_way() {
-        let (short, long) = (Kept::default(), Kept::default());
-        let layer = |to: &Kept| {
-            let to = to.clone();
-            tracing_subscriber::fmt::layer().with_writer(move || to.clone()).with_ansi(false)
+        let log = || {
+            tracing::info!(
+                target: "access",
+                id = "a0",
+                client = %"[::1]:80",
+                path = "/\"quoted\\\"\u{7}é\n",
+                status = 200_u16,
+                bytes_in = 5_u64,
+                socket = Some(7).map(tracing::field::display),
+                tunnel = None::<u64>,
+                end = "complete",
+            );
+            tracing::info!(target: "another", answer = 42, "words");
         };
-        let subscriber =
-            Registry::default().with(layer(&short).event_format(Lines::default()).boxed()).with(layer(&long).boxed());
-        tracing::subscriber::with_default(subscriber, || {
-            let log = || {
-                tracing::info!(
-                    target: "access",
-                    id = "a0",
-                    client = %"[::1]:80",
-                    path = "/\"quoted\\\"\u{7}é\n",
-                    status = 200_u16,
-                    bytes_in = 5_u64,
-                    socket = Some(7).map(tracing::field::display),
-                    tunnel = None::<u64>,
-                    end = "complete",
-                );
-                tracing::info!(target: "another", answer = 42, "words");
+        let written = |is_short: bool| {
+            let kept = Kept::default();
+            let to = kept.clone();
+            let layer = tracing_subscriber::fmt::layer().with_writer(move || to.clone()).with_ansi(false);
+            let both = || {
+                log();
+                tracing::info_span!("around", a = 1).in_scope(log);
             };
-            log();
-            tracing::info_span!("around", a = 1).in_scope(log);
-        });
+            if is_short {
+                let layer = layer.event_format(Lines::default());
+                tracing::subscriber::with_default(Registry::default().with(layer), both);
+            } else {
+                tracing::subscriber::with_default(Registry::default().with(layer), both);
+            }
+            kept
+        };
+        let (short, long) = (written(true), written(false));
         // All but the moment.
         let lines = |kept: &Kept| -> Vec<String> {
             let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();

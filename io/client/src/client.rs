@@ -7,18 +7,14 @@ use http::{HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_api::{
-    Account, BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateAccount,
-    CreateClientCertificate, CreateClientSshCertificate, CreatePolicy, CreateProvider, CreateServiceToken,
-    CreateSocket, CreateSshCertificate, CreateSshHostCertificate, CreateSshKey, CreateToken, CreateTunnel,
-    CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin, EndLoginSessions, EndedLoginSessions,
-    ExchangeClientCode, ExchangeDeviceCode, IDEMPOTENCY_KEY, Info, Login, LoginSession, Logout, MAX_PAGE_ITEMS, Page,
-    Policy, PolicyPlace, PolicyTest, Problem, Provider, ProviderFound, Refresh, Secret, ServiceToken, Session, Socket,
-    SshAuthority, SshCertificate, SshHostCertificate, SshKey, TestPolicy, Token, Tunnel, UpdatePolicy, UpdateProvider,
-    UpdateSocket, UpdateSshAuthority, UpdateTunnel,
-    Account, AuditEvent, AuditQuery, AuditVerification, CreateAccount, CreateSocket, CreateSshCertificate,
-    CreateSshKey, CreateToken, CreateTunnel, CreatedToken, CreatedTunnel, Flow, IDEMPOTENCY_KEY, Info, Login, Logout,
-    MAX_PAGE_ITEMS, Page, Problem, Refresh, Secret, Session, Socket, SshCertificate, SshKey, Token, Tunnel,
-    UpdateSocket, UpdateTunnel,
+    Account, AuditEvent, AuditQuery, AuditVerification, BeginDeviceLogin, ClientCertificate, ClientLogin,
+    ClientSshCertificate, ClientToken, CreateAccount, CreateClientCertificate, CreateClientSshCertificate,
+    CreatePolicy, CreateProvider, CreateServiceToken, CreateSocket, CreateSshCertificate, CreateSshHostCertificate,
+    CreateSshKey, CreateToken, CreateTunnel, CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin,
+    EndLoginSessions, EndedLoginSessions, ExchangeClientCode, ExchangeDeviceCode, Flow, IDEMPOTENCY_KEY, Info, Login,
+    LoginSession, Logout, MAX_PAGE_ITEMS, Page, Policy, PolicyPlace, PolicyTest, Problem, Provider, ProviderFound,
+    Refresh, Secret, ServiceToken, Session, Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey,
+    TestPolicy, Token, Tunnel, UpdatePolicy, UpdateProvider, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
 };
 use sallyport_model::{LoginSessionId, ProviderName, ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
@@ -543,6 +539,8 @@ impl ApiClient {
     /// The account has none with this id.
     pub async fn end_login_session(&self, id: LoginSessionId) -> Result<(), ClientError> {
         self.delete(&format!("/v1/login-sessions/{id}")).await
+    }
+
     /// Events of the audit log, one page of them.
     ///
     /// # Errors

@@ -104,7 +104,7 @@ impl App {
             return Ok(Admitted { session, route, host, address });
         }
         let by = decisions[1].by.to_string();
-        tracing::info!(
+        tracing::debug!(
             target: "audit", event = "certificate-refused", organisation = %route.account, socket = %route.id,
             email = %session.person.email, %address, by,
         );

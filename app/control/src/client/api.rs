@@ -6,8 +6,9 @@ use axum::{
 };
 use http::{StatusCode, header, request::Parts};
 use sallyport_api::{
-    BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
-    CreateClientSshCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode, Problem, Secret,
+    AuditCertificate, BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken,
+    CreateClientCertificate, CreateClientSshCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode, Problem,
+    Secret,
 };
 use sallyport_identity::Purpose;
 use sallyport_model::{LoginSession, LoginSessionId, SocketId};
@@ -71,7 +72,7 @@ impl App {
         let token = Token { session: session.id, organisation: session.organisation, at: now };
         let token = self.sealer.seal(Purpose::ClientToken, &token, random::bytes()?);
         let token = token.ok_or_else(|| ApiError::internal("a token cannot be sealed"))?;
-        tracing::info!(
+        tracing::debug!(
             target: "audit", event = "program-logged-in", organisation = %session.organisation,
             email = %session.person.email, socket = %socket, session = %session.id,
         );
@@ -84,7 +85,7 @@ impl App {
     }
 
     /// Writes down what is signed before it is given out.
-    async fn record(
+    async fn note_issued(
         &self,
         admitted: &Admitted,
         kind: AuthorityKind,
@@ -103,7 +104,21 @@ impl App {
         };
         self.store.record_certificate(&issued).await?;
         let serial: String = serial.iter().map(|byte| format!("{byte:02x}")).collect();
-        tracing::info!(
+        let kind_name = match kind {
+            AuthorityKind::ClientTls => "tls-client",
+            AuthorityKind::Ssh => "ssh-user",
+        };
+        self.audit_certificate(
+            route.account,
+            AuditCertificate {
+                identity: session.person.email.to_string(),
+                socket: Some(self.dns_name(&route.name)),
+                certificate_type: kind_name.to_owned(),
+                serial: serial.clone(),
+                not_after: date(life.1),
+            },
+        );
+        tracing::debug!(
             target: "audit", event = "certificate-issued", kind = kind.as_str(), organisation = %route.account,
             socket = %route.id, email = %session.person.email, session = %session.id, %address, serial,
             not_after = life.1,
@@ -132,7 +147,7 @@ impl App {
         let now = date(moment.unix_seconds);
         let issued = authority.issue(&request, subject, now, random::bytes()?).map_err(ApiError::internal)?;
         let life = (issued.not_before.unix_timestamp(), issued.not_after.unix_timestamp());
-        self.record(admitted, AuthorityKind::ClientTls, &issued.serial, life).await?;
+        self.note_issued(admitted, AuthorityKind::ClientTls, &issued.serial, life).await?;
         Ok(ClientCertificate {
             certificate: issued.pem,
             authority: authority.certificate_pem(),
@@ -179,7 +194,7 @@ impl App {
         })?;
         let until = moment.unix_seconds.saturating_add_unsigned(SSH_USER_SECONDS);
         let from = moment.unix_seconds.saturating_sub_unsigned(sallyport_pki::SSH_BACKDATE_SECONDS);
-        self.record(admitted, AuthorityKind::Ssh, &serial, (from, until)).await?;
+        self.note_issued(admitted, AuthorityKind::Ssh, &serial, (from, until)).await?;
         let mysocket = person.for_mysocket.then_some(MYSOCKET_PRINCIPAL);
         let principals = [Some(email), Some(SIGNED_PRINCIPAL), mysocket];
         Ok(ClientSshCertificate {

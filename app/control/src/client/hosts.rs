@@ -5,7 +5,9 @@ use axum::{
     response::Response,
 };
 use http::StatusCode;
-use sallyport_api::{CreateSshHostCertificate, Problem, SshAuthority, SshHostCertificate, UpdateSshAuthority};
+use sallyport_api::{
+    AuditCertificate, CreateSshHostCertificate, Problem, SshAuthority, SshHostCertificate, UpdateSshAuthority,
+};
 use sallyport_model::Scope;
 use sallyport_pki::{SSH_HOST_SECONDS, SshSignError};
 use sallyport_store::{AuthorityKind, IssuedCertificate};
@@ -120,7 +122,17 @@ pub(crate) async fn sign_host_key(
         not_after: until,
     };
     app.store.record_certificate(&issued).await?;
-    tracing::info!(
+    app.audit_certificate(
+        account,
+        AuditCertificate {
+            identity: host.clone(),
+            socket: Some(app.dns_name(&socket.name)),
+            certificate_type: "ssh-host".to_owned(),
+            serial: serial.iter().map(|byte| format!("{byte:02x}")).collect(),
+            not_after: date(until),
+        },
+    );
+    tracing::debug!(
         target: "audit", event = "host-certificate-issued", organisation = %account, socket = %socket.id, host,
         fingerprint = %key.fingerprint, not_after = until,
     );

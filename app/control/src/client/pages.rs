@@ -232,7 +232,7 @@ async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response,
         Some("deny") => false,
         _ => return Err(bad("the form is not valid")),
     };
-    tracing::info!(
+    tracing::debug!(
         target: "audit", event = if agreed { "program-let-in" } else { "program-refused" },
         organisation = %session.organisation, email = %session.person.email, socket = %route.id, session = %session.id,
     );

@@ -9,7 +9,7 @@ use axum::{
 use http::{HeaderMap, StatusCode, header};
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, Purpose};
 use sallyport_model::{AccountId, ProviderName};
-use sallyport_oidc::Finish;
+use sallyport_oidc::{Finish, OidcError};
 use subtle::ConstantTimeEq as _;
 
 use super::{
@@ -119,13 +119,15 @@ async fn come_back(
         nonce: &login.nonce_text(),
         now: now.unix_seconds,
     };
-    let person = app
-        .providers
-        .finish(&provider.config, &name, &secret, finish)
-        .await
-        .map_err(|error| failed(&error, &service))?;
+    let person = app.providers.finish(&provider.config, &name, &secret, finish).await.map_err(|error| {
+        if let OidcError::Person(refused) = &error {
+            app.audit_login(organisation, "", name.as_str(), Some(&refused.to_string()));
+        }
+        failed(&error, &service)
+    })?;
     let former = app.signed_on(headers, organisation).map(|session| session.id);
     let session = app.begin_login_session(organisation, person, &asks, former).await?;
+    app.audit_login(organisation, session.person.email.as_str(), name.as_str(), None);
     // Whoever changed or removed the provider meanwhile has ended its logins, and missed this one.
     let now_there = app.store.provider(organisation, &name).await?;
     if now_there.is_none_or(|there| there.id != provider.id || there.config != provider.config) {

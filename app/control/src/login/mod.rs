@@ -25,7 +25,7 @@ use tracing::Instrument as _;
 
 use self::page::LoginError;
 pub(crate) use self::used::UsedStates;
-use crate::{App, finish, problem::ApiError};
+use crate::{App, audit_trail::Trail, finish, problem::ApiError};
 
 /// The longest query that is read, in bytes.
 const MAX_QUERY_BYTES: usize = 8_192;
@@ -65,7 +65,8 @@ async fn finish_page(request: Request, next: Next) -> Response {
         LoginError::new(StatusCode::URI_TOO_LONG, "Address too long", "This address is longer than any of ours.")
             .into_response()
     } else {
-        let handling = tokio::spawn(next.run(request).in_current_span());
+        let trail = Trail::of(&request, &request_id);
+        let handling = tokio::spawn(trail.around(next.run(request)).in_current_span());
         match handling.await {
             Ok(response) => response,
             Err(error) => LoginError::from(ApiError::internal(error)).into_response(),

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod accounts;
-mod client;
 mod audit;
+mod client;
 mod creations;
 mod edges;
 mod fake_provider;

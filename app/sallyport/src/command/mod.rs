@@ -1,8 +1,8 @@
 //! The commands, one file for each noun.
 
 pub(crate) mod account;
-pub(crate) mod client;
 pub(crate) mod audit;
+pub(crate) mod client;
 pub(crate) mod completion;
 pub(crate) mod connect;
 pub(crate) mod flow;
@@ -11,10 +11,10 @@ pub(crate) mod identity;
 pub(crate) mod login;
 pub(crate) mod login_session;
 pub(crate) mod options;
-pub(crate) mod run;
 pub(crate) mod policy;
 pub(crate) mod policy_rule;
 pub(crate) mod provider;
+pub(crate) mod run;
 pub(crate) mod service_token;
 pub(crate) mod settings;
 pub(crate) mod socket;
