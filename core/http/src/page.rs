@@ -274,7 +274,8 @@ impl Page<'_> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(Format::Html)));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(http::header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        // With `no-referrer` a browser would hide the origin of a form from the very host that the page is of.
+        headers.insert(http::header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
         let fields = [(CONTENT_SECURITY_POLICY, policy.as_str()), (X_REQUEST_ID, self.request_id)];
         for (name, value) in fields {
             if let Ok(value) = HeaderValue::from_str(value.trim_end()) {

@@ -113,7 +113,7 @@ impl From<getrandom::Error> for LoginError {
 pub(super) fn secure(headers: &mut HeaderMap, request_id: &str) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     // The page on which a program is let in sends the browser on to the program.
     headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(

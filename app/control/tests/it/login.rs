@@ -71,7 +71,7 @@ fn is_hardened(headers: &HeaderMap) {
     assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
     assert!(!policy.contains("script"), "{policy}");
     assert_eq!(headers[header::CACHE_CONTROL], "no-store");
-    assert_eq!(headers[header::REFERRER_POLICY], "no-referrer");
+    assert_eq!(headers[header::REFERRER_POLICY], "same-origin");
     assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
 }
 

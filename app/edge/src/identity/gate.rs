@@ -75,6 +75,17 @@ pub(super) struct Known {
     pub(super) cookie: Option<SocketCookie>,
 }
 
+/// Who made a browser send a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// A page of the socket itself.
+    Itself,
+    /// A page of another origin.
+    Other,
+    /// A person, or a program that is no browser.
+    Nobody,
+}
+
 /// A request to a socket that asks who comes.
 pub(super) struct Visit<'a> {
     pub(super) edge: &'a Edge,
@@ -229,16 +240,23 @@ impl Visit<'_> {
     /// a browser, so that `SameSite` does not hold them back.
     fn is_from_elsewhere(&self, is_upgrade: bool) -> bool {
         let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&self.head.method);
-        if is_safe && !is_upgrade {
-            return false;
-        }
+        (!is_safe || is_upgrade) && self.sender() == Sender::Other
+    }
+
+    /// Whose page sent the request, as far as the browser says. A page that hides where it is says `null` for its origin
+    /// (Referrer-Policy); then, and where there is none, Sec-Fetch-Site tells, which no page can set.
+    pub(super) fn sender(&self) -> Sender {
         let fields = &self.head.headers;
         let own = format!("https://{}", self.host.as_str());
-        let mut origins = fields.get_all(ORIGIN).iter().peekable();
-        if origins.peek().is_some() {
-            return origins.any(|origin| !origin.as_bytes().eq_ignore_ascii_case(own.as_bytes()));
+        let site = fields.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
+        let mut origins = fields.get_all(ORIGIN).iter().map(HeaderValue::as_bytes);
+        match (origins.next(), origins.next(), site) {
+            (_, Some(_), _) => Sender::Other,
+            (Some(origin), None, _) if origin.eq_ignore_ascii_case(own.as_bytes()) => Sender::Itself,
+            (None | Some(b"null"), None, Some(b"same-origin")) => Sender::Itself,
+            (None, None, None | Some(b"none")) => Sender::Nobody,
+            _ => Sender::Other,
         }
-        fields.get(SEC_FETCH_SITE).is_some_and(|site| site != "same-origin" && site != "none")
     }
 
     /// Nobody is known: a browser goes and logs in, a program is told where that could be done.

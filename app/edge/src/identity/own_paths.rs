@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::{HeaderValue, Method, StatusCode, header::CACHE_CONTROL, header::ORIGIN};
+use http::{HeaderValue, Method, StatusCode, header::CACHE_CONTROL};
 use sallyport_http::page::Action;
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LogoutTicket, Purpose, safe_return_to};
 use sallyport_model::{Identity, LoginSession};
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     OwnAnswer, cookies,
-    gate::{Known, Visit},
+    gate::{Known, Sender, Visit},
     judge,
 };
 use crate::answer::Trouble;
@@ -116,10 +116,7 @@ fn ask_logout(visit: &Visit<'_>) -> OwnAnswer {
 
 /// Ends the login here, and goes on to where it is ended everywhere. Only a page of this very host may ask for it.
 fn logout(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
-    let own = format!("https://{}", visit.host.as_str());
-    let mut origins = visit.head.headers.get_all(ORIGIN).iter();
-    let is_own = origins.next().is_some_and(|origin| origin.as_bytes().eq_ignore_ascii_case(own.as_bytes()));
-    if !is_own || origins.next().is_some() {
+    if visit.sender() != Sender::Itself {
         let paragraphs = ["This did not come from the page of this site that asks whether you want to log out."];
         let action = Some(Action::Link { href: "/.sallyport/logout".into(), label: "To that page".into() });
         return OwnAnswer::page("cross-site", StatusCode::FORBIDDEN, "Not logged out", &paragraphs, action, visit.id);

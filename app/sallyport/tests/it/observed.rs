@@ -24,6 +24,7 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_edge_handshakes_failed_total",
         "sallyport_edge_carriers_total",
         "sallyport_edge_flows_total",
+        "sallyport_edge_identity_total",
         "sallyport_edge_datagrams_dropped_total",
         "sallyport_edge_origins_healthy",
         "sallyport_edge_origin_health_changes_total",
