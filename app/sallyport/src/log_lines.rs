@@ -169,7 +169,7 @@ mod tests {
                 path = "/\"quoted\\\"\u{7}é\n",
                 status = 200_u16,
                 bytes_in = 5_u64,
-                socket = Some(7).map(tracing::field::display),
+                socket = Some(tracing::field::display(7)),
                 tunnel = None::<u64>,
                 end = "complete",
             );

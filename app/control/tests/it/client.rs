@@ -322,7 +322,8 @@ async fn certificates_are_for_whom_the_socket_lets_in_now() {
     let host = world.host().to_owned();
 
     // Another socket of the organisation, which lets nobody in; one that asks nobody; one of another organisation.
-    let closed = tls_socket(&world.api, &world.token, json!({"email_addresses": ["nobody@example.com"]})).await.dns_name;
+    let closed =
+        tls_socket(&world.api, &world.token, json!({"email_addresses": ["nobody@example.com"]})).await.dns_name;
     world.tls(&token, &closed, &csr).await.is_problem(StatusCode::FORBIDDEN, "not-allowed");
     world.ssh(&token, &closed, KEY).await.is_problem(StatusCode::FORBIDDEN, "not-allowed");
     let asks_nobody = world.api.socket(&world.token, "web").await.dns_name;
