@@ -26,6 +26,7 @@ use crate::{
     flow_record::{FlowTicket, Verdict},
     identity::Standing,
     origin::InFlight,
+    rarely::Rarely,
     reach::{self, Reached, Unreached},
     sockets::SocketPool,
     way::WayStream,
@@ -90,11 +91,19 @@ pub(crate) fn serve<S: ClientIo>(
     let mut ticket = FlowTicket::new(&edge, &route, &pool, ends.client);
     let mut standing = Standing::new(&edge, &pool, ends.client.ip(), route.port.unwrap_or(edge.config.public_port));
     standing.is_of(identity.clone());
-    let revoked = Box::pin(standing.over());
+    let revoked = standing.over();
     let wanted = Box::new(Wanted { route, ends, server_name });
-    let killed = Box::pin(ticket.live().cut());
+    let killed = ticket.live().cut();
     let live = ticket.live().flow().clone();
     let mut phase = edge.phase.subscribe();
+    // What ends a flow from outside hardly ever comes, and a flow is woken for each piece that it carries.
+    let ended = Rarely::new(async move {
+        tokio::select! {
+            () = revoked => Verdict::Revoked,
+            () = killed => Verdict::Killed,
+            () = drain::cut(&mut phase) => Verdict::CutOff,
+        }
+    });
     let mut carried = Carried::default();
     async move {
         let steps = async {
@@ -122,9 +131,7 @@ pub(crate) fn serve<S: ClientIo>(
         };
         let end = tokio::select! {
             end = steps => end,
-            () = revoked => Err(Verdict::Revoked),
-            () = killed => Err(Verdict::Killed),
-            () = drain::cut(&mut phase) => Err(Verdict::CutOff),
+            verdict = ended => Err(verdict),
         };
         // A client whose flow did not end in good order must not take it for complete.
         if end.is_err() {

@@ -35,6 +35,7 @@ mod origin_metrics;
 mod origin_standing;
 mod ports;
 mod quic;
+mod rarely;
 mod reach;
 mod readiness;
 mod record;

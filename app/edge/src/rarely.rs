@@ -1,0 +1,108 @@
+//! Waiting beside work for what hardly ever comes.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+/// A future that is looked at only after it has called. A task that also does something else is woken for that many
+/// times, and each look at a channel in which nothing is costs hundreds of instructions.
+pub(crate) struct Rarely<T> {
+    inner: Pin<Box<dyn Future<Output = T> + Send>>,
+    call: Arc<Call>,
+    /// By which the inner future calls.
+    waker: Waker,
+    /// Whom a call wakes, as the call has it too.
+    task: Option<Waker>,
+}
+
+struct Call {
+    has_called: AtomicBool,
+    task: Mutex<Option<Waker>>,
+}
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.has_called.store(true, Ordering::Release);
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}
+
+impl<T> Rarely<T> {
+    /// Waits for this.
+    pub(crate) fn new(inner: impl Future<Output = T> + Send + 'static) -> Self {
+        let call = Arc::new(Call { has_called: AtomicBool::new(true), task: Mutex::new(None) });
+        Self { inner: Box::pin(inner), waker: call.clone().into(), call, task: None }
+    }
+}
+
+impl<T> Future for Rarely<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let this = &mut *self;
+        if !this.task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            this.task = Some(cx.waker().clone());
+            *this.call.task.lock().unwrap_or_else(PoisonError::into_inner) = this.task.clone();
+        }
+        // Whoever calls after this wakes the task, which is known by now.
+        if !this.call.has_called.swap(false, Ordering::AcqRel) {
+            return Poll::Pending;
+        }
+        this.inner.as_mut().poll(&mut Context::from_waker(&this.waker))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::poll_fn, sync::atomic::AtomicUsize};
+
+    use tokio::sync::watch;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn it_is_looked_at_once_and_then_when_it_has_called() {
+        let (sender, mut receiver) = watch::channel(0);
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = looks.clone();
+        let mut changed =
+            Box::pin(async move { receiver.wait_for(|value| *value == 2).await.map(|value| *value).ok() });
+        let mut rarely = Rarely::new(poll_fn(move |cx| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            changed.as_mut().poll(cx)
+        }));
+        for _ in 0..100 {
+            assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut rarely).poll(cx))).await.is_pending());
+        }
+        assert_eq!(looks.load(Ordering::Relaxed), 1);
+        sender.send_replace(1);
+        assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut rarely).poll(cx))).await.is_pending());
+        assert_eq!(looks.load(Ordering::Relaxed), 2);
+        sender.send_replace(2);
+        assert_eq!(rarely.await, Some(2));
+    }
+
+    #[tokio::test]
+    async fn a_call_reaches_the_task_that_it_has_moved_to() {
+        let (sender, mut receiver) = watch::channel(false);
+        let mut rarely = Rarely::new(async move { receiver.wait_for(|value| *value).await.map(|_| ()).ok() });
+        assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut rarely).poll(cx))).await.is_pending());
+        let task = tokio::spawn(rarely);
+        tokio::task::yield_now().await;
+        sender.send_replace(true);
+        assert_eq!(task.await.unwrap(), Some(()));
+    }
+}
