@@ -239,9 +239,9 @@ fn oddity(path: &str) -> Option<&'static str> {
     if path.contains("//") {
         return Some("an empty segment");
     }
-    // Some programs take blanks and dots off the end of a name, so `..` hides behind them, too.
-    let is_dots = |segment: &str| segment.starts_with('.') && segment.chars().all(|c| c == '.' || c == ' ');
-    path.split('/').any(is_dots).then_some("a segment of dots")
+    // Some programs take blanks and dots off the end of a name: `/admin.` is `/admin` to them, and `..` hides behind them.
+    let is_cut = |segment: &str| segment.ends_with(|last: char| last == '.' || last.is_whitespace());
+    path.split('/').any(is_cut).then_some("a segment that ends in a dot or a blank")
 }
 
 #[cfg(test)]
@@ -326,6 +326,10 @@ mod tests {
             "/%ff",
             "/.. /admin",
             "/...",
+            "/admin.",
+            "/admin%20",
+            "/admin%c2%a0",
+            "/admin./users",
             "*",
             "",
             "admin",
