@@ -108,6 +108,9 @@ pub(crate) async fn update(
     if input.is_absent {
         return Err(ApiError::field("", "the body is missing: send a JSON object with what is to change"));
     }
+    if input.value.identity.is_some() {
+        caller.require(Scope::IdentityWrite)?;
+    }
     let socket = app.update_socket(caller.account.id, &id, input.value).await?;
     Ok(json(StatusCode::OK, &app.shown_socket(socket)))
 }

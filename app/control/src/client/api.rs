@@ -167,6 +167,11 @@ impl App {
         for_mysocket: bool,
     ) -> Result<ClientSshCertificate, ApiError> {
         let Admitted { session, route, host, .. } = admitted;
+        // Every host of the organisation believes its authority; whoever may see a web page is not meant by that.
+        if route.socket_type != sallyport_model::SocketType::Tls {
+            let detail = format!("{host} is no tls socket: ssh certificates are for hosts behind those");
+            return Err(ApiError::new(StatusCode::CONFLICT, "wrong-type", detail));
+        }
         let moment = self.clock.now();
         self.client_logins.certificate(session.id, moment.monotonic)?;
         let key = PublicKeyText::read(public_key).map_err(|error| ApiError::field(field, error))?;

@@ -295,4 +295,16 @@ async fn tokens_need_the_scope_of_identity() {
             assert!(says.is_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
         }
     }
+    // Who may change sockets does not say who may come to them.
+    let asks = json!({"name": "a", "type": "http", "identity": {"email_domains": ["example.com"]}});
+    let made = api.send("POST", "/v1/sockets", Some(&sockets), Some(asks)).await;
+    let path = format!("/v1/sockets/{}", made.read::<sallyport_api::Socket>(StatusCode::CREATED).id);
+    for identity in [json!(null), json!({"email_addresses": ["mallory@evil.test"]})] {
+        let change = Some(json!({"identity": identity}));
+        let says = api.send("PATCH", &path, Some(&sockets), change.clone()).await;
+        assert!(says.is_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
+    }
+    let rename = Some(json!({"name": "b"}));
+    assert_eq!(api.send("PATCH", &path, Some(&sockets), rename).await.status, StatusCode::OK);
+    assert_eq!(api.send("PATCH", &path, Some(&owner), Some(json!({"identity": null}))).await.status, StatusCode::OK);
 }
