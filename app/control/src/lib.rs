@@ -407,6 +407,29 @@ impl Control {
         Ok(differed)
     }
 
+    /// Reads from the store who may come, for a process that only finishes what runs while another one takes what is new:
+    /// whoever is sent away there is sent away here. What is gone from the store stays as it was.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn catch_up(&self) -> anyhow::Result<()> {
+        let app = &self.app;
+        let _turn = app.publishing.lock().await;
+        for route in app.store.routes().await.context("cannot read the sockets")? {
+            if app.routes.get(route.id).is_some_and(|known| *known != app.config.served(route.clone())) {
+                app.put(route);
+            }
+        }
+        let now = app.clock.now().unix_seconds;
+        let sessions = app.store.all_person_sessions(now).await.context("cannot read who is logged in")?;
+        let good: HashSet<_> = sessions.iter().map(|session| session.id).collect();
+        app.identities.end_sessions(|session| !good.contains(&session.id));
+        let tokens = app.store.service_token_routes(now).await.context("cannot read the service tokens")?;
+        let good: HashSet<_> = tokens.iter().map(|token| token.id).collect();
+        app.identities.end_tokens(|token| !good.contains(&token.id));
+        Ok(())
+    }
+
     /// Whether control can do its work: for readiness checks.
     ///
     /// # Errors

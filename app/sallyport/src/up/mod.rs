@@ -51,6 +51,8 @@ const RELOADS_AFTER_TAKEOVER: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(35)];
 /// What the head of the audit log is sealed for.
 pub(crate) const AUDIT_KEY: &str = "audit";
+/// How often a process that was replaced looks at who may still come.
+const CATCH_UP_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the last traces may hold up the end.
 const TRACE_FLUSH: Duration = Duration::from_secs(5);
 
@@ -193,7 +195,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     sallyport_net::notify_ready();
     sallyport_net::notify_status(&format!("serving {api}"));
 
-    let held = tokio::spawn(until_over(lock, ports, offer, shutdown.clone(), audit.clone()));
+    let held = tokio::spawn(until_over(lock, ports, offer, shutdown.clone(), audit.clone(), control.clone()));
     let report = edge.serve(listening, certificates, shutdown.clone()).await;
 
     shutdown.trigger();
@@ -385,6 +387,7 @@ async fn until_over(
     offer: TakeoverOffer,
     shutdown: Shutdown,
     audit: AuditLog,
+    control: Control,
 ) -> Option<DataDirLock> {
     loop {
         let ready = async { offer.asked().await.ready(&ports).await };
@@ -405,11 +408,22 @@ async fn until_over(
         if let Err(error) = tokio::task::block_in_place(|| audit.hand_over()) {
             warn!(%error, "the last events of the audit log may not be on disk");
         }
+        tokio::spawn(keep_up(control));
         drop((ports, offer, lock));
         if let Err(error) = successor.released() {
             warn!(%error, "the process that took over went away");
         }
         return None;
+    }
+}
+
+/// Learns what the successor changes, for as long as something runs here: who is sent away there is sent away here too.
+async fn keep_up(control: Control) {
+    loop {
+        tokio::time::sleep(CATCH_UP_INTERVAL).await;
+        if let Err(error) = control.catch_up().await {
+            tracing::debug!(error = format!("{error:#}"), "what the successor changed is not known");
+        }
     }
 }
 
