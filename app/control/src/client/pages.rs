@@ -31,9 +31,14 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Where forms of these pages may lead: on to a program of the person's machine.
 const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self' http://127.0.0.1:* http://[::1]:* \
+    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self' http://127.0.0.1:* \
      http://localhost:*; base-uri 'none'; frame-ancestors 'none'",
 );
+
+/// Where a person types a code: on from there the browser may be sent to a provider, and Chromium has `form-action` hold
+/// for where a form is sent on to, too.
+const TYPING_POLICY: HeaderValue =
+    HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'");
 
 fn bad(sentence: impl AsRef<str>) -> LoginError {
     let mut sentence = format!("{}.", sentence.as_ref());
@@ -168,6 +173,11 @@ pub(super) async fn device(
     device_page(&app, &uri, address, &headers)
 }
 
+/// The page on which a code is typed.
+fn typing(status: StatusCode, body: String) -> Response {
+    written(status, "Log in a program", body).header(header::CONTENT_SECURITY_POLICY, TYPING_POLICY).into_response()
+}
+
 fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Result<Response, LoginError> {
     let given = parameters(uri.query().unwrap_or_default())?;
     let form = "<form method=\"get\" action=\"/device\"><label>Code <input name=\"code\" autocomplete=\"off\" \
@@ -175,7 +185,7 @@ fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Re
                 class=\"go\">Go on</button></form>";
     let Some(text) = given.get("code").filter(|text| !text.is_empty()) else {
         let body = format!("<p>Type the code that the program shows.</p>{form}");
-        return Ok(page(StatusCode::OK, "Log in a program", body));
+        return Ok(typing(StatusCode::OK, body));
     };
     let now = app.clock.now().monotonic;
     app.client_logins.guess(address, now).map_err(ApiError::limited)?;
@@ -186,7 +196,7 @@ fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Re
     });
     let Some((code, waiting, route)) = found else {
         let body = format!("<p>No program waits with this code: it may be mistyped, or too old.</p>{form}");
-        return Ok(page(StatusCode::NOT_FOUND, "Log in a program", body));
+        return Ok(typing(StatusCode::NOT_FOUND, body));
     };
     app.client_logins.guess_was_right(address, now);
     let Some(session) = app.person_at(headers, &route) else {
