@@ -276,6 +276,25 @@ mod tests {
     }
 
     #[test]
+    fn no_argument_takes_the_place_of_one_that_all_commands_have() {
+        fn check(command: &clap::Command, global: &[String]) {
+            for argument in command.get_arguments().filter(|argument| !argument.is_global_set()) {
+                let id = argument.get_id().to_string();
+                assert!(!global.contains(&id), "{}: {id}", command.get_name());
+            }
+            command.get_subcommands().for_each(|command| check(command, global));
+        }
+        let command = Cli::command();
+        let global: Vec<_> = command
+            .get_arguments()
+            .filter(|argument| argument.is_global_set())
+            .map(|argument| argument.get_id().to_string())
+            .collect();
+        assert!(global.contains(&"token".to_owned()), "{global:?}");
+        command.get_subcommands().for_each(|command| check(command, &global));
+    }
+
+    #[test]
     fn what_is_missing_is_named_in_one_line() {
         let error = Cli::try_parse_from(["sallyport", "account", "create"]).unwrap_err().render().to_string();
         let said = "the following required arguments were not provided: --name <NAME> --email <EMAIL>";

@@ -47,7 +47,7 @@ pub(crate) struct CreateArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// The id of the token, or its name
-    #[arg(value_name = "TOKEN")]
+    #[arg(id = "service_token", value_name = "TOKEN")]
     token: String,
 }
 

@@ -227,8 +227,12 @@ async fn carry(entrance: &Entrance, mut client: TcpStream) -> anyhow::Result<()>
     let mut socket = entrance.connect().await?;
     match tokio::io::copy_bidirectional(&mut client, &mut socket).await {
         Ok(_) => Ok(()),
-        // Clients leave as they like.
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Ok(()),
-        Err(error) => Err(broken(&error)),
+        Err(error) => {
+            let is_there = client.peer_addr().is_ok();
+            // What broke off must not look complete.
+            drop(client.set_zero_linger());
+            // Clients leave as they like.
+            if is_there { Err(broken(&error)) } else { Ok(()) }
+        }
     }
 }
