@@ -196,7 +196,8 @@ impl FlowTicket {
                 bytes_out: back,
                 verdict: verdict.as_str(),
                 identity: self.identity.as_deref().map(|identity| (identity, None)),
-                rule: self.rule.as_deref(),
+                // What let it in is not what cut it.
+                rule: self.rule.as_deref().filter(|_| !matches!(verdict, Verdict::Killed | Verdict::Revoked)),
                 http: None,
             });
         }

@@ -190,7 +190,8 @@ impl Ticket {
             bytes_out: self.bytes_out,
             verdict: self.verdict(),
             identity: self.identity.as_deref().map(|identity| (identity, None)),
-            rule: self.rule.as_deref(),
+            // What let it in is not what cut it.
+            rule: self.rule.as_deref().filter(|_| !matches!(self.end, End::Killed | End::Revoked)),
             http: Some((self.method.as_str(), self.uri.path(), self.status)),
         });
     }

@@ -144,6 +144,9 @@ pub(crate) fn may_enter(
     let visit = Visit { edge, parts, route, asks, host, head, cookies, id: ticket.id(), now };
     let known = visit.who()?;
     if head.uri.path().starts_with(OWN_PATHS) {
+        if let Some(known) = &known {
+            ticket.is_judged(Some(known.identity.label()), "a page of this server".to_owned());
+        }
         return Err(own_paths::answer(&visit, known.as_ref(), |who| decide(Some(who)).allowed));
     }
     let Some(known) = known else { return Err(visit.login_wanted()) };
@@ -155,6 +158,7 @@ pub(crate) fn may_enter(
     }
     if known.cookie.is_some() && visit.is_from_elsewhere(is_upgrade) {
         edge.metrics.identity("cross-site");
+        ticket.is_judged(Some(known.identity.label()), "a page of another site sent it".to_owned());
         return Err(visit.elsewhere_refused().into());
     }
     let fields = edge.reception.fields(&known.identity, route, &visit.own_url(), now).ok_or(Trouble::NobodyKnown)?;

@@ -212,7 +212,10 @@ fn row(event: &AuditEvent) -> [String; 7] {
     }
     let verdict = event.verdict().map_or_else(none, |verdict| {
         let rule = event.flow.as_ref().and_then(|flow| flow.rule.as_deref());
-        rule.map_or_else(|| verdict.to_owned(), |rule| format!("{verdict} by {rule}"))
+        rule.map_or_else(
+            || verdict.to_owned(),
+            |rule| if verdict == "denied" { format!("{verdict}: {rule}") } else { format!("{verdict} by {rule}") },
+        )
     });
     let who = event.identity().map_or_else(none, str::to_owned);
     [utc(event.at), who, what, client, verdict, bytes.0, bytes.1]

@@ -274,7 +274,7 @@ async fn test(context: &Context, client: &ApiClient, args: TestArgs) -> anyhow::
     match args.expect {
         Some(expected) if (expected == Answer::Allow) != answer.allowed => {
             let found = if answer.allowed { "allowed" } else { "denied" };
-            Err(Failure::new(Kind::Failed, format!("it is {found}, by {}", answer.by)).into())
+            Err(Failure::new(Kind::Failed, format!("it is {found}: {}", answer.by)).into())
         }
         _ => Ok(()),
     }

@@ -34,7 +34,7 @@ fn a_policy_is_written_attached_asked_and_taken_away() {
     let explained = text(&home.run(&[&["policy", "test", "staff", "--path", "/%61dmin"], &who[..]].concat()).stdout);
     assert!(explained.contains("denied") && explained.contains("policy \"staff\", deny rule 1"), "{explained}");
     let (code, says) = refused(&home, &[&["policy", "test", "-f", file, "--expect", "deny"], &who[..]].concat());
-    assert!(code == Some(1) && says.contains("it is allowed, by policy \"tested\""), "{says}");
+    assert!(code == Some(1) && says.contains("it is allowed: policy \"tested\""), "{says}");
     home.json(&["policy", "test", "staff", "--email", "eve@evil.test", "--expect", "deny"]);
 
     let (code, says) = refused(&home, &["socket", "create", "--name", "x", "--cloudauth"]);
