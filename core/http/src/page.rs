@@ -289,12 +289,15 @@ impl Page<'_> {
 /// A whole page, around HTML that is escaped already.
 #[must_use]
 pub fn frame(status: StatusCode, title: &str, text: &str, request_id: &str) -> String {
-    let (title, request_id, status) = (Escaped(title), Escaped(request_id), status.as_u16());
+    let (title, request_id) = (Escaped(title), Escaped(request_id));
+    // Whom all is well for needs no number.
+    let is_trouble = status.is_client_error() || status.is_server_error();
+    let status = if is_trouble { format!("<p class=\"status\">{}</p>\n", status.as_u16()) } else { String::new() };
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"robots\" content=\"noindex\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
-         <body>\n<main>\n<p class=\"status\">{status}</p>\n<h1>{title}</h1>\n{text}\n\
+         <body>\n<main>\n{status}<h1>{title}</h1>\n{text}\n\
          <footer>Request <code>{request_id}</code></footer>\n</main>\n</body>\n</html>\n"
     )
 }
