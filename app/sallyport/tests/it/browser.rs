@@ -79,7 +79,8 @@ fn a_browser_logs_in_once_for_two_sockets_and_out_again() {
     let _dex = dex(&dex_program, &home, port, provider["redirect_uri"].as_str().unwrap());
 
     let origin = Origin::start("app");
-    let token = home.json(&["token", "create", "--name", "test", "--scope", "sockets:write"]);
+    let token =
+        home.json(&["token", "create", "--name", "test", "--scope", "sockets:write", "--scope", "identity:write"]);
     let token = token["token"].as_str().unwrap();
     let mut hosts = Vec::new();
     let mut connectors = Vec::new();
