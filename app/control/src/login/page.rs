@@ -108,8 +108,8 @@ impl From<getrandom::Error> for LoginError {
     }
 }
 
-/// What every answer here has: it is kept nowhere, shown in no frame, loads nothing, sends forms nowhere else, and tells
-/// nobody where the browser came from.
+/// What every answer here has: it is kept nowhere, shown in no frame, loads nothing, sends forms nowhere else, and tells no
+/// other host where the browser came from. This one is told, since browsers say it of forms, and forms are judged by it.
 pub(super) fn secure(headers: &mut HeaderMap, request_id: &str) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
