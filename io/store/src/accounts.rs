@@ -1,9 +1,13 @@
 //! Accounts.
 
 use sallyport_model::{Account, AccountId, Email, SocketId};
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row as _;
 
-use crate::{SshKey, Store, StoreError, row, ssh_keys};
+use crate::{
+    SshKey, Store, StoreError,
+    row::{self, DbRow},
+    ssh_keys,
+};
 
 /// An account to be made.
 #[derive(Debug, Clone)]
@@ -38,7 +42,7 @@ impl Store {
     pub async fn create_account(&self, new: NewAccount) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let inserted = sqlx::query(
-            "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(new.account.id.as_bytes().as_slice())
         .bind(&new.account.name)
@@ -68,7 +72,7 @@ impl Store {
         // No address has an empty key and no password has this hash, so nobody can log in as it.
         sqlx::query(
             "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at)
-             VALUES (?1, 'guests', 'guests@guests.invalid', '', '!', ?2) ON CONFLICT DO NOTHING",
+             VALUES ($1, 'guests', 'guests@guests.invalid', '', '!', $2) ON CONFLICT DO NOTHING",
         )
         .bind(guest_account().as_bytes().as_slice())
         .bind(now)
@@ -82,7 +86,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn account(&self, id: AccountId) -> Result<Option<Account>, StoreError> {
-        let found = sqlx::query("SELECT id, name, email, created_at FROM accounts WHERE id = ?1")
+        let found = sqlx::query("SELECT id, name, email, created_at FROM accounts WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .fetch_optional(&self.reader)
             .await?;
@@ -94,7 +98,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn account_for_login(&self, email: &Email) -> Result<Option<(Account, String)>, StoreError> {
-        let found = sqlx::query("SELECT id, name, email, created_at, password_hash FROM accounts WHERE email_key = ?1")
+        let found = sqlx::query("SELECT id, name, email, created_at, password_hash FROM accounts WHERE email_key = $1")
             .bind(email_key(email))
             .fetch_optional(&self.reader)
             .await?;
@@ -109,13 +113,13 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_account(&self, id: AccountId) -> Result<Option<Vec<SocketId>>, StoreError> {
         let mut write = self.write().await?;
-        let rows = sqlx::query("SELECT id FROM sockets WHERE account = ?1")
+        let rows = sqlx::query("SELECT id FROM sockets WHERE account = $1")
             .bind(id.as_bytes().as_slice())
             .fetch_all(write.sql())
             .await?;
         let sockets =
             rows.iter().map(|r| row::bytes(r, "id").map(SocketId::from_bytes)).collect::<Result<Vec<_>, _>>()?;
-        let deleted = sqlx::query("DELETE FROM accounts WHERE id = ?1")
+        let deleted = sqlx::query("DELETE FROM accounts WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .execute(write.sql())
             .await?;
@@ -134,7 +138,7 @@ impl Store {
     }
 }
 
-pub(crate) fn account(found: &SqliteRow) -> Result<Account, StoreError> {
+pub(crate) fn account(found: &DbRow) -> Result<Account, StoreError> {
     Ok(Account {
         id: AccountId::from_bytes(row::bytes(found, "id")?),
         name: found.try_get("name")?,

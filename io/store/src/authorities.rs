@@ -1,9 +1,12 @@
 //! The certificate authorities of organisations, and what they have signed.
 
 use sallyport_model::{AccountId, SocketId};
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row as _;
 
-use crate::{Store, StoreError, row};
+use crate::{
+    Store, StoreError,
+    row::{self, DbRow},
+};
 
 /// For how long after its end a certificate is remembered, in seconds: 90 days.
 pub(crate) const REMEMBER_CERTIFICATES_SECONDS: i64 = 90 * 86_400;
@@ -83,7 +86,7 @@ impl Store {
         let mut write = self.write().await?;
         sqlx::query(
             "INSERT INTO authorities (organisation, kind, certificate, secret, settings, created_at)
-             SELECT id, ?2, ?3, ?4, ?5, ?6 FROM accounts WHERE id = ?1 ON CONFLICT DO NOTHING",
+             SELECT id, $2, $3, $4, $5, $6 FROM accounts WHERE id = $1 ON CONFLICT DO NOTHING",
         )
         .bind(new.organisation.as_bytes().as_slice())
         .bind(new.kind.as_str())
@@ -93,7 +96,7 @@ impl Store {
         .bind(new.created_at)
         .execute(write.sql())
         .await?;
-        let found = sqlx::query("SELECT * FROM authorities WHERE organisation = ?1 AND kind = ?2")
+        let found = sqlx::query("SELECT * FROM authorities WHERE organisation = $1 AND kind = $2")
             .bind(new.organisation.as_bytes().as_slice())
             .bind(new.kind.as_str())
             .fetch_optional(write.sql())
@@ -112,7 +115,7 @@ impl Store {
         organisation: AccountId,
         kind: AuthorityKind,
     ) -> Result<Option<StoredAuthority>, StoreError> {
-        let found = sqlx::query("SELECT * FROM authorities WHERE organisation = ?1 AND kind = ?2")
+        let found = sqlx::query("SELECT * FROM authorities WHERE organisation = $1 AND kind = $2")
             .bind(organisation.as_bytes().as_slice())
             .bind(kind.as_str())
             .fetch_optional(&self.reader)
@@ -131,7 +134,7 @@ impl Store {
         settings: &str,
     ) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let updated = sqlx::query("UPDATE authorities SET settings = ?3 WHERE organisation = ?1 AND kind = ?2")
+        let updated = sqlx::query("UPDATE authorities SET settings = $3 WHERE organisation = $1 AND kind = $2")
             .bind(organisation.as_bytes().as_slice())
             .bind(kind.as_str())
             .bind(settings)
@@ -162,7 +165,7 @@ impl Store {
         let mut write = self.write().await?;
         let inserted = sqlx::query(
             "INSERT INTO issued_certificates (organisation, kind, serial, socket, subject, not_before, not_after)
-             SELECT id, ?2, ?3, ?4, ?5, ?6, ?7 FROM accounts WHERE id = ?1",
+             SELECT id, $2, $3, $4, $5, $6, $7 FROM accounts WHERE id = $1",
         )
         .bind(issued.organisation.as_bytes().as_slice())
         .bind(issued.kind.as_str())
@@ -185,7 +188,7 @@ impl Store {
     /// What stands in the way.
     pub async fn issued_certificates(&self, organisation: AccountId) -> Result<Vec<IssuedCertificate>, StoreError> {
         let rows = sqlx::query(
-            "SELECT * FROM issued_certificates WHERE organisation = ?1 ORDER BY not_after DESC, serial LIMIT ?2",
+            "SELECT * FROM issued_certificates WHERE organisation = $1 ORDER BY not_after DESC, serial LIMIT $2",
         )
         .bind(organisation.as_bytes().as_slice())
         .bind(MAX_LISTED_CERTIFICATES)
@@ -195,7 +198,7 @@ impl Store {
     }
 }
 
-fn authority(found: &SqliteRow) -> Result<StoredAuthority, StoreError> {
+fn authority(found: &DbRow) -> Result<StoredAuthority, StoreError> {
     Ok(StoredAuthority {
         organisation: AccountId::from_bytes(row::bytes(found, "organisation")?),
         kind: row::parsed(found, "kind")?,
@@ -206,7 +209,7 @@ fn authority(found: &SqliteRow) -> Result<StoredAuthority, StoreError> {
     })
 }
 
-fn issued(found: &SqliteRow) -> Result<IssuedCertificate, StoreError> {
+fn issued(found: &DbRow) -> Result<IssuedCertificate, StoreError> {
     let socket: Option<Vec<u8>> = found.try_get("socket")?;
     Ok(IssuedCertificate {
         organisation: AccountId::from_bytes(row::bytes(found, "organisation")?),

@@ -52,7 +52,7 @@ impl Write {
         let Some(keyed) = keyed else { return Ok(None) };
         let found = sqlx::query(
             "SELECT request_hash, resource, answer FROM idempotency_keys
-             WHERE account = ?1 AND key = ?2 AND created_at > ?3",
+             WHERE account = $1 AND key = $2 AND created_at > $3",
         )
         .bind(account.as_bytes().as_slice())
         .bind(&keyed.key)
@@ -75,7 +75,7 @@ impl Write {
         answer: Option<String>,
     ) -> Result<(), StoreError> {
         let Some(keyed) = keyed else { return Ok(()) };
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM idempotency_keys WHERE account = ?1")
+        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM idempotency_keys WHERE account = $1")
             .bind(account.as_bytes().as_slice())
             .fetch_one(self.sql())
             .await?;
@@ -87,7 +87,7 @@ impl Write {
         }
         sqlx::query(
             "INSERT OR REPLACE INTO idempotency_keys (account, key, request_hash, resource, answer, created_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+             VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(account.as_bytes().as_slice())
         .bind(&keyed.key)

@@ -87,19 +87,19 @@ impl Store {
     /// What stands in the way; nothing is lost, it can be tried again.
     pub async fn tidy(&self, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
-        sqlx::query("DELETE FROM login_sessions WHERE expires_at <= ?1")
+        sqlx::query("DELETE FROM login_sessions WHERE expires_at <= $1")
             .bind(now - sessions::REMEMBER_ENDED_SECONDS)
             .execute(write.sql())
             .await?;
-        sqlx::query("DELETE FROM person_sessions WHERE expires_at <= ?1")
+        sqlx::query("DELETE FROM person_sessions WHERE expires_at <= $1")
             .bind(now - sessions::REMEMBER_ENDED_SECONDS)
             .execute(write.sql())
             .await?;
-        sqlx::query("DELETE FROM idempotency_keys WHERE created_at <= ?1")
+        sqlx::query("DELETE FROM idempotency_keys WHERE created_at <= $1")
             .bind(now - REMEMBER_KEYS_SECONDS)
             .execute(write.sql())
             .await?;
-        sqlx::query("DELETE FROM issued_certificates WHERE not_after <= ?1")
+        sqlx::query("DELETE FROM issued_certificates WHERE not_after <= $1")
             .bind(now - authorities::REMEMBER_CERTIFICATES_SECONDS)
             .execute(write.sql())
             .await?;

@@ -1,9 +1,12 @@
 //! Logins of persons: who may pass sockets that ask for an identity.
 
 use sallyport_model::{AccountId, LoginSession, LoginSessionId, PersonEmail, ProviderName};
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row as _;
 
-use crate::{Position, Store, StoreError, row};
+use crate::{
+    Position, Store, StoreError,
+    row::{self, DbRow},
+};
 
 /// How many logins one address has at an organisation at once; the oldest end first.
 pub const MAX_SESSIONS_PER_PERSON: usize = 50;
@@ -19,7 +22,7 @@ impl Store {
         let mut write = self.write().await?;
         let inserted = sqlx::query(
             "INSERT INTO person_sessions (id, organisation, email, person, authenticated_at, expires_at)
-             SELECT ?1, id, ?3, ?4, ?5, ?6 FROM accounts WHERE id = ?2",
+             SELECT $1, id, $3, $4, $5, $6 FROM accounts WHERE id = $2",
         )
         .bind(session.id.as_bytes().as_slice())
         .bind(session.organisation.as_bytes().as_slice())
@@ -34,11 +37,11 @@ impl Store {
         }
         let ended = sqlx::query(
             "DELETE FROM person_sessions WHERE id IN (
-                 SELECT id FROM (SELECT id FROM person_sessions WHERE organisation = ?1 AND email = ?2
-                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT -1 OFFSET ?3)
+                 SELECT id FROM (SELECT id FROM person_sessions WHERE organisation = $1 AND email = $2
+                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT -1 OFFSET $3)
                  UNION ALL
-                 SELECT id FROM (SELECT id FROM person_sessions WHERE organisation = ?1
-                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT -1 OFFSET ?4))
+                 SELECT id FROM (SELECT id FROM person_sessions WHERE organisation = $1
+                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT -1 OFFSET $4))
              RETURNING id",
         )
         .bind(session.organisation.as_bytes().as_slice())
@@ -57,7 +60,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn all_person_sessions(&self, now: i64) -> Result<Vec<LoginSession>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM person_sessions WHERE expires_at > ?1")
+        let rows = sqlx::query("SELECT * FROM person_sessions WHERE expires_at > $1")
             .bind(now)
             .fetch_all(&self.reader)
             .await?;
@@ -78,7 +81,7 @@ impl Store {
     ) -> Result<Vec<(Position, LoginSession)>, StoreError> {
         let rows = sqlx::query(
             "SELECT rowid AS position, * FROM person_sessions
-             WHERE organisation = ?1 AND expires_at > ?2 AND rowid > ?3 ORDER BY rowid LIMIT ?4",
+             WHERE organisation = $1 AND expires_at > $2 AND rowid > $3 ORDER BY rowid LIMIT $4",
         )
         .bind(organisation.as_bytes().as_slice())
         .bind(now)
@@ -104,8 +107,8 @@ impl Store {
         let mut write = self.write().await?;
         let ended = sqlx::query(
             "DELETE FROM person_sessions
-             WHERE organisation = ?1 AND (?2 IS NULL OR id = ?2) AND (?3 IS NULL OR email = ?3)
-                 AND (?4 IS NULL OR json_extract(person, '$.provider') = ?4)
+             WHERE organisation = $1 AND ($2 IS NULL OR id = $2) AND ($3 IS NULL OR email = $3)
+                 AND ($4 IS NULL OR json_extract(person, '$.provider') = $4)
              RETURNING id",
         )
         .bind(organisation.as_bytes().as_slice())
@@ -120,11 +123,11 @@ impl Store {
     }
 }
 
-fn ids(rows: &[SqliteRow]) -> Result<Vec<LoginSessionId>, StoreError> {
+fn ids(rows: &[DbRow]) -> Result<Vec<LoginSessionId>, StoreError> {
     rows.iter().map(|found| Ok(LoginSessionId::from_bytes(row::bytes(found, "id")?))).collect()
 }
 
-fn session(found: &SqliteRow) -> Result<LoginSession, StoreError> {
+fn session(found: &DbRow) -> Result<LoginSession, StoreError> {
     Ok(LoginSession {
         id: LoginSessionId::from_bytes(row::bytes(found, "id")?),
         organisation: AccountId::from_bytes(row::bytes(found, "organisation")?),

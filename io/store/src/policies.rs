@@ -3,9 +3,14 @@
 use std::collections::HashMap;
 
 use sallyport_model::{AccountId, AttachedPolicy, PolicyId, PolicyName, SocketId, SocketRoute};
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::Row as _;
 
-use crate::{Position, Store, StoreError, row, sockets, write::Write};
+use crate::{
+    Position, Store, StoreError,
+    row::{self, DbConnection, DbRow},
+    sockets,
+    write::Write,
+};
 
 /// How many policies an organisation has.
 pub const MAX_POLICIES_PER_ORGANISATION: usize = 100;
@@ -85,7 +90,7 @@ impl Store {
     /// what stands in the way.
     pub async fn create_policy(&self, new: &NewPolicy) -> Result<(), StoreError> {
         let mut write = self.write().await?;
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM policies WHERE organisation = ?1")
+        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM policies WHERE organisation = $1")
             .bind(new.organisation.as_bytes().as_slice())
             .fetch_one(write.sql())
             .await?;
@@ -95,8 +100,8 @@ impl Store {
         }
         let inserted = sqlx::query(
             "INSERT INTO policies (id, organisation, position, name, document, created_at, updated_at)
-             SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM policies WHERE organisation = ?2), ?3, ?4, ?5, ?5
-             FROM accounts WHERE id = ?2",
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM policies WHERE organisation = $2), $3, $4, $5, $5
+             FROM accounts WHERE id = $2",
         )
         .bind(new.id.as_bytes().as_slice())
         .bind(new.organisation.as_bytes().as_slice())
@@ -125,7 +130,7 @@ impl Store {
     ) -> Result<Vec<(Position, Policy)>, StoreError> {
         let mut read = self.reader.begin().await?;
         let rows =
-            sqlx::query("SELECT * FROM policies WHERE organisation = ?1 AND position > ?2 ORDER BY position LIMIT ?3")
+            sqlx::query("SELECT * FROM policies WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3")
                 .bind(organisation.as_bytes().as_slice())
                 .bind(after)
                 .bind(limit)
@@ -153,7 +158,7 @@ impl Store {
         organisation: AccountId,
         name: &PolicyName,
     ) -> Result<Option<PolicyId>, StoreError> {
-        let found = sqlx::query("SELECT id FROM policies WHERE organisation = ?1 AND name = ?2")
+        let found = sqlx::query("SELECT id FROM policies WHERE organisation = $1 AND name = $2")
             .bind(organisation.as_bytes().as_slice())
             .bind(name.as_str())
             .fetch_optional(&self.reader)
@@ -174,7 +179,7 @@ impl Store {
         let rows = sqlx::query(
             "SELECT id, name, document,
                     EXISTS (SELECT 1 FROM policy_attachments WHERE policy = id AND socket IS NULL) AS everywhere
-             FROM policies WHERE organisation = ?1 ORDER BY name",
+             FROM policies WHERE organisation = $1 ORDER BY name",
         )
         .bind(organisation.as_bytes().as_slice())
         .fetch_all(&self.reader)
@@ -226,7 +231,7 @@ impl Store {
             };
             return Err(StoreError::PolicyAttached { what });
         }
-        sqlx::query("DELETE FROM policies WHERE id = ?1").bind(id.as_bytes().as_slice()).execute(write.sql()).await?;
+        sqlx::query("DELETE FROM policies WHERE id = $1").bind(id.as_bytes().as_slice()).execute(write.sql()).await?;
         write.commit().await?;
         Ok(true)
     }
@@ -249,9 +254,9 @@ pub(crate) async fn attach(
 ) -> Result<(), StoreError> {
     let attached = sqlx::query(
         "INSERT INTO policy_attachments (policy, socket)
-         SELECT policies.id, ?3 FROM policies WHERE policies.id = ?1 AND policies.organisation = ?2
-            AND (?3 IS NULL OR EXISTS (SELECT 1 FROM sockets WHERE id = ?3 AND account = ?2))
-            AND NOT EXISTS (SELECT 1 FROM policy_attachments WHERE policy = ?1 AND socket IS ?3)",
+         SELECT policies.id, $3 FROM policies WHERE policies.id = $1 AND policies.organisation = $2
+            AND ($3 IS NULL OR EXISTS (SELECT 1 FROM sockets WHERE id = $3 AND account = $2))
+            AND NOT EXISTS (SELECT 1 FROM policy_attachments WHERE policy = $1 AND socket IS $3)",
     )
     .bind(policy.as_bytes().as_slice())
     .bind(organisation.as_bytes().as_slice())
@@ -266,7 +271,7 @@ pub(crate) async fn attach(
 }
 
 async fn is_attached(write: &mut Write, policy: PolicyId, socket: Option<SocketId>) -> Result<bool, StoreError> {
-    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM policy_attachments WHERE policy = ?1 AND socket IS ?2")
+    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM policy_attachments WHERE policy = $1 AND socket IS $2")
         .bind(policy.as_bytes().as_slice())
         .bind(socket.as_ref().map(|socket| socket.as_bytes().as_slice()))
         .fetch_one(write.sql())
@@ -281,7 +286,7 @@ async fn apply(
     change: PolicyChange,
 ) -> Result<(), StoreError> {
     if let Some(name) = change.name {
-        sqlx::query("UPDATE policies SET name = ?2, updated_at = ?3 WHERE id = ?1")
+        sqlx::query("UPDATE policies SET name = $2, updated_at = $3 WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .bind(name.as_str())
             .bind(change.now)
@@ -290,7 +295,7 @@ async fn apply(
             .map_err(|error| named(error, &name))?;
     }
     if let Some(document) = change.document {
-        sqlx::query("UPDATE policies SET document = ?2, updated_at = ?3 WHERE id = ?1")
+        sqlx::query("UPDATE policies SET document = $2, updated_at = $3 WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .bind(document)
             .bind(change.now)
@@ -301,7 +306,7 @@ async fn apply(
         attach(write, organisation, id, to.socket()).await?;
     }
     if let Some(from) = change.detach {
-        sqlx::query("DELETE FROM policy_attachments WHERE policy = ?1 AND socket IS ?2")
+        sqlx::query("DELETE FROM policy_attachments WHERE policy = $1 AND socket IS $2")
             .bind(id.as_bytes().as_slice())
             .bind(from.socket().as_ref().map(|socket| socket.as_bytes().as_slice()))
             .execute(write.sql())
@@ -320,7 +325,7 @@ pub(crate) enum Of {
 
 /// The policies that concern sockets, each with its socket, in the order of their names.
 pub(crate) async fn attached(
-    connection: &mut SqliteConnection,
+    connection: &mut DbConnection,
     of: Of,
 ) -> Result<Vec<(SocketId, AttachedPolicy)>, StoreError> {
     // What is attached both to the socket and to all sockets concerns it once. Three texts, so that each uses its index.
@@ -343,10 +348,10 @@ pub(crate) async fn attached(
     }
     let query = match &of {
         Of::Socket(socket) => {
-            sqlx::query(query!("attached.socket = ?1", "sockets.id = ?1")).bind(socket.as_bytes().as_slice())
+            sqlx::query(query!("attached.socket = $1", "sockets.id = $1")).bind(socket.as_bytes().as_slice())
         }
         Of::Organisation(organisation) => {
-            sqlx::query(query!("policies.organisation = ?1", "policies.organisation = ?1"))
+            sqlx::query(query!("policies.organisation = $1", "policies.organisation = $1"))
                 .bind(organisation.as_bytes().as_slice())
         }
         Of::Everybody => sqlx::query(query!("1", "1")),
@@ -356,8 +361,8 @@ pub(crate) async fn attached(
 }
 
 /// All sockets of an organisation with the policies that concern them, without tunnels.
-async fn concerned(connection: &mut SqliteConnection, organisation: AccountId) -> Result<Vec<SocketRoute>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM sockets WHERE account = ?1 ORDER BY position")
+async fn concerned(connection: &mut DbConnection, organisation: AccountId) -> Result<Vec<SocketRoute>, StoreError> {
+    let rows = sqlx::query("SELECT * FROM sockets WHERE account = $1 ORDER BY position")
         .bind(organisation.as_bytes().as_slice())
         .fetch_all(&mut *connection)
         .await?;
@@ -375,12 +380,12 @@ async fn concerned(connection: &mut SqliteConnection, organisation: AccountId) -
 type Places = HashMap<PolicyId, Vec<Option<SocketId>>>;
 
 /// What the organisation's policies are attached to.
-async fn attachments(connection: &mut SqliteConnection, organisation: AccountId) -> Result<Places, StoreError> {
+async fn attachments(connection: &mut DbConnection, organisation: AccountId) -> Result<Places, StoreError> {
     let rows = sqlx::query(
         "SELECT attached.policy AS policy, attached.socket AS socket
          FROM policy_attachments AS attached JOIN policies ON policies.id = attached.policy
               LEFT JOIN sockets ON sockets.id = attached.socket
-         WHERE policies.organisation = ?1 ORDER BY sockets.position",
+         WHERE policies.organisation = $1 ORDER BY sockets.position",
     )
     .bind(organisation.as_bytes().as_slice())
     .fetch_all(connection)
@@ -395,11 +400,11 @@ async fn attachments(connection: &mut SqliteConnection, organisation: AccountId)
 }
 
 async fn find(
-    connection: &mut SqliteConnection,
+    connection: &mut DbConnection,
     organisation: AccountId,
     id: PolicyId,
 ) -> Result<Option<Policy>, StoreError> {
-    let found = sqlx::query("SELECT * FROM policies WHERE id = ?1 AND organisation = ?2")
+    let found = sqlx::query("SELECT * FROM policies WHERE id = $1 AND organisation = $2")
         .bind(id.as_bytes().as_slice())
         .bind(organisation.as_bytes().as_slice())
         .fetch_optional(&mut *connection)
@@ -409,7 +414,7 @@ async fn find(
     policy(&found, &mut places).map(Some)
 }
 
-fn policy(found: &SqliteRow, places: &mut Places) -> Result<Policy, StoreError> {
+fn policy(found: &DbRow, places: &mut Places) -> Result<Policy, StoreError> {
     let id = PolicyId::from_bytes(row::bytes(found, "id")?);
     let places = places.remove(&id).unwrap_or_default();
     Ok(Policy {
@@ -423,7 +428,7 @@ fn policy(found: &SqliteRow, places: &mut Places) -> Result<Policy, StoreError> 
     })
 }
 
-fn attached_policy(found: &SqliteRow) -> Result<AttachedPolicy, StoreError> {
+fn attached_policy(found: &DbRow) -> Result<AttachedPolicy, StoreError> {
     Ok(AttachedPolicy {
         id: PolicyId::from_bytes(row::bytes(found, "id")?),
         name: found.try_get("name")?,

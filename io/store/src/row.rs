@@ -4,30 +4,35 @@ use std::{fmt::Display, str::FromStr};
 
 use sallyport_model::DisplayName;
 use serde::{Serialize, de::DeserializeOwned};
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
 use crate::{StoreError, open::DATABASE_FILE};
 
+/// A row of the database.
+pub(crate) type DbRow = SqliteRow;
+/// What executes statements.
+pub(crate) type DbConnection = SqliteConnection;
+
 /// A column of exactly `N` bytes.
-pub(crate) fn bytes<const N: usize>(row: &SqliteRow, column: &'static str) -> Result<[u8; N], StoreError> {
+pub(crate) fn bytes<const N: usize>(row: &DbRow, column: &'static str) -> Result<[u8; N], StoreError> {
     let value: &[u8] = row.try_get(column)?;
     value.try_into().map_err(|_| damaged(column, format_args!("{} bytes instead of {N}", value.len())))
 }
 
 /// A column of text with a form.
-pub(crate) fn parsed<T: FromStr<Err: Display>>(row: &SqliteRow, column: &'static str) -> Result<T, StoreError> {
+pub(crate) fn parsed<T: FromStr<Err: Display>>(row: &DbRow, column: &'static str) -> Result<T, StoreError> {
     let value: &str = row.try_get(column)?;
     value.parse().map_err(|error| damaged(column, error))
 }
 
 /// A column with what somebody calls something.
-pub(crate) fn display_name(row: &SqliteRow, column: &'static str) -> Result<DisplayName, StoreError> {
+pub(crate) fn display_name(row: &DbRow, column: &'static str) -> Result<DisplayName, StoreError> {
     let value: &str = row.try_get(column)?;
     DisplayName::from_kept(value).map_err(|error| damaged(column, error))
 }
 
 /// A column of JSON.
-pub(crate) fn from_json<T: DeserializeOwned>(row: &SqliteRow, column: &'static str) -> Result<T, StoreError> {
+pub(crate) fn from_json<T: DeserializeOwned>(row: &DbRow, column: &'static str) -> Result<T, StoreError> {
     let value: &str = row.try_get(column)?;
     serde_json::from_str(value).map_err(|error| damaged(column, error))
 }

@@ -1,9 +1,12 @@
 //! Tokens with which machines come to sockets that ask who comes.
 
 use sallyport_model::{AccountId, DisplayName, ServiceTokenId, ServiceTokenRoute, SocketId};
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row as _;
 
-use crate::{Creation, Keyed, Position, SecretHash, Store, StoreError, row};
+use crate::{
+    Creation, Keyed, Position, SecretHash, Store, StoreError,
+    row::{self, DbRow},
+};
 
 /// How many service tokens an organisation may have.
 pub const MAX_SERVICE_TOKENS: usize = 200;
@@ -64,7 +67,7 @@ impl Store {
         if let Some(stored) = write.recall(new.organisation, keyed).await? {
             return Ok(Creation::Repeated(stored));
         }
-        let names: Vec<String> = sqlx::query_scalar("SELECT name FROM service_tokens WHERE organisation = ?1")
+        let names: Vec<String> = sqlx::query_scalar("SELECT name FROM service_tokens WHERE organisation = $1")
             .bind(new.organisation.as_bytes().as_slice())
             .fetch_all(write.sql())
             .await?;
@@ -80,9 +83,9 @@ impl Store {
         let sockets: Vec<String> = new.token.sockets.iter().map(SocketId::to_string).collect();
         let inserted = sqlx::query(
             "INSERT INTO service_tokens (id, organisation, position, name, hash, sockets, created_at, expires_at)
-             SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM service_tokens WHERE organisation = ?2),
-                    ?3, ?4, ?5, ?6, ?7
-             FROM accounts WHERE id = ?2",
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM service_tokens WHERE organisation = $2),
+                    $3, $4, $5, $6, $7
+             FROM accounts WHERE id = $2",
         )
         .bind(new.token.id.as_bytes().as_slice())
         .bind(new.organisation.as_bytes().as_slice())
@@ -113,7 +116,7 @@ impl Store {
     ) -> Result<Vec<(Position, StoredServiceToken)>, StoreError> {
         let rows = sqlx::query(
             "SELECT position, id, name, sockets, created_at, expires_at FROM service_tokens
-             WHERE organisation = ?1 AND position > ?2 ORDER BY position LIMIT ?3",
+             WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3",
         )
         .bind(organisation.as_bytes().as_slice())
         .bind(after)
@@ -130,12 +133,12 @@ impl Store {
     pub async fn service_token_routes(&self, now: i64) -> Result<Vec<ServiceTokenRoute>, StoreError> {
         let rows = sqlx::query(
             "SELECT id, organisation, name, hash, sockets, created_at, expires_at FROM service_tokens
-             WHERE expires_at IS NULL OR expires_at > ?1",
+             WHERE expires_at IS NULL OR expires_at > $1",
         )
         .bind(now)
         .fetch_all(&self.reader)
         .await?;
-        let route = |found: &SqliteRow| {
+        let route = |found: &DbRow| {
             let organisation = AccountId::from_bytes(row::bytes(found, "organisation")?);
             let new = NewServiceToken { organisation, token: token(found)?, hash: row::bytes(found, "hash")? };
             Ok(new.route())
@@ -149,7 +152,7 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_service_token(&self, organisation: AccountId, id: ServiceTokenId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let deleted = sqlx::query("DELETE FROM service_tokens WHERE id = ?1 AND organisation = ?2")
+        let deleted = sqlx::query("DELETE FROM service_tokens WHERE id = $1 AND organisation = $2")
             .bind(id.as_bytes().as_slice())
             .bind(organisation.as_bytes().as_slice())
             .execute(write.sql())
@@ -159,7 +162,7 @@ impl Store {
     }
 }
 
-fn token(found: &SqliteRow) -> Result<StoredServiceToken, StoreError> {
+fn token(found: &DbRow) -> Result<StoredServiceToken, StoreError> {
     let sockets: &str = found.try_get("sockets")?;
     let sockets = sockets.split_ascii_whitespace().map(str::parse).collect::<Result<Vec<_>, _>>();
     Ok(StoredServiceToken {

@@ -53,7 +53,7 @@ impl Store {
         let mut write = self.write().await?;
         let inserted = sqlx::query(
             "INSERT INTO login_sessions (id, account, created_at, expires_at)
-             SELECT ?1, id, ?3, ?4 FROM accounts WHERE id = ?2",
+             SELECT $1, id, $3, $4 FROM accounts WHERE id = $2",
         )
         .bind(id.as_slice())
         .bind(account.as_bytes().as_slice())
@@ -66,7 +66,7 @@ impl Store {
         }
         sqlx::query(
             "DELETE FROM login_sessions WHERE id IN (
-                 SELECT id FROM login_sessions WHERE account = ?1 ORDER BY created_at DESC, rowid DESC LIMIT -1 OFFSET ?2)",
+                 SELECT id FROM login_sessions WHERE account = $1 ORDER BY created_at DESC, rowid DESC LIMIT -1 OFFSET $2)",
         )
         .bind(account.as_bytes().as_slice())
         .bind(MAX_SESSIONS_PER_ACCOUNT as i64)
@@ -90,7 +90,7 @@ impl Store {
         let mut write = self.write().await?;
         let found = sqlx::query(
             "SELECT r.session, r.used, r.expires_at, s.account, s.ended FROM refresh_tokens r
-             JOIN login_sessions s ON s.id = r.session WHERE r.hash = ?1",
+             JOIN login_sessions s ON s.id = r.session WHERE r.hash = $1",
         )
         .bind(old.as_slice())
         .fetch_optional(write.sql())
@@ -109,20 +109,20 @@ impl Store {
         if ended || ends <= now {
             return Ok(Rotation::Invalid);
         }
-        sqlx::query("UPDATE refresh_tokens SET used = 1 WHERE hash = ?1")
+        sqlx::query("UPDATE refresh_tokens SET used = 1 WHERE hash = $1")
             .bind(old.as_slice())
             .execute(write.sql())
             .await?;
         insert_refresh(&mut write, session, new, expires_at).await?;
-        sqlx::query("UPDATE login_sessions SET expires_at = ?2 WHERE id = ?1")
+        sqlx::query("UPDATE login_sessions SET expires_at = $2 WHERE id = $1")
             .bind(session.as_slice())
             .bind(expires_at)
             .execute(write.sql())
             .await?;
         // Used tokens are kept to recognise a second use, as many as there is room for.
         sqlx::query(
-            "DELETE FROM refresh_tokens WHERE session = ?1 AND rowid <= (
-                 SELECT rowid FROM refresh_tokens WHERE session = ?1 ORDER BY rowid DESC LIMIT 1 OFFSET ?2)",
+            "DELETE FROM refresh_tokens WHERE session = $1 AND rowid <= (
+                 SELECT rowid FROM refresh_tokens WHERE session = $1 ORDER BY rowid DESC LIMIT 1 OFFSET $2)",
         )
         .bind(session.as_slice())
         .bind(MAX_REFRESH_TOKENS_PER_SESSION)
@@ -139,7 +139,7 @@ impl Store {
     pub async fn session_account(&self, session: SessionId) -> Result<Option<Account>, StoreError> {
         let found = sqlx::query(
             "SELECT a.id, a.name, a.email, a.created_at FROM login_sessions s JOIN accounts a ON a.id = s.account
-             WHERE s.id = ?1 AND s.ended = 0",
+             WHERE s.id = $1 AND s.ended = 0",
         )
         .bind(session.as_slice())
         .fetch_optional(&self.reader)
@@ -153,7 +153,7 @@ impl Store {
     /// What stands in the way.
     pub async fn end_session(&self, refresh: SecretHash) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let found = sqlx::query("SELECT session FROM refresh_tokens WHERE hash = ?1")
+        let found = sqlx::query("SELECT session FROM refresh_tokens WHERE hash = $1")
             .bind(refresh.as_slice())
             .fetch_optional(write.sql())
             .await?;
@@ -173,7 +173,7 @@ async fn insert_refresh(
     hash: SecretHash,
     expires_at: i64,
 ) -> Result<(), StoreError> {
-    sqlx::query("INSERT INTO refresh_tokens (hash, session, expires_at) VALUES (?1, ?2, ?3)")
+    sqlx::query("INSERT INTO refresh_tokens (hash, session, expires_at) VALUES ($1, $2, $3)")
         .bind(hash.as_slice())
         .bind(session.as_slice())
         .bind(expires_at)
@@ -183,7 +183,7 @@ async fn insert_refresh(
 }
 
 async fn end(write: &mut Write, session: SessionId) -> Result<(), StoreError> {
-    sqlx::query("UPDATE login_sessions SET ended = 1 WHERE id = ?1")
+    sqlx::query("UPDATE login_sessions SET ended = 1 WHERE id = $1")
         .bind(session.as_slice())
         .execute(write.sql())
         .await?;

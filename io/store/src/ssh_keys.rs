@@ -3,9 +3,13 @@
 use std::collections::HashMap;
 
 use sallyport_model::{AccountId, SshLogin};
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row as _;
 
-use crate::{Position, Store, StoreError, row, write::Write};
+use crate::{
+    Position, Store, StoreError,
+    row::{self, DbRow},
+    write::Write,
+};
 
 /// How many ssh keys an account has.
 pub const MAX_SSH_KEYS_PER_ACCOUNT: usize = 32;
@@ -48,7 +52,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<(Position, SshKey)>, StoreError> {
         let rows =
-            sqlx::query("SELECT * FROM ssh_keys WHERE account = ?1 AND position > ?2 ORDER BY position LIMIT ?3")
+            sqlx::query("SELECT * FROM ssh_keys WHERE account = $1 AND position > $2 ORDER BY position LIMIT $3")
                 .bind(account.as_bytes().as_slice())
                 .bind(after)
                 .bind(limit)
@@ -80,7 +84,7 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_ssh_key(&self, account: AccountId, id: [u8; 16]) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let deleted = sqlx::query("DELETE FROM ssh_keys WHERE id = ?1 AND account = ?2")
+        let deleted = sqlx::query("DELETE FROM ssh_keys WHERE id = $1 AND account = $2")
             .bind(id.as_slice())
             .bind(account.as_bytes().as_slice())
             .execute(write.sql())
@@ -91,7 +95,7 @@ impl Store {
 }
 
 pub(crate) async fn insert(write: &mut Write, account: AccountId, key: &SshKey) -> Result<(), StoreError> {
-    let same: Option<String> = sqlx::query_scalar("SELECT name FROM ssh_keys WHERE account = ?1 AND fingerprint = ?2")
+    let same: Option<String> = sqlx::query_scalar("SELECT name FROM ssh_keys WHERE account = $1 AND fingerprint = $2")
         .bind(account.as_bytes().as_slice())
         .bind(&key.fingerprint)
         .fetch_optional(write.sql())
@@ -99,7 +103,7 @@ pub(crate) async fn insert(write: &mut Write, account: AccountId, key: &SshKey) 
     if let Some(name) = same {
         return Err(StoreError::SshKeyTaken { name });
     }
-    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM ssh_keys WHERE account = ?1")
+    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM ssh_keys WHERE account = $1")
         .bind(account.as_bytes().as_slice())
         .fetch_one(write.sql())
         .await?;
@@ -111,8 +115,8 @@ pub(crate) async fn insert(write: &mut Write, account: AccountId, key: &SshKey) 
     }
     let inserted = sqlx::query(
         "INSERT INTO ssh_keys (id, account, position, name, public_key, fingerprint, created_at)
-         SELECT ?1, id, (SELECT coalesce(max(position), 0) + 1 FROM ssh_keys WHERE account = ?2), ?3, ?4, ?5, ?6
-         FROM accounts WHERE id = ?2",
+         SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM ssh_keys WHERE account = $2), $3, $4, $5, $6
+         FROM accounts WHERE id = $2",
     )
     .bind(key.id.as_slice())
     .bind(account.as_bytes().as_slice())
@@ -125,7 +129,7 @@ pub(crate) async fn insert(write: &mut Write, account: AccountId, key: &SshKey) 
     if inserted.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
 }
 
-fn ssh_key(found: &SqliteRow) -> Result<SshKey, StoreError> {
+fn ssh_key(found: &DbRow) -> Result<SshKey, StoreError> {
     Ok(SshKey {
         id: row::bytes(found, "id")?,
         name: found.try_get("name")?,
