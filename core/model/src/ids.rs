@@ -83,6 +83,10 @@ id!(
     /// An API token.
     TokenId
 );
+id!(
+    /// An edge: a node that takes clients and tunnels.
+    EdgeId
+);
 
 id!(
     /// A login of a person.

@@ -4,6 +4,7 @@
 //! randomness comes in as an argument.
 
 mod account;
+mod edge;
 mod ends;
 mod identity;
 mod ids;
@@ -18,13 +19,16 @@ pub use account::{
     Account, Email, EmailError, MAX_EMAIL_BYTES, MAX_PASSWORD_BYTES, MIN_PASSWORD_CHARS, PasswordError, Scope,
     ScopeSet, UnknownScope, check_password,
 };
+pub use edge::{EdgeName, EdgeNameError, RegionName};
 pub use ends::{ClientAddr, Local, OriginAddr, Remote, ServerAddr};
 pub use identity::{
     AttachedPolicy, EmailDomain, EmailDomainError, Identity, IdentitySettings, LoginSession, MAX_GROUP_BYTES,
     MAX_GROUPS, MAX_IDENTITY_ENTRIES, MAX_PERSON_NAME_BYTES, MAX_SESSION_MINUTES, Person, PersonEmail,
     PersonEmailError, PolicyName, PolicyNameError, ProviderName, ProviderNameError, ServiceTokenRoute,
 };
-pub use ids::{AccountId, IdError, LoginSessionId, PolicyId, ProviderId, ServiceTokenId, SocketId, TokenId, TunnelId};
+pub use ids::{
+    AccountId, EdgeId, IdError, LoginSessionId, PolicyId, ProviderId, ServiceTokenId, SocketId, TokenId, TunnelId,
+};
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use provider::{
     MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES, MAX_PROVIDER_SCOPES,

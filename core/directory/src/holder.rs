@@ -1,0 +1,194 @@
+//! What one edge writes, and when.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Instant,
+};
+
+use sallyport_model::{TunnelId, TunnelPresence};
+
+use crate::{BEAT, EdgeCard, Held, Lease, MAX_WRITES_ON_THE_WAY, REFRESH, SCHEMA, WRITE_AGAIN, words};
+
+/// Something to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tell {
+    /// The lease; whether it arrives need not be told.
+    Lease(Lease),
+    /// A tunnel: by [`Holder::handle_written`] or [`Holder::handle_not_written`] it is told what became of it.
+    Held(Held),
+}
+
+#[derive(Debug)]
+struct Entry {
+    version: u64,
+    presence: Option<TunnelPresence>,
+}
+
+/// The tunnels of one edge, and what of them is to be written.
+///
+/// Turn by turn: hand in what happened, then take [`Holder::poll_tell`] until it has nothing more, then wait until
+/// [`Holder::poll_timeout`] or until something happens.
+#[derive(Debug)]
+pub struct Holder {
+    card: EdgeCard,
+    epoch: u64,
+    beat: u64,
+    latest: u64,
+    tunnels: u32,
+    digest: u64,
+    entries: HashMap<TunnelId, Entry>,
+    /// What is to be written, in the order of versions.
+    unwritten: BTreeSet<(u64, TunnelId)>,
+    on_the_way: usize,
+    next_beat: Instant,
+    next_refresh: Instant,
+    /// No tunnel is written before this.
+    held_back: Option<Instant>,
+    is_over: bool,
+}
+
+impl Holder {
+    /// An edge that begins a life now. The epoch is greater than in all its former lives.
+    #[must_use]
+    pub fn new(card: EdgeCard, epoch: u64, now: Instant) -> Self {
+        Self {
+            card,
+            epoch,
+            beat: 0,
+            latest: 0,
+            tunnels: 0,
+            digest: 0,
+            entries: HashMap::new(),
+            unwritten: BTreeSet::new(),
+            on_the_way: 0,
+            next_beat: now,
+            next_refresh: now + REFRESH,
+            held_back: None,
+            is_over: false,
+        }
+    }
+
+    /// The tunnel is up, or something of its presence has changed.
+    pub fn handle_up(&mut self, presence: TunnelPresence) {
+        let tunnel = presence.tunnel;
+        self.change(tunnel, Some(presence));
+    }
+
+    /// The tunnel is gone.
+    pub fn handle_down(&mut self, tunnel: TunnelId) {
+        if self.entries.get(&tunnel).is_some_and(|entry| entry.presence.is_some()) {
+            self.change(tunnel, None);
+        }
+    }
+
+    fn change(&mut self, tunnel: TunnelId, presence: Option<TunnelPresence>) {
+        if let Some(former) = self.entries.get(&tunnel) {
+            if former.presence == presence {
+                return;
+            }
+            self.unwritten.remove(&(former.version, tunnel));
+            if former.presence.is_some() {
+                self.digest ^= words::digest(tunnel, former.version);
+                self.tunnels -= 1;
+            }
+        }
+        self.latest += 1;
+        let version = self.latest;
+        if presence.is_some() {
+            self.digest ^= words::digest(tunnel, version);
+            self.tunnels += 1;
+        }
+        self.entries.insert(tunnel, Entry { version, presence });
+        self.unwritten.insert((version, tunnel));
+    }
+
+    /// What [`Holder::poll_tell`] gave of this tunnel is in the bucket.
+    pub fn handle_written(&mut self, tunnel: TunnelId, version: u64) {
+        self.on_the_way = self.on_the_way.saturating_sub(1);
+        if self.entries.get(&tunnel).is_some_and(|entry| entry.version == version && entry.presence.is_none()) {
+            self.entries.remove(&tunnel);
+        }
+    }
+
+    /// What [`Holder::poll_tell`] gave of this tunnel is not in the bucket, as far as is known: it is written again.
+    pub fn handle_not_written(&mut self, tunnel: TunnelId, version: u64, now: Instant) {
+        self.on_the_way = self.on_the_way.saturating_sub(1);
+        self.held_back = Some(now + WRITE_AGAIN);
+        if self.entries.get(&tunnel).is_some_and(|entry| entry.version == version) {
+            self.unwritten.insert((version, tunnel));
+        }
+    }
+
+    /// The bus was away, and what is in the bucket now is not known: everything is written again, the lease first.
+    pub fn handle_bus_back(&mut self, now: Instant) {
+        self.unwritten = self.entries.iter().map(|(tunnel, entry)| (entry.version, *tunnel)).collect();
+        self.held_back = None;
+        self.next_beat = now;
+        self.next_refresh = now + REFRESH;
+    }
+
+    /// The edge ends: one last lease says so.
+    pub fn handle_end(&mut self, now: Instant) {
+        self.is_over = true;
+        self.next_beat = now;
+        self.unwritten.clear();
+    }
+
+    /// What is to be written now.
+    pub fn poll_tell(&mut self, now: Instant) -> Option<Tell> {
+        if now >= self.next_beat && !(self.is_over && self.beat == u64::MAX) {
+            return Some(Tell::Lease(self.beat(now)));
+        }
+        if now >= self.next_refresh {
+            self.next_refresh = now + REFRESH;
+            self.unwritten.extend(self.entries.iter().map(|(tunnel, entry)| (entry.version, *tunnel)));
+        }
+        if self.on_the_way >= MAX_WRITES_ON_THE_WAY || self.held_back.is_some_and(|until| now < until) {
+            return None;
+        }
+        self.held_back = None;
+        let (version, tunnel) = self.unwritten.pop_first()?;
+        let presence = self.entries.get(&tunnel)?.presence.clone();
+        self.on_the_way += 1;
+        Some(Tell::Held(Held { schema: SCHEMA, edge: self.card.edge, epoch: self.epoch, version, tunnel, presence }))
+    }
+
+    fn beat(&mut self, now: Instant) -> Lease {
+        self.beat += 1;
+        let beat = self.beat;
+        if self.is_over {
+            // Nothing is said after the last word.
+            self.beat = u64::MAX;
+        }
+        self.next_beat = now + BEAT;
+        Lease {
+            schema: SCHEMA,
+            card: self.card.clone(),
+            epoch: self.epoch,
+            beat,
+            latest: self.latest,
+            tunnels: self.tunnels,
+            digest: self.digest,
+            is_last: self.is_over,
+        }
+    }
+
+    /// When [`Holder::poll_tell`] has something by itself.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        let retry = self.held_back.filter(|_| !self.unwritten.is_empty());
+        retry.map_or(self.next_beat, |retry| retry.min(self.next_beat))
+    }
+
+    /// How many tunnels it holds.
+    #[must_use]
+    pub fn tunnels(&self) -> u32 {
+        self.tunnels
+    }
+
+    /// How many entries wait to be written or are on their way.
+    #[must_use]
+    pub fn unwritten(&self) -> usize {
+        self.unwritten.len() + self.on_the_way
+    }
+}

@@ -1,0 +1,38 @@
+//! The directory, message by message and in thousands of random schedules.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod reader;
+mod simulation;
+mod world;
+
+use std::time::Instant;
+
+use sallyport_directory::EdgeCard;
+use sallyport_model::{EdgeId, SocketId, TunnelId, TunnelPresence};
+
+/// Some edge.
+pub(crate) fn card(number: u8) -> EdgeCard {
+    EdgeCard {
+        edge: EdgeId::from_random([number; 16]),
+        name: format!("edge-{number}").parse().unwrap(),
+        region: "eu".parse().unwrap(),
+        addresses: vec![format!("192.0.2.{number}:443").parse().unwrap()],
+        program: "0.1.0".to_owned(),
+        since: 0,
+    }
+}
+
+/// Some tunnel.
+pub(crate) fn presence(number: u8, since: i64) -> TunnelPresence {
+    TunnelPresence {
+        tunnel: TunnelId::from_random([number; 16]),
+        socket: SocketId::from_random([1; 16]),
+        connector_addr: "198.51.100.1:1000".parse().unwrap(),
+        agent: "test".to_owned(),
+        since,
+    }
+}
+
+pub(crate) fn begin() -> Instant {
+    Instant::now()
+}

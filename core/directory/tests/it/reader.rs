@@ -1,0 +1,180 @@
+//! What a reader concludes, message by message.
+
+use std::time::{Duration, Instant};
+
+use sallyport_directory::{Change, Held, Holder, Lease, Reader, SILENCE, TERM, Tell};
+
+use crate::{begin, card, presence};
+
+const EPOCH: u64 = 7;
+
+fn tell(holder: &mut Holder, now: Instant) -> (Vec<Lease>, Vec<Held>) {
+    let (mut leases, mut held) = (Vec::new(), Vec::new());
+    while let Some(told) = holder.poll_tell(now) {
+        match told {
+            Tell::Lease(lease) => leases.push(lease),
+            Tell::Held(entry) => {
+                holder.handle_written(entry.tunnel, entry.version);
+                held.push(entry);
+            }
+        }
+    }
+    (leases, held)
+}
+
+fn changes(reader: &mut Reader) -> Vec<Change> {
+    std::iter::from_fn(|| reader.poll_change()).collect()
+}
+
+fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn a_tunnel_is_known_when_it_is_told_and_gone_when_its_lease_is_over() {
+    let now = begin();
+    let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
+    holder.handle_up(presence(1, 0));
+    let (leases, held) = tell(&mut holder, now);
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    reader.handle_held(held[0].clone(), true, now).unwrap();
+    reader.handle_held(held[0].clone(), true, now).unwrap();
+    let edge = card(1).edge;
+    assert_eq!(changes(&mut reader), [Change::EdgeCame(card(1)), Change::TunnelCame(edge, presence(1, 0))]);
+    assert_eq!(reader.edges().next().unwrap().tunnels, 1);
+    // Somebody else is heard, this edge is not.
+    for second in 1..5 {
+        reader.handle_heard(now + s(second));
+        reader.handle_timeout(now + s(second));
+    }
+    assert_eq!((changes(&mut reader), reader.poll_timeout(now + s(4))), (vec![], Some(now + TERM)));
+    reader.handle_timeout(now + TERM);
+    let gone = [Change::TunnelLeft(edge, presence(1, 0).tunnel), Change::EdgeLeft(edge)];
+    assert_eq!(changes(&mut reader), gone);
+    assert!(reader.edges().next().is_none() && reader.tunnels(edge).next().is_none());
+    // What was told before, told again, brings nothing back.
+    reader.handle_lease(leases[0].clone(), true, now + s(6)).unwrap();
+    reader.handle_held(held[0].clone(), true, now + s(6)).unwrap();
+    assert_eq!(changes(&mut reader), []);
+    // A further beat does.
+    let (leases, _) = tell(&mut holder, now + s(7));
+    reader.handle_lease(leases[0].clone(), true, now + s(7)).unwrap();
+    assert_eq!(changes(&mut reader).len(), 2);
+}
+
+#[test]
+fn what_is_read_from_the_bucket_proves_nothing_before_a_further_beat() {
+    let now = begin();
+    let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
+    holder.handle_up(presence(1, 0));
+    let (leases, held) = tell(&mut holder, now);
+    reader.handle_held(held[0].clone(), false, now).unwrap();
+    reader.handle_lease(leases[0].clone(), false, now).unwrap();
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    assert_eq!(changes(&mut reader), [], "the edge may have died years ago");
+    let (leases, _) = tell(&mut holder, now + s(1));
+    reader.handle_lease(leases[0].clone(), true, now + s(1)).unwrap();
+    assert_eq!(changes(&mut reader).len(), 2);
+}
+
+#[test]
+fn what_was_lost_is_asked_for_after_two_beats() {
+    let now = begin();
+    let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
+    (1..=3).for_each(|number| holder.handle_up(presence(number, 0)));
+    let (leases, held) = tell(&mut holder, now);
+    for told in [&held[0], &held[2]] {
+        reader.handle_held(told.clone(), true, now).unwrap();
+    }
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    assert_eq!(reader.poll_ask(), None, "it may be on its way");
+    let (leases, _) = tell(&mut holder, now + s(1));
+    reader.handle_lease(leases[0].clone(), true, now + s(1)).unwrap();
+    let ask = reader.poll_ask().expect("asked");
+    assert_eq!((ask.edge, reader.poll_ask()), (card(1).edge, None));
+    reader.handle_listing(ask, held, now + s(1)).unwrap();
+    assert_eq!(reader.edges().next().unwrap().tunnels, 3);
+    let (leases, _) = tell(&mut holder, now + s(2));
+    reader.handle_lease(leases[0].clone(), true, now + s(2)).unwrap();
+    assert_eq!(reader.poll_ask(), None);
+
+    // So is what is not there any more, and of which the bucket has forgotten even that.
+    holder.handle_down(presence(2, 0).tunnel);
+    for second in [3, 4] {
+        let (leases, _) = tell(&mut holder, now + s(second));
+        reader.handle_lease(leases[0].clone(), true, now + s(second)).unwrap();
+    }
+    changes(&mut reader);
+    let ask = reader.poll_ask().expect("asked");
+    let left = vec![held_of(&holder, 1, 1), held_of(&holder, 3, 3)];
+    reader.handle_listing(ask, left, now + s(4)).unwrap();
+    assert_eq!(changes(&mut reader), [Change::TunnelLeft(card(1).edge, presence(2, 0).tunnel)]);
+}
+
+fn held_of(_holder: &Holder, number: u8, version: u64) -> Held {
+    Held {
+        schema: 1,
+        edge: card(1).edge,
+        epoch: EPOCH,
+        version,
+        tunnel: presence(number, 0).tunnel,
+        presence: Some(presence(number, 0)),
+    }
+}
+
+#[test]
+fn a_later_life_of_an_edge_has_none_of_the_tunnels_of_a_former_one() {
+    let now = begin();
+    let (mut former, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
+    former.handle_up(presence(1, 0));
+    let (old_leases, old_held) = tell(&mut former, now);
+    reader.handle_lease(old_leases[0].clone(), true, now).unwrap();
+    reader.handle_held(old_held[0].clone(), true, now).unwrap();
+    changes(&mut reader);
+    let mut later = Holder::new(card(1), EPOCH + 1, now);
+    later.handle_up(presence(2, 0));
+    let (leases, held) = tell(&mut later, now);
+    reader.handle_held(held[0].clone(), true, now).unwrap();
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    let edge = card(1).edge;
+    let wanted = [Change::TunnelLeft(edge, presence(1, 0).tunnel), Change::TunnelCame(edge, presence(2, 0))];
+    assert_eq!(changes(&mut reader), wanted);
+    // Late words of the former life.
+    reader.handle_held(old_held[0].clone(), true, now).unwrap();
+    reader.handle_lease(Lease { beat: 9, ..old_leases[0].clone() }, true, now).unwrap();
+    assert_eq!(changes(&mut reader), []);
+}
+
+#[test]
+fn silence_is_the_loss_of_the_bus_and_not_the_end_of_all_edges() {
+    let now = begin();
+    let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
+    let (leases, _) = tell(&mut holder, now);
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    changes(&mut reader);
+    let later = now + Duration::from_secs(3_600);
+    assert_eq!((reader.stale_since(later), reader.poll_timeout(later)), (Some(now), None));
+    reader.handle_timeout(later);
+    assert_eq!((changes(&mut reader), reader.edges().count()), (vec![], 1));
+    // The bus is back, this edge is not: it has one term more.
+    reader.handle_heard(later);
+    assert_eq!((reader.stale_since(later + SILENCE), reader.poll_timeout(later)), (None, Some(later + TERM)));
+    for second in 1..=5 {
+        reader.handle_heard(later + s(second));
+        reader.handle_timeout(later + s(second));
+    }
+    assert_eq!(changes(&mut reader), [Change::EdgeLeft(card(1).edge)]);
+}
+
+#[test]
+fn an_edge_that_ends_in_order_is_gone_at_once() {
+    let now = begin();
+    let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
+    let (leases, _) = tell(&mut holder, now);
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    holder.handle_end(now);
+    let (leases, held) = tell(&mut holder, now);
+    assert!(leases[0].is_last && held.is_empty() && tell(&mut holder, now + s(9)).0.is_empty());
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    assert_eq!(reader.edges().count(), 0);
+}
