@@ -154,7 +154,19 @@ impl From<StoreError> for ApiError {
                 let detail = "the server can only read at the moment: nothing was changed";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "read-only", detail).inside(says)
             }
+            StoreError::Unreachable { .. } => {
+                let detail = "the server cannot reach its database: nothing was changed; try again in a moment";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-unreachable", detail)
+                    .header(header::RETRY_AFTER, HeaderValue::from_static("2"))
+                    .inside(says)
+            }
+            StoreError::OutcomeUnknown => {
+                let detail = "the server lost its database at the end of this change, which was made or not: look what is \
+                              there before you try again";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome-unknown", detail).inside(says)
+            }
             StoreError::Corrupt { .. }
+            | StoreError::Refused { .. }
             | StoreError::Foreign { .. }
             | StoreError::Newer { .. }
             | StoreError::Io { .. }

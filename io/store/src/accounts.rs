@@ -1,12 +1,11 @@
 //! Accounts.
 
 use sallyport_model::{Account, AccountId, Email, SocketId};
-use sqlx::Row as _;
 
 use crate::{
     SshKey, Store, StoreError,
     row::{self, DbRow},
-    ssh_keys,
+    sql, ssh_keys,
 };
 
 /// An account to be made.
@@ -41,7 +40,7 @@ impl Store {
     /// [`StoreError::EmailTaken`], or what stands in the way.
     pub async fn create_account(&self, new: NewAccount) -> Result<(), StoreError> {
         let mut write = self.write().await?;
-        let inserted = sqlx::query(
+        let inserted = sql::query(
             "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(new.account.id.as_bytes().as_slice())
@@ -70,7 +69,7 @@ impl Store {
     pub async fn create_guest_account(&self, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         // No address has an empty key and no password has this hash, so nobody can log in as it.
-        sqlx::query(
+        sql::query(
             "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at)
              VALUES ($1, 'guests', 'guests@guests.invalid', '', '!', $2) ON CONFLICT DO NOTHING",
         )
@@ -86,7 +85,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn account(&self, id: AccountId) -> Result<Option<Account>, StoreError> {
-        let found = sqlx::query("SELECT id, name, email, created_at FROM accounts WHERE id = $1")
+        let found = sql::query("SELECT id, name, email, created_at FROM accounts WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .fetch_optional(&self.reader)
             .await?;
@@ -98,7 +97,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn account_for_login(&self, email: &Email) -> Result<Option<(Account, String)>, StoreError> {
-        let found = sqlx::query("SELECT id, name, email, created_at, password_hash FROM accounts WHERE email_key = $1")
+        let found = sql::query("SELECT id, name, email, created_at, password_hash FROM accounts WHERE email_key = $1")
             .bind(email_key(email))
             .fetch_optional(&self.reader)
             .await?;
@@ -113,13 +112,13 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_account(&self, id: AccountId) -> Result<Option<Vec<SocketId>>, StoreError> {
         let mut write = self.write().await?;
-        let rows = sqlx::query("SELECT id FROM sockets WHERE account = $1")
+        let rows = sql::query("SELECT id FROM sockets WHERE account = $1")
             .bind(id.as_bytes().as_slice())
             .fetch_all(write.sql())
             .await?;
         let sockets =
             rows.iter().map(|r| row::bytes(r, "id").map(SocketId::from_bytes)).collect::<Result<Vec<_>, _>>()?;
-        let deleted = sqlx::query("DELETE FROM accounts WHERE id = $1")
+        let deleted = sql::query("DELETE FROM accounts WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .execute(write.sql())
             .await?;
@@ -133,7 +132,7 @@ impl Store {
     /// What stands in the way.
     pub async fn count_accounts(&self) -> Result<u64, StoreError> {
         let count: i64 =
-            sqlx::query_scalar("SELECT count(*) FROM accounts WHERE email_key <> ''").fetch_one(&self.reader).await?;
+            sql::query_scalar("SELECT count(*) FROM accounts WHERE email_key <> ''").fetch_one(&self.reader).await?;
         Ok(count.unsigned_abs())
     }
 }

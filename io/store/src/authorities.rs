@@ -1,11 +1,11 @@
 //! The certificate authorities of organisations, and what they have signed.
 
 use sallyport_model::{AccountId, SocketId};
-use sqlx::Row as _;
 
 use crate::{
     Store, StoreError,
     row::{self, DbRow},
+    sql,
 };
 
 /// For how long after its end a certificate is remembered, in seconds: 90 days.
@@ -84,7 +84,7 @@ impl Store {
     /// [`StoreError::Gone`] when the organisation is gone, or what stands in the way.
     pub async fn keep_authority(&self, new: &StoredAuthority) -> Result<StoredAuthority, StoreError> {
         let mut write = self.write().await?;
-        sqlx::query(
+        sql::query(
             "INSERT INTO authorities (organisation, kind, certificate, secret, settings, created_at)
              SELECT id, $2, $3, $4, $5, $6 FROM accounts WHERE id = $1 ON CONFLICT DO NOTHING",
         )
@@ -96,7 +96,7 @@ impl Store {
         .bind(new.created_at)
         .execute(write.sql())
         .await?;
-        let found = sqlx::query("SELECT * FROM authorities WHERE organisation = $1 AND kind = $2")
+        let found = sql::query("SELECT * FROM authorities WHERE organisation = $1 AND kind = $2")
             .bind(new.organisation.as_bytes().as_slice())
             .bind(new.kind.as_str())
             .fetch_optional(write.sql())
@@ -115,7 +115,7 @@ impl Store {
         organisation: AccountId,
         kind: AuthorityKind,
     ) -> Result<Option<StoredAuthority>, StoreError> {
-        let found = sqlx::query("SELECT * FROM authorities WHERE organisation = $1 AND kind = $2")
+        let found = sql::query("SELECT * FROM authorities WHERE organisation = $1 AND kind = $2")
             .bind(organisation.as_bytes().as_slice())
             .bind(kind.as_str())
             .fetch_optional(&self.reader)
@@ -134,7 +134,7 @@ impl Store {
         settings: &str,
     ) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let updated = sqlx::query("UPDATE authorities SET settings = $3 WHERE organisation = $1 AND kind = $2")
+        let updated = sql::query("UPDATE authorities SET settings = $3 WHERE organisation = $1 AND kind = $2")
             .bind(organisation.as_bytes().as_slice())
             .bind(kind.as_str())
             .bind(settings)
@@ -150,7 +150,8 @@ impl Store {
     /// What stands in the way.
     pub async fn authorities(&self) -> Result<Vec<StoredAuthority>, StoreError> {
         let rows =
-            sqlx::query("SELECT organisation, kind, certificate, x'' AS secret, settings, created_at FROM authorities")
+            sql::query("SELECT organisation, kind, certificate, $1 AS secret, settings, created_at FROM authorities")
+                .bind(&[][..])
                 .fetch_all(&self.reader)
                 .await?;
         rows.iter().map(authority).collect()
@@ -163,7 +164,7 @@ impl Store {
     /// out then.
     pub async fn record_certificate(&self, issued: &IssuedCertificate) -> Result<(), StoreError> {
         let mut write = self.write().await?;
-        let inserted = sqlx::query(
+        let inserted = sql::query(
             "INSERT INTO issued_certificates (organisation, kind, serial, socket, subject, not_before, not_after)
              SELECT id, $2, $3, $4, $5, $6, $7 FROM accounts WHERE id = $1",
         )
@@ -187,7 +188,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn issued_certificates(&self, organisation: AccountId) -> Result<Vec<IssuedCertificate>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT * FROM issued_certificates WHERE organisation = $1 ORDER BY not_after DESC, serial LIMIT $2",
         )
         .bind(organisation.as_bytes().as_slice())

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use sqlx::postgres::PgDatabaseError;
+
 use crate::open::DATABASE_FILE;
 
 /// Why the store could not do something. Nothing was changed.
@@ -18,10 +20,10 @@ pub enum StoreError {
         /// What SQLite says.
         detail: String,
     },
-    /// A sound SQLite file that belongs to another program.
-    #[error("{} is a database of another program: use another data directory", path.display())]
+    /// A sound database that belongs to another program.
+    #[error("{} is a database of another program: use another one", path.display())]
     Foreign {
-        /// The file.
+        /// The file, or where the server is.
         path: PathBuf,
     },
     /// Written by a newer Sallyport.
@@ -30,7 +32,7 @@ pub enum StoreError {
          wrote it", path.display()
     )]
     Newer {
-        /// The file.
+        /// The file, or where the server is.
         path: PathBuf,
         /// Its version.
         found: i64,
@@ -53,6 +55,28 @@ pub enum StoreError {
     /// The file or its disk cannot be written.
     #[error("the database cannot be written: it or its disk is read-only")]
     ReadOnly,
+    /// The server of the database does not answer, or lost the connection before a change was asked to be made so.
+    #[error("the database cannot be reached ({detail}): nothing was changed; try again when it is back")]
+    Unreachable {
+        /// What is known of it.
+        detail: String,
+    },
+    /// The connection was lost while a change was being made so.
+    #[error(
+        "the connection to the database was lost at the end of a change, which was made or not: look what is there before \
+         you try again"
+    )]
+    OutcomeUnknown,
+    /// The server of the database does not let us in, or do what we must.
+    #[error("the database {database} refuses us ({detail}): {advice}")]
+    Refused {
+        /// Where it is, without a password.
+        database: String,
+        /// What it says.
+        detail: String,
+        /// What to do.
+        advice: &'static str,
+    },
     /// Others kept the store busy for too long.
     #[error("the store is too busy: try again in a moment")]
     Busy,
@@ -140,8 +164,13 @@ const SQLITE_IOERR_SHMSIZE: u32 = 4_874;
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
-        if let sqlx::Error::PoolTimedOut = error {
-            return Self::Busy;
+        if let Some(code) = postgres_code(&error) {
+            return of_postgres(code, &error).unwrap_or(Self::Database(error));
+        }
+        match &error {
+            sqlx::Error::PoolTimedOut => return Self::Busy,
+            _ if is_lost(&error) => return Self::Unreachable { detail: error.to_string() },
+            _ => {}
         }
         let code = error.as_database_error().and_then(|e| e.code()).and_then(|code| code.parse::<u32>().ok());
         let Some(code) = code else { return Self::Database(error) };
@@ -153,6 +182,38 @@ impl From<sqlx::Error> for StoreError {
             SQLITE_CORRUPT | SQLITE_NOTADB => Self::Corrupt { path: DATABASE_FILE.into(), detail: error.to_string() },
             _ => Self::Database(error),
         }
+    }
+}
+
+/// What PostgreSQL says, as a SQLSTATE of five characters (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
+pub(crate) fn postgres_code(error: &sqlx::Error) -> Option<&str> {
+    let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
+    Some(error.code())
+}
+
+fn of_postgres(code: &str, error: &sqlx::Error) -> Option<StoreError> {
+    Some(match code {
+        // read_only_sql_transaction
+        "25006" => StoreError::ReadOnly,
+        // disk_full
+        "53100" => StoreError::DiskFull,
+        // query_canceled (the time for a statement is over), lock_not_available, serialization_failure,
+        // deadlock_detected; feature_not_supported: a cached plan, since another program has changed a table
+        "57014" | "55P03" | "40001" | "40P01" | "0A000" => StoreError::Busy,
+        _ if is_lost(error) => StoreError::Unreachable { detail: error.to_string() },
+        _ => return None,
+    })
+}
+
+/// Whether the connection is good for nothing any more, whoever's fault it is.
+pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::WorkerCrashed => true,
+        // Connection exceptions, too many connections, and a server that stops, crashes or starts; 0A000 is a
+        // plan that another connection may make anew.
+        error => postgres_code(error).is_some_and(|code| {
+            code.starts_with("08") || matches!(code, "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "0A000")
+        }),
     }
 }
 

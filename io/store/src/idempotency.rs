@@ -1,9 +1,8 @@
 //! Creations that can be repeated: the same key with the same request creates once.
 
 use sallyport_model::AccountId;
-use sqlx::Row;
 
-use crate::{SecretHash, StoreError, row, write::Write};
+use crate::{SecretHash, StoreError, row, sql, write::Write};
 
 /// How long a key is remembered.
 pub const REMEMBER_KEYS_SECONDS: i64 = 24 * 3_600;
@@ -50,7 +49,7 @@ impl Write {
         keyed: Option<&Keyed>,
     ) -> Result<Option<StoredAnswer>, StoreError> {
         let Some(keyed) = keyed else { return Ok(None) };
-        let found = sqlx::query(
+        let found = sql::query(
             "SELECT request_hash, resource, answer FROM idempotency_keys
              WHERE account = $1 AND key = $2 AND created_at > $3",
         )
@@ -75,7 +74,7 @@ impl Write {
         answer: Option<String>,
     ) -> Result<(), StoreError> {
         let Some(keyed) = keyed else { return Ok(()) };
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM idempotency_keys WHERE account = $1")
+        let count: i64 = sql::query_scalar("SELECT count(*) FROM idempotency_keys WHERE account = $1")
             .bind(account.as_bytes().as_slice())
             .fetch_one(self.sql())
             .await?;
@@ -85,9 +84,11 @@ impl Write {
                 max: MAX_KEYS_PER_ACCOUNT,
             });
         }
-        sqlx::query(
-            "INSERT OR REPLACE INTO idempotency_keys (account, key, request_hash, resource, answer, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6)",
+        sql::query(
+            "INSERT INTO idempotency_keys (account, key, request_hash, resource, answer, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (account, key) DO UPDATE
+             SET request_hash = excluded.request_hash, resource = excluded.resource, answer = excluded.answer,
+                 created_at = excluded.created_at",
         )
         .bind(account.as_bytes().as_slice())
         .bind(&keyed.key)

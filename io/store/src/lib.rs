@@ -1,14 +1,17 @@
-//! The store on one machine: a SQLite file in the data directory.
+//! The store: a SQLite file in the data directory, or a database of PostgreSQL that several processes share.
 //!
-//! Every statement of SQL is in this crate, one module per noun. What [`Store`] acknowledged is on disk: write-ahead
-//! logging with `synchronous=FULL`, one writer, several readers. A database that is damaged, of a newer version or not
-//! ours is refused with a sentence and never changed.
+//! Every statement of SQL is in this crate, one module per noun, in one text for both ([`mod@sql`] says which words to
+//! use); so are the tables (`migrations.rs`). What [`Store`] acknowledged is on disk. There is one writer at a time: with
+//! SQLite the one connection that writes (write-ahead logging, `synchronous=FULL`), with PostgreSQL whoever holds a lock
+//! of the database, in whichever process. Readers see what is committed and wait for nobody. A database that is damaged,
+//! of a newer version or not ours is refused with a sentence and never changed.
 //!
 //! The store reads no clock and makes no secrets: times (seconds since 1970), ids, hashes and random numbers are
 //! arguments.
 
 mod accounts;
 mod authorities;
+mod dialect;
 mod error;
 mod idempotency;
 mod lock;
@@ -17,11 +20,13 @@ mod open;
 mod person_sessions;
 mod policies;
 mod ports;
+mod postgres;
 mod providers;
 mod row;
 mod service_tokens;
 mod sessions;
 mod sockets;
+mod sql;
 mod ssh_keys;
 mod tokens;
 mod tunnels;
@@ -29,7 +34,7 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
-use sqlx::SqlitePool;
+use sql::DbPool;
 
 pub use accounts::{MAX_GUEST_SOCKETS, NewAccount, guest_account};
 pub use authorities::{AuthorityKind, IssuedCertificate, MAX_LISTED_CERTIFICATES, StoredAuthority};
@@ -40,6 +45,7 @@ pub use open::DATABASE_FILE;
 pub use person_sessions::{MAX_SESSIONS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON};
 pub use policies::{Attachment, MAX_POLICIES_PER_ORGANISATION, NewPolicy, Policy, PolicyChange};
 pub use ports::PortWish;
+pub use postgres::PostgresAddress;
 pub use providers::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 pub use service_tokens::{MAX_SERVICE_TOKENS, NewServiceToken, StoredServiceToken};
 pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, Rotation, SessionId};
@@ -54,8 +60,8 @@ pub type SecretHash = [u8; 32];
 /// The store. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Store {
-    writer: SqlitePool,
-    reader: SqlitePool,
+    writer: DbPool,
+    reader: DbPool,
     path: PathBuf,
 }
 
@@ -63,7 +69,7 @@ pub struct Store {
 pub type Position = i64;
 
 impl Store {
-    /// The database file.
+    /// The database file; of PostgreSQL, where the database is, without a password.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -74,7 +80,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn check(&self) -> Result<(), StoreError> {
-        sqlx::query_scalar::<_, i64>("SELECT count(*) FROM (SELECT 1 FROM accounts LIMIT 1)")
+        sql::query_scalar::<i64>("SELECT count(*) FROM (SELECT 1 FROM accounts LIMIT 1) AS at_most_one")
             .fetch_one(&self.reader)
             .await?;
         Ok(())
@@ -87,26 +93,26 @@ impl Store {
     /// What stands in the way; nothing is lost, it can be tried again.
     pub async fn tidy(&self, now: i64) -> Result<(), StoreError> {
         let mut write = self.write().await?;
-        sqlx::query("DELETE FROM login_sessions WHERE expires_at <= $1")
+        sql::query("DELETE FROM login_sessions WHERE expires_at <= $1")
             .bind(now - sessions::REMEMBER_ENDED_SECONDS)
             .execute(write.sql())
             .await?;
-        sqlx::query("DELETE FROM person_sessions WHERE expires_at <= $1")
+        sql::query("DELETE FROM person_sessions WHERE expires_at <= $1")
             .bind(now - sessions::REMEMBER_ENDED_SECONDS)
             .execute(write.sql())
             .await?;
-        sqlx::query("DELETE FROM idempotency_keys WHERE created_at <= $1")
+        sql::query("DELETE FROM idempotency_keys WHERE created_at <= $1")
             .bind(now - REMEMBER_KEYS_SECONDS)
             .execute(write.sql())
             .await?;
-        sqlx::query("DELETE FROM issued_certificates WHERE not_after <= $1")
+        sql::query("DELETE FROM issued_certificates WHERE not_after <= $1")
             .bind(now - authorities::REMEMBER_CERTIFICATES_SECONDS)
             .execute(write.sql())
             .await?;
         write.commit().await
     }
 
-    /// Ends all connections; what was acknowledged is in the file.
+    /// Ends all connections; what was acknowledged is in the database.
     pub async fn close(&self) {
         self.reader.close().await;
         self.writer.close().await;

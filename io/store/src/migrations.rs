@@ -1,8 +1,10 @@
 //! The shape of the database, version by version. A migration that was released is never changed.
+//!
+//! They are written for SQLite; [`crate::dialect`] makes PostgreSQL's text of them, and says which words it knows.
 
-use sqlx::{AssertSqlSafe, SqlitePool};
+use sqlx::SqlitePool;
 
-use crate::{StoreError, open::APPLICATION_ID, write::Write};
+use crate::{StoreError, open::APPLICATION_ID, sql::DbPool, write::Write};
 
 /// Migration `n` (counted from 1) brings a database of version `n - 1` to version `n`.
 const MIGRATIONS: &[&str] = &[
@@ -229,15 +231,21 @@ pub(crate) fn newest() -> i64 {
     MIGRATIONS.len() as i64
 }
 
-/// Brings the database to the newest version, one transaction per step.
+/// The steps that bring a database of this version to the newest.
+pub(crate) fn after(found: i64) -> impl Iterator<Item = &'static str> {
+    MIGRATIONS.iter().copied().skip(usize::try_from(found).unwrap_or(0))
+}
+
+/// Brings the SQLite database to the newest version, one transaction per step.
 pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
     let found: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(writer).await?;
+    let writer = DbPool::Sqlite(writer.clone());
     for (version, sql) in (1..).zip(MIGRATIONS.iter().copied()).skip(usize::try_from(found).unwrap_or(0)) {
-        let mut write = Write::begin(writer).await?;
-        sqlx::raw_sql(sql).execute(write.sql()).await?;
+        let mut write = Write::begin(&writer).await?;
+        write.sql().script(sql.to_owned()).await?;
         // A pragma takes no bound values; both are numbers of ours.
         let mark = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version}");
-        sqlx::raw_sql(AssertSqlSafe(mark)).execute(write.sql()).await?;
+        write.sql().script(mark).await?;
         write.commit().await?;
         tracing::info!(version, "database brought to a new version");
     }

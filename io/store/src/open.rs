@@ -13,7 +13,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use crate::{Store, StoreError, migrations};
+use crate::{Store, StoreError, migrations, sql::DbPool};
 
 /// The database's file name in the data directory.
 pub const DATABASE_FILE: &str = "sallyport.db";
@@ -78,7 +78,7 @@ impl Store {
             .connect_with(options.pragma("query_only", "ON"))
             .await
             .map_err(|e| name_file(e.into()))?;
-        Ok(Self { writer, reader, path })
+        Ok(Self { writer: DbPool::Sqlite(writer), reader: DbPool::Sqlite(reader), path })
     }
 }
 

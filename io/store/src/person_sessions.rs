@@ -1,11 +1,11 @@
 //! Logins of persons: who may pass sockets that ask for an identity.
 
-use sallyport_model::{AccountId, LoginSession, LoginSessionId, PersonEmail, ProviderName};
-use sqlx::Row as _;
+use sallyport_model::{AccountId, LoginSession, LoginSessionId, Person, PersonEmail, ProviderName};
 
 use crate::{
     Position, Store, StoreError,
     row::{self, DbRow},
+    sql,
 };
 
 /// How many logins one address has at an organisation at once; the oldest end first.
@@ -20,7 +20,7 @@ impl Store {
     /// [`StoreError::Gone`] when the organisation is gone, or what stands in the way.
     pub async fn begin_person_session(&self, session: &LoginSession) -> Result<Vec<LoginSessionId>, StoreError> {
         let mut write = self.write().await?;
-        let inserted = sqlx::query(
+        let inserted = sql::query(
             "INSERT INTO person_sessions (id, organisation, email, person, authenticated_at, expires_at)
              SELECT $1, id, $3, $4, $5, $6 FROM accounts WHERE id = $2",
         )
@@ -35,13 +35,13 @@ impl Store {
         if inserted.rows_affected() == 0 {
             return Err(StoreError::Gone);
         }
-        let ended = sqlx::query(
+        let ended = sql::query(
             "DELETE FROM person_sessions WHERE id IN (
                  SELECT id FROM (SELECT id FROM person_sessions WHERE organisation = $1 AND email = $2
-                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT -1 OFFSET $3)
+                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT 1000000 OFFSET $3) AS of_person
                  UNION ALL
                  SELECT id FROM (SELECT id FROM person_sessions WHERE organisation = $1
-                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT -1 OFFSET $4))
+                                 ORDER BY authenticated_at DESC, rowid DESC LIMIT 1000000 OFFSET $4) AS of_all)
              RETURNING id",
         )
         .bind(session.organisation.as_bytes().as_slice())
@@ -60,10 +60,8 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn all_person_sessions(&self, now: i64) -> Result<Vec<LoginSession>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM person_sessions WHERE expires_at > $1")
-            .bind(now)
-            .fetch_all(&self.reader)
-            .await?;
+        let rows =
+            sql::query("SELECT * FROM person_sessions WHERE expires_at > $1").bind(now).fetch_all(&self.reader).await?;
         rows.iter().map(session).collect()
     }
 
@@ -79,7 +77,7 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, LoginSession)>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT rowid AS position, * FROM person_sessions
              WHERE organisation = $1 AND expires_at > $2 AND rowid > $3 ORDER BY rowid LIMIT $4",
         )
@@ -105,19 +103,26 @@ impl Store {
         provider: Option<&ProviderName>,
     ) -> Result<Vec<LoginSessionId>, StoreError> {
         let mut write = self.write().await?;
-        let ended = sqlx::query(
-            "DELETE FROM person_sessions
-             WHERE organisation = $1 AND ($2 IS NULL OR id = $2) AND ($3 IS NULL OR email = $3)
-                 AND ($4 IS NULL OR json_extract(person, '$.provider') = $4)
-             RETURNING id",
+        let rows = sql::query(
+            "SELECT id, person FROM person_sessions
+             WHERE organisation = $1 AND ($2 IS NULL OR id = $2) AND ($3 IS NULL OR email = $3) ORDER BY rowid",
         )
         .bind(organisation.as_bytes().as_slice())
         .bind(id.as_ref().map(|id| id.as_bytes().as_slice()))
         .bind(email.map(PersonEmail::as_str))
-        .bind(provider.map(ProviderName::as_str))
         .fetch_all(write.sql())
         .await?;
-        let ended = ids(&ended)?;
+        let mut ended = Vec::new();
+        for found in &rows {
+            let person: Person = row::from_json(found, "person")?;
+            if provider.is_none_or(|provider| *provider == person.provider) {
+                ended.push(LoginSessionId::from_bytes(row::bytes(found, "id")?));
+            }
+        }
+        for id in &ended {
+            let delete = sql::query("DELETE FROM person_sessions WHERE id = $1").bind(id.as_bytes().as_slice());
+            delete.execute(write.sql()).await?;
+        }
         write.commit().await?;
         Ok(ended)
     }

@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 
 use sallyport_model::{AccountId, AttachedPolicy, PolicyId, PolicyName, SocketId, SocketRoute};
-use sqlx::Row as _;
 
 use crate::{
     Position, Store, StoreError,
     row::{self, DbConnection, DbRow},
-    sockets,
+    sockets, sql,
     write::Write,
 };
 
@@ -90,7 +89,7 @@ impl Store {
     /// what stands in the way.
     pub async fn create_policy(&self, new: &NewPolicy) -> Result<(), StoreError> {
         let mut write = self.write().await?;
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM policies WHERE organisation = $1")
+        let count: i64 = sql::query_scalar("SELECT count(*) FROM policies WHERE organisation = $1")
             .bind(new.organisation.as_bytes().as_slice())
             .fetch_one(write.sql())
             .await?;
@@ -98,7 +97,7 @@ impl Store {
             let what = "policies for one organisation: delete some first";
             return Err(StoreError::Limit { what, max: MAX_POLICIES_PER_ORGANISATION });
         }
-        let inserted = sqlx::query(
+        let inserted = sql::query(
             "INSERT INTO policies (id, organisation, position, name, document, created_at, updated_at)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM policies WHERE organisation = $2), $3, $4, $5, $5
              FROM accounts WHERE id = $2",
@@ -128,9 +127,9 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Policy)>, StoreError> {
-        let mut read = self.reader.begin().await?;
+        let mut read = self.read().await?;
         let rows =
-            sqlx::query("SELECT * FROM policies WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3")
+            sql::query("SELECT * FROM policies WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3")
                 .bind(organisation.as_bytes().as_slice())
                 .bind(after)
                 .bind(limit)
@@ -145,7 +144,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn policy(&self, organisation: AccountId, id: PolicyId) -> Result<Option<Policy>, StoreError> {
-        let mut read = self.reader.begin().await?;
+        let mut read = self.read().await?;
         find(&mut read, organisation, id).await
     }
 
@@ -158,7 +157,7 @@ impl Store {
         organisation: AccountId,
         name: &PolicyName,
     ) -> Result<Option<PolicyId>, StoreError> {
-        let found = sqlx::query("SELECT id FROM policies WHERE organisation = $1 AND name = $2")
+        let found = sql::query("SELECT id FROM policies WHERE organisation = $1 AND name = $2")
             .bind(organisation.as_bytes().as_slice())
             .bind(name.as_str())
             .fetch_optional(&self.reader)
@@ -176,7 +175,7 @@ impl Store {
         organisation: AccountId,
         attached: &[PolicyId],
     ) -> Result<Vec<AttachedPolicy>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT id, name, document,
                     EXISTS (SELECT 1 FROM policy_attachments WHERE policy = id AND socket IS NULL) AS everywhere
              FROM policies WHERE organisation = $1 ORDER BY name",
@@ -184,7 +183,7 @@ impl Store {
         .bind(organisation.as_bytes().as_slice())
         .fetch_all(&self.reader)
         .await?;
-        let all = rows.iter().map(|found| Ok((found.try_get::<bool, _>("everywhere")?, attached_policy(found)?)));
+        let all = rows.iter().map(|found| Ok((found.try_get::<bool>("everywhere")?, attached_policy(found)?)));
         let all = all.collect::<Result<Vec<_>, StoreError>>()?;
         Ok(all.into_iter().filter(|(all, policy)| *all || attached.contains(&policy.id)).map(|(_, p)| p).collect())
     }
@@ -231,7 +230,7 @@ impl Store {
             };
             return Err(StoreError::PolicyAttached { what });
         }
-        sqlx::query("DELETE FROM policies WHERE id = $1").bind(id.as_bytes().as_slice()).execute(write.sql()).await?;
+        sql::query("DELETE FROM policies WHERE id = $1").bind(id.as_bytes().as_slice()).execute(write.sql()).await?;
         write.commit().await?;
         Ok(true)
     }
@@ -252,11 +251,11 @@ pub(crate) async fn attach(
     policy: PolicyId,
     socket: Option<SocketId>,
 ) -> Result<(), StoreError> {
-    let attached = sqlx::query(
+    let attached = sql::query(
         "INSERT INTO policy_attachments (policy, socket)
          SELECT policies.id, $3 FROM policies WHERE policies.id = $1 AND policies.organisation = $2
             AND ($3 IS NULL OR EXISTS (SELECT 1 FROM sockets WHERE id = $3 AND account = $2))
-            AND NOT EXISTS (SELECT 1 FROM policy_attachments WHERE policy = $1 AND socket IS $3)",
+            AND NOT EXISTS (SELECT 1 FROM policy_attachments WHERE policy = $1 AND socket IS NOT DISTINCT FROM $3)",
     )
     .bind(policy.as_bytes().as_slice())
     .bind(organisation.as_bytes().as_slice())
@@ -271,11 +270,13 @@ pub(crate) async fn attach(
 }
 
 async fn is_attached(write: &mut Write, policy: PolicyId, socket: Option<SocketId>) -> Result<bool, StoreError> {
-    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM policy_attachments WHERE policy = $1 AND socket IS $2")
-        .bind(policy.as_bytes().as_slice())
-        .bind(socket.as_ref().map(|socket| socket.as_bytes().as_slice()))
-        .fetch_one(write.sql())
-        .await?;
+    let count: i64 = sql::query_scalar(
+        "SELECT count(*) FROM policy_attachments WHERE policy = $1 AND socket IS NOT DISTINCT FROM $2",
+    )
+    .bind(policy.as_bytes().as_slice())
+    .bind(socket.as_ref().map(|socket| socket.as_bytes().as_slice()))
+    .fetch_one(write.sql())
+    .await?;
     Ok(count > 0)
 }
 
@@ -286,7 +287,7 @@ async fn apply(
     change: PolicyChange,
 ) -> Result<(), StoreError> {
     if let Some(name) = change.name {
-        sqlx::query("UPDATE policies SET name = $2, updated_at = $3 WHERE id = $1")
+        sql::query("UPDATE policies SET name = $2, updated_at = $3 WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .bind(name.as_str())
             .bind(change.now)
@@ -295,7 +296,7 @@ async fn apply(
             .map_err(|error| named(error, &name))?;
     }
     if let Some(document) = change.document {
-        sqlx::query("UPDATE policies SET document = $2, updated_at = $3 WHERE id = $1")
+        sql::query("UPDATE policies SET document = $2, updated_at = $3 WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .bind(document)
             .bind(change.now)
@@ -306,7 +307,7 @@ async fn apply(
         attach(write, organisation, id, to.socket()).await?;
     }
     if let Some(from) = change.detach {
-        sqlx::query("DELETE FROM policy_attachments WHERE policy = $1 AND socket IS $2")
+        sql::query("DELETE FROM policy_attachments WHERE policy = $1 AND socket IS NOT DISTINCT FROM $2")
             .bind(id.as_bytes().as_slice())
             .bind(from.socket().as_ref().map(|socket| socket.as_bytes().as_slice()))
             .execute(write.sql())
@@ -348,13 +349,13 @@ pub(crate) async fn attached(
     }
     let query = match &of {
         Of::Socket(socket) => {
-            sqlx::query(query!("attached.socket = $1", "sockets.id = $1")).bind(socket.as_bytes().as_slice())
+            sql::query(query!("attached.socket = $1", "sockets.id = $1")).bind(socket.as_bytes().as_slice())
         }
         Of::Organisation(organisation) => {
-            sqlx::query(query!("policies.organisation = $1", "policies.organisation = $1"))
+            sql::query(query!("policies.organisation = $1", "policies.organisation = $1"))
                 .bind(organisation.as_bytes().as_slice())
         }
-        Of::Everybody => sqlx::query(query!("1", "1")),
+        Of::Everybody => sql::query(query!("1 = 1", "1 = 1")),
     };
     let rows = query.fetch_all(connection).await?;
     rows.iter().map(|found| Ok((SocketId::from_bytes(row::bytes(found, "socket")?), attached_policy(found)?))).collect()
@@ -362,7 +363,7 @@ pub(crate) async fn attached(
 
 /// All sockets of an organisation with the policies that concern them, without tunnels.
 async fn concerned(connection: &mut DbConnection, organisation: AccountId) -> Result<Vec<SocketRoute>, StoreError> {
-    let rows = sqlx::query("SELECT * FROM sockets WHERE account = $1 ORDER BY position")
+    let rows = sql::query("SELECT * FROM sockets WHERE account = $1 ORDER BY position")
         .bind(organisation.as_bytes().as_slice())
         .fetch_all(&mut *connection)
         .await?;
@@ -381,7 +382,7 @@ type Places = HashMap<PolicyId, Vec<Option<SocketId>>>;
 
 /// What the organisation's policies are attached to.
 async fn attachments(connection: &mut DbConnection, organisation: AccountId) -> Result<Places, StoreError> {
-    let rows = sqlx::query(
+    let rows = sql::query(
         "SELECT attached.policy AS policy, attached.socket AS socket
          FROM policy_attachments AS attached JOIN policies ON policies.id = attached.policy
               LEFT JOIN sockets ON sockets.id = attached.socket
@@ -404,7 +405,7 @@ async fn find(
     organisation: AccountId,
     id: PolicyId,
 ) -> Result<Option<Policy>, StoreError> {
-    let found = sqlx::query("SELECT * FROM policies WHERE id = $1 AND organisation = $2")
+    let found = sql::query("SELECT * FROM policies WHERE id = $1 AND organisation = $2")
         .bind(id.as_bytes().as_slice())
         .bind(organisation.as_bytes().as_slice())
         .fetch_optional(&mut *connection)

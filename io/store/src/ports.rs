@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, ops::RangeInclusive};
 
-use crate::{StoreError, write::Write};
+use crate::{StoreError, sql, write::Write};
 
 /// Which port a socket gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,19 +41,19 @@ pub(crate) async fn take_port(
 
 async fn is_taken(write: &mut Write, port: u16) -> Result<bool, StoreError> {
     let count: i64 =
-        sqlx::query_scalar("SELECT count(*) FROM sockets WHERE port = $1").bind(port).fetch_one(write.sql()).await?;
+        sql::query_scalar("SELECT count(*) FROM sockets WHERE port = $1").bind(port).fetch_one(write.sql()).await?;
     Ok(count > 0)
 }
 
 async fn any_port(write: &mut Write, range: &RangeInclusive<u16>) -> Result<u16, StoreError> {
     let (from, to) = (*range.start(), *range.end());
-    let taken: Vec<u16> = sqlx::query_scalar("SELECT port FROM sockets WHERE port BETWEEN $1 AND $2 ORDER BY port")
+    let taken: Vec<u16> = sql::query_scalar("SELECT port FROM sockets WHERE port BETWEEN $1 AND $2 ORDER BY port")
         .bind(from)
         .bind(to)
         .fetch_all(write.sql())
         .await?;
     let freed: Vec<u16> =
-        sqlx::query_scalar("SELECT port FROM freed_ports WHERE port BETWEEN $1 AND $2 ORDER BY position")
+        sql::query_scalar("SELECT port FROM freed_ports WHERE port BETWEEN $1 AND $2 ORDER BY position")
             .bind(from)
             .bind(to)
             .fetch_all(write.sql())

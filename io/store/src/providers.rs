@@ -1,11 +1,11 @@
 //! The identity providers of organisations.
 
 use sallyport_model::{AccountId, ProviderConfig, ProviderId, ProviderName};
-use sqlx::Row as _;
 
 use crate::{
     Position, Store, StoreError,
     row::{self, DbRow},
+    sql,
 };
 
 /// How many providers an organisation has.
@@ -43,7 +43,7 @@ impl Store {
     pub async fn create_provider(&self, provider: &StoredProvider) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let organisation = provider.organisation.as_bytes().as_slice();
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM providers WHERE organisation = $1")
+        let count: i64 = sql::query_scalar("SELECT count(*) FROM providers WHERE organisation = $1")
             .bind(organisation)
             .fetch_one(write.sql())
             .await?;
@@ -53,7 +53,7 @@ impl Store {
                 max: MAX_PROVIDERS_PER_ORGANISATION,
             });
         }
-        let inserted = sqlx::query(
+        let inserted = sql::query(
             "INSERT INTO providers (id, organisation, position, name, config, secret, created_at)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM providers WHERE organisation = $2), $3, $4, $5, $6
              FROM accounts WHERE id = $2",
@@ -84,7 +84,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<(Position, StoredProvider)>, StoreError> {
         let rows =
-            sqlx::query("SELECT * FROM providers WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3")
+            sql::query("SELECT * FROM providers WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3")
                 .bind(organisation.as_bytes().as_slice())
                 .bind(after)
                 .bind(limit)
@@ -102,7 +102,7 @@ impl Store {
         organisation: AccountId,
         name: &ProviderName,
     ) -> Result<Option<StoredProvider>, StoreError> {
-        let found = sqlx::query("SELECT * FROM providers WHERE organisation = $1 AND name = $2")
+        let found = sql::query("SELECT * FROM providers WHERE organisation = $1 AND name = $2")
             .bind(organisation.as_bytes().as_slice())
             .bind(name.as_str())
             .fetch_optional(&self.reader)
@@ -122,7 +122,7 @@ impl Store {
         secret: Option<&str>,
     ) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let updated = sqlx::query("UPDATE providers SET config = $2, secret = coalesce($3, secret) WHERE id = $1")
+        let updated = sql::query("UPDATE providers SET config = $2, secret = coalesce($3, secret) WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .bind(row::json(config)?)
             .bind(secret.map(str::as_bytes))
@@ -138,7 +138,7 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_provider(&self, organisation: AccountId, id: ProviderId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let deleted = sqlx::query("DELETE FROM providers WHERE id = $1 AND organisation = $2")
+        let deleted = sql::query("DELETE FROM providers WHERE id = $1 AND organisation = $2")
             .bind(id.as_bytes().as_slice())
             .bind(organisation.as_bytes().as_slice())
             .execute(write.sql())

@@ -4,14 +4,9 @@ use std::{fmt::Display, str::FromStr};
 
 use sallyport_model::DisplayName;
 use serde::{Serialize, de::DeserializeOwned};
-use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
 
+pub(crate) use crate::sql::{DbConnection, DbRow};
 use crate::{StoreError, open::DATABASE_FILE};
-
-/// A row of the database.
-pub(crate) type DbRow = SqliteRow;
-/// What executes statements.
-pub(crate) type DbConnection = SqliteConnection;
 
 /// A column of exactly `N` bytes.
 pub(crate) fn bytes<const N: usize>(row: &DbRow, column: &'static str) -> Result<[u8; N], StoreError> {

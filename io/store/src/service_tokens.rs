@@ -1,11 +1,11 @@
 //! Tokens with which machines come to sockets that ask who comes.
 
 use sallyport_model::{AccountId, DisplayName, ServiceTokenId, ServiceTokenRoute, SocketId};
-use sqlx::Row as _;
 
 use crate::{
     Creation, Keyed, Position, SecretHash, Store, StoreError,
     row::{self, DbRow},
+    sql,
 };
 
 /// How many service tokens an organisation may have.
@@ -67,7 +67,7 @@ impl Store {
         if let Some(stored) = write.recall(new.organisation, keyed).await? {
             return Ok(Creation::Repeated(stored));
         }
-        let names: Vec<String> = sqlx::query_scalar("SELECT name FROM service_tokens WHERE organisation = $1")
+        let names: Vec<String> = sql::query_scalar("SELECT name FROM service_tokens WHERE organisation = $1")
             .bind(new.organisation.as_bytes().as_slice())
             .fetch_all(write.sql())
             .await?;
@@ -81,7 +81,7 @@ impl Store {
             });
         }
         let sockets: Vec<String> = new.token.sockets.iter().map(SocketId::to_string).collect();
-        let inserted = sqlx::query(
+        let inserted = sql::query(
             "INSERT INTO service_tokens (id, organisation, position, name, hash, sockets, created_at, expires_at)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM service_tokens WHERE organisation = $2),
                     $3, $4, $5, $6, $7
@@ -114,7 +114,7 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, StoredServiceToken)>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT position, id, name, sockets, created_at, expires_at FROM service_tokens
              WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3",
         )
@@ -131,7 +131,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn service_token_routes(&self, now: i64) -> Result<Vec<ServiceTokenRoute>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT id, organisation, name, hash, sockets, created_at, expires_at FROM service_tokens
              WHERE expires_at IS NULL OR expires_at > $1",
         )
@@ -152,7 +152,7 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_service_token(&self, organisation: AccountId, id: ServiceTokenId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let deleted = sqlx::query("DELETE FROM service_tokens WHERE id = $1 AND organisation = $2")
+        let deleted = sql::query("DELETE FROM service_tokens WHERE id = $1 AND organisation = $2")
             .bind(id.as_bytes().as_slice())
             .bind(organisation.as_bytes().as_slice())
             .execute(write.sql())

@@ -4,9 +4,8 @@
 //! second time was stolen from one of the two that used it, so the whole session ends (RFC 9700 section 4.14.2).
 
 use sallyport_model::{Account, AccountId};
-use sqlx::Row;
 
-use crate::{SecretHash, Store, StoreError, accounts, row, write::Write};
+use crate::{SecretHash, Store, StoreError, accounts, row, sql, write::Write};
 
 /// A login session.
 pub type SessionId = [u8; 16];
@@ -51,7 +50,7 @@ impl Store {
         expires_at: i64,
     ) -> Result<(), StoreError> {
         let mut write = self.write().await?;
-        let inserted = sqlx::query(
+        let inserted = sql::query(
             "INSERT INTO login_sessions (id, account, created_at, expires_at)
              SELECT $1, id, $3, $4 FROM accounts WHERE id = $2",
         )
@@ -64,9 +63,9 @@ impl Store {
         if inserted.rows_affected() == 0 {
             return Err(StoreError::Gone);
         }
-        sqlx::query(
+        sql::query(
             "DELETE FROM login_sessions WHERE id IN (
-                 SELECT id FROM login_sessions WHERE account = $1 ORDER BY created_at DESC, rowid DESC LIMIT -1 OFFSET $2)",
+                 SELECT id FROM login_sessions WHERE account = $1 ORDER BY created_at DESC, rowid DESC LIMIT 1000000 OFFSET $2)",
         )
         .bind(account.as_bytes().as_slice())
         .bind(MAX_SESSIONS_PER_ACCOUNT as i64)
@@ -88,7 +87,7 @@ impl Store {
         expires_at: i64,
     ) -> Result<Rotation, StoreError> {
         let mut write = self.write().await?;
-        let found = sqlx::query(
+        let found = sql::query(
             "SELECT r.session, r.used, r.expires_at, s.account, s.ended FROM refresh_tokens r
              JOIN login_sessions s ON s.id = r.session WHERE r.hash = $1",
         )
@@ -109,18 +108,18 @@ impl Store {
         if ended || ends <= now {
             return Ok(Rotation::Invalid);
         }
-        sqlx::query("UPDATE refresh_tokens SET used = 1 WHERE hash = $1")
+        sql::query("UPDATE refresh_tokens SET used = 1 WHERE hash = $1")
             .bind(old.as_slice())
             .execute(write.sql())
             .await?;
         insert_refresh(&mut write, session, new, expires_at).await?;
-        sqlx::query("UPDATE login_sessions SET expires_at = $2 WHERE id = $1")
+        sql::query("UPDATE login_sessions SET expires_at = $2 WHERE id = $1")
             .bind(session.as_slice())
             .bind(expires_at)
             .execute(write.sql())
             .await?;
         // Used tokens are kept to recognise a second use, as many as there is room for.
-        sqlx::query(
+        sql::query(
             "DELETE FROM refresh_tokens WHERE session = $1 AND rowid <= (
                  SELECT rowid FROM refresh_tokens WHERE session = $1 ORDER BY rowid DESC LIMIT 1 OFFSET $2)",
         )
@@ -137,7 +136,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn session_account(&self, session: SessionId) -> Result<Option<Account>, StoreError> {
-        let found = sqlx::query(
+        let found = sql::query(
             "SELECT a.id, a.name, a.email, a.created_at FROM login_sessions s JOIN accounts a ON a.id = s.account
              WHERE s.id = $1 AND s.ended = 0",
         )
@@ -153,7 +152,7 @@ impl Store {
     /// What stands in the way.
     pub async fn end_session(&self, refresh: SecretHash) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let found = sqlx::query("SELECT session FROM refresh_tokens WHERE hash = $1")
+        let found = sql::query("SELECT session FROM refresh_tokens WHERE hash = $1")
             .bind(refresh.as_slice())
             .fetch_optional(write.sql())
             .await?;
@@ -173,7 +172,7 @@ async fn insert_refresh(
     hash: SecretHash,
     expires_at: i64,
 ) -> Result<(), StoreError> {
-    sqlx::query("INSERT INTO refresh_tokens (hash, session, expires_at) VALUES ($1, $2, $3)")
+    sql::query("INSERT INTO refresh_tokens (hash, session, expires_at) VALUES ($1, $2, $3)")
         .bind(hash.as_slice())
         .bind(session.as_slice())
         .bind(expires_at)
@@ -183,7 +182,7 @@ async fn insert_refresh(
 }
 
 async fn end(write: &mut Write, session: SessionId) -> Result<(), StoreError> {
-    sqlx::query("UPDATE login_sessions SET ended = 1 WHERE id = $1")
+    sql::query("UPDATE login_sessions SET ended = 1 WHERE id = $1")
         .bind(session.as_slice())
         .execute(write.sql())
         .await?;

@@ -6,13 +6,12 @@ use sallyport_model::{
     AccountId, AttachedPolicy, BasicAuth, DisplayName, OriginProtocol, PolicyId, Socket, SocketId, SocketName,
     SocketRoute, SocketSettings, SocketType, TunnelRoute,
 };
-use sqlx::Row as _;
 
 use crate::{
     AuthorityKind, Creation, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account, policies,
     ports::{PortWish, take_port},
     row::{self, DbRow},
-    tunnels,
+    sql, tunnels,
     write::Write,
 };
 
@@ -70,7 +69,7 @@ pub struct SocketChange {
 
 /// Refuses one port more than the account may have.
 async fn bound_ports(write: &mut Write, account: AccountId, max: usize) -> Result<(), StoreError> {
-    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM sockets WHERE account = $1 AND port IS NOT NULL")
+    let count: i64 = sql::query_scalar("SELECT count(*) FROM sockets WHERE account = $1 AND port IS NOT NULL")
         .bind(account.as_bytes().as_slice())
         .fetch_one(write.sql())
         .await?;
@@ -104,7 +103,7 @@ impl Store {
         if let Some(stored) = write.recall(new.account, keyed).await? {
             return Ok(Creation::Repeated(stored));
         }
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM sockets WHERE account = $1")
+        let count: i64 = sql::query_scalar("SELECT count(*) FROM sockets WHERE account = $1")
             .bind(new.account.as_bytes().as_slice())
             .fetch_one(write.sql())
             .await?;
@@ -157,7 +156,7 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Socket)>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM sockets WHERE account = $1 AND position > $2 ORDER BY position LIMIT $3")
+        let rows = sql::query("SELECT * FROM sockets WHERE account = $1 AND position > $2 ORDER BY position LIMIT $3")
             .bind(account.as_bytes().as_slice())
             .bind(after)
             .bind(limit)
@@ -171,7 +170,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn socket(&self, account: AccountId, id: SocketId) -> Result<Option<Socket>, StoreError> {
-        let found = sqlx::query("SELECT * FROM sockets WHERE id = $1 AND account = $2")
+        let found = sql::query("SELECT * FROM sockets WHERE id = $1 AND account = $2")
             .bind(id.as_bytes().as_slice())
             .bind(account.as_bytes().as_slice())
             .fetch_optional(&self.reader)
@@ -184,7 +183,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn socket_by_name(&self, account: AccountId, name: &SocketName) -> Result<Option<Socket>, StoreError> {
-        let found = sqlx::query("SELECT * FROM sockets WHERE name = $1 AND account = $2")
+        let found = sql::query("SELECT * FROM sockets WHERE name = $1 AND account = $2")
             .bind(name.as_str())
             .bind(account.as_bytes().as_slice())
             .fetch_optional(&self.reader)
@@ -230,7 +229,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn temporary_sockets(&self) -> Result<Vec<(AccountId, SocketId)>, StoreError> {
-        let rows = sqlx::query("SELECT account, id FROM sockets WHERE temporary = 1").fetch_all(&self.reader).await?;
+        let rows = sql::query("SELECT account, id FROM sockets WHERE temporary = 1").fetch_all(&self.reader).await?;
         let ids = |found: &DbRow| {
             let account = AccountId::from_bytes(row::bytes(found, "account")?);
             Ok((account, SocketId::from_bytes(row::bytes(found, "id")?)))
@@ -244,7 +243,7 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_socket(&self, account: AccountId, id: SocketId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let deleted = sqlx::query("DELETE FROM sockets WHERE id = $1 AND account = $2")
+        let deleted = sql::query("DELETE FROM sockets WHERE id = $1 AND account = $2")
             .bind(id.as_bytes().as_slice())
             .bind(account.as_bytes().as_slice())
             .execute(write.sql())
@@ -259,21 +258,21 @@ impl Store {
     /// What stands in the way.
     pub async fn route(&self, id: SocketId) -> Result<Option<SocketRoute>, StoreError> {
         // One transaction, so that socket and tunnels are of the same moment.
-        let mut read = self.reader.begin().await?;
-        let found = sqlx::query("SELECT * FROM sockets WHERE id = $1")
+        let mut read = self.read().await?;
+        let found = sql::query("SELECT * FROM sockets WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .fetch_optional(&mut *read)
             .await?;
         let Some(found) = found else { return Ok(None) };
         let mut route = route(socket(&found)?);
         if asks_for_certificates(&route) {
-            route.client_authority = sqlx::query_scalar(CLIENT_AUTHORITY)
+            route.client_authority = sql::query_scalar(CLIENT_AUTHORITY)
                 .bind(route.account.as_bytes().as_slice())
                 .bind(AuthorityKind::ClientTls.as_str())
                 .fetch_optional(&mut *read)
                 .await?;
         }
-        let rows = sqlx::query("SELECT * FROM tunnels WHERE socket = $1 ORDER BY position")
+        let rows = sql::query("SELECT * FROM tunnels WHERE socket = $1 ORDER BY position")
             .bind(id.as_bytes().as_slice())
             .fetch_all(&mut *read)
             .await?;
@@ -297,8 +296,8 @@ impl Store {
     /// What edges need to know of the sockets of one account, or of all.
     pub(crate) async fn routes_where(&self, account: Option<AccountId>) -> Result<Vec<SocketRoute>, StoreError> {
         let account_id = account.as_ref().map(|account| account.as_bytes().as_slice());
-        let mut read = self.reader.begin().await?;
-        let rows = sqlx::query("SELECT * FROM sockets WHERE $1 IS NULL OR account = $1")
+        let mut read = self.read().await?;
+        let rows = sql::query("SELECT * FROM sockets WHERE $1 IS NULL OR account = $1")
             .bind(account_id)
             .fetch_all(&mut *read)
             .await?;
@@ -307,19 +306,19 @@ impl Store {
             let route = route(socket(found)?);
             routes.insert(route.id, route);
         }
-        let rows = sqlx::query("SELECT organisation, certificate FROM authorities WHERE kind = $1")
+        let rows = sql::query("SELECT organisation, certificate FROM authorities WHERE kind = $1")
             .bind(AuthorityKind::ClientTls.as_str())
             .fetch_all(&mut *read)
             .await?;
         let mut authorities = HashMap::with_capacity(rows.len());
         for found in &rows {
             let organisation = AccountId::from_bytes(row::bytes(found, "organisation")?);
-            authorities.insert(organisation, found.try_get::<Vec<u8>, _>("certificate")?);
+            authorities.insert(organisation, found.try_get::<Vec<u8>>("certificate")?);
         }
         for route in routes.values_mut().filter(|route| asks_for_certificates(route)) {
             route.client_authority = authorities.get(&route.account).cloned();
         }
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT * FROM tunnels WHERE $1 IS NULL OR socket IN (SELECT id FROM sockets WHERE account = $1)
              ORDER BY socket, position",
         )
@@ -344,7 +343,7 @@ impl Store {
 }
 
 async fn find(write: &mut Write, account: AccountId, id: SocketId) -> Result<Option<Socket>, StoreError> {
-    let found = sqlx::query("SELECT * FROM sockets WHERE id = $1 AND account = $2")
+    let found = sql::query("SELECT * FROM sockets WHERE id = $1 AND account = $2")
         .bind(id.as_bytes().as_slice())
         .bind(account.as_bytes().as_slice())
         .fetch_optional(write.sql())
@@ -362,7 +361,7 @@ async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Resu
         settings: change.settings.unwrap_or(former.settings),
         ..former
     };
-    sqlx::query(
+    sql::query(
         "UPDATE sockets SET display_name = $2, socket_type = $3, origin_protocol = $4, basic_username = $5,
                             basic_password_hash = $6, settings = $7
          WHERE id = $1",
@@ -382,7 +381,7 @@ async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Resu
 /// The first name that this maker had and no socket has now, and the port that went with it.
 async fn former_name(write: &mut Write, maker: Option<Maker>) -> Result<Option<(SocketName, Option<u16>)>, StoreError> {
     let Some(maker) = maker else { return Ok(None) };
-    let found = sqlx::query(
+    let found = sql::query(
         "SELECT name, port FROM names WHERE maker = $1 AND name NOT IN (SELECT name FROM sockets)
          ORDER BY taken_at, rowid LIMIT 1",
     )
@@ -401,9 +400,9 @@ async fn remember_port(
     maker: Option<Maker>,
 ) -> Result<(), StoreError> {
     let Some(port) = port else { return Ok(()) };
-    sqlx::query("UPDATE names SET port = NULL WHERE port = $1").bind(port).execute(write.sql()).await?;
+    sql::query("UPDATE names SET port = NULL WHERE port = $1").bind(port).execute(write.sql()).await?;
     if maker.is_some() {
-        let update = sqlx::query("UPDATE names SET port = $2 WHERE name = $1").bind(name.as_str()).bind(port);
+        let update = sql::query("UPDATE names SET port = $2 WHERE name = $1").bind(name.as_str()).bind(port);
         update.execute(write.sql()).await?;
     }
     Ok(())
@@ -419,7 +418,7 @@ async fn take_name(
     for random in randoms {
         let name = SocketName::generate(*random);
         let insert = "INSERT INTO names (name, taken_at, maker) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
-        let taken = sqlx::query(insert)
+        let taken = sql::query(insert)
             .bind(name.as_str())
             .bind(now)
             .bind(maker.as_ref().map(<[u8; 32]>::as_slice))
@@ -433,7 +432,7 @@ async fn take_name(
 }
 
 async fn insert(write: &mut Write, socket: &Socket, temporary: bool) -> Result<(), StoreError> {
-    let inserted = sqlx::query(
+    let inserted = sql::query(
         "INSERT INTO sockets (id, account, position, name, display_name, socket_type, origin_protocol,
                               basic_username, basic_password_hash, port, settings, created_at, temporary)
          SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM sockets WHERE account = $2), $3, $4, $5, $6, $7, $8,

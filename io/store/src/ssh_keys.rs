@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use sallyport_model::{AccountId, SshLogin};
-use sqlx::Row as _;
 
 use crate::{
     Position, Store, StoreError,
     row::{self, DbRow},
+    sql,
     write::Write,
 };
 
@@ -51,13 +51,12 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, SshKey)>, StoreError> {
-        let rows =
-            sqlx::query("SELECT * FROM ssh_keys WHERE account = $1 AND position > $2 ORDER BY position LIMIT $3")
-                .bind(account.as_bytes().as_slice())
-                .bind(after)
-                .bind(limit)
-                .fetch_all(&self.reader)
-                .await?;
+        let rows = sql::query("SELECT * FROM ssh_keys WHERE account = $1 AND position > $2 ORDER BY position LIMIT $3")
+            .bind(account.as_bytes().as_slice())
+            .bind(after)
+            .bind(limit)
+            .fetch_all(&self.reader)
+            .await?;
         rows.iter().map(|found| Ok((found.try_get("position")?, ssh_key(found)?))).collect()
     }
 
@@ -66,7 +65,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn ssh_logins(&self) -> Result<Vec<SshLogin>, StoreError> {
-        let rows = sqlx::query("SELECT account, public_key FROM ssh_keys ORDER BY account, position")
+        let rows = sql::query("SELECT account, public_key FROM ssh_keys ORDER BY account, position")
             .fetch_all(&self.reader)
             .await?;
         let mut logins: HashMap<AccountId, SshLogin> = HashMap::new();
@@ -84,7 +83,7 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_ssh_key(&self, account: AccountId, id: [u8; 16]) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let deleted = sqlx::query("DELETE FROM ssh_keys WHERE id = $1 AND account = $2")
+        let deleted = sql::query("DELETE FROM ssh_keys WHERE id = $1 AND account = $2")
             .bind(id.as_slice())
             .bind(account.as_bytes().as_slice())
             .execute(write.sql())
@@ -95,7 +94,7 @@ impl Store {
 }
 
 pub(crate) async fn insert(write: &mut Write, account: AccountId, key: &SshKey) -> Result<(), StoreError> {
-    let same: Option<String> = sqlx::query_scalar("SELECT name FROM ssh_keys WHERE account = $1 AND fingerprint = $2")
+    let same: Option<String> = sql::query_scalar("SELECT name FROM ssh_keys WHERE account = $1 AND fingerprint = $2")
         .bind(account.as_bytes().as_slice())
         .bind(&key.fingerprint)
         .fetch_optional(write.sql())
@@ -103,7 +102,7 @@ pub(crate) async fn insert(write: &mut Write, account: AccountId, key: &SshKey) 
     if let Some(name) = same {
         return Err(StoreError::SshKeyTaken { name });
     }
-    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM ssh_keys WHERE account = $1")
+    let count: i64 = sql::query_scalar("SELECT count(*) FROM ssh_keys WHERE account = $1")
         .bind(account.as_bytes().as_slice())
         .fetch_one(write.sql())
         .await?;
@@ -113,7 +112,7 @@ pub(crate) async fn insert(write: &mut Write, account: AccountId, key: &SshKey) 
             max: MAX_SSH_KEYS_PER_ACCOUNT,
         });
     }
-    let inserted = sqlx::query(
+    let inserted = sql::query(
         "INSERT INTO ssh_keys (id, account, position, name, public_key, fingerprint, created_at)
          SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM ssh_keys WHERE account = $2), $3, $4, $5, $6
          FROM accounts WHERE id = $2",

@@ -1,11 +1,11 @@
 //! API tokens.
 
 use sallyport_model::{Account, AccountId, DisplayName, ScopeSet, TokenId};
-use sqlx::Row as _;
 
 use crate::{
     Creation, Keyed, Position, SecretHash, Store, StoreError, accounts,
     row::{self, DbRow},
+    sql,
 };
 
 /// How many API tokens an account may have.
@@ -47,7 +47,7 @@ impl Store {
         if let Some(stored) = write.recall(new.account, keyed).await? {
             return Ok(Creation::Repeated(stored));
         }
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM tokens WHERE account = $1")
+        let count: i64 = sql::query_scalar("SELECT count(*) FROM tokens WHERE account = $1")
             .bind(new.account.as_bytes().as_slice())
             .fetch_one(write.sql())
             .await?;
@@ -58,7 +58,7 @@ impl Store {
             });
         }
         let scopes: Vec<&str> = new.token.scopes.iter().map(|scope| scope.as_str()).collect();
-        let inserted = sqlx::query(
+        let inserted = sql::query(
             "INSERT INTO tokens (id, account, position, name, scopes, hash, created_at, expires_at)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tokens WHERE account = $2), $3, $4, $5, $6, $7
              FROM accounts WHERE id = $2",
@@ -90,7 +90,7 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, StoredToken)>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sql::query(
             "SELECT position, id, name, scopes, created_at, expires_at FROM tokens
              WHERE account = $1 AND position > $2 ORDER BY position LIMIT $3",
         )
@@ -107,12 +107,12 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn token_by_hash(&self, hash: SecretHash) -> Result<Option<(StoredToken, Account)>, StoreError> {
-        let found = sqlx::query("SELECT id, account, name, scopes, created_at, expires_at FROM tokens WHERE hash = $1")
+        let found = sql::query("SELECT id, account, name, scopes, created_at, expires_at FROM tokens WHERE hash = $1")
             .bind(hash.as_slice())
             .fetch_optional(&self.reader)
             .await?;
         let Some(found) = found else { return Ok(None) };
-        let owner = sqlx::query("SELECT id, name, email, created_at FROM accounts WHERE id = $1")
+        let owner = sql::query("SELECT id, name, email, created_at FROM accounts WHERE id = $1")
             .bind(row::bytes::<16>(&found, "account")?.as_slice())
             .fetch_optional(&self.reader)
             .await?;
@@ -126,7 +126,7 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_token(&self, account: AccountId, id: TokenId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let deleted = sqlx::query("DELETE FROM tokens WHERE id = $1 AND account = $2")
+        let deleted = sql::query("DELETE FROM tokens WHERE id = $1 AND account = $2")
             .bind(id.as_bytes().as_slice())
             .bind(account.as_bytes().as_slice())
             .execute(write.sql())

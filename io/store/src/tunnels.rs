@@ -1,11 +1,11 @@
 //! Tunnels.
 
 use sallyport_model::{AccountId, CredentialHash, MAX_TUNNELS_PER_SOCKET, SocketId, Tunnel, TunnelId};
-use sqlx::Row as _;
 
 use crate::{
     Creation, Keyed, Position, Store, StoreError,
     row::{self, DbRow},
+    sql,
     write::Write,
 };
 
@@ -44,7 +44,7 @@ impl Store {
         if let Some(stored) = write.recall(account, keyed).await? {
             return Ok(Creation::Repeated(stored));
         }
-        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM tunnels WHERE socket = $1")
+        let count: i64 = sql::query_scalar("SELECT count(*) FROM tunnels WHERE socket = $1")
             .bind(new.socket.as_bytes().as_slice())
             .fetch_one(write.sql())
             .await?;
@@ -62,7 +62,7 @@ impl Store {
             forward_port: take_forward_port(&mut write, account, forward_ports).await?,
             created_at: new.created_at,
         };
-        let inserted = sqlx::query(
+        let inserted = sql::query(
             "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), $4, $5, $6, $7, $8
              FROM sockets WHERE id = $2 AND account = $3",
@@ -96,7 +96,7 @@ impl Store {
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, Tunnel)>, StoreError> {
-        let rows = sqlx::query("SELECT * FROM tunnels WHERE socket = $1 AND position > $2 ORDER BY position LIMIT $3")
+        let rows = sql::query("SELECT * FROM tunnels WHERE socket = $1 AND position > $2 ORDER BY position LIMIT $3")
             .bind(socket.as_bytes().as_slice())
             .bind(after)
             .bind(limit)
@@ -110,7 +110,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn tunnel(&self, socket: SocketId, id: TunnelId) -> Result<Option<Tunnel>, StoreError> {
-        let found = sqlx::query("SELECT * FROM tunnels WHERE id = $1 AND socket = $2")
+        let found = sql::query("SELECT * FROM tunnels WHERE id = $1 AND socket = $2")
             .bind(id.as_bytes().as_slice())
             .bind(socket.as_bytes().as_slice())
             .fetch_optional(&self.reader)
@@ -123,7 +123,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn tunnel_by_forward_port(&self, account: AccountId, port: u16) -> Result<Option<Tunnel>, StoreError> {
-        let found = sqlx::query(
+        let found = sql::query(
             "SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket
              WHERE s.account = $1 AND t.forward_port = $2 AND t.temporary = 0 LIMIT 1",
         )
@@ -139,7 +139,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn temporary_tunnels(&self) -> Result<Vec<(SocketId, TunnelId)>, StoreError> {
-        let rows = sqlx::query("SELECT socket, id FROM tunnels WHERE temporary = 1").fetch_all(&self.reader).await?;
+        let rows = sql::query("SELECT socket, id FROM tunnels WHERE temporary = 1").fetch_all(&self.reader).await?;
         let ids = |found: &DbRow| {
             let socket = SocketId::from_bytes(row::bytes(found, "socket")?);
             Ok((socket, TunnelId::from_bytes(row::bytes(found, "id")?)))
@@ -158,7 +158,7 @@ impl Store {
         weight: u16,
     ) -> Result<Option<Tunnel>, StoreError> {
         let mut write = self.write().await?;
-        let found = sqlx::query("UPDATE tunnels SET weight = $3 WHERE id = $1 AND socket = $2 RETURNING *")
+        let found = sql::query("UPDATE tunnels SET weight = $3 WHERE id = $1 AND socket = $2 RETURNING *")
             .bind(id.as_bytes().as_slice())
             .bind(socket.as_bytes().as_slice())
             .bind(weight)
@@ -180,7 +180,7 @@ impl Store {
         credential: CredentialHash,
     ) -> Result<Option<Tunnel>, StoreError> {
         let mut write = self.write().await?;
-        let found = sqlx::query("UPDATE tunnels SET credential = $3 WHERE id = $1 AND socket = $2 RETURNING *")
+        let found = sql::query("UPDATE tunnels SET credential = $3 WHERE id = $1 AND socket = $2 RETURNING *")
             .bind(id.as_bytes().as_slice())
             .bind(socket.as_bytes().as_slice())
             .bind(credential.0.as_slice())
@@ -197,7 +197,7 @@ impl Store {
     /// What stands in the way.
     pub async fn delete_tunnel(&self, socket: SocketId, id: TunnelId) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let deleted = sqlx::query("DELETE FROM tunnels WHERE id = $1 AND socket = $2")
+        let deleted = sql::query("DELETE FROM tunnels WHERE id = $1 AND socket = $2")
             .bind(id.as_bytes().as_slice())
             .bind(socket.as_bytes().as_slice())
             .execute(write.sql())
@@ -210,7 +210,7 @@ impl Store {
 /// The first of the ports that no tunnel of the account has.
 async fn take_forward_port(write: &mut Write, account: AccountId, ports: &[u16]) -> Result<u16, StoreError> {
     for port in ports {
-        let count: i64 = sqlx::query_scalar(
+        let count: i64 = sql::query_scalar(
             "SELECT count(*) FROM tunnels t JOIN sockets s ON s.id = t.socket
              WHERE s.account = $1 AND t.forward_port = $2",
         )

@@ -1,15 +1,24 @@
-//! One transaction that writes.
+//! Transactions: those that write, and those that read several times of one moment.
 
-use sqlx::{Sqlite, SqliteConnection, SqlitePool, pool::PoolConnection};
+use std::ops::{Deref, DerefMut};
 
-use crate::{Store, StoreError};
+use crate::{
+    Store, StoreError,
+    error::is_lost,
+    sql::{DbConnection, DbPool, MAX_TRIES},
+};
 
-/// A transaction that holds the store's only writer. Dropped without [`Write::commit`] it leaves no trace: its
-/// connection is closed, which is the one way of rolling back that works in every state SQLite can be in (a full disk
-/// may or may not have rolled the transaction back already).
+/// A transaction that holds the store's only writer. Dropped without [`Write::commit`] it leaves no trace. With SQLite
+/// its connection is closed then, which is the one way of rolling back that works in every state SQLite can be in (a
+/// full disk may or may not have rolled the transaction back already).
 pub(crate) struct Write {
-    connection: PoolConnection<Sqlite>,
+    connection: DbConnection,
     committed: bool,
+}
+
+/// A transaction that reads.
+pub(crate) struct Read {
+    connection: DbConnection,
 }
 
 impl Store {
@@ -17,25 +26,50 @@ impl Store {
     pub(crate) async fn write(&self) -> Result<Write, StoreError> {
         Write::begin(&self.writer).await
     }
+
+    /// Begins a transaction that reads: all its statements see the database as it was at the first one.
+    pub(crate) async fn read(&self) -> Result<Read, StoreError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            match self.reader.begin_read().await {
+                Err(error) if is_lost(&error) && tried < MAX_TRIES => {}
+                begun => return Ok(Read { connection: begun? }),
+            }
+        }
+    }
 }
 
 impl Write {
-    pub(crate) async fn begin(writer: &SqlitePool) -> Result<Self, StoreError> {
-        let connection = writer.acquire().await?;
+    pub(crate) async fn begin(writer: &DbPool) -> Result<Self, StoreError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            // Nothing has happened in it, so that a lost connection only means to take another one.
+            match Self::begin_once(writer).await {
+                Err(error) if is_lost(&error) && tried < MAX_TRIES => {}
+                begun => return Ok(begun?),
+            }
+        }
+    }
+
+    async fn begin_once(writer: &DbPool) -> Result<Self, sqlx::Error> {
         // Made before BEGIN, so that a caller that gives up in between does not leave a transaction behind.
-        let mut write = Self { connection, committed: false };
-        sqlx::raw_sql("BEGIN IMMEDIATE").execute(write.sql()).await?;
+        let mut write = Self { connection: writer.acquire().await?, committed: false };
+        write.connection.begin().await?;
         Ok(write)
     }
 
     /// Where statements are executed.
-    pub(crate) fn sql(&mut self) -> &mut SqliteConnection {
+    pub(crate) fn sql(&mut self) -> &mut DbConnection {
         &mut self.connection
     }
 
     /// Makes it so. When this returns without an error, the change is on disk.
     pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
-        sqlx::raw_sql("COMMIT").execute(self.sql()).await?;
+        if let Err(error) = self.connection.commit().await {
+            return Err(if is_lost(&error) { StoreError::OutcomeUnknown } else { error.into() });
+        }
         self.committed = true;
         Ok(())
     }
@@ -43,8 +77,21 @@ impl Write {
 
 impl Drop for Write {
     fn drop(&mut self) {
-        if !self.committed {
-            self.connection.close_on_drop();
+        if let (false, DbConnection::Sqlite(connection)) = (self.committed, &mut self.connection) {
+            connection.close_on_drop();
         }
+    }
+}
+
+impl Deref for Read {
+    type Target = DbConnection;
+    fn deref(&self) -> &DbConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Read {
+    fn deref_mut(&mut self) -> &mut DbConnection {
+        &mut self.connection
     }
 }

@@ -3,6 +3,8 @@
 use sallyport_model::{Account, AccountId, CredentialHash, Socket, SocketId, SocketType, Tunnel, TunnelId};
 use sallyport_store::{Creation, NewAccount, NewSocket, NewTunnel, PortWish, Store, StoreError};
 
+use crate::postgres;
+
 pub(crate) const NOW: i64 = 1_800_000_000;
 
 pub(crate) fn account(n: u8) -> NewAccount {
@@ -68,10 +70,13 @@ pub(crate) async fn make_socket(store: &Store, owner: u8, n: u32, randoms: &[u64
     }
 }
 
-/// A store with account 1.
+/// A store with account 1: in the folder, or on the server where the whole suite runs a second time.
 pub(crate) async fn store_with_account() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).await.unwrap();
+    let store = match postgres::of_suite().await {
+        Some(address) => Store::open_postgres(&address).await.unwrap(),
+        None => Store::open(dir.path()).await.unwrap(),
+    };
     store.create_account(account(1)).await.unwrap();
     (dir, store)
 }

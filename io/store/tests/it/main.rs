@@ -1,4 +1,7 @@
 //! The store on a real disk: what it keeps, what it refuses, what it survives.
+//!
+//! Everything but `open`, `disk` and `lock`, which are about files, runs a second time on PostgreSQL
+//! (`postgres::the_suite_holds_on_postgresql`): tests take their stores from `fixtures`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,4 +14,5 @@ mod nouns;
 mod open;
 mod policies;
 mod ports;
+mod postgres;
 mod ssh_keys;

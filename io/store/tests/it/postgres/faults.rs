@@ -1,0 +1,210 @@
+//! What goes wrong with a server: at the start, and while it is used.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU8, Ordering},
+};
+
+use sallyport_store::{Store, StoreError};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::{
+    fixtures::{account, make_socket},
+    postgres::{Server, open, say, server},
+};
+
+async fn refused(address: &str) -> StoreError {
+    let error = Store::open_postgres(&address.parse().unwrap()).await.expect_err("refused");
+    assert!(!error.to_string().contains('\n'), "{error}");
+    error
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_at_once() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = refused(&format!("postgres://ann:geheim@{nobody}/sally")).await;
+    assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
+    assert!(error.to_string().contains(&format!("postgres://ann@{nobody}/sally")), "{error}");
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_learns_why() {
+    let Some(server) = server() else { return };
+    let address = server.database().await;
+    let (base, name) = address.rsplit_once('/').unwrap();
+    let host = base.rsplit_once('@').unwrap().1;
+    say(&address, "CREATE ROLE locked LOGIN PASSWORD 'geheim'; CREATE ROLE guest LOGIN".to_owned()).await;
+    for (address, words) in [
+        (format!("postgres://locked:wrong@{host}/{name}"), "check the password"),
+        (format!("postgres://guest@{host}/{name}"), "GRANT CREATE"),
+        (format!("postgres://nobody@{host}/{name}"), "check the user's name"),
+        (format!("{base}/nothing"), "createdb"),
+        (format!("{address}?sslmode=verify-full"), "check sslmode"),
+    ] {
+        let error = refused(&address).await;
+        assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+        assert!(error.to_string().contains(words) && !error.to_string().contains("wrong"), "{error}");
+    }
+    say(&address, "GRANT CREATE ON SCHEMA public TO locked".to_owned()).await;
+    open(&format!("postgres://locked:geheim@{host}/{name}")).await.close().await;
+}
+
+#[tokio::test]
+async fn databases_of_others_and_of_the_future_are_refused_and_kept() {
+    let Some(server) = server() else { return };
+    let foreign = server.database().await;
+    say(&foreign, "CREATE TABLE notes (text TEXT)".to_owned()).await;
+    let error = refused(&foreign).await;
+    assert!(matches!(error, StoreError::Foreign { .. }), "{error:?}");
+    say(&foreign, "DROP TABLE notes".to_owned()).await;
+    open(&foreign).await.close().await;
+
+    say(&foreign, "UPDATE sallyport_schema SET version = 9999".to_owned()).await;
+    let error = refused(&foreign).await;
+    assert!(matches!(error, StoreError::Newer { found: 9999, .. }), "{error:?}");
+    let latin = format!("{}/postgres", server.base());
+    let name = format!("latin{}", std::process::id());
+    say(&latin, format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1'")).await;
+    assert!(refused(&format!("{}/{name}", server.base())).await.to_string().contains("UTF8"));
+}
+
+#[tokio::test]
+async fn a_read_only_server_is_told_at_the_start_and_later() {
+    let Some(server) = server() else { return };
+    let address = server.database().await;
+    let name = address.rsplit_once('/').unwrap().1;
+    let store = open(&address).await;
+    store.create_account(account(1)).await.unwrap();
+    say(&address, format!("ALTER DATABASE {name} SET default_transaction_read_only = on")).await;
+    cut_all(server, name).await;
+    let error = store.create_account(account(2)).await.unwrap_err();
+    assert!(matches!(error, StoreError::ReadOnly), "{error:?}");
+    assert_eq!(store.count_accounts().await.unwrap(), 1, "reading goes on");
+    assert!(matches!(refused(&address).await, StoreError::ReadOnly));
+    let healed = format!("SET transaction_read_only = off; ALTER DATABASE {name} RESET default_transaction_read_only");
+    say(&format!("{}/postgres", server.base()), healed).await;
+    cut_all(server, name).await;
+    store.create_account(account(2)).await.unwrap();
+}
+
+/// Ends all connections to a database, as a server does that is restarted.
+async fn cut_all(server: &Server, name: &str) {
+    let sql = format!("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{name}'");
+    say(&format!("{}/postgres", server.base()), sql).await;
+}
+
+#[tokio::test]
+async fn connections_that_are_lost_are_replaced() {
+    let Some(server) = server() else { return };
+    let address = server.database().await;
+    let name = address.rsplit_once('/').unwrap().1;
+    let store = open(&address).await;
+    store.create_account(account(1)).await.unwrap();
+    for n in 0..5 {
+        store.check().await.unwrap();
+        cut_all(server, name).await;
+        assert_eq!(store.routes().await.unwrap().len(), n);
+        cut_all(server, name).await;
+        assert_eq!(store.count_accounts().await.unwrap(), 1);
+        cut_all(server, name).await;
+        make_socket(&store, 1, n as u32, &[n as u64]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_given_up_does_not_keep_others_from_writing() {
+    let Some(server) = server() else { return };
+    let address = server.database().await;
+    let (one, two) = (open(&address).await, open(&address).await);
+    one.create_account(account(1)).await.unwrap();
+    for n in 0..100_u32 {
+        let (randoms, other) = ([u64::from(n)], [u64::from(n) + 1_000]);
+        let _ = tokio::time::timeout(
+            std::time::Duration::from_micros(u64::from(n) * 50),
+            make_socket(&one, 1, n, &randoms),
+        )
+        .await;
+        make_socket(&two, 1, n + 1_000, &other).await.unwrap();
+    }
+}
+
+/// Stands before a server and cuts the connection on which somebody commits: before the server hears of it, or after.
+struct Cutter {
+    address: String,
+    cut: Arc<AtomicU8>,
+}
+
+const BEFORE: u8 = 1;
+const AFTER: u8 = 2;
+
+impl Cutter {
+    async fn before(address: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (base, name) = address.rsplit_once('/').unwrap();
+        let server = base.rsplit_once('@').unwrap().1.to_owned();
+        let address = format!("postgres://postgres@{}/{name}", listener.local_addr().unwrap());
+        let cut = Arc::new(AtomicU8::new(0));
+        let when = cut.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(&server).await.unwrap();
+                tokio::spawn(pass(client, server, when.clone()));
+            }
+        });
+        Self { address, cut }
+    }
+}
+
+async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let deaf = Arc::new(AtomicBool::new(false));
+    let is_deaf = deaf.clone();
+    let answers = tokio::spawn(async move {
+        let mut buffer = vec![0; 65_536];
+        while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
+            if !is_deaf.load(Ordering::SeqCst) {
+                to_client.write_all(&buffer[..length]).await.unwrap();
+            }
+        }
+    });
+    let mut buffer = vec![0; 65_536];
+    while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
+        let said = &buffer[..length];
+        if said.windows(6).any(|word| word == b"COMMIT") {
+            match cut.swap(0, Ordering::SeqCst) {
+                BEFORE => break,
+                AFTER => {
+                    deaf.store(true, Ordering::SeqCst);
+                    to_server.write_all(said).await.unwrap();
+                    // Time to do it, before anybody sees that nobody is there.
+                    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        to_server.write_all(said).await.unwrap();
+    }
+    answers.abort();
+}
+
+#[tokio::test]
+async fn a_change_whose_end_is_unknown_is_told_as_that() {
+    let Some(server) = server() else { return };
+    let address = server.database().await;
+    open(&address).await.close().await;
+    let cutter = Cutter::before(&address).await;
+    let store = open(&cutter.address).await;
+    for (n, when, made) in [(1, BEFORE, 0), (2, AFTER, 1)] {
+        cutter.cut.store(when, Ordering::SeqCst);
+        let error = store.create_account(account(n)).await.unwrap_err();
+        assert!(matches!(error, StoreError::OutcomeUnknown), "{error:?}");
+        assert!(error.to_string().contains("made or not"), "{error}");
+        assert_eq!(store.count_accounts().await.unwrap(), made);
+    }
+    store.create_account(account(3)).await.expect("it goes on");
+}

@@ -1,0 +1,153 @@
+//! The store on PostgreSQL: a real server, started once for this program.
+
+mod faults;
+mod schema;
+mod together;
+
+use std::{
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    process::{ChildStdin, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use sallyport_store::{PostgresAddress, Store};
+use sqlx::{Connection, Executor, PgConnection};
+
+use crate::fixtures::account;
+
+/// Says to a test program that its stores are on this server: the beginning of an address, up to the database's name.
+const SUITE: &str = "SALLYPORT_TEST_STORE_ON";
+
+/// Starts a server in a folder of its own, says that it is there, and goes with everything when nobody holds the other
+/// end of its input any more.
+const SERVER: &str = r#"
+set -eu
+folder=$(mktemp -d "${TMPDIR:-/tmp}/sallyport-postgres-XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1 || true)
+[ -n "$bin" ] || bin=$(dirname "$(command -v postgres)")
+as=
+if [ "$(id -u)" = 0 ]; then
+  as="setpriv --reuid=postgres --regid=postgres --clear-groups"
+  chown postgres "$folder"
+fi
+cd "$folder"
+$as "$bin/initdb" -D data -U postgres -A trust -E UTF8 --locale=C --no-sync --no-instructions >log 2>&1 || { cat log >&2; exit 1; }
+$as sh -c "cat >data/pg_hba.conf" <<HBA
+host all locked 127.0.0.1/32 scram-sha-256
+host all all 127.0.0.1/32 trust
+HBA
+$as "$bin/postgres" -D data -p "$1" -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off \
+  -c synchronous_commit=off -c full_page_writes=off -c shared_buffers=32MB -c max_connections=400 >>log 2>&1 </dev/null &
+server=$!
+for _ in $(seq 200); do
+  if "$bin/pg_isready" -q -h 127.0.0.1 -p "$1"; then echo ready; break; fi
+  kill -0 $server 2>/dev/null || { cat log >&2; exit 1; }
+  sleep 0.05
+done
+read -r _ || true
+kill -INT $server
+wait $server || true
+"#;
+
+/// A server for as long as this program runs.
+pub(crate) struct Server {
+    port: u16,
+    _input: ChildStdin,
+}
+
+/// The server; `None`, with the reason printed, where there is no PostgreSQL.
+pub(crate) fn server() -> Option<&'static Server> {
+    static SERVER_OF_ALL: OnceLock<Result<Server, String>> = OnceLock::new();
+    match SERVER_OF_ALL.get_or_init(start) {
+        Ok(server) => Some(server),
+        Err(reason) => {
+            println!("skipped: PostgreSQL cannot be started here: {reason}");
+            None
+        }
+    }
+}
+
+fn start() -> Result<Server, String> {
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(|e| e.to_string())?;
+    let mut child = Command::new("sh")
+        .args(["-c", SERVER, "sh", &port.port().to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).map_err(|error| error.to_string())?;
+    if line.trim() != "ready" {
+        let said = child.wait_with_output().map_err(|error| error.to_string())?;
+        return Err(String::from_utf8_lossy(&said.stderr).trim().to_owned());
+    }
+    Ok(Server { port: port.port(), _input: child.stdin.take().unwrap() })
+}
+
+impl Server {
+    /// The beginning of the addresses of its databases.
+    pub(crate) fn base(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}", self.port)
+    }
+
+    /// A new, empty database: its address.
+    pub(crate) async fn database(&self) -> String {
+        database_on(&self.base()).await
+    }
+}
+
+/// Says something to a server as its superuser.
+pub(crate) async fn say(address: &str, sql: String) {
+    let mut connection = PgConnection::connect(address).await.unwrap();
+    connection.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+async fn database_on(base: &str) -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    say(&format!("{base}/postgres"), format!("CREATE DATABASE {name} TEMPLATE template0")).await;
+    format!("{base}/{name}")
+}
+
+/// A database of the server on which the whole suite runs, where it does.
+pub(crate) async fn of_suite() -> Option<PostgresAddress> {
+    let base = std::env::var(SUITE).ok()?;
+    Some(database_on(&base).await.parse().unwrap())
+}
+
+/// Opens the database.
+pub(crate) async fn open(address: &str) -> Store {
+    Store::open_postgres(&address.parse().unwrap()).await.unwrap()
+}
+
+/// Two stores on one new database, as two processes have them, with account 1.
+pub(crate) async fn two_stores(server: &Server) -> (Store, Store) {
+    let address = server.database().await;
+    let address: PostgresAddress = address.parse().unwrap();
+    let (one, two) = tokio::join!(Store::open_postgres(&address), Store::open_postgres(&address));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    one.create_account(account(1)).await.unwrap();
+    (one, two)
+}
+
+#[test]
+fn the_suite_holds_on_postgresql() {
+    let Some(server) = server() else { return };
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--skip", "open::", "--skip", "disk::", "--skip", "lock::", "--skip", "postgres::"])
+        .env(SUITE, server.base())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let passed = said.split("test result: ok. ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(passed.parse::<u32>().unwrap() > 20, "{said}");
+}
