@@ -22,6 +22,7 @@ use sallyport_tunnel::Establishment;
 use tokio::time::Sleep;
 
 use crate::{
+    Edge,
     bounds::Meter,
     origin::Download,
     record::Ticket,
@@ -423,7 +424,10 @@ impl AnswerBody {
     }
 
     /// The same body; its end is the end of the request that this ticket stands for.
-    pub(crate) fn with_ticket(mut self, ticket: Box<Ticket>) -> Self {
+    pub(crate) fn with_ticket(mut self, mut ticket: Box<Ticket>, edge: Arc<Edge>) -> Self {
+        if !self.is_end_stream() {
+            ticket.goes_on(edge);
+        }
         self.ticket = Some(ticket);
         send_bound::waits_for_client();
         self
@@ -438,18 +442,26 @@ impl AnswerBody {
             },
             Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
             Source::Origin(download) => {
-                if self.ticket.as_mut().is_some_and(|ticket| ticket.poll_over(cx).is_ready()) {
-                    return Poll::Ready(Some(Err("whose request it was may not come in any more".into())));
+                const REVOKED: &str = "whose request it was may not come in any more";
+                if self.ticket.as_mut().is_some_and(|ticket| ticket.poll_going_on(false, cx).is_ready()) {
+                    return Poll::Ready(Some(Err(REVOKED.into())));
                 }
                 let mut pass = self.ticket.as_mut().and_then(|ticket| ticket.pass());
                 if let Some(pass) = &mut pass {
                     ready!(pass.poll_ready(cx));
                 }
-                let frame = ready!(download.poll_frame(cx));
-                if let (Some(pass), Some(Ok(frame))) = (pass, &frame) {
-                    pass.moved(frame.data_ref().map_or(0, Bytes::len));
+                match download.poll_frame(cx) {
+                    Poll::Ready(frame) => {
+                        if let (Some(pass), Some(Ok(frame))) = (pass, &frame) {
+                            pass.moved(frame.data_ref().map_or(0, Bytes::len));
+                        }
+                        frame
+                    }
+                    Poll::Pending => {
+                        ready!(self.ticket.as_mut().map_or(Poll::Pending, |ticket| ticket.poll_going_on(true, cx)));
+                        Some(Err(REVOKED.into()))
+                    }
                 }
-                frame
             }
         })
     }

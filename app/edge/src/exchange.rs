@@ -19,6 +19,9 @@ use crate::{
     origin::{Carrier, ConnectError, H1Connection, H2Place},
 };
 
+/// How often a request that waits for its origin is looked at: whether it may go on is seen then.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
 /// How long an origin may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
@@ -218,9 +221,10 @@ fn explain(
 pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
-    /// Ready when it is that late.
+    /// Ready when it is that late. Whoever waits is woken every few seconds until then.
     fn poll_due(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        let next = || due.min(Instant::now() + LOOK_AGAIN);
+        let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(next())));
         if due < timer.deadline() {
             timer.as_mut().reset(due);
         }
@@ -228,7 +232,7 @@ impl Alarm {
             if due <= Instant::now() {
                 return Poll::Ready(());
             }
-            timer.as_mut().reset(due);
+            timer.as_mut().reset(next());
         }
         Poll::Pending
     }

@@ -25,6 +25,8 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
+use crate::identity::StakeSlot;
+
 /// How much is read at once while a head is incomplete, in bytes.
 const HEAD_READ_BYTES: usize = 4_096;
 /// How much a client may send before its WebSocket is answered, in bytes; reading stops there.
@@ -55,6 +57,7 @@ pub(crate) struct WireState {
     quiet_since_ms: AtomicU64,
     unread: AtomicBool,
     at_rest: AtomicBool,
+    stake: StakeSlot,
 }
 
 impl Default for WireState {
@@ -68,6 +71,7 @@ impl Default for WireState {
             quiet_since_ms: AtomicU64::new(0),
             unread: AtomicBool::new(false),
             at_rest: AtomicBool::new(false),
+            stake: StakeSlot::default(),
         }
     }
 }
@@ -76,6 +80,11 @@ impl WireState {
     /// Why the connection's bytes go no further, when that is so.
     pub(crate) fn refused(&self) -> Option<Refused> {
         self.refused.get().copied()
+    }
+
+    /// What the answer under way on an HTTP/1 connection goes on with.
+    pub(crate) fn stake(&self) -> &StakeSlot {
+        &self.stake
     }
 
     /// A request began on the connection.
@@ -422,15 +431,25 @@ impl<S: AsyncWrite + Unpin> GuardedIo<S> {
         self.state.at_rest.store(false, Ordering::Release);
         Pin::new(&mut self.inner)
     }
+
+    /// A client that takes nothing of an answer does not keep it when whose it is may not go on with it.
+    fn unless_over<T>(&self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if outcome.is_pending() && self.state.stake.poll_over(cx).is_ready() {
+            return Poll::Ready(Err(io::Error::other("whose answer it is may not come in any more")));
+        }
+        outcome
+    }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.for_write().poll_write(cx, buf)
+        let outcome = self.for_write().poll_write(cx, buf);
+        self.unless_over(cx, outcome)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+        let outcome = Pin::new(&mut self.inner).poll_flush(cx);
+        ready!(self.unless_over(cx, outcome))?;
         self.writing = false;
         Poll::Ready(Ok(()))
     }
@@ -444,7 +463,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedIo<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.for_write().poll_write_vectored(cx, bufs)
+        let outcome = self.for_write().poll_write_vectored(cx, bufs);
+        self.unless_over(cx, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {

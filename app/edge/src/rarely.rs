@@ -13,7 +13,7 @@ use std::{
 /// A future that is looked at only after it has called. A task that also does something else is woken for that many
 /// times, and each look at a channel in which nothing is costs hundreds of instructions.
 pub(crate) struct Rarely<T> {
-    inner: Pin<Box<dyn Future<Output = T> + Send>>,
+    inner: Pin<Box<dyn Future<Output = T> + Send + Sync>>,
     call: Arc<Call>,
     /// By which the inner future calls.
     waker: Waker,
@@ -42,7 +42,7 @@ impl Wake for Call {
 
 impl<T> Rarely<T> {
     /// Waits for this.
-    pub(crate) fn new(inner: impl Future<Output = T> + Send + 'static) -> Self {
+    pub(crate) fn new(inner: impl Future<Output = T> + Send + Sync + 'static) -> Self {
         let call = Arc::new(Call { has_called: AtomicBool::new(true), task: Mutex::new(None) });
         Self { inner: Box::pin(inner), waker: call.clone().into(), call, task: None }
     }

@@ -1,9 +1,7 @@
 //! Step 9 of the path: what remains of a request when it is over.
 
 use std::{
-    future::Future,
     net::SocketAddr,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -21,8 +19,10 @@ use crate::{
     body::UploadSlot,
     entry::Pass,
     guarded_io::WireState,
-    identity::Standing,
+    identity::{Stake, StakeSlot, Standing, Unasked},
     metrics::SocketMetrics,
+    send_bound,
+    sockets::SocketPool,
     way::Way,
 };
 
@@ -48,14 +48,13 @@ pub(crate) struct Ticket {
     pass: Option<Pass>,
     identity: Option<String>,
     rule: Option<String>,
-    standing: Option<Over>,
+    stake: Stake,
+    pool: Option<Arc<SocketPool>>,
+    is_staked: bool,
     route: Option<Arc<SocketRoute>>,
     audit: Option<Audited>,
     end: End,
 }
-
-/// Resolves when whose request it is may not go on with it.
-pub(crate) type Over = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -104,7 +103,9 @@ impl Ticket {
             pass: None,
             identity: None,
             rule: None,
-            standing: None,
+            stake: Stake::Nothing,
+            pool: None,
+            is_staked: false,
             route: None,
             audit: None,
             end: End::Left,
@@ -210,21 +211,63 @@ impl Ticket {
         (self.identity, self.rule) = (identity, Some(rule));
     }
 
-    /// It may go on for as long as this does not resolve.
+    /// It may go on for as long as this says.
     pub(crate) fn stands(&mut self, standing: Option<Standing>) {
-        self.standing = standing.map(|standing| Box::pin(standing.over()) as Over);
+        self.stake = standing.map_or(Stake::Nothing, Stake::of);
     }
 
     /// What it stands with, for a connection that outlives it.
-    pub(crate) fn take_standing(&mut self) -> Option<Over> {
-        self.standing.take()
+    pub(crate) fn take_stake(&mut self) -> Stake {
+        std::mem::take(&mut self.stake)
     }
 
-    /// Ready when whose request it is may not go on with it.
-    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(standing) = &mut self.standing else { return Poll::Pending };
-        ready!(standing.as_mut().poll(cx));
-        self.standing = None;
+    /// To be asked while an origin is waited for: ready when whose request it is may not go on with it. One that came when
+    /// nothing was asked has to stand when that changes.
+    pub(crate) fn poll_over(&mut self, edge: &Arc<Edge>, pool: &Arc<SocketPool>, cx: &mut Context<'_>) -> Poll<()> {
+        if matches!(self.stake, Stake::Nothing) && pool.judges() {
+            self.stake = Stake::Unasked(self.unasked(edge.clone(), pool.clone()));
+        }
+        ready!(self.stake.poll_over(cx));
+        self.end = End::Revoked;
+        self.stake = Stake::last_words();
+        Poll::Ready(())
+    }
+
+    fn unasked(&self, edge: Arc<Edge>, pool: Arc<SocketPool>) -> Unasked {
+        let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(edge.config.public_port);
+        let (client, method, target) = (self.client.ip(), self.method.clone(), self.uri.path_and_query().cloned());
+        Unasked { edge, pool, client, port, method, target }
+    }
+
+    /// An origin of this pool has answered.
+    pub(crate) fn is_answered_by(&mut self, pool: Arc<SocketPool>) {
+        self.pool = Some(pool);
+    }
+
+    /// Its answer is under way from now on, and looked at by whoever moves it.
+    pub(crate) fn goes_on(&mut self, edge: Arc<Edge>) {
+        let stake = match (std::mem::take(&mut self.stake), self.pool.take()) {
+            (Stake::Nothing, Some(pool)) => Stake::Unasked(self.unasked(edge, pool)),
+            (stake, _) => stake,
+        };
+        if !matches!(stake, Stake::Nothing) {
+            self.is_staked = true;
+            let _ = self.with_slot(|slot| slot.put(stake));
+        }
+    }
+
+    /// What is under way of this request: of a stream in HTTP/2, of the connection else.
+    fn with_slot<R>(&self, look: impl FnOnce(&StakeSlot) -> R) -> Option<R> {
+        if self.version == Version::HTTP_2 { send_bound::with_slot(look) } else { Some(look(self.wire.stake())) }
+    }
+
+    /// Ready when whose request it is may not go on with its answer. `waits`: there is nothing of it at the moment.
+    pub(crate) fn poll_going_on(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_staked {
+            return Poll::Pending;
+        }
+        let look = |slot: &StakeSlot| if waits { slot.poll_over(cx) } else { slot.poll_standing(cx) };
+        ready!(self.with_slot(look).unwrap_or(Poll::Pending));
         self.end = End::Revoked;
         Poll::Ready(())
     }
@@ -337,6 +380,9 @@ fn name_of(version: Version) -> &'static str {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        if self.is_staked && self.with_slot(StakeSlot::clear) == Some(true) {
+            self.end = End::Revoked;
+        }
         self.wire.request_ended();
         if let Some(upload) = &self.upload {
             upload.answered();

@@ -93,7 +93,7 @@ pub(crate) async fn serve(
             ticket.stands(guest.standing());
         }
         let mut attempts = Tries::default();
-        let (response, carrier, origin) = loop {
+        let (mut response, carrier, origin) = loop {
             // 5. Choose an origin.
             let origin = choose_origin(&edge, &pool, &mut attempts, &ticket).await?;
             ticket.went_to(origin.origin().handle().clone());
@@ -103,7 +103,9 @@ pub(crate) async fn serve(
             let outcome = match connection {
                 Ok(connection) => {
                     let mut forwarded = pin!(forward(&edge, connection, &mut outgoing));
-                    poll_fn(|cx| while_standing(&mut ticket, forwarded.as_mut(), cx)).await.ok_or(Trouble::Revoked)?
+                    poll_fn(|cx| while_standing(&edge, &pool, &mut ticket, forwarded.as_mut(), cx))
+                        .await
+                        .ok_or(Trouble::Revoked)?
                 }
                 Err(failure) => Err(failure),
             };
@@ -121,10 +123,14 @@ pub(crate) async fn serve(
             }
         };
         // 8. Answer.
+        if let Some(guest) = &guest {
+            guest.is_answered(&edge, response.headers_mut());
+        }
         let mut answer = answer_with(&ticket, &pool, response, carrier, origin, websocket, &mut upgraded)?;
         if let Some(guest) = &mut guest {
             guest.renew(answer.headers_mut());
         }
+        ticket.is_answered_by(pool);
         Ok(answer)
     };
     let mut answer = match steps.instrument(span.clone()).await {
@@ -149,7 +155,7 @@ pub(crate) async fn serve(
             upgraded.start(&edge, client, on_upgrade, ticket);
             answer
         }
-        _ => answer.map(|body| body.with_ticket(ticket)),
+        _ => answer.map(|body| body.with_ticket(ticket, edge)),
     }
 }
 
@@ -443,13 +449,15 @@ async fn forward(
 
 /// Polls this for as long as whose request it is may go on with it.
 fn while_standing<T>(
+    edge: &Arc<Edge>,
+    pool: &Arc<SocketPool>,
     ticket: &mut Ticket,
     what: Pin<&mut impl Future<Output = T>>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<T>> {
     match what.poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => ticket.poll_over(cx).map(|()| None),
+        Poll::Pending => ticket.poll_over(edge, pool, cx).map(|()| None),
     }
 }
 

@@ -21,6 +21,8 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
+use crate::identity::StakeSlot;
+
 /// A timer that is set to its bound again only when it fires, so that progress costs nothing.
 #[derive(Debug)]
 pub(crate) struct Patience {
@@ -149,8 +151,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SendBound<S> {
 }
 
 tokio::task_local! {
-    /// Of the HTTP/2 stream that this task serves: who is waited for.
-    static WAITING: Cell<Waiting>;
+    /// The HTTP/2 stream that this task serves.
+    static STREAM: Stream;
+}
+
+struct Stream {
+    /// Who is waited for.
+    waiting: Cell<Waiting>,
+    /// What its answer goes on with.
+    stake: StakeSlot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,15 +174,21 @@ enum Waiting {
 
 /// The answer has something for its client, and waits for it to be taken. Whether this is an HTTP/2 stream.
 pub(crate) fn waits_for_client() -> bool {
-    WAITING.try_with(|waiting| waiting.set(Waiting::ClientAnew)).is_ok()
+    STREAM.try_with(|stream| stream.waiting.set(Waiting::ClientAnew)).is_ok()
 }
 
 /// The answer has nothing for its client at the moment.
 pub(crate) fn waits_for_origin() {
-    let _ = WAITING.try_with(|waiting| waiting.set(Waiting::Here));
+    let _ = STREAM.try_with(|stream| stream.waiting.set(Waiting::Here));
 }
 
-/// Runs the streams of an HTTP/2 connection, and drops those whose client takes nothing for so long.
+/// Looks at what the answer of this task's HTTP/2 stream goes on with; `None`: this task serves none.
+pub(crate) fn with_slot<R>(look: impl FnOnce(&StakeSlot) -> R) -> Option<R> {
+    STREAM.try_with(|stream| look(&stream.stake)).ok()
+}
+
+/// Runs the streams of an HTTP/2 connection, and drops those whose client takes nothing for so long, and those that may
+/// not go on.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamExecutor {
     /// How long.
@@ -187,14 +202,18 @@ where
 {
     fn execute(&self, stream: F) {
         let bound = self.bound;
-        tokio::spawn(WAITING.scope(Cell::new(Waiting::Here), async move {
+        let of_stream = Stream { waiting: Cell::new(Waiting::Here), stake: StakeSlot::default() };
+        tokio::spawn(STREAM.scope(of_stream, async move {
             let mut stream = pin!(stream);
             let mut patience = Patience::new(bound);
             poll_fn(|cx| {
                 if stream.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());
                 }
-                match WAITING.with(Cell::get) {
+                if STREAM.with(|stream| stream.stake.poll_over(cx)).is_ready() {
+                    return Poll::Ready(());
+                }
+                match STREAM.with(|stream| stream.waiting.get()) {
                     Waiting::Here => {
                         patience.moved = true;
                         return Poll::Pending;
@@ -202,7 +221,7 @@ where
                     Waiting::ClientAnew => patience.moved = true,
                     Waiting::Client => {}
                 }
-                WAITING.with(|waiting| waiting.set(Waiting::Client));
+                STREAM.with(|stream| stream.waiting.set(Waiting::Client));
                 patience.poll_over(cx)
             })
             .await;

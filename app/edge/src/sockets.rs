@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -100,6 +103,8 @@ pub(crate) struct SocketPool {
     arrival: Notify,
     /// Called when its flows are to be judged again.
     calls: watch::Sender<()>,
+    /// Whether its rules judge anybody.
+    judges: AtomicBool,
     metrics: OnceLock<Arc<SocketMetrics>>,
 }
 
@@ -116,6 +121,7 @@ impl SocketPool {
             lost: Mutex::default(),
             arrival: Notify::new(),
             calls: watch::Sender::new(()),
+            judges: AtomicBool::new(false),
             metrics: OnceLock::new(),
         }
     }
@@ -210,10 +216,16 @@ impl SocketPool {
         let rules = Arc::new(Rules::new(route.clone(), &self.shared));
         let former = self.rules.write().unwrap_or_else(PoisonError::into_inner).replace(rules.clone());
         self.tell_origins();
+        self.judges.store(rules.judge().is_some(), Ordering::Release);
         if rules.judge().is_some() || former.is_some_and(|former| former.judge().is_some()) {
             self.calls.send_replace(());
         }
         rules
+    }
+
+    /// Whether the socket judges anybody, as far as its rules are known.
+    pub(crate) fn judges(&self) -> bool {
+        self.judges.load(Ordering::Acquire)
     }
 
     /// Sees a change whenever the socket's flows are to be judged again, from now on.

@@ -76,13 +76,8 @@ impl Relay {
             let (_running, _client) = (running, client);
             let mut counts = (0, 0);
             let pace = ticket.pass().map(|pass| pass.meter().clone());
-            let standing = ticket.take_standing();
-            let revoked = async {
-                match standing {
-                    Some(over) => over.await,
-                    None => std::future::pending().await,
-                }
-            };
+            let mut stake = ticket.take_stake();
+            let revoked = poll_fn(|cx| stake.poll_over(cx));
             let live = stay.as_ref().map(|stay| stay.flow().clone());
             let killed = async {
                 match &stay {

@@ -161,7 +161,31 @@ pub fn response_headers(headers: &mut HeaderMap, request_id: &HeaderValue, webso
 /// Drops from a trailer section what has no place in one: hop-by-hop fields, fields of framing and routing
 /// (RFC 9110 section 6.5.1), and every field that is only ours to set.
 pub fn trailers(headers: &mut HeaderMap) {
-    strip(headers, |name| is_reserved(name) || matches!(name, "host" | "content-length"));
+    strip(headers, |name| is_reserved(name) || is_override(name) || matches!(name, "host" | "content-length"));
+}
+
+/// Drops every field by which a request says that its method or its path is another: for a request that was let in for
+/// those that it has. The names are those that frameworks and proxies listen to, in every spelling.
+pub fn drop_overrides(headers: &mut HeaderMap) {
+    let doomed: Vec<HeaderName> = headers.keys().filter(|name| is_override(name.as_str())).cloned().collect();
+    for name in doomed {
+        headers.remove(name);
+    }
+}
+
+/// Whether an origin could take the field's value for the request's method or path.
+fn is_override(name: &str) -> bool {
+    const OVERRIDES: [&[u8]; 8] = [
+        b"x-http-method-override",
+        b"x-http-method",
+        b"x-method-override",
+        b"x-method",
+        b"x-original-method",
+        b"x-original-url",
+        b"x-original-uri",
+        b"x-rewrite-url",
+    ];
+    name.starts_with('x') && OVERRIDES.iter().any(|one| is_folded(name.as_bytes(), one))
 }
 
 /// Removes hop-by-hop fields, those that Connection names, and those that the caller picks.

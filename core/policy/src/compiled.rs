@@ -71,6 +71,11 @@ impl Compiled {
         }
     }
 
+    /// Whether it is about what a request says of itself.
+    pub(crate) fn is_about_requests(&self) -> bool {
+        self.methods.is_some() || self.paths.is_some()
+    }
+
     pub(crate) fn name(&self) -> DecidedBy<'_> {
         DecidedBy::Rule { policy: &self.policy, rule: &self.called }
     }

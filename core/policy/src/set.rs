@@ -187,6 +187,7 @@ pub struct PolicySet {
     /// What is said of those of whom no rule says anything.
     otherwise: Decision<'static>,
     has_paths: bool,
+    has_requests: bool,
     has_times: bool,
 }
 
@@ -220,6 +221,7 @@ impl PolicySet {
             (rules().any(|rule| rule.paths.is_some()), rules().any(|rule| rule.when.is_some()));
         Ok(Self {
             has_paths,
+            has_requests: rules().any(Compiled::is_about_requests),
             has_times,
             deny: deny.into_boxed_slice(),
             allow: allow.into_boxed_slice(),
@@ -265,6 +267,7 @@ impl PolicySet {
             identity_required: false,
             otherwise: NOBODY,
             has_paths: false,
+            has_requests: false,
             has_times: false,
         }
     }
@@ -344,6 +347,13 @@ impl PolicySet {
         let inline = self.identity_required && !(self.emails.is_empty() && self.domains.is_empty());
         let by_rule = self.allow.iter().any(|rule| self.identity_required || rule.who.is_anybody());
         self.otherwise.allowed || inline || by_rule
+    }
+
+    /// Whether an answer depends on the method or the path of a request. What follows a request must then take both as they
+    /// are, and not as a header field says.
+    #[must_use]
+    pub fn has_requests(&self) -> bool {
+        self.has_requests
     }
 
     /// Whether an answer depends on where the client comes from.

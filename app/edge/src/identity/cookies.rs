@@ -2,7 +2,10 @@
 //!
 //! Their names begin with `__Host-`: a browser takes them from the very host alone, over TLS, and sends them to no other.
 
-use http::{HeaderMap, HeaderValue, header::COOKIE};
+use http::{
+    HeaderMap, HeaderValue,
+    header::{COOKIE, SET_COOKIE},
+};
 
 /// The login at this socket.
 pub(super) const LOGIN: &str = "__Host-sallyport";
@@ -54,6 +57,34 @@ fn is_ours(name: &[u8]) -> bool {
     name == LOGIN.as_bytes() || name == BINDING.as_bytes()
 }
 
+/// What begins the names of our cookies, whatever stands before.
+const OUR_NAMES: &[u8] = b"sallyport";
+
+/// Drops the cookies that an origin sets under a name of ours, or one that could be taken for it. Whether there were any.
+pub(super) fn drop_ours(headers: &mut HeaderMap) -> bool {
+    let is_foreign = |field: &HeaderValue| {
+        // What is set without a name is sent back as if its value began with one.
+        let start = field.as_bytes().trim_ascii_start();
+        let mut name = &start[start.iter().take_while(|byte| **byte == b'=' || byte.is_ascii_whitespace()).count()..];
+        for prefix in [&b"__host-"[..], b"__secure-", b"__http-", b"__host-http-"] {
+            match name.split_at_checked(prefix.len()) {
+                Some((head, rest)) if head.eq_ignore_ascii_case(prefix) => name = rest,
+                _ => {}
+            }
+        }
+        !name.get(..OUR_NAMES.len()).is_some_and(|head| head.eq_ignore_ascii_case(OUR_NAMES))
+    };
+    if headers.get_all(SET_COOKIE).iter().all(is_foreign) {
+        return false;
+    }
+    let kept: Vec<_> = headers.get_all(SET_COOKIE).iter().filter(|field| is_foreign(field)).cloned().collect();
+    headers.remove(SET_COOKIE);
+    kept.into_iter().for_each(|field| {
+        headers.append(SET_COOKIE, field);
+    });
+    true
+}
+
 /// A cookie that lasts so long, in seconds; 0 takes it away.
 pub(super) fn set(name: &str, value: &str, seconds: i64) -> Option<HeaderValue> {
     let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={seconds}");
@@ -84,6 +115,27 @@ mod tests {
             ["a=1; b=2", "__Host-sallyport-affinity=kept; x__Host-sallyport=kept; __host-sallyport=kept; odd"]
         );
         assert_eq!(take(&mut headers), OurCookies::default());
+    }
+
+    #[test]
+    fn an_origin_sets_its_own_cookies_alone() {
+        let mut headers = HeaderMap::new();
+        for field in [
+            "id=1; Path=/",
+            "__Host-sallyport=forged; Path=/; Secure",
+            "__host-Sallyport-login=forged",
+            "__Secure-sallyport=x",
+            " =__Host-sallyport=nameless",
+            "sallyport-anything=x",
+            "my-sallyport=kept",
+            "__Host-session=kept",
+        ] {
+            headers.append(SET_COOKIE, HeaderValue::from_static(field));
+        }
+        assert!(drop_ours(&mut headers));
+        let kept: Vec<_> = headers.get_all(SET_COOKIE).iter().collect();
+        assert_eq!(kept, ["id=1; Path=/", "my-sallyport=kept", "__Host-session=kept"]);
+        assert!(!drop_ours(&mut headers));
     }
 
     #[test]

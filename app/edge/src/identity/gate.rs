@@ -8,7 +8,7 @@ use http::{
     request::Parts,
 };
 use sallyport_http::{
-    RequestHost, RequestId,
+    RequestHost, RequestId, forward,
     page::{Action, Format},
 };
 use sallyport_identity::{Binding, LOGIN_SECONDS, LoginRequest, Purpose, SocketCookie, safe_return_to};
@@ -59,6 +59,13 @@ impl Guest {
             && !headers.get_all(CACHE_CONTROL).iter().any(is_shared)
         {
             headers.append(SET_COOKIE, cookie);
+        }
+    }
+
+    /// An origin has answered: it does not set cookies that only we set.
+    pub(crate) fn is_answered(&self, edge: &Edge, headers: &mut HeaderMap) {
+        if self.fields.is_some() && cookies::drop_ours(headers) {
+            edge.metrics.identity("origin-cookie");
         }
     }
 
@@ -125,6 +132,9 @@ pub(crate) fn may_enter(
         return Ok(is_upgrade.then(|| Box::new(Guest { fields: None, renewal: None, standing: Some(standing()) })));
     };
     let mut standing = standing();
+    if judge.has_requests() {
+        forward::drop_overrides(&mut head.headers);
+    }
     let now = now();
     let (method, path) = (Some(head.method.as_str()), Some(head.uri.path()));
     let asked = Asked { client: address, method, path, port };

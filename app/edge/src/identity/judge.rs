@@ -65,6 +65,11 @@ impl Judge {
         self.asks.as_ref()
     }
 
+    /// Whether it depends on the method or the path of a request who may come in.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.policies.has_requests()
+    }
+
     /// Whether they may.
     pub(crate) fn decide(&self, who: Option<&Identity>, asked: &Asked<'_>, geo: Option<&Geo>, now: i64) -> Ruling {
         let (person, service) = match who {

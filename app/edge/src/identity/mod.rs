@@ -3,7 +3,7 @@
 //! `judge` is what a socket's owner has said, ready to be asked. `gate` asks it about a request: who is it, by a cookie or a
 //! machine's token; and what becomes of those who may not. `own_paths` are those under `/.sallyport/`, where a login comes
 //! back. `fields` are what the origin is told. `holders` asks about a TLS connection with a client certificate. `standing`
-//! asks again for as long as a flow lasts.
+//! asks again for as long as a flow lasts, and a `stake` is where that lies while an answer is under way.
 //!
 //! Wherever something is missing or cannot be read, nobody enters.
 
@@ -14,6 +14,7 @@ mod grants;
 mod holders;
 mod judge;
 mod own_paths;
+mod stake;
 mod standing;
 mod words;
 
@@ -31,6 +32,7 @@ use crate::{EdgeConfig, ids};
 pub(crate) use gate::may_enter;
 pub(crate) use holders::{ShownCertificates, holder, server_config};
 pub(crate) use judge::{Asked, Judge, Ruling};
+pub(crate) use stake::{Stake, StakeSlot, Unasked};
 pub(crate) use standing::{Standing, follow};
 pub(crate) use words::OwnAnswer;
 

@@ -20,6 +20,8 @@ pub(crate) struct Standing {
     request: Option<Box<(http::Method, String)>>,
     port: u16,
     identity: Option<Identity>,
+    /// Whether it was let in when nothing was asked, and is judged for the first time now.
+    is_late: bool,
     calls: watch::Receiver<()>,
 }
 
@@ -28,12 +30,17 @@ impl Standing {
     pub(crate) fn new(edge: &Arc<Edge>, pool: &Arc<SocketPool>, client: IpAddr, port: u16) -> Self {
         let (socket, calls) = (pool.socket(), pool.calls());
         let (edge, pool) = (edge.clone(), pool.clone());
-        Self { edge, pool, socket, client, request: None, port, identity: None, calls }
+        Self { edge, pool, socket, client, request: None, port, identity: None, is_late: false, calls }
     }
 
     /// It is a request for this.
     pub(crate) fn asks_for(&mut self, method: &http::Method, path: &str) {
         self.request = Some(Box::new((method.clone(), path.to_owned())));
+    }
+
+    /// It was let in before the socket asked anything.
+    pub(crate) fn is_late(&mut self) {
+        self.is_late = true;
     }
 
     /// It belongs to them.
@@ -44,7 +51,7 @@ impl Standing {
     /// Resolves when the flow may not go on.
     pub(crate) async fn over(mut self) {
         loop {
-            if self.calls.changed().await.is_err() {
+            if !std::mem::take(&mut self.is_late) && self.calls.changed().await.is_err() {
                 // Nobody calls any more: the socket's pool is gone.
                 std::future::pending::<()>().await;
             }

@@ -594,3 +594,72 @@ async fn tabs_of_one_browser_share_what_ties_their_logins_to_it() {
         assert_eq!(house.ask(&socket, &house.grant(&request, &ann, |_| ()), &binding).await.status, 303);
     }
 }
+
+#[tokio::test]
+async fn a_request_is_judged_by_the_method_and_the_path_that_its_origin_sees() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|request| async move {
+        let names: Vec<_> = request.headers().keys().map(|name| name.as_str().to_owned()).collect();
+        Response::new(text(names.join("\n")))
+    });
+    let _connector = world.tunnel(&mut socket, addr.await).await;
+    let overrides = [
+        "X-HTTP-Method-Override: DELETE",
+        "x_http_method_override: DELETE",
+        "X.Http.Method.Override: DELETE",
+        "X-HTTP-Method: DELETE",
+        "X-Method-Override: DELETE",
+        "X-Original-URL: /admin",
+        "x-original_url: /admin",
+        "X-Rewrite-URL: /admin",
+        "X-REWRITE_URL: /admin",
+    ];
+    let head = format!(
+        "GET /open HTTP/1.1\r\nHost: {}\r\n{}\r\nConnection: close\r\n\r\n",
+        socket.host(),
+        overrides.join("\r\n")
+    );
+    for (document, reach) in [
+        (None, true),
+        (Some(r#"{"allow":[{"where":["127.0.0.0/8"]}]}"#), true),
+        (Some(r#"{"allow":[{"what":{"methods":["GET"]}}]}"#), false),
+        (Some(r#"{"allow":[{"who":{"anyone":true}}],"deny":[{"what":{"paths":["/admin"]}}]}"#), false),
+    ] {
+        socket.route.policies = document.map(crate::identity_flows::policy).unwrap_or_default();
+        world.routes.put(socket.route.clone());
+        let answer = world.raw(&socket, head.as_bytes()).await;
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        let told = answer.text();
+        assert_eq!(told.contains("method") || told.contains("url"), reach, "{document:?}: {told}");
+    }
+    // An HTTP/2 client says them in no other way.
+    let mut sender = world.http2(&socket).await;
+    let request = Request::get(format!("https://{}/open", socket.host())).header("x-http-method-override", "DELETE");
+    let answer = soon(sender.send_request(request.body(text("")).unwrap())).await.unwrap();
+    let told = answer.into_body().collect().await.unwrap().to_bytes();
+    assert!(!String::from_utf8_lossy(&told).contains("method"), "{told:?}");
+}
+
+#[tokio::test]
+async fn an_origin_sets_no_cookie_under_a_name_of_ours() {
+    let house = House::start().await;
+    let mut socket = house.world.socket();
+    let addr = origin(|_| async move {
+        let mut answer = Response::new(text("here"));
+        for cookie in ["__Host-sallyport=forged; Path=/; Secure", "own=1", "__Host-sallyport-login=x; Path=/; Secure"] {
+            answer.headers_mut().append("set-cookie", cookie.parse().unwrap());
+        }
+        answer
+    });
+    let _connector = house.world.tunnel(&mut socket, addr.await).await;
+    // Where nobody is asked the names mean nothing.
+    assert_eq!(house.world.get(&socket, "/").await.head.matches("sallyport").count(), 2);
+    socket.set(&house.world, |settings| settings.identity = asks("example.com"));
+    let ann = house.login(1, "ann@example.com");
+    let answer = house.ask(&socket, "GET /", &house.cookie(socket.route.id, &ann, now())).await;
+    assert_eq!((answer.status, answer.header("set-cookie")), (200, Some("own=1")), "{}", answer.head);
+    assert!(!answer.head.contains("forged") && !answer.head.contains("__Host-sallyport-login"));
+    let metrics = house.world.edge.metrics_text().unwrap();
+    assert!(metrics.contains(r#"identity_total{outcome="origin-cookie"} 1"#), "{metrics}");
+}

@@ -47,7 +47,7 @@ async fn upgraded(house: &House, socket: &TestSocket, lines: &str) -> Client {
     client
 }
 
-fn policy(document: &str) -> Vec<AttachedPolicy> {
+pub(crate) fn policy(document: &str) -> Vec<AttachedPolicy> {
     vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "p".into(), document: document.into() }]
 }
 

@@ -21,4 +21,5 @@ mod identity_tls;
 mod instructions;
 mod limits;
 mod malformed;
+mod revocation;
 mod udp;

@@ -5,8 +5,8 @@ use proptest::{collection::vec, prelude::*};
 use sallyport_http::{
     RequestHost, RequestId,
     forward::{
-        ClientFields, ForwardContext, NextHop, is_grpc, is_websocket_upgrade, request_headers, response_headers,
-        trailers,
+        ClientFields, ForwardContext, NextHop, drop_overrides, is_grpc, is_websocket_upgrade, request_headers,
+        response_headers, trailers,
     },
 };
 
@@ -116,6 +116,31 @@ fn what_a_client_says_of_itself_is_dropped_in_every_spelling() {
         names.sort_unstable();
         let expected = [&OURS[..1], &["host"], &OURS[1..4], &["x-forwarded-proto", "x-mine"], &OURS[5..]].concat();
         assert_eq!(names, expected, "{name}");
+    }
+}
+
+#[test]
+fn what_says_that_the_method_or_the_path_is_another_is_dropped_in_every_spelling() {
+    for name in [
+        "X-HTTP-Method-Override",
+        "x_http_method_override",
+        "X-Http-Method",
+        "X.HTTP.METHOD",
+        "X-Method-Override",
+        "X-Original-URL",
+        "x_original_url",
+        "X-Original-Uri",
+        "X-Rewrite-Url",
+        "x~rewrite~url",
+    ] {
+        let kept = ("x-method-overrides", "kept");
+        let mut got = headers(&[(name, "evil"), (name, "evil too"), kept]);
+        drop_overrides(&mut got);
+        assert!(got.len() == 1 && got[kept.0] == kept.1, "{name}: {got:?}");
+        let mut got = headers(&[(name, "evil"), kept]);
+        trailers(&mut got);
+        assert_eq!(got.len(), 1, "{name} as a trailer");
+        assert!(to_http1(&[(name, "x")]).contains_key(name), "{name} goes on where no rule asks");
     }
 }
 
