@@ -1,22 +1,26 @@
 //! The flows that run at the edges, for those who want to see or end them.
 
 use std::{
-    collections::BTreeMap,
+    borrow::Borrow,
+    cmp::Ordering as Order,
+    collections::BTreeSet,
     net::SocketAddr,
+    ops::Bound,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::SystemTime,
 };
 
 use sallyport_model::{AccountId, SocketId, SocketName, SocketType, TunnelId};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// Into how many parts the map is divided, so that edges' threads do not wait for each other.
 const PARTS: usize = 16;
 
-/// A flow that runs.
+/// A flow that runs. There are as many as connections, most of which idle: what is here costs memory.
 #[derive(Debug)]
 pub struct LiveFlow {
     /// Its id.
@@ -36,7 +40,8 @@ pub struct LiveFlow {
     /// How many bytes went either way so far.
     pub bytes: AtomicU64,
     way: Mutex<FlowWay>,
-    cut: watch::Sender<bool>,
+    is_cut: AtomicBool,
+    cut: Notify,
 }
 
 /// Where a flow goes and who it is, as far as that is known.
@@ -67,7 +72,8 @@ impl LiveFlow {
             began,
             bytes: AtomicU64::new(0),
             way: Mutex::default(),
-            cut: watch::Sender::new(false),
+            is_cut: AtomicBool::new(false),
+            cut: Notify::new(),
         }
     }
 
@@ -95,11 +101,41 @@ impl LiveFlow {
     /// Whether somebody wants it to end.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        *self.cut.borrow()
+        self.is_cut.load(Ordering::Acquire)
     }
 }
 
-type Part = Mutex<BTreeMap<String, Arc<LiveFlow>>>;
+/// A flow in the order of ids.
+#[derive(Debug)]
+struct ById(Arc<LiveFlow>);
+
+impl Borrow<str> for ById {
+    fn borrow(&self) -> &str {
+        &self.0.id
+    }
+}
+
+impl PartialEq for ById {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for ById {}
+
+impl PartialOrd for ById {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ById {
+    fn cmp(&self, other: &Self) -> Order {
+        self.0.id.cmp(&other.0.id)
+    }
+}
+
+type Part = Mutex<BTreeSet<ById>>;
 
 /// The flows that run. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -108,7 +144,7 @@ pub struct LiveFlows {
 }
 
 impl LiveFlows {
-    fn part(&self, id: &str) -> MutexGuard<'_, BTreeMap<String, Arc<LiveFlow>>> {
+    fn part(&self, id: &str) -> MutexGuard<'_, BTreeSet<ById>> {
         // Ids are random, and their ends differ.
         let part =
             id.bytes().rev().take(2).fold(0_usize, |sum, byte| sum.wrapping_mul(7).wrapping_add(usize::from(byte)));
@@ -119,8 +155,8 @@ impl LiveFlows {
     #[must_use]
     pub fn begin(&self, flow: LiveFlow) -> FlowStay {
         let flow = Arc::new(flow);
-        self.part(&flow.id).insert(flow.id.clone(), flow.clone());
-        FlowStay { flows: self.clone(), cut: flow.cut.subscribe(), flow }
+        self.part(&flow.id).insert(ById(flow.clone()));
+        FlowStay { flows: self.clone(), flow }
     }
 
     /// Flows of the organisation whose ids come after this one, in the order of ids, at most so many; and whether there
@@ -130,8 +166,8 @@ impl LiveFlows {
         let mut found = Vec::new();
         for part in self.parts.iter() {
             let part = part.lock().unwrap_or_else(PoisonError::into_inner);
-            let ours = part.values().filter(|flow| flow.organisation == organisation && flow.id.as_str() > after);
-            found.extend(ours.take(limit + 1).cloned());
+            let later = part.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)).map(|ById(flow)| flow);
+            found.extend(later.filter(|flow| flow.organisation == organisation).take(limit + 1).cloned());
         }
         found.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         let has_more = found.len() > limit;
@@ -141,8 +177,11 @@ impl LiveFlows {
 
     /// Ends a flow of the organisation; gives it, when there was one.
     pub fn kill(&self, organisation: AccountId, id: &str) -> Option<Arc<LiveFlow>> {
-        let flow = self.part(id).get(id).filter(|flow| flow.organisation == organisation).cloned()?;
-        flow.cut.send_replace(true);
+        let part = self.part(id);
+        let flow = part.get(id).map(|ById(flow)| flow).filter(|flow| flow.organisation == organisation).cloned()?;
+        drop(part);
+        flow.is_cut.store(true, Ordering::Release);
+        flow.cut.notify_waiters();
         Some(flow)
     }
 
@@ -158,7 +197,6 @@ impl LiveFlows {
 pub struct FlowStay {
     flows: LiveFlows,
     flow: Arc<LiveFlow>,
-    cut: watch::Receiver<bool>,
 }
 
 impl FlowStay {
@@ -170,11 +208,13 @@ impl FlowStay {
 
     /// Resolves when somebody wants the flow to end. Cancel safe.
     pub fn cut(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
-        let mut cut = self.cut.clone();
+        let flow = self.flow.clone();
         async move {
-            // The sender lives as long as the flow.
-            if cut.wait_for(|cut| *cut).await.is_err() {
-                std::future::pending::<()>().await;
+            let mut cut = pin!(flow.cut.notified());
+            // Before the look, so that no cut comes between the two.
+            cut.as_mut().enable();
+            if !flow.is_cut() {
+                cut.await;
             }
         }
     }
@@ -182,7 +222,7 @@ impl FlowStay {
 
 impl Drop for FlowStay {
     fn drop(&mut self) {
-        self.flows.part(&self.flow.id).remove(&self.flow.id);
+        self.flows.part(&self.flow.id).remove(self.flow.id.as_str());
     }
 }
 
