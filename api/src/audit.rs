@@ -141,13 +141,17 @@ pub struct AuditFlow {
 pub struct AuditAdmin {
     /// Who: the e-mail address of a login, or `token:` and the name of an API token.
     pub actor: String,
+    /// Whose account that is: not always the organisation's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<uuid::Uuid>)]
+    pub account: Option<AccountId>,
     /// What, such as socket.create.
     #[schema(example = "socket.create")]
     pub action: String,
     /// Of what: an id or a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// `done`, or `refused` where the token does not allow it.
+    /// `done`, or `refused` where the token or the role does not allow it.
     pub outcome: String,
     /// The id of the request.
     pub request_id: String,

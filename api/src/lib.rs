@@ -15,6 +15,7 @@ mod health;
 mod info;
 mod login;
 mod login_session;
+mod organisation;
 mod page;
 mod policy;
 mod problem;
@@ -41,6 +42,10 @@ pub use health::{HealthCheck, ProbeType};
 pub use info::Info;
 pub use login::{Login, Logout, Refresh, Session};
 pub use login_session::{EndLoginSessions, EndedLoginSessions, LoginSession};
+pub use organisation::{
+    AcceptInvitation, CreateInvitation, CreatedInvitation, Invitation, Member, Organisation, ReceivedInvitation,
+    UpdateMember, UpdateOrganisation,
+};
 pub use page::{DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS, Page, PageQuery};
 pub use policy::{CreatePolicy, Policy, PolicyPlace, PolicyTest, RuleTested, TestPolicy, UpdatePolicy};
 pub use problem::{FieldError, PROBLEM_JSON, Problem};
@@ -52,6 +57,11 @@ pub use ssh_key::{CreateSshCertificate, CreateSshKey, SshCertificate, SshKey};
 pub use token::{CreateToken, CreatedToken, Token};
 pub use tunnel::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus, UpdateTunnel};
 
+/// The header that says for which organisation a request is: its id, or its name. Without it, for that of the token, which
+/// is the account's own for everybody who logged in.
+pub const ORGANISATION: &str = "sallyport-organisation";
+/// The longest value of [`ORGANISATION`], in bytes: a name of 100 characters.
+pub const MAX_ORGANISATION_BYTES: usize = 400;
 /// The header that makes a creation repeatable: the same key with the same body gives the first answer again.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The longest idempotency key, in bytes.

@@ -1,6 +1,6 @@
 //! Schemas of the words that come from the model, which itself knows nothing of OpenAPI.
 
-use sallyport_model::{Affinity, OriginProtocol, ProxyProtocol, Scope, SocketType};
+use sallyport_model::{Affinity, OriginProtocol, ProxyProtocol, Role, Scope, SocketType};
 use utoipa::openapi::{
     RefOr, Schema,
     schema::{ArrayBuilder, Object, ObjectBuilder, Type},
@@ -35,6 +35,12 @@ pub(crate) fn provider_kind() -> Object {
 pub(crate) fn scopes() -> RefOr<Schema> {
     let scope = words(Scope::ALL.map(Scope::as_str), "What a token may do.").build();
     ArrayBuilder::new().items(scope).description(Some("What the token may do; writing includes reading.")).into()
+}
+
+/// The roles.
+pub(crate) fn role() -> Object {
+    words(Role::ALL.map(Role::as_str), "What somebody is in an organisation; each may do what the ones before it may.")
+        .build()
 }
 
 /// The versions of the PROXY protocol.

@@ -1,6 +1,6 @@
 //! API tokens: for programs that cannot type a password.
 
-use sallyport_model::{DisplayName, ScopeSet, TokenId};
+use sallyport_model::{AccountId, DisplayName, ScopeSet, TokenId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -28,6 +28,9 @@ pub struct Token {
     /// Its id.
     #[schema(value_type = uuid::Uuid)]
     pub id: TokenId,
+    /// For which organisation it is good: its id.
+    #[schema(value_type = uuid::Uuid)]
+    pub organisation: AccountId,
     /// What it is for.
     #[schema(value_type = String)]
     pub name: DisplayName,

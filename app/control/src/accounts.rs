@@ -65,16 +65,19 @@ pub(crate) async fn get(caller: Caller) -> Result<Response, ApiError> {
     Ok(json(StatusCode::OK, &shown(&caller.account)))
 }
 
-/// Delete the account that asks, with its sockets, tunnels, tokens and sessions
+/// Delete the account that asks, with its organisation and everything in it
 #[utoipa::path(
     delete, path = "/v1/account", tag = "accounts", operation_id = "delete_account",
     responses(
         (status = 204, description = "It is gone."),
+        (status = 409, description = "`has-members`: others belong to its organisation; remove them first",
+         body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn delete(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
+    caller.require_own()?;
     app.delete_account(caller.account.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

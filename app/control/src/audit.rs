@@ -51,7 +51,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let log = log(&app)?;
     let query = read_query(&uri)?;
     let (wait, mut filter) = filter(query)?;
-    filter.organisation = Some(caller.account.id);
+    filter.organisation = Some(caller.organisation);
     let mut last = log.subscribe();
     let until = tokio::time::Instant::now() + wait.unwrap_or_default();
     let place = wait.and_then(|_| app.audit_readers.waiting.try_acquire().ok());

@@ -15,10 +15,10 @@ use axum::{extract::Request, response::Response};
 use http::{Method, StatusCode, header};
 use sallyport_api::{AuditAdmin, AuditCertificate, AuditEvent, AuditLogin};
 use sallyport_audit::AuditSink as _;
-use sallyport_model::{AccountId, ClientAddr, Socket};
+use sallyport_model::{Account, AccountId, ClientAddr, Socket};
 use time::OffsetDateTime;
 
-use crate::App;
+use crate::{App, limits::Client};
 
 /// The longest name of a target that is recorded, in characters.
 const MAX_TARGET_CHARS: usize = 256;
@@ -27,6 +27,8 @@ const MAX_TARGET_CHARS: usize = 256;
 const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/v1/accounts", "account.create"),
     ("DELETE", "/v1/account", "account.delete"),
+    ("DELETE", "/v1/account/invitations/{id}", "invitation.decline"),
+    ("DELETE", "/v1/invitations/{id}", "invitation.withdraw"),
     ("POST", "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", "tunnel.credential"),
     ("POST", "/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", "tunnel.sign-key"),
     ("DELETE", "/v1/flows/{id}", "flow.kill"),
@@ -40,8 +42,30 @@ const ACTIONS: &[(&str, &str, &str)] = &[
 /// What is found out of a request while it runs.
 #[derive(Debug, Default)]
 struct Found {
-    actor: Option<(AccountId, String)>,
+    actor: Option<Actor>,
     target: Option<String>,
+    /// Another organisation that this is about, too.
+    also: Option<AccountId>,
+    /// Why the token that was shown is not taken, and whose it is, where that is known.
+    bad_token: Option<(&'static str, Option<Actor>)>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Actor {
+    /// For which organisation.
+    pub(crate) organisation: AccountId,
+    /// Whose account it is.
+    pub(crate) account: AccountId,
+    /// What is recorded as who it was: an e-mail address, or `token:` and the name of an API token.
+    pub(crate) name: String,
+}
+
+impl Actor {
+    /// An account that asks for its own organisation.
+    pub(crate) fn own(account: &Account) -> Self {
+        Self { organisation: account.id, account: account.id, name: account.email.as_str().to_owned() }
+    }
 }
 
 /// What is known of a request for the audit log.
@@ -58,8 +82,18 @@ tokio::task_local! {
 }
 
 /// This one asks.
-pub(crate) fn acts(organisation: AccountId, actor: String) {
-    let _ = TRAIL.try_with(|trail| trail.found().actor = Some((organisation, actor)));
+pub(crate) fn acts(actor: Actor) {
+    let _ = TRAIL.try_with(|trail| trail.found().actor = Some(actor));
+}
+
+/// It is recorded with this organisation, too.
+pub(crate) fn also(organisation: AccountId) {
+    let _ = TRAIL.try_with(|trail| trail.found().also = Some(organisation));
+}
+
+/// A token was shown that is not taken.
+pub(crate) fn bad_token(why: &'static str, whose: Option<Actor>) {
+    let _ = TRAIL.try_with(|trail| trail.found().bad_token = Some((why, whose)));
 }
 
 /// It is about this.
@@ -94,26 +128,54 @@ impl Trail {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request is over: what changed something is recorded, and what the token was not allowed to.
+    /// The request is over: what changed something is recorded, what the token was not allowed to, and a token that is not
+    /// taken.
     pub(crate) fn ends(&self, app: &App, method: &Method, route: Option<&str>, answer: &Response) {
+        let mut found = std::mem::take(&mut *self.found());
+        if let Some((why, whose)) = found.bad_token.take() {
+            self.shown_bad_token(app, why, whose);
+        }
         let outcome = match answer.status() {
             status if status.is_success() => "done",
             StatusCode::FORBIDDEN => "refused",
             _ => return,
         };
         let Some(route) = route.filter(|_| !method.is_safe()) else { return };
-        let found = std::mem::take(&mut *self.found());
-        let Some((organisation, actor)) = found.actor else { return };
+        let Some(Actor { organisation, account, name }) = found.actor else { return };
         let target = found.target.or_else(|| made(answer)).or_else(|| named_by(route, &self.path));
-        let (action, request_id) = (action(method, route), self.request_id.clone());
-        let outcome = outcome.to_owned();
-        app.record(organisation, |at, organisation| {
-            AuditEvent::admin(
-                at,
-                organisation,
-                AuditAdmin { actor, action, target, outcome, request_id, client: self.client },
-            )
-        });
+        let admin = AuditAdmin {
+            actor: name,
+            account: Some(account),
+            action: action(method, route),
+            target,
+            outcome: outcome.to_owned(),
+            request_id: self.request_id.clone(),
+            client: self.client,
+        };
+        for organisation in [Some(organisation), found.also.filter(|also| *also != organisation)].into_iter().flatten()
+        {
+            let admin = admin.clone();
+            app.record(Some(organisation), |at, organisation| AuditEvent::admin(at, organisation, admin));
+        }
+    }
+
+    /// Records a token that is not taken, as often as one address may leave that behind.
+    fn shown_bad_token(&self, app: &App, why: &str, whose: Option<Actor>) {
+        let client = Client::at(self.client.map(|client| client.ip()));
+        if !app.limits.may_record_bad_token(client, app.clock.now().monotonic) {
+            return;
+        }
+        let (organisation, account) = whose.as_ref().map(|actor| (actor.organisation, actor.account)).unzip();
+        let admin = AuditAdmin {
+            actor: whose.map_or_else(|| "unknown".to_owned(), |actor| actor.name),
+            account,
+            action: "token.refused".to_owned(),
+            target: Some(why.to_owned()),
+            outcome: "refused".to_owned(),
+            request_id: self.request_id.clone(),
+            client: self.client,
+        };
+        app.record(organisation, |at, organisation| AuditEvent::admin(at, organisation, admin));
     }
 }
 
@@ -159,9 +221,13 @@ fn named_by(route: &str, path: &str) -> Option<String> {
 }
 
 impl App {
-    fn record(&self, organisation: AccountId, event: impl FnOnce(OffsetDateTime, Option<AccountId>) -> AuditEvent) {
+    fn record(
+        &self,
+        organisation: Option<AccountId>,
+        event: impl FnOnce(OffsetDateTime, Option<AccountId>) -> AuditEvent,
+    ) {
         if let Some(audit) = &self.config.audit {
-            audit.record(event(OffsetDateTime::now_utc(), Some(organisation)));
+            audit.record(event(OffsetDateTime::now_utc(), organisation));
         }
     }
 
@@ -174,25 +240,26 @@ impl App {
             reason: refused.map(str::to_owned),
             client: client(),
         };
-        self.record(organisation, |at, organisation| AuditEvent::login(at, organisation, login));
+        self.record(Some(organisation), |at, organisation| AuditEvent::login(at, organisation, login));
     }
 
     /// Records a certificate that was issued.
     pub(crate) fn audit_certificate(&self, organisation: AccountId, certificate: AuditCertificate) {
-        self.record(organisation, |at, organisation| AuditEvent::certificate(at, organisation, certificate));
+        self.record(Some(organisation), |at, organisation| AuditEvent::certificate(at, organisation, certificate));
     }
 
     /// Records what an ssh client made for as long as it is there.
     pub(crate) fn audit_ssh(&self, socket: &Socket, action: &str, target: &str) {
         let admin = AuditAdmin {
             actor: "ssh".to_owned(),
+            account: None,
             action: action.to_owned(),
             target: Some(target.to_owned()),
             outcome: "done".to_owned(),
             request_id: String::new(),
             client: None,
         };
-        self.record(socket.account, |at, organisation| AuditEvent::admin(at, organisation, admin));
+        self.record(Some(socket.account), |at, organisation| AuditEvent::admin(at, organisation, admin));
     }
 }
 

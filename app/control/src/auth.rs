@@ -1,43 +1,78 @@
-//! Who asks, and what they may do.
+//! Who asks, for which organisation, and what they may do there.
 
 use std::fmt::Display;
 
 use axum::extract::FromRequestParts;
 use http::{StatusCode, header, request::Parts};
-use sallyport_model::{Account, Scope, ScopeSet};
+use sallyport_api::{MAX_ORGANISATION_BYTES, ORGANISATION};
+use sallyport_model::{Account, AccountId, Role, Scope, ScopeSet};
 
-use crate::{App, audit_trail, problem::ApiError, random, signed_token::TokenError};
+use crate::{
+    App,
+    audit_trail::{self, Actor},
+    problem::ApiError,
+    random,
+    signed_token::TokenError,
+};
 
 /// How API tokens begin.
 pub(crate) const API_TOKEN_PREFIX: &str = "spt_";
 
-/// The account that asks, with what its token allows.
+/// Who asks, for which organisation, and what they may do there.
 #[derive(Debug)]
 pub(crate) struct Caller {
+    /// Who: the person, to whom passwords, API tokens and ssh keys belong.
     pub(crate) account: Account,
+    /// For whom: the organisation, to which everything else belongs.
+    pub(crate) organisation: AccountId,
+    /// What the person is there.
+    pub(crate) role: Role,
+    /// What both the role and the token allow.
     pub(crate) scopes: ScopeSet,
     /// When the API token that it shows ends, if it shows one that ends.
     pub(crate) ends_at: Option<i64>,
+    /// Whether it shows an API token, which is good for this one organisation.
+    pub(crate) is_bound: bool,
 }
 
 impl Caller {
-    /// Refuses when the token does not allow this.
+    /// Refuses when the role or the token does not allow this.
     pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
-        if self.scopes.allows(scope) { Ok(()) } else { Err(missing(scope)) }
+        if self.scopes.allows(scope) {
+            return Ok(());
+        }
+        Err(self.lacking(scope, scope))
     }
 
-    /// Refuses unless the token allows this, or to hold tunnels: what a connector needs besides making its tunnel.
+    /// Refuses unless the role and the token allow this, or to hold tunnels: what a connector needs besides making its
+    /// tunnel.
     pub(crate) fn require_or_connect(&self, scope: Scope) -> Result<(), ApiError> {
         if self.scopes.allows(scope) || self.scopes.allows(Scope::TunnelsConnect) {
             return Ok(());
         }
-        Err(missing(format_args!("{scope} or {}", Scope::TunnelsConnect)))
+        Err(self.lacking(scope, format_args!("{scope} or {}", Scope::TunnelsConnect)))
     }
-}
 
-fn missing(scope: impl Display) -> ApiError {
-    let detail = format!("this token may not do that: it needs the scope {scope}");
-    ApiError::new(StatusCode::FORBIDDEN, "missing-scope", detail)
+    /// Refuses unless the caller asks for the organisation that is its own: for what belongs to the person and not to an
+    /// organisation.
+    pub(crate) fn require_own(&self) -> Result<(), ApiError> {
+        if self.organisation == self.account.id {
+            return Ok(());
+        }
+        let detail = "this is about your account and not about the organisation: ask for your own organisation, with a login \
+                      or a token of it";
+        Err(ApiError::new(StatusCode::FORBIDDEN, "own-organisation-only", detail))
+    }
+
+    fn lacking(&self, scope: Scope, scopes: impl Display) -> ApiError {
+        let needed = Role::needed_for(scope);
+        if self.role < needed {
+            let detail = format!("a {} of this organisation may not do that: it takes the role {needed}", self.role);
+            return ApiError::new(StatusCode::FORBIDDEN, "missing-role", detail);
+        }
+        let detail = format!("this token may not do that: it needs the scope {scopes}");
+        ApiError::new(StatusCode::FORBIDDEN, "missing-scope", detail)
+    }
 }
 
 impl FromRequestParts<App> for Caller {
@@ -48,10 +83,11 @@ impl FromRequestParts<App> for Caller {
             let detail = "log in first: send Authorization: Bearer with an access token or an API token";
             return Err(ApiError::unauthorized("not-logged-in", detail));
         };
+        let asked_for = organisation_asked_for(parts)?;
         if token.starts_with(API_TOKEN_PREFIX) {
-            by_api_token(app, token).await
+            by_api_token(app, token, asked_for).await
         } else {
-            by_access_token(app, token).await
+            by_access_token(app, token, asked_for).await
         }
     }
 }
@@ -70,29 +106,90 @@ fn bearer_token(parts: &Parts) -> Result<Option<&str>, ApiError> {
     }
 }
 
-async fn by_api_token(app: &App, token: &str) -> Result<Caller, ApiError> {
-    let Some((token, account)) = app.store.token_by_hash(random::hash(token)).await? else {
-        return Err(ApiError::unauthorized("bad-token", "this API token is not known: it may have been deleted"));
-    };
-    if token.expires_at.is_some_and(|end| end <= app.clock.now().unix_seconds) {
-        return Err(ApiError::unauthorized("expired-token", "this API token has expired: create a new one"));
+/// The organisation that the request says it is for: an id or a name.
+fn organisation_asked_for(parts: &Parts) -> Result<Option<&str>, ApiError> {
+    let mut values = parts.headers.get_all(ORGANISATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let given = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);
+    let given = given.filter(|given| (1..=MAX_ORGANISATION_BYTES).contains(&given.len()));
+    match (given, values.next()) {
+        (Some(given), None) => Ok(Some(given)),
+        _ => Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad-organisation",
+            "send one Sallyport-Organisation with the id or the name of an organisation, in UTF-8",
+        )),
     }
-    audit_trail::acts(account.id, format!("token:{}", token.name));
-    Ok(Caller { account, scopes: token.scopes, ends_at: token.expires_at })
 }
 
-async fn by_access_token(app: &App, token: &str) -> Result<Caller, ApiError> {
+async fn by_api_token(app: &App, token: &str, asked_for: Option<&str>) -> Result<Caller, ApiError> {
+    let unknown = || ApiError::unauthorized("bad-token", "this API token is not known: it may have been deleted");
+    let Some((token, account)) = app.store.token_by_hash(random::hash(token)).await? else {
+        audit_trail::bad_token("an API token that nobody has", None);
+        return Err(unknown());
+    };
+    let organisation = token.organisation;
+    let actor = Actor { organisation, account: account.id, name: format!("token:{}", token.name) };
+    if token.expires_at.is_some_and(|end| end <= app.clock.now().unix_seconds) {
+        audit_trail::bad_token("an API token that has expired", Some(actor));
+        return Err(ApiError::unauthorized("expired-token", "this API token has expired: create a new one"));
+    }
+    let Some(membership) = app.store.membership(organisation, account.id).await? else { return Err(unknown()) };
+    if let Some(asked_for) = asked_for
+        && asked_for.parse() != Ok(organisation)
+        && asked_for != membership.name
+    {
+        let detail = "this API token is for another organisation than the one in Sallyport-Organisation: leave that out, or \
+                      show a token for that organisation";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "wrong-organisation", detail));
+    }
+    audit_trail::acts(actor);
+    let (role, ends_at) = (membership.role, token.expires_at);
+    let scopes = token.scopes.common_with(&role.scopes());
+    Ok(Caller { account, organisation, role, scopes, ends_at, is_bound: true })
+}
+
+async fn by_access_token(app: &App, token: &str, asked_for: Option<&str>) -> Result<Caller, ApiError> {
     let bearer = app.tokens.verify(token, app.clock.now().unix_seconds).map_err(|error| match error {
         TokenError::Expired => {
             ApiError::unauthorized("expired-token", "the access token has expired: refresh it or log in again")
         }
-        TokenError::Invalid => ApiError::unauthorized("bad-token", "the access token is not valid: log in again"),
-    })?;
-    match app.store.session_account(bearer.session).await? {
-        Some(account) if account.id == bearer.account => {
-            audit_trail::acts(account.id, account.email.as_str().to_owned());
-            Ok(Caller { account, scopes: ScopeSet::all(), ends_at: None })
+        TokenError::Invalid => {
+            audit_trail::bad_token("an access token that is none", None);
+            ApiError::unauthorized("bad-token", "the access token is not valid: log in again")
         }
-        _ => Err(ApiError::unauthorized("logged-out", "this session has ended: log in again")),
+    })?;
+    let account = app.store.session_account(bearer.session).await?.filter(|account| account.id == bearer.account);
+    let Some(account) = account else {
+        let actor = Actor { organisation: bearer.account, account: bearer.account, name: "login".to_owned() };
+        audit_trail::bad_token("an access token of a login that has ended", Some(actor));
+        return Err(ApiError::unauthorized("logged-out", "this session has ended: log in again"));
+    };
+    let (organisation, role) = match asked_for {
+        None => (account.id, Role::Owner),
+        Some(asked_for) => find_organisation(app, &account, asked_for).await?,
+    };
+    audit_trail::acts(Actor { organisation, account: account.id, name: account.email.as_str().to_owned() });
+    Ok(Caller { account, organisation, role, scopes: role.scopes(), ends_at: None, is_bound: false })
+}
+
+/// The organisation of this id or name that the account belongs to. Others are not told apart from what does not exist.
+async fn find_organisation(app: &App, account: &Account, id_or_name: &str) -> Result<(AccountId, Role), ApiError> {
+    let missing = || {
+        let detail = "you belong to no organisation of this id or name";
+        ApiError::new(StatusCode::NOT_FOUND, "no-such-organisation", detail)
+    };
+    if let Ok(id) = id_or_name.parse() {
+        let role = app.store.role(id, account.id).await?.ok_or_else(missing)?;
+        return Ok((id, role));
+    }
+    let mut named = app.store.memberships(account.id).await?.into_iter().filter(|one| one.name == id_or_name);
+    match (named.next(), named.next()) {
+        (None, _) => Err(missing()),
+        (Some(found), None) => Ok((found.organisation, found.role)),
+        (Some(_), Some(_)) => {
+            let detail = "you belong to several organisations of this name: name it by its id";
+            Err(ApiError::new(StatusCode::CONFLICT, "ambiguous-organisation", detail))
+        }
     }
 }

@@ -8,10 +8,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::{HeaderMap, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use sallyport_api::{
-    DEFAULT_PAGE_ITEMS, FieldError, IDEMPOTENCY_KEY, MAX_BODY_BYTES, MAX_IDEMPOTENCY_KEY_BYTES, MAX_PAGE_ITEMS, Page,
+    DEFAULT_PAGE_ITEMS, FieldError, IDEMPOTENCY_KEY, MAX_BODY_BYTES, MAX_IDEMPOTENCY_KEY_BYTES, MAX_PAGE_ITEMS,
+    ORGANISATION, Page,
 };
 use sallyport_store::{Keyed, Position};
 use serde::{
@@ -52,7 +53,10 @@ impl<T: DeserializeOwned> FromRequest<App> for Input<T> {
         let keyed = match key {
             None => None,
             Some(key) => {
-                let request = [parts.method.as_str().as_bytes(), parts.uri.path().as_bytes(), json].join(&b'\n');
+                // The same words for another organisation are another request.
+                let organisation = parts.headers.get(ORGANISATION).map(HeaderValue::as_bytes).unwrap_or_default();
+                let (method, path) = (parts.method.as_str().as_bytes(), parts.uri.path().as_bytes());
+                let request = [method, path, organisation, json].join(&b'\n');
                 let request_hash = app.tokens.keyed_hash(&request).map_err(ApiError::internal)?;
                 Some(Keyed { key, request_hash, now: app.clock.now().unix_seconds })
             }

@@ -48,7 +48,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
         return Err(invalid(format!("limit must be a whole number from 1 to {MAX_PAGE_ITEMS}")));
     }
     let after = page.after.unwrap_or_default();
-    let (flows, has_more) = app.config.flows.of(caller.account.id, &after, limit as usize);
+    let (flows, has_more) = app.config.flows.of(caller.organisation, &after, limit as usize);
     let next = flows.last().filter(|_| has_more).map(|flow| flow.id.clone());
     Ok(json(StatusCode::OK, &Page { items: flows.iter().map(shown).collect(), next }))
 }
@@ -66,7 +66,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
 )]
 pub(crate) async fn kill(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    let flow = app.config.flows.kill(caller.account.id, &id).ok_or_else(|| ApiError::not_found("flow"))?;
+    let flow = app.config.flows.kill(caller.organisation, &id).ok_or_else(|| ApiError::not_found("flow"))?;
     audit_trail::target(format_args!("{}/{}", flow.socket_name, flow.id));
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -17,14 +17,17 @@ mod extract;
 mod finish;
 mod flows;
 mod info;
+mod invitations;
 mod limit;
 mod limits;
 mod login;
 mod login_sessions;
 mod logins;
+mod members;
 mod metrics;
 mod mysocket;
 mod openapi;
+mod organisations;
 mod password;
 mod policies;
 mod problem;
@@ -52,7 +55,7 @@ use std::{
 use anyhow::Context;
 use axum::{
     Router,
-    routing::{delete, get, post},
+    routing::{delete, get, patch, post},
 };
 use prometheus_client::registry::Registry;
 use sallyport_audit::AuditLog;
@@ -319,6 +322,16 @@ impl Control {
             .route("/v1/logout", post(logins::logout))
             .route("/v1/tokens", get(tokens::list).post(tokens::create))
             .route("/v1/tokens/{id}", delete(tokens::delete))
+            .route("/v1/organisations", get(organisations::list))
+            .route("/v1/organisation", get(organisations::get).patch(organisations::update))
+            .route("/v1/organisation/leave", post(organisations::leave))
+            .route("/v1/members", get(members::list))
+            .route("/v1/members/{id}", patch(members::update).delete(members::delete))
+            .route("/v1/invitations", get(invitations::list).post(invitations::create))
+            .route("/v1/invitations/{id}", delete(invitations::delete))
+            .route("/v1/account/invitations", get(invitations::list_received))
+            .route("/v1/account/invitations/accept", post(invitations::accept))
+            .route("/v1/account/invitations/{id}", delete(invitations::decline))
             .route("/v1/sockets", get(sockets::list).post(sockets::create))
             .route("/v1/sockets/{id}", get(sockets::get).patch(sockets::update).delete(sockets::delete))
             .route("/v1/sockets/{id}/tunnels", get(tunnels::list).post(tunnels::create))

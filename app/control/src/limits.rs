@@ -39,6 +39,13 @@ const LOOKS_OF_ACCOUNT: Rate = Rate { burst: 20, every: Duration::from_secs(3) }
 /// Sockets, tunnels and tokens that one account makes: far above what anybody needs, so that names and disk last.
 const CREATIONS_OF_ACCOUNT: Rate = Rate { burst: 2_000, every: Duration::from_secs(5) };
 
+/// Invitations that one organisation sends: a company moves in, and nobody's list is filled.
+const INVITATIONS_OF_ORGANISATION: Rate = Rate { burst: 100, every: Duration::from_secs(30) };
+/// Codes of invitations that one account tries.
+const CODES_OF_ACCOUNT: Rate = Rate { burst: 20, every: Duration::from_secs(10) };
+/// Tokens that are not taken, of one client, which leave an event each: six a minute.
+const BAD_TOKENS_OF_CLIENT: Rate = Rate { burst: 6, every: Duration::from_secs(10) };
+
 /// The client of a request, as far as limits tell clients apart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client(IpAddr);
@@ -48,8 +55,14 @@ impl FromRequestParts<App> for Client {
 
     /// Requests without an address, which no edge sends, count as one client.
     async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Infallible> {
-        let address = parts.extensions.get::<ClientAddr>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |c| c.0.ip());
-        Ok(Self(client_of(address)))
+        Ok(Self::at(parts.extensions.get::<ClientAddr>().map(|client| client.0.ip())))
+    }
+}
+
+impl Client {
+    /// The client at this address.
+    pub(crate) fn at(address: Option<IpAddr>) -> Self {
+        Self(client_of(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))))
     }
 }
 
@@ -90,6 +103,9 @@ pub(crate) struct Limits {
     creations_of_account: Mutex<Limiter<AccountId>>,
     login_steps_of_client: Mutex<Limiter<IpAddr>>,
     looks_of_account: Mutex<Limiter<AccountId>>,
+    invitations_of_organisation: Mutex<Limiter<AccountId>>,
+    codes_of_account: Mutex<Limiter<AccountId>>,
+    bad_tokens_of_client: Mutex<Limiter<IpAddr>>,
 }
 
 fn open<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,6 +124,9 @@ impl Limits {
             creations_of_account: Mutex::new(Limiter::new(CREATIONS_OF_ACCOUNT)),
             login_steps_of_client: Mutex::new(Limiter::new(LOGIN_STEPS_OF_CLIENT)),
             looks_of_account: Mutex::new(Limiter::new(LOOKS_OF_ACCOUNT)),
+            invitations_of_organisation: Mutex::new(Limiter::new(INVITATIONS_OF_ORGANISATION)),
+            codes_of_account: Mutex::new(Limiter::new(CODES_OF_ACCOUNT)),
+            bad_tokens_of_client: Mutex::new(Limiter::new(BAD_TOKENS_OF_CLIENT)),
         }
     }
 
@@ -156,5 +175,18 @@ impl Limits {
 
     pub(crate) fn refresh(&self, client: Client, now: Instant) -> Result<(), ApiError> {
         open(&self.refreshes_of_client).take(&client.0, now).map_err(ApiError::limited)
+    }
+
+    pub(crate) fn invite(&self, organisation: AccountId, now: Instant) -> Result<(), ApiError> {
+        open(&self.invitations_of_organisation).take(&organisation, now).map_err(ApiError::limited)
+    }
+
+    pub(crate) fn try_code(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {
+        open(&self.codes_of_account).take(&account, now).map_err(ApiError::limited)
+    }
+
+    /// Whether one more token that is not taken leaves an event.
+    pub(crate) fn may_record_bad_token(&self, client: Client, now: Instant) -> bool {
+        open(&self.bad_tokens_of_client).take(&client.0, now).is_ok()
     }
 }

@@ -29,7 +29,7 @@ fn shown(session: sallyport_model::LoginSession) -> LoginSession {
     }
 }
 
-/// Who is logged in at the account's sockets, oldest first
+/// Who is logged in at the organisation's sockets, oldest first
 #[utoipa::path(
     get, path = "/v1/login-sessions", tag = "login sessions", operation_id = "list_login_sessions", params(PageQuery),
     responses(
@@ -40,7 +40,7 @@ fn shown(session: sallyport_model::LoginSession) -> LoginSession {
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
     let now = app.clock.now().unix_seconds;
-    let rows = app.store.person_sessions(caller.account.id, now, page.after, page.rows()).await?;
+    let rows = app.store.person_sessions(caller.organisation, now, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, shown)))
 }
 
@@ -65,8 +65,8 @@ pub(crate) async fn end(
     if all == (email.is_some() || provider.is_some()) {
         return Err(ApiError::field("", "say whose logins end: give email, provider or both, or else all"));
     }
-    let ended = app.end_login_sessions(caller.account.id, email.as_ref(), provider.as_ref()).await?;
-    tracing::info!(account = %caller.account.id, ended, "logins of persons ended");
+    let ended = app.end_login_sessions(caller.organisation, email.as_ref(), provider.as_ref()).await?;
+    tracing::info!(organisation = %caller.organisation, ended, "logins of persons ended");
     Ok(json(StatusCode::OK, &EndedLoginSessions { ended: u32::try_from(ended).unwrap_or(u32::MAX) }))
 }
 
@@ -87,7 +87,7 @@ pub(crate) async fn delete(
     caller.require(Scope::IdentityWrite)?;
     let missing = || ApiError::not_found("login session");
     let id: LoginSessionId = id.parse().map_err(|_| missing())?;
-    let organisation = caller.account.id;
+    let organisation = caller.organisation;
     let ended = app.store.end_person_sessions(organisation, Some(id), None, None).await?;
     let told = app.identities.end_sessions(|session| session.id == id && session.organisation == organisation);
     if ended.is_empty() && told == 0 {

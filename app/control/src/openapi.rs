@@ -9,8 +9,8 @@ use utoipa::{
 };
 
 use crate::{
-    accounts, audit, client, flows, info, login_sessions, logins, policies, providers, service_tokens, sockets,
-    ssh_keys, tokens, tunnels,
+    accounts, audit, client, flows, info, invitations, login_sessions, logins, members, organisations, policies,
+    providers, service_tokens, sockets, ssh_keys, tokens, tunnels,
 };
 
 #[derive(OpenApi)]
@@ -18,11 +18,16 @@ use crate::{
     info(
         title = "Sallyport",
         description = "Public doors for private services. Errors are `application/problem+json` (RFC 9457); lists come \
-                       page by page; creations can be repeated with an `Idempotency-Key`.",
+                       page by page; creations can be repeated with an `Idempotency-Key`. Requests are for the \
+                       organisation of the token; `Sallyport-Organisation` says another one, by its id or name.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     paths(
         info::get, accounts::create, accounts::get, accounts::delete, logins::login, logins::refresh, logins::logout,
+        organisations::list, organisations::get, organisations::update, organisations::leave,
+        members::list, members::update, members::delete,
+        invitations::list, invitations::create, invitations::delete,
+        invitations::list_received, invitations::accept, invitations::decline,
         tokens::list, tokens::create, tokens::delete, sockets::list, sockets::create, sockets::get, sockets::update,
         sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::update, tunnels::delete,
         tunnels::rotate, tunnels::sign_key, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
@@ -40,6 +45,7 @@ use crate::{
     tags(
         (name = "info", description = "What a client needs to know first."),
         (name = "accounts", description = "Who owns sockets."),
+        (name = "organisations", description = "Whom accounts act for together, and who belongs to one."),
         (name = "sessions", description = "Logging in and out."),
         (name = "tokens", description = "API tokens, for programs."),
         (name = "sockets", description = "Public endpoints."),

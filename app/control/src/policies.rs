@@ -29,7 +29,7 @@ use crate::{
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
-    let rows = app.store.policies(caller.account.id, page.after, page.rows()).await?;
+    let rows = app.store.policies(caller.organisation, page.after, page.rows()).await?;
     let rows = rows.into_iter().map(|(position, policy)| Ok((position, app.shown_policy(policy)?)));
     let rows = rows.collect::<Result<Vec<_>, ApiError>>()?;
     Ok(json(StatusCode::OK, &page.page(rows, |policy| policy)))
@@ -54,7 +54,7 @@ pub(crate) async fn create(
     input: Input<CreatePolicy>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let policy = app.create_policy(caller.account.id, input.value).await?;
+    let policy = app.create_policy(caller.organisation, input.value).await?;
     let location = format!("/v1/policies/{}", policy.id);
     Ok(located(json(StatusCode::CREATED, &policy), &location))
 }
@@ -70,7 +70,7 @@ pub(crate) async fn create(
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
-    let policy = app.find_policy(caller.account.id, &id).await?;
+    let policy = app.find_policy(caller.organisation, &id).await?;
     Ok(json(StatusCode::OK, &app.shown_policy(policy)?))
 }
 
@@ -95,7 +95,7 @@ pub(crate) async fn update(
     input: Input<UpdatePolicy>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let policy = app.update_policy(caller.account.id, &id, input.value).await?;
+    let policy = app.update_policy(caller.organisation, &id, input.value).await?;
     Ok(json(StatusCode::OK, &policy))
 }
 
@@ -116,7 +116,7 @@ pub(crate) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    app.delete_policy(caller.account.id, &id).await?;
+    app.delete_policy(caller.organisation, &id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -141,7 +141,7 @@ pub(crate) async fn attach(
     input: Input<PolicyPlace>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let policy = app.place_policy(caller.account.id, &id, input.value, PlaceChange::Attach).await?;
+    let policy = app.place_policy(caller.organisation, &id, input.value, PlaceChange::Attach).await?;
     Ok(json(StatusCode::OK, &policy))
 }
 
@@ -166,7 +166,7 @@ pub(crate) async fn detach(
     input: Input<PolicyPlace>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let policy = app.place_policy(caller.account.id, &id, input.value, PlaceChange::Detach).await?;
+    let policy = app.place_policy(caller.organisation, &id, input.value, PlaceChange::Detach).await?;
     Ok(json(StatusCode::OK, &policy))
 }
 
@@ -185,6 +185,6 @@ pub(crate) async fn test(
     input: Input<TestPolicy>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
-    let says = app.test_policy(caller.account.id, input.value).await?;
+    let says = app.test_policy(caller.organisation, input.value).await?;
     Ok(json(StatusCode::OK, &says))
 }

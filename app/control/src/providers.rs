@@ -39,7 +39,7 @@ fn shown(app: &App, provider: StoredProvider) -> Provider {
     }
 }
 
-/// The account's identity providers, oldest first
+/// The organisation's identity providers, oldest first
 #[utoipa::path(
     get, path = "/v1/providers", tag = "providers", operation_id = "list_providers", params(PageQuery),
     responses(
@@ -49,7 +49,7 @@ fn shown(app: &App, provider: StoredProvider) -> Provider {
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
-    let rows = app.store.providers(caller.account.id, page.after, page.rows()).await?;
+    let rows = app.store.providers(caller.organisation, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, |provider| shown(&app, provider))))
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn create(
     input: Input<CreateProvider>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let provider = app.create_provider(caller.account.id, input.value).await?;
+    let provider = app.create_provider(caller.organisation, input.value).await?;
     let location = format!("/v1/providers/{}", provider.name);
     Ok(located(json(StatusCode::CREATED, &shown(&app, provider)), &location))
 }
@@ -93,7 +93,7 @@ pub(crate) async fn get(
     Path(name): Path<String>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
-    let provider = find(&app, caller.account.id, &name).await?;
+    let provider = find(&app, caller.organisation, &name).await?;
     Ok(json(StatusCode::OK, &shown(&app, provider)))
 }
 
@@ -115,7 +115,7 @@ pub(crate) async fn update(
     input: Input<UpdateProvider>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let provider = find(&app, caller.account.id, &name).await?;
+    let provider = find(&app, caller.organisation, &name).await?;
     let provider = app.update_provider(provider, input.value).await?;
     Ok(json(StatusCode::OK, &shown(&app, provider)))
 }
@@ -135,7 +135,7 @@ pub(crate) async fn delete(
     Path(name): Path<String>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let provider = find(&app, caller.account.id, &name).await?;
+    let provider = find(&app, caller.organisation, &name).await?;
     app.delete_provider(&provider).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -155,8 +155,8 @@ pub(crate) async fn test(
     Path(name): Path<String>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let provider = find(&app, caller.account.id, &name).await?;
-    app.limits.look(caller.account.id, app.clock.now().monotonic)?;
+    let provider = find(&app, caller.organisation, &name).await?;
+    app.limits.look(caller.organisation, app.clock.now().monotonic)?;
     Ok(json(StatusCode::OK, &app.test_provider(&provider).await))
 }
 

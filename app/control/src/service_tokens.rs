@@ -48,7 +48,7 @@ fn location(id: ServiceTokenId) -> String {
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
-    let rows = app.store.service_tokens(caller.account.id, page.after, page.rows()).await?;
+    let rows = app.store.service_tokens(caller.organisation, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, shown)))
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn create(
     input: Input<CreateServiceToken>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    app.limits.create(caller.account.id, app.clock.now().monotonic)?;
+    app.limits.create(caller.organisation, app.clock.now().monotonic)?;
     let CreateServiceToken { name, mut sockets, expires_at } = input.value;
     let now = app.clock.now().unix_seconds;
     let expires_at = expires_at.map(|end| end.unix_timestamp());
@@ -88,20 +88,20 @@ pub(crate) async fn create(
         return Err(ApiError::field("sockets", detail));
     }
     for socket in &sockets {
-        if app.store.socket(caller.account.id, *socket).await?.is_none() {
+        if app.store.socket(caller.organisation, *socket).await?.is_none() {
             return Err(ApiError::field("sockets", format!("there is no socket {socket}")));
         }
     }
     let (secret, hash) = random::secret(SECRET_PREFIX)?;
     let id = ServiceTokenId::from_random(random::bytes()?);
     let token = StoredServiceToken { id, name, sockets, created_at: now, expires_at };
-    let new = NewServiceToken { organisation: caller.account.id, token, hash };
+    let new = NewServiceToken { organisation: caller.organisation, token, hash };
     // What edges know follows the store, also while that is read again.
     let _turn = app.publishing.lock().await;
     match app.store.create_service_token(&new, input.keyed.as_ref()).await? {
         Creation::Made(()) => {
             app.identities.put_token(new.route());
-            tracing::info!(token = %id, organisation = %caller.account.id, "a service token was made");
+            tracing::info!(token = %id, organisation = %caller.organisation, "a service token was made");
             let created = CreatedServiceToken { details: shown(new.token), secret };
             Ok(located(json(StatusCode::CREATED, &created), &location(id)))
         }
@@ -132,10 +132,10 @@ pub(crate) async fn delete(
     caller.require(Scope::IdentityWrite)?;
     let id: ServiceTokenId = id.parse().map_err(|_| ApiError::not_found("service token"))?;
     let _turn = app.publishing.lock().await;
-    if !app.store.delete_service_token(caller.account.id, id).await? {
+    if !app.store.delete_service_token(caller.organisation, id).await? {
         return Err(ApiError::not_found("service token"));
     }
     app.identities.remove_token(id);
-    tracing::info!(token = %id, organisation = %caller.account.id, "a service token was deleted");
+    tracing::info!(token = %id, organisation = %caller.organisation, "a service token was deleted");
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -25,7 +25,7 @@ fn location(id: SocketId) -> String {
     format!("/v1/sockets/{id}")
 }
 
-/// The account's sockets, oldest first
+/// The organisation's sockets, oldest first
 #[utoipa::path(
     get, path = "/v1/sockets", tag = "sockets", operation_id = "list_sockets", params(PageQuery),
     responses(
@@ -35,7 +35,7 @@ fn location(id: SocketId) -> String {
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsRead)?;
-    let rows = app.store.sockets(caller.account.id, page.after, page.rows()).await?;
+    let rows = app.store.sockets(caller.organisation, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, |socket| app.shown_socket(socket))))
 }
 
@@ -61,7 +61,7 @@ pub(crate) async fn create(
     input: Input<CreateSocket>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    match app.create_socket(caller.account.id, input.value, Lifetime::Lasting, input.keyed.as_ref()).await? {
+    match app.create_socket(caller.organisation, input.value, Lifetime::Lasting, input.keyed.as_ref()).await? {
         Creation::Made((socket, answer)) => Ok(located(json_text(StatusCode::CREATED, answer), &location(socket.id))),
         Creation::Repeated(stored) => {
             let answer = stored.answer.ok_or_else(|| ApiError::internal("an answer was not stored"))?;
@@ -84,7 +84,7 @@ pub(crate) async fn create(
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
-    let socket = app.find_socket(caller.account.id, &id).await?;
+    let socket = app.find_socket(caller.organisation, &id).await?;
     Ok(json(StatusCode::OK, &app.shown_socket(socket)))
 }
 
@@ -111,7 +111,7 @@ pub(crate) async fn update(
     if input.value.identity.is_some() {
         caller.require(Scope::IdentityWrite)?;
     }
-    let socket = app.update_socket(caller.account.id, &id, input.value).await?;
+    let socket = app.update_socket(caller.organisation, &id, input.value).await?;
     Ok(json(StatusCode::OK, &app.shown_socket(socket)))
 }
 
@@ -132,7 +132,7 @@ pub(crate) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    let socket = app.find_socket(caller.account.id, &id).await?;
+    let socket = app.find_socket(caller.organisation, &id).await?;
     app.delete_socket(&socket).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

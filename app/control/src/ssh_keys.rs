@@ -38,6 +38,7 @@ fn shown(key: sallyport_store::SshKey) -> SshKey {
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::AccountRead)?;
+    caller.require_own()?;
     let rows = app.store.ssh_keys(caller.account.id, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, shown)))
 }
@@ -61,6 +62,7 @@ pub(crate) async fn create(
     input: Input<CreateSshKey>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
+    caller.require_own()?;
     let CreateSshKey { name, public_key } = input.value;
     let key = app.add_ssh_key(caller.account.id, &public_key, name).await?;
     let location = format!("/v1/ssh-keys/{}", Uuid::from_bytes(key.id));
@@ -82,6 +84,7 @@ pub(crate) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
+    caller.require_own()?;
     let id = id.parse().map_err(|_| ApiError::not_found("ssh key"))?;
     app.remove_ssh_key(caller.account.id, id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -22,6 +22,7 @@ use crate::{
 fn shown(token: StoredToken) -> Token {
     Token {
         id: token.id,
+        organisation: token.organisation,
         name: token.name,
         scopes: token.scopes,
         created_at: date(token.created_at),
@@ -33,7 +34,7 @@ fn location(id: TokenId) -> String {
     format!("/v1/tokens/{id}")
 }
 
-/// The account's API tokens, oldest first
+/// The account's API tokens for the organisation, oldest first
 #[utoipa::path(
     get, path = "/v1/tokens", tag = "tokens", operation_id = "list_tokens", params(PageQuery),
     responses(
@@ -43,13 +44,13 @@ fn location(id: TokenId) -> String {
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::AccountRead)?;
-    let rows = app.store.tokens(caller.account.id, page.after, page.rows()).await?;
+    let rows = app.store.tokens(caller.account.id, caller.organisation, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, shown)))
 }
 
-/// Make an API token
+/// Make an API token, for one organisation
 ///
-/// Its secret is in the answer and never shown again. A repetition with the same idempotency key therefore gets 409
+/// It may do what its scopes and the role of its maker both allow, at the time it is used. Its secret is in the answer and never shown again. A repetition with the same idempotency key therefore gets 409
 /// `secret-already-shown` and the token's location.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "tokens", operation_id = "create_token",
@@ -82,7 +83,7 @@ pub(crate) async fn create(
         return Err(ApiError::field("expires_at", "it is in the past"));
     }
     if let Some(more) = scopes.iter().find(|scope| !caller.scopes.allows(*scope)) {
-        let detail = format!("a token may not do more than the one that makes it, which does not have {more}");
+        let detail = format!("a token may not do more than the one that makes it, which does not have {more} here");
         return Err(ApiError::new(StatusCode::FORBIDDEN, "missing-scope", detail));
     }
     if let Some(end) = caller.ends_at
@@ -92,7 +93,8 @@ pub(crate) async fn create(
         return Err(ApiError::new(StatusCode::FORBIDDEN, "outlives-its-maker", detail));
     }
     let (secret, hash) = random::secret(API_TOKEN_PREFIX)?;
-    let token = StoredToken { id: TokenId::from_random(random::bytes()?), name, scopes, created_at: now, expires_at };
+    let id = TokenId::from_random(random::bytes()?);
+    let token = StoredToken { id, organisation: caller.organisation, name, scopes, created_at: now, expires_at };
     let new = NewToken { account: caller.account.id, token: token.clone(), hash };
     match app.store.create_token(new, input.keyed.as_ref()).await? {
         Creation::Made(()) => {
@@ -124,7 +126,7 @@ pub(crate) async fn delete(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
     let id: TokenId = id.parse().map_err(|_| ApiError::not_found("token"))?;
-    if app.store.delete_token(caller.account.id, id).await? {
+    if app.store.delete_token(caller.account.id, caller.organisation, id).await? {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
         Err(ApiError::not_found("token"))

@@ -64,7 +64,7 @@ pub(crate) async fn list(
     page: PageOf,
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
-    let socket = app.find_socket(caller.account.id, &socket).await?;
+    let socket = app.find_socket(caller.organisation, &socket).await?;
     let rows = app.store.tunnels(socket.id, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, |tunnel| shown(&app, &tunnel))))
 }
@@ -95,7 +95,7 @@ pub(crate) async fn create(
     input: Input<CreateTunnel>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::TunnelsConnect)?;
-    let socket = app.find_socket(caller.account.id, &socket).await?;
+    let socket = app.find_socket(caller.organisation, &socket).await?;
     match app.create_tunnel(&socket, input.value.weight, false, input.keyed.as_ref()).await? {
         Creation::Made((tunnel, credential)) => {
             let created = shown_with_credential(&app, &tunnel, credential);
@@ -126,7 +126,7 @@ pub(crate) async fn get(
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
-    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
 }
 
@@ -150,7 +150,7 @@ pub(crate) async fn update(
     input: Input<UpdateTunnel>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     let tunnel = app.change_weight(&tunnel, input.value.weight).await?;
     Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
 }
@@ -176,7 +176,7 @@ pub(crate) async fn rotate(
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     let (tunnel, credential) = app.change_credential(&tunnel).await?;
     Ok(json(StatusCode::OK, &shown_with_credential(&app, &tunnel, credential)))
 }
@@ -207,9 +207,8 @@ pub(crate) async fn sign_key(
     input: Input<CreateSshCertificate>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::TunnelsConnect)?;
-    let account = caller.account.id;
-    let tunnel = app.find_tunnel(account, &socket, &id).await?;
-    let signed = app.sign_ssh_key(account, &tunnel, "public_key", &input.value.public_key)?;
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
+    let signed = app.sign_ssh_key(caller.organisation, &tunnel, "public_key", &input.value.public_key)?;
     Ok(json(StatusCode::OK, &signed))
 }
 
@@ -231,7 +230,7 @@ pub(crate) async fn delete(
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsWrite)?;
-    let tunnel = app.find_tunnel(caller.account.id, &socket, &id).await?;
+    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     app.delete_tunnel(tunnel.socket, tunnel.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

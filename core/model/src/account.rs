@@ -159,7 +159,7 @@ pub enum Scope {
     /// Read the account.
     #[serde(rename = "account:read")]
     AccountRead,
-    /// Change the account and its tokens.
+    /// Change what is the person's own: the account, its API tokens and ssh keys, to which organisations it belongs.
     #[serde(rename = "account:write")]
     AccountWrite,
     /// Read sockets and tunnels.
@@ -180,11 +180,17 @@ pub enum Scope {
     /// Read the audit log, and which flows run.
     #[serde(rename = "audit:read")]
     AuditRead,
+    /// Read who belongs to the organisation.
+    #[serde(rename = "organisation:read")]
+    OrganisationRead,
+    /// Invite others into the organisation, change their roles, send them away, and change its name.
+    #[serde(rename = "organisation:write")]
+    OrganisationWrite,
 }
 
 impl Scope {
     /// Every scope, in the order in which they are listed.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::AccountRead,
         Self::AccountWrite,
         Self::SocketsRead,
@@ -193,6 +199,8 @@ impl Scope {
         Self::IdentityRead,
         Self::IdentityWrite,
         Self::AuditRead,
+        Self::OrganisationRead,
+        Self::OrganisationWrite,
     ];
 
     /// The scope as it is written.
@@ -207,6 +215,8 @@ impl Scope {
             Self::IdentityRead => "identity:read",
             Self::IdentityWrite => "identity:write",
             Self::AuditRead => "audit:read",
+            Self::OrganisationRead => "organisation:read",
+            Self::OrganisationWrite => "organisation:write",
         }
     }
 }
@@ -221,7 +231,7 @@ impl fmt::Display for Scope {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a scope: use account:read, account:write, sockets:read, sockets:write, tunnels:connect, \
-     identity:read, identity:write or audit:read"
+     identity:read, identity:write, audit:read, organisation:read or organisation:write"
 )]
 pub struct UnknownScope(pub String);
 
@@ -255,7 +265,12 @@ impl ScopeSet {
                 Scope::AccountRead => self.0.contains(&Scope::AccountWrite),
                 Scope::SocketsRead | Scope::TunnelsConnect => self.0.contains(&Scope::SocketsWrite),
                 Scope::IdentityRead => self.0.contains(&Scope::IdentityWrite),
-                Scope::AccountWrite | Scope::SocketsWrite | Scope::IdentityWrite | Scope::AuditRead => false,
+                Scope::OrganisationRead => self.0.contains(&Scope::OrganisationWrite),
+                Scope::AccountWrite
+                | Scope::SocketsWrite
+                | Scope::IdentityWrite
+                | Scope::AuditRead
+                | Scope::OrganisationWrite => false,
             }
     }
 
@@ -263,6 +278,13 @@ impl ScopeSet {
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|scope| self.allows(*scope))
+    }
+
+    /// What this set and the other both allow.
+    #[must_use]
+    pub fn common_with(&self, other: &Self) -> Self {
+        let both = |scope: &Scope| self.allows(*scope) && other.allows(*scope);
+        Self(Scope::ALL.into_iter().filter(both).collect())
     }
 
     /// The scopes, sorted.

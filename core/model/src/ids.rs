@@ -104,6 +104,10 @@ id!(
     /// A token that a machine shows instead of logging in.
     ServiceTokenId
 );
+id!(
+    /// An invitation into an organisation.
+    InvitationId
+);
 
 #[cfg(test)]
 mod tests {

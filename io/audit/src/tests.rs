@@ -28,6 +28,7 @@ fn organisation(id: u8) -> AccountId {
 fn event(number: u64) -> AuditEvent {
     let admin = AuditAdmin {
         actor: "ann@example.com".to_owned(),
+        account: None,
         action: "socket.create".to_owned(),
         target: Some(format!("socket-{number}")),
         outcome: "done".to_owned(),

@@ -19,6 +19,23 @@ pub struct NewAccount {
     pub ssh_key: Option<SshKey>,
 }
 
+/// What became of deleting an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deletion {
+    /// It is gone.
+    Done {
+        /// The sockets that are gone with it.
+        sockets: Vec<SocketId>,
+    },
+    /// There is no such account.
+    NotFound,
+    /// Others belong to its organisation.
+    HasMembers {
+        /// How many.
+        others: u64,
+    },
+}
+
 /// How many sockets guests have at a time, all together.
 pub const MAX_GUEST_SOCKETS: usize = 100;
 
@@ -29,7 +46,7 @@ pub fn guest_account() -> AccountId {
 }
 
 /// Addresses that differ in case only belong to one account, whatever RFC 5321 allows: people do not tell them apart.
-fn email_key(email: &Email) -> String {
+pub(crate) fn email_key(email: &Email) -> String {
     email.as_str().to_lowercase()
 }
 
@@ -105,13 +122,19 @@ impl Store {
         Ok(Some((account(&found)?, found.try_get("password_hash")?)))
     }
 
-    /// Deletes the account and all that it owns. Gives the sockets that are gone with it, or `None` when there is no
-    /// such account.
+    /// Deletes the account and all that it owns. While others belong to its organisation, nothing is deleted.
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn delete_account(&self, id: AccountId) -> Result<Option<Vec<SocketId>>, StoreError> {
+    pub async fn delete_account(&self, id: AccountId) -> Result<Deletion, StoreError> {
         let mut write = self.write().await?;
+        let others: i64 = sql::query_scalar("SELECT count(*) FROM members WHERE organisation = $1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_one(write.sql())
+            .await?;
+        if others > 0 {
+            return Ok(Deletion::HasMembers { others: others.unsigned_abs() });
+        }
         let rows = sql::query("SELECT id FROM sockets WHERE account = $1")
             .bind(id.as_bytes().as_slice())
             .fetch_all(write.sql())
@@ -123,7 +146,7 @@ impl Store {
             .execute(write.sql())
             .await?;
         write.commit().await?;
-        Ok((deleted.rows_affected() > 0).then_some(sockets))
+        Ok(if deleted.rows_affected() > 0 { Deletion::Done { sockets } } else { Deletion::NotFound })
     }
 
     /// How many accounts there are, without the one of guests.

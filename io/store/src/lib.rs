@@ -14,9 +14,11 @@ mod authorities;
 mod dialect;
 mod error;
 mod idempotency;
+mod invitations;
 mod lock;
 mod migrations;
 mod open;
+mod organisations;
 mod person_sessions;
 mod policies;
 mod ports;
@@ -36,12 +38,16 @@ use std::path::{Path, PathBuf};
 
 use sql::DbPool;
 
-pub use accounts::{MAX_GUEST_SOCKETS, NewAccount, guest_account};
+pub use accounts::{Deletion, MAX_GUEST_SOCKETS, NewAccount, guest_account};
 pub use authorities::{AuthorityKind, IssuedCertificate, MAX_LISTED_CERTIFICATES, StoredAuthority};
 pub use error::StoreError;
 pub use idempotency::{Creation, Keyed, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer};
+pub use invitations::{Invitation, Invited, Inviting, MAX_INVITATIONS_PER_ORGANISATION};
 pub use lock::{DataDirLock, LockError};
 pub use open::DATABASE_FILE;
+pub use organisations::{
+    MAX_MEMBERS_PER_ORGANISATION, MAX_ORGANISATIONS_PER_ACCOUNT, Member, MemberChange, Membership,
+};
 pub use person_sessions::{MAX_SESSIONS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON};
 pub use policies::{Attachment, MAX_POLICIES_PER_ORGANISATION, NewPolicy, Policy, PolicyChange};
 pub use ports::PortWish;
@@ -86,8 +92,8 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets what is over: login sessions that ended, idempotency keys that are too old, and
-    /// certificates that ended long ago.
+    /// Forgets what is over: login sessions that ended, idempotency keys that are too old,
+    /// invitations and certificates that ended long ago.
     ///
     /// # Errors
     /// What stands in the way; nothing is lost, it can be tried again.
@@ -103,6 +109,10 @@ impl Store {
             .await?;
         sql::query("DELETE FROM idempotency_keys WHERE created_at <= $1")
             .bind(now - REMEMBER_KEYS_SECONDS)
+            .execute(write.sql())
+            .await?;
+        sql::query("DELETE FROM invitations WHERE expires_at <= $1")
+            .bind(now - sessions::REMEMBER_ENDED_SECONDS)
             .execute(write.sql())
             .await?;
         sql::query("DELETE FROM issued_certificates WHERE not_after <= $1")

@@ -224,6 +224,45 @@ const MIGRATIONS: &[&str] = &[
     ) STRICT;
     CREATE INDEX issued_certificates_by_end ON issued_certificates (not_after);
     ",
+    "
+    -- Nobody was ever put into this one.
+    DROP TABLE members;
+    CREATE TABLE members (
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        account      BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        position     INTEGER NOT NULL,
+        role         TEXT NOT NULL CHECK (role IN ('viewer', 'member', 'admin', 'owner')),
+        created_at   INTEGER NOT NULL,
+        PRIMARY KEY (organisation, account),
+        UNIQUE (organisation, position)
+    ) STRICT;
+    CREATE INDEX members_by_account ON members (account);
+
+    CREATE TABLE invitations (
+        id           BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        position     INTEGER NOT NULL,
+        email        TEXT NOT NULL,
+        email_key    TEXT NOT NULL,
+        role         TEXT NOT NULL CHECK (role IN ('viewer', 'member', 'admin', 'owner')),
+        hash         BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+        invited_by   BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        created_at   INTEGER NOT NULL,
+        expires_at   INTEGER NOT NULL,
+        UNIQUE (organisation, position),
+        UNIQUE (organisation, email_key)
+    ) STRICT;
+    CREATE INDEX invitations_by_address ON invitations (email_key);
+    CREATE INDEX invitations_by_end ON invitations (expires_at);
+
+    -- What the account's organisation is called; as the account, when it was given no name.
+    ALTER TABLE accounts ADD COLUMN organisation_name TEXT;
+
+    -- A token is for one organisation.
+    ALTER TABLE tokens ADD COLUMN organisation BLOB REFERENCES accounts (id) ON DELETE CASCADE;
+    UPDATE tokens SET organisation = account;
+    CREATE INDEX tokens_by_organisation ON tokens (organisation, account);
+    ",
 ];
 
 /// The version that this program writes.

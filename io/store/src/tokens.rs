@@ -4,6 +4,7 @@ use sallyport_model::{Account, AccountId, DisplayName, ScopeSet, TokenId};
 
 use crate::{
     Creation, Keyed, Position, SecretHash, Store, StoreError, accounts,
+    organisations::role_in,
     row::{self, DbRow},
     sql,
 };
@@ -16,6 +17,8 @@ pub const MAX_TOKENS_PER_ACCOUNT: usize = 100;
 pub struct StoredToken {
     /// Its id.
     pub id: TokenId,
+    /// For which organisation it is good.
+    pub organisation: AccountId,
     /// What it is for.
     pub name: DisplayName,
     /// What it may do.
@@ -47,6 +50,10 @@ impl Store {
         if let Some(stored) = write.recall(new.account, keyed).await? {
             return Ok(Creation::Repeated(stored));
         }
+        // Between the question who asks and here, a member may have been sent away.
+        if role_in(&mut write, new.token.organisation, new.account).await?.is_none() {
+            return Err(StoreError::Gone);
+        }
         let count: i64 = sql::query_scalar("SELECT count(*) FROM tokens WHERE account = $1")
             .bind(new.account.as_bytes().as_slice())
             .fetch_one(write.sql())
@@ -59,8 +66,8 @@ impl Store {
         }
         let scopes: Vec<&str> = new.token.scopes.iter().map(|scope| scope.as_str()).collect();
         let inserted = sql::query(
-            "INSERT INTO tokens (id, account, position, name, scopes, hash, created_at, expires_at)
-             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tokens WHERE account = $2), $3, $4, $5, $6, $7
+            "INSERT INTO tokens (id, account, position, name, scopes, hash, created_at, expires_at, organisation)
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tokens WHERE account = $2), $3, $4, $5, $6, $7, $8
              FROM accounts WHERE id = $2",
         )
         .bind(new.token.id.as_bytes().as_slice())
@@ -70,6 +77,7 @@ impl Store {
         .bind(new.hash.as_slice())
         .bind(new.token.created_at)
         .bind(new.token.expires_at)
+        .bind(new.token.organisation.as_bytes().as_slice())
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -80,21 +88,23 @@ impl Store {
         Ok(Creation::Made(()))
     }
 
-    /// The account's tokens after a position, oldest first, with their positions.
+    /// The account's tokens for one organisation after a position, oldest first, with their positions.
     ///
     /// # Errors
     /// What stands in the way.
     pub async fn tokens(
         &self,
         account: AccountId,
+        organisation: AccountId,
         after: Position,
         limit: u32,
     ) -> Result<Vec<(Position, StoredToken)>, StoreError> {
         let rows = sql::query(
-            "SELECT position, id, name, scopes, created_at, expires_at FROM tokens
-             WHERE account = $1 AND position > $2 ORDER BY position LIMIT $3",
+            "SELECT position, id, organisation, name, scopes, created_at, expires_at FROM tokens
+             WHERE account = $1 AND organisation = $2 AND position > $3 ORDER BY position LIMIT $4",
         )
         .bind(account.as_bytes().as_slice())
+        .bind(organisation.as_bytes().as_slice())
         .bind(after)
         .bind(limit)
         .fetch_all(&self.reader)
@@ -107,10 +117,12 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn token_by_hash(&self, hash: SecretHash) -> Result<Option<(StoredToken, Account)>, StoreError> {
-        let found = sql::query("SELECT id, account, name, scopes, created_at, expires_at FROM tokens WHERE hash = $1")
-            .bind(hash.as_slice())
-            .fetch_optional(&self.reader)
-            .await?;
+        let found = sql::query(
+            "SELECT id, account, organisation, name, scopes, created_at, expires_at FROM tokens WHERE hash = $1",
+        )
+        .bind(hash.as_slice())
+        .fetch_optional(&self.reader)
+        .await?;
         let Some(found) = found else { return Ok(None) };
         let owner = sql::query("SELECT id, name, email, created_at FROM accounts WHERE id = $1")
             .bind(row::bytes::<16>(&found, "account")?.as_slice())
@@ -120,15 +132,21 @@ impl Store {
         Ok(Some((token(&found)?, accounts::account(&owner)?)))
     }
 
-    /// Deletes a token of the account. Gives whether there was one.
+    /// Deletes a token that the account has for the organisation. Gives whether there was one.
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn delete_token(&self, account: AccountId, id: TokenId) -> Result<bool, StoreError> {
+    pub async fn delete_token(
+        &self,
+        account: AccountId,
+        organisation: AccountId,
+        id: TokenId,
+    ) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
-        let deleted = sql::query("DELETE FROM tokens WHERE id = $1 AND account = $2")
+        let deleted = sql::query("DELETE FROM tokens WHERE id = $1 AND account = $2 AND organisation = $3")
             .bind(id.as_bytes().as_slice())
             .bind(account.as_bytes().as_slice())
+            .bind(organisation.as_bytes().as_slice())
             .execute(write.sql())
             .await?;
         write.commit().await?;
@@ -145,6 +163,7 @@ fn token(found: &DbRow) -> Result<StoredToken, StoreError> {
         .map_err(|error| row::damaged("scopes", error))?;
     Ok(StoredToken {
         id: TokenId::from_bytes(row::bytes(found, "id")?),
+        organisation: AccountId::from_bytes(row::bytes(found, "organisation")?),
         name: row::display_name(found, "name")?,
         scopes: ScopeSet::from(scopes),
         created_at: found.try_get("created_at")?,

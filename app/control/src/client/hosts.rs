@@ -40,7 +40,7 @@ fn shown(public_key: String, options: SshOptions) -> SshAuthority {
 )]
 pub(crate) async fn show_ssh_authority(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
-    let (_, line, options) = app.ssh_authority(caller.account.id).await?;
+    let (_, line, options) = app.ssh_authority(caller.organisation).await?;
     Ok(json(StatusCode::OK, &shown(line, options)))
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn update_ssh_authority(
     input: Input<UpdateSshAuthority>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let organisation = caller.account.id;
+    let organisation = caller.organisation;
     let (_, line, before) = app.ssh_authority(organisation).await?;
     let UpdateSshAuthority { extensions, force_command, mysocket_principal } = input.value;
     let options = SshOptions {
@@ -94,12 +94,12 @@ pub(crate) async fn sign_host_key(
     input: Input<CreateSshHostCertificate>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
-    let account = caller.account.id;
-    let socket = app.find_socket(account, &socket).await?;
+    let organisation = caller.organisation;
+    let socket = app.find_socket(organisation, &socket).await?;
     let moment = app.clock.now();
-    app.limits.create(account, moment.monotonic)?;
+    app.limits.create(organisation, moment.monotonic)?;
     let key = PublicKeyText::read(&input.value.public_key).map_err(|error| ApiError::field("public_key", error))?;
-    let (authority, line, _) = app.ssh_authority(account).await?;
+    let (authority, line, _) = app.ssh_authority(organisation).await?;
     let host = app.dns_name(&socket.name);
     let names = NAME_SUFFIXES.map(|suffix| format!("{host}{suffix}"));
     let principals = [names[0].as_str(), names[1].as_str(), names[2].as_str()];
@@ -113,7 +113,7 @@ pub(crate) async fn sign_host_key(
         })?;
     let until = moment.unix_seconds.saturating_add_unsigned(SSH_HOST_SECONDS);
     let issued = IssuedCertificate {
-        organisation: account,
+        organisation,
         kind: AuthorityKind::Ssh,
         serial: serial.to_vec(),
         socket: Some(socket.id),
@@ -123,7 +123,7 @@ pub(crate) async fn sign_host_key(
     };
     app.store.record_certificate(&issued).await?;
     app.audit_certificate(
-        account,
+        organisation,
         AuditCertificate {
             identity: host.clone(),
             socket: Some(app.dns_name(&socket.name)),
@@ -133,7 +133,7 @@ pub(crate) async fn sign_host_key(
         },
     );
     tracing::debug!(
-        target: "audit", event = "host-certificate-issued", organisation = %account, socket = %socket.id, host,
+        target: "audit", event = "host-certificate-issued", %organisation, socket = %socket.id, host,
         fingerprint = %key.fingerprint, not_after = until,
     );
     let known_hosts = format!("@cert-authority {} {line}", names.join(","));

@@ -22,7 +22,12 @@ use sallyport_model::Account;
 
 pub(crate) use token::MysocketTokens;
 
-use crate::{App, audit_trail, problem::ApiError, signed_token::TokenError};
+use crate::{
+    App,
+    audit_trail::{self, Actor},
+    problem::ApiError,
+    signed_token::TokenError,
+};
 
 /// Where the clients put their token.
 const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
@@ -63,7 +68,7 @@ pub(crate) fn render(error: &ApiError) -> Response {
     response
 }
 
-/// The account that asks, by `x-access-token`.
+/// The account that asks, by `x-access-token`: always for the organisation that is its own.
 pub(crate) struct Caller {
     account: Account,
     shown: token::Shown,
@@ -80,12 +85,15 @@ impl FromRequestParts<App> for Caller {
         let shown = app.mysocket_tokens.verify(token.trim(), app.clock.now().unix_seconds).map_err(|error| {
             refuse(match error {
                 TokenError::Expired => "the token has expired: log in again",
-                TokenError::Invalid => "the token is not valid: log in again",
+                TokenError::Invalid => {
+                    audit_trail::bad_token("a token of an original client that is none", None);
+                    "the token is not valid: log in again"
+                }
             })
         })?;
         match app.store.session_account(shown.session).await? {
             Some(account) if account.id == shown.account => {
-                audit_trail::acts(account.id, account.email.as_str().to_owned());
+                audit_trail::acts(Actor::own(&account));
                 Ok(Self { account, shown })
             }
             _ => Err(refuse("this login has ended: log in again")),

@@ -3,10 +3,17 @@
 use http::StatusCode;
 use sallyport_api::{CreateAccount, Secret};
 use sallyport_model::{Account, AccountId, Email, check_password};
-use sallyport_store::{NewAccount, SessionId};
+use sallyport_store::{Deletion, NewAccount, SessionId};
 use tokio::sync::MutexGuard;
 
-use crate::{App, SignUp, audit_trail, limits::Client, metrics::LoginOutcome, problem::ApiError, random};
+use crate::{
+    App, SignUp,
+    audit_trail::{self, Actor},
+    limits::Client,
+    metrics::LoginOutcome,
+    problem::ApiError,
+    random,
+};
 
 /// How refresh tokens begin.
 pub(crate) const REFRESH_TOKEN_PREFIX: &str = "spr_";
@@ -38,7 +45,7 @@ impl App {
             self.publish_ssh_keys(account.id).await?;
         }
         self.metrics.accounts.inc();
-        audit_trail::acts(account.id, account.email.as_str().to_owned());
+        audit_trail::acts(Actor::own(&account));
         audit_trail::target(account.id);
         tracing::info!(account = %account.id, "account created");
         Ok(account)
@@ -61,7 +68,16 @@ impl App {
 
     /// Deletes an account with all it has; when this returns, edges know it.
     pub(crate) async fn delete_account(&self, account: AccountId) -> Result<(), ApiError> {
-        let gone = self.store.delete_account(account).await?.ok_or_else(|| ApiError::not_found("account"))?;
+        let gone = match self.store.delete_account(account).await? {
+            Deletion::Done { sockets } => sockets,
+            Deletion::NotFound => return Err(ApiError::not_found("account")),
+            Deletion::HasMembers { others } => {
+                let detail = format!(
+                    "others belong to this account's organisation, which would go with it ({others}): remove them first"
+                );
+                return Err(ApiError::new(StatusCode::CONFLICT, "has-members", detail));
+            }
+        };
         self.unpublish(&gone).await;
         self.identities.end_sessions(|session| session.organisation == account);
         self.publish_ssh_keys(account).await?;

@@ -117,6 +117,12 @@ impl Answer {
         problem.detail
     }
 
+    /// The code of a problem; empty in other answers.
+    pub(crate) fn json_code(&self) -> String {
+        let json: Value = serde_json::from_str(&self.text).unwrap_or_default();
+        json["code"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// The field of the first error of a problem.
     pub(crate) fn field(&self) -> String {
         self.json()["errors"][0]["field"].as_str().unwrap_or_default().to_owned()

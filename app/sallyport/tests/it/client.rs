@@ -54,6 +54,7 @@ fn prepare(owner: &Home) -> String {
         store.create_account(NewAccount { account, password_hash, ssh_key: None }).await.unwrap();
         let token = StoredToken {
             id: TokenId::from_random([3; 16]),
+            organisation,
             name: "test".parse().unwrap(),
             scopes: ScopeSet::from(vec![Scope::SocketsWrite, Scope::IdentityWrite, Scope::TunnelsConnect]),
             created_at: now(),

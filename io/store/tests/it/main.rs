@@ -12,6 +12,7 @@ mod identity;
 mod lock;
 mod nouns;
 mod open;
+mod organisations;
 mod policies;
 mod ports;
 mod postgres;

@@ -1,0 +1,356 @@
+//! Every endpoint of the description, asked by those who may not: nothing of an organisation is reached by anybody who
+//! does not belong to it, and nothing is changed by somebody who may only look.
+//!
+//! The endpoints come from the description of the API. One that is new is looked at without being named here; if it is an
+//! exception, it has to be named.
+
+use std::time::SystemTime;
+
+use http::StatusCode;
+use sallyport_api::CreatedToken;
+use sallyport_bus::LiveFlow;
+use sallyport_model::{LoginSession, LoginSessionId, Person, SocketType};
+use serde_json::{Value, json};
+
+use crate::{harness::Api, ssh::KEY};
+
+/// Asked by nobody in particular, or by persons' programs, whose tokens belong to no account.
+const NOT_OF_ACCOUNTS: [&str; 11] = [
+    "get_info",
+    "create_account",
+    "login",
+    "refresh",
+    "logout",
+    "get_client_login",
+    "exchange_client_code",
+    "begin_device_login",
+    "exchange_device_code",
+    "create_client_certificate",
+    "create_client_ssh_certificate",
+];
+/// What a person owns, wherever they are.
+const OF_PERSONS: [&str; 9] = [
+    "get_account",
+    "delete_account",
+    "list_ssh_keys",
+    "create_ssh_key",
+    "delete_ssh_key",
+    "list_received_invitations",
+    "accept_invitation",
+    "decline_invitation",
+    "list_organisations",
+];
+/// What those who may only look may do all the same: it is about themselves, or changes nothing.
+const FOR_VIEWERS: [&str; 4] = ["create_token", "delete_token", "leave_organisation", "test_policy"];
+/// What those who may only look may not see: it names who came, and from where.
+const NOT_SHOWN: [&str; 3] = ["list_audit_events", "verify_audit_log", "list_flows"];
+
+/// One endpoint, with the things of the organisation in its path.
+struct Endpoint {
+    id: String,
+    method: String,
+    path: String,
+    body: Option<Value>,
+    names_something: bool,
+}
+
+/// An organisation that has one of everything.
+struct House {
+    api: Api,
+    owner: String,
+    id: String,
+    socket: String,
+    tunnel: String,
+    policy: String,
+    token: String,
+    ssh_key: String,
+    service_token: String,
+    login_session: String,
+    invitation: String,
+    viewer: String,
+    viewer_id: String,
+    stranger: String,
+    _flow: sallyport_bus::FlowStay,
+}
+
+impl House {
+    async fn build() -> Self {
+        let api = Api::start().await;
+        let owner = api.account("ann@example.com").await;
+        let id = api.id_of(&owner).await;
+        let made = |path: &'static str, body: Value| {
+            let (api, owner) = (&api, &owner);
+            async move {
+                let answer = api.post(path, Some(owner), body).await;
+                assert!(answer.status.is_success(), "{path}: {}", answer.text);
+                answer.json()
+            }
+        };
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let socket = api.socket(&owner, "secret-socket").await;
+        let tunnel = api.tunnel(&owner, &socket).await.details.id.to_string();
+        let document = json!({"allow": [{"who": {"emails": ["secret@example.com"]}}]});
+        made("/v1/policies", json!({"name": "secret-policy", "document": document})).await;
+        let provider = json!({"name": "secret-provider", "kind": "oidc", "issuer": "https://id.example.com",
+            "client_id": "x", "client_secret": "y"});
+        made("/v1/providers", provider).await;
+        let service_token = text(&made("/v1/service-tokens", json!({"name": "secret-machine"})).await["id"]);
+        let token = text(&made("/v1/tokens", json!({"name": "secret-token", "scopes": ["account:read"]})).await["id"]);
+        let ssh_key = text(&made("/v1/ssh-keys", json!({"public_key": KEY})).await["id"]);
+        let invitation = api.invite(&owner, &id, "secret-guest@example.com", "admin").await.details.id.to_string();
+        let login = LoginSession {
+            id: LoginSessionId::from_random([5; 16]),
+            organisation: id.parse().unwrap(),
+            person: Person {
+                provider: "secret-provider".parse().unwrap(),
+                subject: "1".into(),
+                email: "secret-person@example.com".parse().unwrap(),
+                name: None,
+                groups: Vec::new(),
+            },
+            authenticated_at: api.clock.unix_seconds(),
+            expires_at: api.clock.unix_seconds() + 800,
+        };
+        api.store.begin_person_session(&login).await.unwrap();
+        api.identities.put_session(login.clone());
+        let name = socket.dns_name.split('.').next().unwrap().parse().unwrap();
+        let of = (id.parse().unwrap(), socket.id, name, SocketType::Tcp);
+        let client = "192.0.2.9:5000".parse().unwrap();
+        let flow = api.flows.begin(LiveFlow::new("secret-flow".to_owned(), of, client, SystemTime::now()));
+        let named = api.send("PATCH", "/v1/organisation", Some(&owner), Some(json!({"name": "Secret House"}))).await;
+        assert_eq!(named.status, StatusCode::OK);
+        let viewer = api.member(&owner, &id, "viewer@example.com", "viewer").await;
+        let viewer_id = api.id_of(&viewer).await;
+        let stranger = api.account("stranger@example.com").await;
+        Self {
+            owner,
+            id,
+            socket: socket.id.to_string(),
+            tunnel,
+            policy: "secret-policy".into(),
+            token,
+            ssh_key,
+            service_token,
+            login_session: login.id.to_string(),
+            invitation,
+            viewer,
+            viewer_id,
+            stranger,
+            _flow: flow,
+            api,
+        }
+    }
+
+    /// Every endpoint of the description that accounts ask.
+    fn endpoints(&self) -> Vec<Endpoint> {
+        let description: Value = serde_json::from_str(&sallyport_control::openapi_json()).unwrap();
+        let mut endpoints = Vec::new();
+        for (path, operations) in description["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                let id = operation["operationId"].as_str().unwrap().to_owned();
+                if NOT_OF_ACCOUNTS.contains(&id.as_str()) {
+                    continue;
+                }
+                let body = (!operation["requestBody"].is_null()).then(|| self.body(&id));
+                let real = self.path(path);
+                let names_something = *path != real;
+                endpoints.push(Endpoint { id, method: method.to_uppercase(), path: real, body, names_something });
+            }
+        }
+        assert!(endpoints.len() > 50, "{}", endpoints.len());
+        for named in OF_PERSONS.iter().chain(&FOR_VIEWERS).chain(&NOT_SHOWN) {
+            assert!(endpoints.iter().any(|endpoint| endpoint.id == *named), "{named} does not exist (any more)");
+        }
+        endpoints
+    }
+
+    /// The path, with what the organisation has in the place of its variables.
+    fn path(&self, path: &str) -> String {
+        let noun = path.trim_start_matches("/v1/").split("/{id}").next().unwrap();
+        let id = match noun {
+            "sockets" => &self.socket,
+            "policies" => &self.policy,
+            "providers" => "secret-provider",
+            "tokens" => &self.token,
+            "ssh-keys" => &self.ssh_key,
+            "service-tokens" => &self.service_token,
+            "login-sessions" => &self.login_session,
+            "invitations" | "account/invitations" => &self.invitation,
+            "members" => &self.viewer_id,
+            "flows" => "secret-flow",
+            other if path.contains("{id}") => panic!("what is {{id}} of {other}? name it here"),
+            _ => "",
+        };
+        path.replace("{id}", id).replace("{tunnel_id}", &self.tunnel)
+    }
+
+    /// A body that would be taken from somebody who may.
+    fn body(&self, operation: &str) -> Value {
+        match operation {
+            "create_token" => json!({"name": "x", "scopes": ["sockets:read"]}),
+            "create_socket" | "update_socket" | "update_organisation" => json!({"name": "x"}),
+            "create_tunnel" | "update_provider" | "update_ssh_authority" => json!({}),
+            "update_tunnel" => json!({"weight": 7}),
+            "sign_ssh_key_for_tunnel" | "create_ssh_key" | "sign_ssh_host_key" => json!({"public_key": KEY}),
+            "create_policy" => json!({"name": "x", "document": {"allow": [{"who": {"anyone": true}}]}}),
+            "update_policy" => json!({"name": "renamed"}),
+            "attach_policy" | "detach_policy" => json!({"socket": self.socket}),
+            "test_policy" => json!({"policy": self.policy, "email": "a@example.com"}),
+            "create_provider" => {
+                json!({"name": "x", "kind": "oidc", "issuer": "https://id.example.com", "client_id": "x", "client_secret": "y"})
+            }
+            "end_login_sessions" => json!({"all": true}),
+            "create_service_token" => json!({"name": "x"}),
+            "update_member" => json!({"role": "owner"}),
+            "create_invitation" => json!({"email": "x@example.com", "role": "viewer"}),
+            "accept_invitation" => json!({"code": "spi_x"}),
+            other => panic!("what is a body of {other}? name it here"),
+        }
+    }
+
+    /// All that can be read of the organisation.
+    async fn whole(&self) -> Vec<String> {
+        let mut whole = Vec::new();
+        let lists = self.endpoints().into_iter().filter(|endpoint| endpoint.method == "GET");
+        for endpoint in lists.filter(|endpoint| !["list_audit_events", "verify_audit_log"].contains(&&*endpoint.id)) {
+            let answer = self.api.get(&endpoint.path, Some(&self.owner)).await;
+            // Of a viewer's token only the viewer has a list, and an invitation is seen by whom it is for.
+            assert_eq!(answer.status, StatusCode::OK, "{}: {}", endpoint.path, answer.text);
+            whole.push(answer.text);
+        }
+        whole
+    }
+
+    async fn token_of(&self, whose: &str) -> String {
+        let all: Vec<_> = sallyport_model::Scope::ALL.iter().map(|scope| scope.as_str()).collect();
+        let body = json!({"name": "all", "scopes": all});
+        let made: CreatedToken = self.api.post("/v1/tokens", Some(whose), body).await.read(StatusCode::CREATED);
+        made.token.expose().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
+    let house = House::build().await;
+    let before = house.whole().await;
+    let of_stranger = house.token_of(&house.stranger).await;
+    for Endpoint { id, method, path, body, names_something } in house.endpoints() {
+        // By name or id of the organisation: it does not exist.
+        for organisation in [house.id.as_str(), "Secret House"] {
+            let asked = house.api.send_for(&method, &path, &house.stranger, organisation, body.clone()).await;
+            assert_eq!(asked.status, StatusCode::NOT_FOUND, "{id} {method} {path}: {}", asked.text);
+            asked.is_problem(StatusCode::NOT_FOUND, "no-such-organisation");
+            let asked = house.api.send_for(&method, &path, &of_stranger, organisation, body.clone()).await;
+            assert_eq!(asked.status, StatusCode::FORBIDDEN, "{id} {method} {path}: {}", asked.text);
+            asked.is_problem(StatusCode::FORBIDDEN, "wrong-organisation");
+        }
+        // By the ids and names of what it has: neither does that.
+        if names_something {
+            let asked = house.api.send(&method, &path, Some(&house.stranger), body.clone()).await;
+            assert_eq!(asked.status, StatusCode::NOT_FOUND, "{id} {method} {path}: {}", asked.text);
+        } else if method == "GET" {
+            let asked = house.api.get(&path, Some(&house.stranger)).await;
+            assert!(asked.status.is_success(), "{id}: {}", asked.text);
+            for secret in ["secret", &house.socket, &house.tunnel, &house.id] {
+                // The log says what was asked for, in the words of who asked.
+                let is_told = asked.text.contains(secret) && id != "list_audit_events";
+                assert!(!is_told, "{id} tells {secret}: {}", asked.text);
+            }
+        }
+    }
+    // Nor in bodies.
+    for (path, body) in [
+        ("/v1/sockets", json!({"name": "x", "policies": ["secret-policy"]})),
+        (
+            "/v1/sockets",
+            json!({"name": "x", "identity": {"providers": ["secret-provider"], "email_domains": ["a.example"]}}),
+        ),
+        ("/v1/service-tokens", json!({"name": "y", "sockets": [house.socket]})),
+        ("/v1/policy-test", json!({"policy": "secret-policy", "email": "a@example.com"})),
+        ("/v1/policy-test", json!({"socket": house.socket, "email": "a@example.com"})),
+    ] {
+        let asked = house.api.post(path, Some(&house.stranger), body.clone()).await;
+        // A provider that is not there (yet) may be named; it is looked for among one's own.
+        if body["identity"].is_null() {
+            assert!(asked.status.is_client_error(), "{path} {body}: {}", asked.text);
+        }
+        assert!(!asked.text.contains("secret-person") && !asked.text.contains("id.example.com"), "{}", asked.text);
+    }
+    let own = json!({"name": "mine", "document": {"allow": [{"who": {"anyone": true}}]}});
+    assert_eq!(house.api.post("/v1/policies", Some(&house.stranger), own).await.status, StatusCode::CREATED);
+    let place = json!({"socket": house.socket});
+    let asked = house.api.post("/v1/policies/mine/attach", Some(&house.stranger), place).await;
+    assert!(asked.status.is_client_error(), "{}", asked.text);
+    assert_eq!(house.whole().await, before, "something changed");
+}
+
+#[tokio::test]
+async fn whoever_may_only_look_changes_nothing() {
+    let house = House::build().await;
+    let viewers_token = {
+        let all = ["sockets:read", "identity:read", "account:read", "account:write", "organisation:read"];
+        let body = json!({"name": "v", "scopes": all});
+        let made = house.api.send_for("POST", "/v1/tokens", &house.viewer, &house.id, Some(body)).await;
+        made.read::<CreatedToken>(StatusCode::CREATED).token.expose().to_owned()
+    };
+    let before = house.whole().await;
+    for Endpoint { id, method, path, body, .. } in house.endpoints() {
+        let id = id.as_str();
+        if id == "leave_organisation" {
+            continue;
+        }
+        for token in [&house.viewer, &viewers_token] {
+            let asked = house.api.send_for(&method, &path, token, &house.id, body.clone()).await;
+            let told = format!("{id} {method} {path}: {}", asked.text);
+            let code = asked.json_code();
+            match (asked.status, code.as_str()) {
+                (StatusCode::FORBIDDEN, "own-organisation-only") => assert!(OF_PERSONS.contains(&id), "{told}"),
+                (StatusCode::FORBIDDEN, "missing-role") => {
+                    let shown = method == "GET" && !NOT_SHOWN.contains(&id);
+                    assert!(!shown && !FOR_VIEWERS.contains(&id) && !OF_PERSONS.contains(&id), "{told}");
+                }
+                (StatusCode::OK, _) => {
+                    let allowed = method == "GET" && !NOT_SHOWN.contains(&id);
+                    assert!(allowed || FOR_VIEWERS.contains(&id), "{told}");
+                }
+                (StatusCode::CREATED, _) => assert_eq!(id, "create_token", "{told}"),
+                // The owner's token and keys are not theirs, in whichever organisation.
+                (StatusCode::NOT_FOUND, "not-found") => assert_eq!(id, "delete_token", "{told}"),
+                _ => panic!("{told}"),
+            }
+        }
+    }
+    assert_eq!(house.whole().await, before, "something changed");
+}
+
+#[tokio::test]
+async fn each_role_is_refused_what_its_token_allows_and_the_role_does_not() {
+    let house = House::build().await;
+    let member = house.api.member(&house.owner, &house.id, "member@example.com", "member").await;
+    let admin = house.api.member(&house.owner, &house.id, "admin@example.com", "admin").await;
+    let asked = |token: String, method: &'static str, path: String, body: Value| {
+        let (api, id) = (&house.api, house.id.clone());
+        async move { api.send_for(method, &path, &token, &id, Some(body)).await.status }
+    };
+    let socket = format!("/v1/sockets/{}", house.socket);
+    let cases = [
+        ("PATCH", socket.clone(), json!({"name": "x"}), [false, true, true]),
+        ("POST", format!("{socket}/tunnels"), json!({}), [false, true, true]),
+        ("PATCH", socket, json!({"identity": {"email_domains": ["a.example"]}}), [false, false, true]),
+        ("POST", "/v1/service-tokens".to_owned(), json!({"name": "by-admin"}), [false, false, true]),
+        ("PATCH", "/v1/ssh-authority".to_owned(), json!({}), [false, false, true]),
+        ("POST", "/v1/login-sessions/end".to_owned(), json!({"all": true}), [false, false, true]),
+        ("GET", "/v1/audit".to_owned(), json!({}), [false, false, true]),
+        ("GET", "/v1/flows".to_owned(), json!({}), [false, false, true]),
+        ("PATCH", format!("/v1/members/{}", house.viewer_id), json!({"role": "viewer"}), [false, false, true]),
+        ("GET", "/v1/members".to_owned(), json!({}), [true, true, true]),
+        ("GET", "/v1/policies".to_owned(), json!({}), [true, true, true]),
+    ];
+    for (method, path, body, may) in cases {
+        for (token, may) in [&house.viewer, &member, &admin].into_iter().zip(may) {
+            let status = asked(token.clone(), method, path.clone(), body.clone()).await;
+            assert_eq!(status.is_success(), may, "{method} {path}: {status}");
+            assert!(may || status == StatusCode::FORBIDDEN, "{method} {path}: {status}");
+        }
+    }
+}
