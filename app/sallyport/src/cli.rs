@@ -13,8 +13,11 @@ use crate::{
         client::{ClientCommand, SshConfigArgs},
         connect::ConnectArgs,
         flow::FlowCommand,
+        invitation::InvitationCommand,
         login::LoginArgs,
         login_session::LoginSessionCommand,
+        member::MemberCommand,
+        organisation::OrganisationCommand,
         policy::PolicyCommand,
         provider::ProviderCommand,
         run::RunArgs,
@@ -72,6 +75,9 @@ pub(crate) struct Global {
     /// An API token, instead of a login; better in SALLYPORT_TOKEN: other users of the machine can see flags
     #[arg(long, global = true, value_name = "TOKEN", env = "SALLYPORT_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// The organisation to act for, by name or id, instead of your own or the one chosen with `organisation use`
+    #[arg(long, global = true, alias = "organization", value_name = "NAME", env = "SALLYPORT_ORGANISATION")]
+    pub(crate) organisation: Option<String>,
     /// The proxy on the way to the API and the edge: http://[USER:PASSWORD@]HOST:PORT, socks5://..., or none [default: the one
     /// in HTTPS_PROXY or ALL_PROXY, but not for what NO_PROXY lists]
     #[arg(long, global = true, value_name = "URL", env = "SALLYPORT_PROXY", hide_env_values = true)]
@@ -130,6 +136,15 @@ pub(crate) enum Command {
     /// Your authority for ssh keys: what hosts behind your sockets trust
     #[command(subcommand)]
     SshCa(SshCaCommand),
+    /// Organisations: for whom you act
+    #[command(subcommand, alias = "organization")]
+    Organisation(OrganisationCommand),
+    /// Who belongs to the organisation, and what they may do
+    #[command(subcommand)]
+    Member(MemberCommand),
+    /// Invitations into organisations
+    #[command(subcommand)]
+    Invitation(InvitationCommand),
     /// API tokens, for programs that cannot type a password
     #[command(subcommand)]
     Token(TokenCommand),
@@ -229,6 +244,9 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::LoginSession(command) => command::login_session::run(&context, command).await,
         Command::Client(command) => command::client::run(&context, command).await,
         Command::SshCa(command) => command::ssh_ca::run(&context, command).await,
+        Command::Organisation(command) => command::organisation::run(&context, command).await,
+        Command::Member(command) => command::member::run(&context, command).await,
+        Command::Invitation(command) => command::invitation::run(&context, command).await,
         Command::Token(command) => command::token::run(&context, command).await,
         Command::ServiceToken(command) => command::service_token::run(&context, command).await,
         Command::Audit(args) => command::audit::run(&context, args).await,

@@ -9,7 +9,7 @@ use time::UtcOffset;
 
 use crate::{
     cli::Global,
-    credentials::{Contents, CredentialsError, CredentialsFile, SavedSession},
+    credentials::{Contents, CredentialsError, CredentialsFile, SavedOrganisation, SavedSession},
     failure::{Failure, Kind},
     local::{self, Local},
     network::{Network, ProxyChoice},
@@ -30,6 +30,8 @@ pub(crate) struct Context {
     api: Option<String>,
     proxy: Option<ProxyChoice>,
     token: Option<Secret>,
+    /// For whom, by id or name.
+    organisation: Option<String>,
 }
 
 /// An API, and whom to trust there.
@@ -53,6 +55,7 @@ impl Context {
             api: global.api.filter(|text| !text.is_empty()),
             proxy: global.proxy,
             token: global.token.filter(|text| !text.is_empty()).map(Secret::from),
+            organisation: global.organisation.filter(|text| !text.is_empty()),
         }
     }
 
@@ -109,11 +112,28 @@ impl Context {
         client(target, Auth::Nobody)
     }
 
-    /// A client of whoever is logged in.
+    /// A client of whoever is logged in, for the organisation that is meant: the one that was named, else the one of the API
+    /// token, else the one that was chosen with `organisation use`.
     ///
     /// # Errors
     /// There is no API to talk to, or what is to be trusted cannot be used.
     pub(crate) fn client(&self, target: &Target) -> anyhow::Result<ApiClient> {
+        let client = self.client_of_self(target)?;
+        match (&self.organisation, &self.token) {
+            (Some(named), _) => Ok(client.for_organisation(named)?),
+            (None, Some(_)) => Ok(client),
+            (None, None) => match self.chosen(target) {
+                Some(chosen) => Ok(client.for_organisation(&chosen.id.to_string())?),
+                None => Ok(client),
+            },
+        }
+    }
+
+    /// A client of whoever is logged in, for what is theirs wherever they act: their account, ssh keys and invitations.
+    ///
+    /// # Errors
+    /// There is no API to talk to, or what is to be trusted cannot be used.
+    pub(crate) fn client_of_self(&self, target: &Target) -> anyhow::Result<ApiClient> {
         let auth = match &self.token {
             Some(token) => Auth::Token(token.clone()),
             None => match CredentialsFile::of_user() {
@@ -122,6 +142,12 @@ impl Context {
             },
         };
         client(target, auth)
+    }
+
+    /// The organisation that was chosen for this API.
+    fn chosen(&self, target: &Target) -> Option<SavedOrganisation> {
+        let contents = CredentialsFile::of_user().and_then(|file| file.read()).ok()?;
+        contents.profile(&target.api)?.organisation.clone()
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use sallyport_api::Session;
 use sallyport_client::{ApiAddress, SessionLock, SessionStore, SessionStoreError};
-use sallyport_model::Email;
+use sallyport_model::{AccountId, Email};
 use serde::{Deserialize, Serialize};
 
 /// The largest file that is read, in bytes.
@@ -70,9 +70,21 @@ pub(crate) struct Profile {
     /// The fingerprint of the root certificate that is trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca_fingerprint: Option<String>,
+    /// The organisation that commands act for; the own one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) organisation: Option<SavedOrganisation>,
     /// The logins of programs, by the socket that they were made for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) clients: BTreeMap<String, SavedToken>,
+}
+
+/// An organisation that was chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedOrganisation {
+    /// Its id, which alone is sent.
+    pub(crate) id: AccountId,
+    /// What it was called then.
+    pub(crate) name: String,
 }
 
 /// A person's login at a socket, for programs of this machine.

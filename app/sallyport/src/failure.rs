@@ -143,7 +143,7 @@ fn of_client(error: &ClientError) -> Failure {
         ClientError::Problem(problem) => of_problem(problem),
         ClientError::Answer { .. } => told(Kind::Failed)
             .next("is it the address of a Sallyport API, and of the same version? Give it with --api URL"),
-        ClientError::Trust(_) | ClientError::Token => told(Kind::Usage),
+        ClientError::Trust(_) | ClientError::Token | ClientError::Organisation => told(Kind::Usage),
         ClientError::Sessions(_) => told(Kind::Failed),
     }
 }
@@ -183,6 +183,10 @@ fn of_problem(problem: &Problem) -> Failure {
         untold.map(|error| format!("{}: {}", flag(&error.field).unwrap_or(&error.field), error.detail)).collect();
     let next_step = match problem.status {
         401 => Some("log in with `sallyport login --email you@example.com`, or use another API token".to_owned()),
+        _ if problem.code == "no-such-organisation" => Some(
+            "`sallyport organisation ls` shows yours; `sallyport organisation use --own` goes back to your own"
+                .to_owned(),
+        ),
         _ if matches!(problem.code.as_str(), "opens-sockets" | "closes-sockets") => {
             Some("if that is meant, add --force".to_owned())
         }

@@ -12,9 +12,9 @@ use sallyport_api::{
     CreatePolicy, CreateProvider, CreateServiceToken, CreateSocket, CreateSshCertificate, CreateSshHostCertificate,
     CreateSshKey, CreateToken, CreateTunnel, CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin,
     EndLoginSessions, EndedLoginSessions, ExchangeClientCode, ExchangeDeviceCode, Flow, IDEMPOTENCY_KEY, Info, Login,
-    LoginSession, Logout, MAX_PAGE_ITEMS, Page, Policy, PolicyPlace, PolicyTest, Problem, Provider, ProviderFound,
-    Refresh, Secret, ServiceToken, Session, Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey,
-    TestPolicy, Token, Tunnel, UpdatePolicy, UpdateProvider, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
+    LoginSession, Logout, MAX_PAGE_ITEMS, ORGANISATION, Page, Policy, PolicyPlace, PolicyTest, Problem, Provider,
+    ProviderFound, Refresh, Secret, ServiceToken, Session, Socket, SshAuthority, SshCertificate, SshHostCertificate,
+    SshKey, TestPolicy, Token, Tunnel, UpdatePolicy, UpdateProvider, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
 };
 use sallyport_model::{LoginSessionId, ProviderName, ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
@@ -60,14 +60,15 @@ pub struct ApiClient {
     outbound: Outbound,
     auth: Auth,
     agent: String,
+    organisation: Option<HeaderValue>,
 }
 
 /// One call before it is sent.
-struct Call<'a> {
-    method: Method,
-    path: &'a str,
-    body: Bytes,
-    key: Option<&'a str>,
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a str,
+    pub(crate) body: Bytes,
+    pub(crate) key: Option<&'a str>,
 }
 
 impl ApiClient {
@@ -78,7 +79,18 @@ impl ApiClient {
     pub fn new(config: ClientConfig) -> Result<Self, ClientError> {
         let tls = sallyport_net::client_config(&config.trust, &[b"http/1.1"])
             .map_err(|error| ClientError::Trust(error.to_string()))?;
-        Ok(Self { address: config.address, tls, outbound: config.outbound, auth: config.auth, agent: config.agent })
+        let ClientConfig { address, outbound, auth, agent, .. } = config;
+        Ok(Self { address, tls, outbound, auth, agent, organisation: None })
+    }
+
+    /// The client, acting for this organisation, by id or name, instead of the one that it would act for.
+    ///
+    /// # Errors
+    /// It cannot be the id or the name of an organisation.
+    pub fn for_organisation(mut self, organisation: &str) -> Result<Self, ClientError> {
+        let value = HeaderValue::from_bytes(organisation.as_bytes());
+        self.organisation = Some(value.map_err(|_| ClientError::Organisation)?);
+        Ok(self)
     }
 
     /// Where the API is.
@@ -600,15 +612,15 @@ impl ApiClient {
         self.call_as(&Call { method, path, body, key: None }, None).await
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.call(Call { method: Method::GET, path, body: Bytes::new(), key: None }).await
     }
 
-    async fn delete(&self, path: &str) -> Result<(), ClientError> {
+    pub(crate) async fn delete(&self, path: &str) -> Result<(), ClientError> {
         self.call(Call { method: Method::DELETE, path, body: Bytes::new(), key: None }).await
     }
 
-    async fn send<B: Serialize, T: DeserializeOwned>(
+    pub(crate) async fn send<B: Serialize, T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -618,7 +630,7 @@ impl ApiClient {
     }
 
     /// All pages of a list.
-    async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
+    pub(crate) async fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
         let mut items: Vec<T> = Vec::new();
         let mut after: Option<String> = None;
         loop {
@@ -641,7 +653,7 @@ impl ApiClient {
     }
 
     /// A call as who the client is; a session that has ended is renewed once.
-    async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ClientError> {
+    pub(crate) async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ClientError> {
         let store = match &self.auth {
             Auth::Nobody => return Err(self.not_logged_in().await),
             Auth::Token(token) => return self.call_as(&call, Some(token)).await,
@@ -705,6 +717,9 @@ impl ApiClient {
                 HeaderValue::from_str(&format!("Bearer {}", bearer.expose().trim())).map_err(|_| ClientError::Token)?;
             value.set_sensitive(true);
             request = request.header(header::AUTHORIZATION, value);
+            if let Some(organisation) = &self.organisation {
+                request = request.header(ORGANISATION, organisation);
+            }
         }
         request
             .body(Full::new(call.body.clone()))
@@ -720,6 +735,11 @@ fn json<B: Serialize>(body: &B) -> Bytes {
 /// The text as the value of a query parameter (RFC 3986 section 2.1).
 fn query_value(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
+
+/// The text as one segment of a path.
+pub(crate) fn path_segment(text: &str) -> PercentEncode<'_> {
+    query_value(text)
 }
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ pub enum ClientError {
     /// The token has characters that a token cannot have.
     #[error("the API token has characters that no token has: copy it again")]
     Token,
+    /// The organisation that was named cannot be one.
+    #[error("this cannot be the id or the name of an organisation: it has control characters")]
+    Organisation,
     /// The saved session cannot be read or written.
     #[error(transparent)]
     Sessions(#[from] SessionStoreError),

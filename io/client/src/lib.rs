@@ -6,6 +6,7 @@
 mod address;
 mod client;
 mod error;
+mod organisation;
 mod policy_ref;
 mod session;
 mod socket_ref;

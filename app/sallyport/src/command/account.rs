@@ -48,7 +48,7 @@ pub(crate) async fn run(context: &Context, command: AccountCommand) -> anyhow::R
     match command {
         AccountCommand::Create(args) => create(context, args).await,
         AccountCommand::Show => {
-            let account = context.client(&context.target()?)?.account().await?;
+            let account = context.client_of_self(&context.target()?)?.account().await?;
             context.output.data(&account, show)
         }
     }

@@ -71,6 +71,9 @@ pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<
         contents.current = Some(logged_in.api.clone());
         if let Some(former) = contents.profiles.get_mut(&logged_in.api) {
             profile.clients = std::mem::take(&mut former.clients);
+            // Somebody else belongs to other organisations.
+            let is_same = former.email == profile.email;
+            profile.organisation = former.organisation.take().filter(|_| is_same);
         }
         contents.profiles.insert(logged_in.api.clone(), profile);
     })?;

@@ -61,7 +61,7 @@ pub(crate) struct RmArgs {
 
 /// Does it.
 pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Result<()> {
-    let client = context.client(&context.target()?)?;
+    let client = context.client_of_self(&context.target()?)?;
     match command {
         SshKeyCommand::Add(args) => {
             let name = args.name.as_deref().map(display_name).transpose()?;

@@ -18,9 +18,9 @@ use crate::{
 /// What can be done with API tokens.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make an API token; it is shown this once
+    /// Make an API token for the organisation; it is shown this once
     Create(CreateArgs),
-    /// List the API tokens
+    /// List your API tokens for the organisation
     #[command(alias = "list")]
     Ls,
     /// End an API token
@@ -34,7 +34,7 @@ pub(crate) struct CreateArgs {
     /// What it is for
     #[arg(long)]
     name: String,
-    /// What it may do: account:read, account:write, sockets:read, sockets:write, tunnels:connect, identity:read, identity:write, audit:read; several with commas
+    /// What it may do: account:read, account:write, sockets:read, sockets:write, tunnels:connect, identity:read, identity:write, audit:read, organisation:read, organisation:write; several with commas
     #[arg(long = "scope", alias = "scopes", value_name = "SCOPE", value_delimiter = ',', required = true)]
     scopes: Vec<Scope>,
     /// In how many days it ends; it does not end when this is absent
@@ -94,6 +94,7 @@ fn show(created: &CreatedToken) -> String {
         ("token", created.token.expose().to_owned()),
         ("id", created.details.id.to_string()),
         ("name", created.details.name.to_string()),
+        ("organisation", created.details.organisation.to_string()),
         ("scopes", scopes(&created.details)),
         ("expires", expires(&created.details)),
     ])

@@ -1,0 +1,129 @@
+//! `sallyport organisation`: for whom commands act.
+
+use clap::{Args, Subcommand};
+use sallyport_api::{Organisation, UpdateOrganisation};
+use sallyport_client::ApiClient;
+use serde_json::json;
+
+use super::display_name;
+use crate::{
+    context::Context,
+    credentials::{CredentialsFile, SavedOrganisation},
+    failure::{Failure, Kind},
+    output,
+};
+
+/// What can be done with organisations.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OrganisationCommand {
+    /// List the organisations that you belong to
+    #[command(alias = "list")]
+    Ls,
+    /// Show the organisation that commands act for
+    Show,
+    /// Act for an organisation from now on, wherever --organisation does not name another one
+    Use(UseArgs),
+    /// Give the organisation another name
+    Rename(RenameArgs),
+    /// Leave the organisation; what you made there stays
+    Leave,
+}
+
+/// Options of `organisation use`.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct UseArgs {
+    /// The organisation, by name or id
+    #[arg(value_name = "ORGANISATION")]
+    which: Option<String>,
+    /// Your own again
+    #[arg(long)]
+    own: bool,
+}
+
+/// Options of `organisation rename`.
+#[derive(Debug, Args)]
+pub(crate) struct RenameArgs {
+    /// What it is called from now on
+    #[arg(id = "new_name", value_name = "NAME")]
+    name: String,
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, command: OrganisationCommand) -> anyhow::Result<()> {
+    let target = context.target()?;
+    let client = context.client(&target)?;
+    match command {
+        OrganisationCommand::Ls => {
+            let all = context.client_of_self(&target)?.organisations().await?;
+            context.output.list(&all, "you belong to no organisation", list)
+        }
+        OrganisationCommand::Show => context.output.data(&client.organisation().await?, show),
+        OrganisationCommand::Use(args) => {
+            let found = match args.which.filter(|_| !args.own) {
+                Some(which) => Some(find(&context.client_of_self(&target)?, &which).await?),
+                None => None,
+            };
+            let kept = found.as_ref().filter(|one| !one.own);
+            let kept = kept.map(|one| SavedOrganisation { id: one.id, name: one.name.clone() });
+            CredentialsFile::of_user()?.update(|contents| {
+                if let Some(profile) = contents.profiles.get_mut(&target.api.to_string()) {
+                    profile.organisation = kept;
+                }
+            })?;
+            let said = found.as_ref().map_or_else(|| "your own organisation".to_owned(), |one| one.name.clone());
+            let data = json!({ "organisation": found.map(|one| one.id) });
+            context.output.data(&data, |_| output::safe(&format!("commands act for {said}")).into_owned())
+        }
+        OrganisationCommand::Rename(args) => {
+            let update = UpdateOrganisation { name: display_name(&args.name)? };
+            context.output.data(&client.update_organisation(&update).await?, show)
+        }
+        OrganisationCommand::Leave => {
+            let organisation = client.organisation().await?;
+            client.leave_organisation().await?;
+            CredentialsFile::of_user()?.update(|contents| {
+                if let Some(profile) = contents.profiles.get_mut(&target.api.to_string()) {
+                    profile.organisation.take_if(|kept| kept.id == organisation.id);
+                }
+            })?;
+            context.output.data(&json!({ "left": organisation.id }), |_| {
+                output::safe(&format!("left {}", organisation.name)).into_owned()
+            })
+        }
+    }
+}
+
+async fn find(client: &ApiClient, which: &str) -> anyhow::Result<Organisation> {
+    let all = client.organisations().await?;
+    let mut found = all.into_iter().filter(|one| one.name == which || one.id.to_string() == which.to_lowercase());
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one),
+        (Some(_), Some(_)) => {
+            let failure = Failure::new(Kind::Refused, format!("you belong to several organisations called {which:?}"));
+            Err(failure.next("name it by its id, as `sallyport organisation ls` shows it").into())
+        }
+        (None, _) => {
+            let failure = Failure::new(Kind::NotFound, format!("you belong to no organisation {which:?}"));
+            Err(failure.next("see `sallyport organisation ls`").into())
+        }
+    }
+}
+
+fn show(organisation: &Organisation) -> String {
+    output::pairs(&[
+        ("organisation", organisation.id.to_string()),
+        ("name", organisation.name.clone()),
+        ("your role", organisation.role.to_string()),
+    ])
+}
+
+fn list(organisations: &[Organisation]) -> String {
+    output::table(
+        ["ID", "NAME", "YOUR ROLE", "YOUR OWN"],
+        organisations.iter().map(|one| {
+            let own = if one.own { "yes" } else { "" };
+            [one.id.to_string(), one.name.clone(), one.role.to_string(), own.to_owned()]
+        }),
+    )
+}
