@@ -7,18 +7,24 @@
 //! [`Assertion`] is signed by an [`AssertionKey`].
 
 mod assertion;
+mod hook;
 mod id_token;
 mod person;
 mod seal;
 mod ticket;
+mod totp;
 
 pub use assertion::{
     ASSERTION_SECONDS, Assertion, AssertionKey, MAX_TOLD_GROUPS_BYTES, header_groups, header_text, told_groups,
 };
+pub use hook::hook_signature;
 pub use id_token::{Expected, IdTokenError, MAX_ID_TOKEN_BYTES, MAX_KEYS, PROVIDER_LEEWAY_SECONDS, verify_id_token};
 pub use person::{Claims, PersonError, person};
 pub use seal::{NONCE_BYTES, Purpose, Sealer};
 pub use ticket::{
     Binding, CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LOGIN_SECONDS, LoginRequest, LogoutTicket,
     MAX_RETURN_TO_BYTES, SignOn, SocketCookie, safe_return_to,
+};
+pub use totp::{
+    TOTP_DIGITS, TOTP_SECRET_BYTES, TOTP_STEP_SECONDS, TOTP_WINDOW_STEPS, base32, otpauth_uri, totp, totp_step_of,
 };

@@ -27,6 +27,8 @@ pub enum Purpose {
     SignOn,
     /// A login at a provider that has begun.
     ProviderLogin,
+    /// A login with a password that has begun here.
+    LocalLogin,
     /// What a program on a person's machine exchanges for a token.
     ClientCode,
     /// What such a program shows afterwards.
@@ -40,13 +42,14 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::LoginRequest,
         Self::Grant,
         Self::Binding,
         Self::SocketCookie,
         Self::SignOn,
         Self::ProviderLogin,
+        Self::LocalLogin,
         Self::ClientCode,
         Self::ClientToken,
         Self::StoredSecret,
@@ -62,6 +65,7 @@ impl Purpose {
             Self::SocketCookie => "socket-cookie",
             Self::SignOn => "sign-on",
             Self::ProviderLogin => "provider-login",
+            Self::LocalLogin => "local-login",
             Self::ClientCode => "client-code",
             Self::ClientToken => "client-token",
             Self::StoredSecret => "stored-secret",
