@@ -139,7 +139,8 @@ pub struct AuditFlow {
 /// A change that somebody asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditAdmin {
-    /// Who: the e-mail address of a login, or `token:` and the name of an API token.
+    /// Who: the e-mail address of a login, `token:` and the name of an API token, or `person:` and the address of a person
+    /// who changed what lets them in.
     pub actor: String,
     /// Whose account that is: not always the organisation's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,6 +17,7 @@ mod login;
 mod login_session;
 mod organisation;
 mod page;
+mod person;
 mod policy;
 mod problem;
 mod provider;
@@ -47,6 +48,7 @@ pub use organisation::{
     UpdateMember, UpdateOrganisation,
 };
 pub use page::{DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS, Page, PageQuery};
+pub use person::{CreatePerson, InvitedPerson, LocalPerson, PersonState, ResetPerson, UpdatePerson};
 pub use policy::{CreatePolicy, Policy, PolicyPlace, PolicyTest, RuleTested, TestPolicy, UpdatePolicy};
 pub use problem::{FieldError, PROBLEM_JSON, Problem};
 pub use provider::{CreateProvider, Provider, ProviderFound, UpdateProvider};

@@ -25,10 +25,12 @@ pub struct CreateProvider {
     /// The id of the tenant, for `microsoft`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The client id that the provider gave.
-    #[schema(min_length = 1, max_length = 512)]
+    /// The client id that the provider gave; `local` has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schema(max_length = 512)]
     pub client_id: String,
-    /// The client secret that the provider gave. It is never shown again.
+    /// The client secret that the provider gave, or what messages for the hook of `local` are signed with. It is never shown
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<Secret>,
     /// What is asked for beside `openid`, `email` and `profile`.
@@ -45,6 +47,13 @@ pub struct CreateProvider {
     /// Root certificates in PEM that the provider's is verified with, in place of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_pem: Option<String>,
+    /// What sends messages to the persons of `local`: links come there by POST, in JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 512, example = "https://mail.example.com/sallyport")]
+    pub hook: Option<String>,
+    /// Whether the persons of `local` need one-time codes beside their passwords.
+    #[serde(default)]
+    pub require_totp: bool,
 }
 
 /// What is to change in a provider; what is absent stays. `PATCH /v1/providers/{id}`
@@ -78,6 +87,13 @@ pub struct UpdateProvider {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>)]
     pub ca_pem: Option<Option<String>>,
+    /// Another hook; `null`: none.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    pub hook: Option<Option<String>>,
+    /// Whether one-time codes are needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require_totp: Option<bool>,
 }
 
 /// An identity provider of the account.
@@ -98,7 +114,7 @@ pub struct Provider {
     /// The tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The client id.
+    /// The client id; empty for `local`.
     pub client_id: String,
     /// Whether there is a client secret; it is never shown.
     pub has_secret: bool,
@@ -112,7 +128,13 @@ pub struct Provider {
     /// Root certificates in PEM that the provider's is verified with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_pem: Option<String>,
-    /// The address that browsers come back to: the provider must be told it.
+    /// What sends messages to the persons of `local`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<String>,
+    /// Whether the persons of `local` need one-time codes.
+    #[serde(default)]
+    pub require_totp: bool,
+    /// The address that browsers come back to: the provider must be told it. Empty for `local`.
     #[schema(example = "https://login.example.com/callback/5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f/google")]
     pub redirect_uri: String,
     /// When it was added.

@@ -28,7 +28,7 @@ pub(crate) fn origin_protocol() -> Object {
 /// The kinds of identity providers.
 pub(crate) fn provider_kind() -> Object {
     let all = sallyport_model::ProviderKind::ALL.map(sallyport_model::ProviderKind::as_str);
-    words(all, "What the provider speaks: OpenID Connect (`oidc`), or one that is known by name.").build()
+    words(all, "What the provider speaks: OpenID Connect (`oidc`), or one that is known by name; `local` is this installation itself.").build()
 }
 
 /// A list of scopes.

@@ -248,6 +248,20 @@ impl App {
         self.record(Some(organisation), |at, organisation| AuditEvent::certificate(at, organisation, certificate));
     }
 
+    /// Records what a person changed of what lets them in. Persons are no accounts, whatever their address.
+    pub(crate) fn audit_person(&self, organisation: AccountId, email: &str, action: &str) {
+        let admin = AuditAdmin {
+            actor: format!("person:{email}"),
+            account: None,
+            action: action.to_owned(),
+            target: Some(email.to_owned()),
+            outcome: "done".to_owned(),
+            request_id: TRAIL.try_with(|trail| trail.request_id.clone()).unwrap_or_default(),
+            client: client(),
+        };
+        self.record(Some(organisation), |at, organisation| AuditEvent::admin(at, organisation, admin));
+    }
+
     /// Records what an ssh client made for as long as it is there.
     pub(crate) fn audit_ssh(&self, socket: &Socket, action: &str, target: &str) {
         let admin = AuditAdmin {

@@ -8,6 +8,7 @@
 
 mod access_token;
 mod accounts;
+mod attempts;
 mod audit;
 mod audit_trail;
 mod auth;
@@ -29,6 +30,7 @@ mod mysocket;
 mod openapi;
 mod organisations;
 mod password;
+mod persons;
 mod policies;
 mod problem;
 mod providers;
@@ -66,7 +68,7 @@ use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_oidc::Providers;
 use sallyport_ssh::UserAuthority;
 use sallyport_store::Store;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 pub use clock::{Clock, Moment};
 pub use openapi::{openapi, openapi_json};
@@ -76,10 +78,10 @@ pub use ssh_forward::{ForwardRefusal, MAX_GUEST_SOCKETS_PER_ADDRESS, SshClient, 
 
 use crate::{
     access_token::AccessTokens,
+    attempts::Attempts,
     audit::AuditReaders,
     client::{ClientLogins, MysocketClientTokens},
     limits::Limits,
-    login::UsedStates,
     metrics::Metrics,
     mysocket::MysocketTokens,
     password::Passwords,
@@ -92,6 +94,8 @@ use crate::{
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 /// How often logins that are over are taken from the edges, which look at their ends themselves too.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
+/// How many messages to persons that asked for one are under way at once; more are not sent.
+const MAX_HOOKS_AT_ONCE: usize = 16;
 /// How often reading a socket back for the edges is tried.
 const MAX_PUBLISH_TRIES: u32 = 3;
 
@@ -201,7 +205,10 @@ pub(crate) struct AppParts {
     /// Seals what browsers carry, and what only this installation may read in its store.
     sealer: Sealer,
     providers: Providers,
-    used_states: UsedStates,
+    /// Who tries to be which person.
+    attempts: Attempts,
+    /// Each is a message that goes to a hook while nobody waits for it.
+    hook_turns: Arc<Semaphore>,
     authorities: KnownAuthorities,
     client_logins: ClientLogins,
     mysocket_client_tokens: MysocketClientTokens,
@@ -289,7 +296,8 @@ impl Control {
             directory,
             sealer,
             providers,
-            used_states: UsedStates::default(),
+            attempts: Attempts::new(),
+            hook_turns: Arc::new(Semaphore::new(MAX_HOOKS_AT_ONCE)),
             authorities,
             client_logins: ClientLogins::new(),
             mysocket_client_tokens,
@@ -351,6 +359,9 @@ impl Control {
             .route("/v1/providers", get(providers::list).post(providers::create))
             .route("/v1/providers/{id}", get(providers::get).patch(providers::update).delete(providers::delete))
             .route("/v1/providers/{id}/test", post(providers::test))
+            .route("/v1/persons", get(persons::list).post(persons::create))
+            .route("/v1/persons/{id}", get(persons::get).patch(persons::update).delete(persons::delete))
+            .route("/v1/persons/{id}/reset", post(persons::reset))
             .route("/v1/login-sessions", get(login_sessions::list))
             .route("/v1/login-sessions/end", post(login_sessions::end))
             .route("/v1/login-sessions/{id}", delete(login_sessions::delete))

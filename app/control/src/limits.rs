@@ -3,6 +3,7 @@
 use std::{
     collections::{HashSet, VecDeque},
     convert::Infallible,
+    hash::Hash,
     net::{IpAddr, Ipv4Addr},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -10,7 +11,7 @@ use std::{
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use sallyport_model::{AccountId, ClientAddr, Email};
+use sallyport_model::{AccountId, ClientAddr, Email, PersonId};
 
 use crate::{
     App,
@@ -32,6 +33,10 @@ const ACCOUNTS_OF_CLIENT: Rate = Rate { burst: 30, every: Duration::from_secs(60
 /// Refreshed or ended sessions of one client.
 const REFRESHES_OF_CLIENT: Rate = Rate { burst: 60, every: Duration::from_secs(1) };
 
+/// Messages to persons that one client asks for.
+const MESSAGES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(60) };
+/// Messages to one person that anybody asks for, without having logged in.
+const MESSAGES_OF_PERSON: Rate = Rate { burst: 3, every: Duration::from_secs(5 * 60) };
 /// Steps of logins of persons, of one client: an office behind one address logs in on a Monday morning.
 const LOGIN_STEPS_OF_CLIENT: Rate = Rate { burst: 300, every: Duration::from_millis(200) };
 /// Looks at identity providers, of one account.
@@ -48,7 +53,7 @@ const BAD_TOKENS_OF_CLIENT: Rate = Rate { burst: 6, every: Duration::from_secs(1
 
 /// The client of a request, as far as limits tell clients apart.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Client(IpAddr);
+pub(crate) struct Client(pub(crate) IpAddr);
 
 impl FromRequestParts<App> for Client {
     type Rejection = Infallible;
@@ -69,15 +74,25 @@ impl Client {
 /// An e-mail address, in small letters, and a client that logs in with it.
 type Pair = (String, IpAddr);
 
-/// The pairs that have logged in, and the order in which they first did.
-#[derive(Debug, Default)]
-struct Known {
-    pairs: HashSet<Pair>,
-    order: VecDeque<Pair>,
+/// The pairs of somebody and a client that have logged in, and the order in which they first did.
+#[derive(Debug)]
+pub(crate) struct Known<K> {
+    pairs: HashSet<(K, IpAddr)>,
+    order: VecDeque<(K, IpAddr)>,
 }
 
-impl Known {
-    fn remember(&mut self, pair: Pair) {
+impl<K> Default for Known<K> {
+    fn default() -> Self {
+        Self { pairs: HashSet::new(), order: VecDeque::new() }
+    }
+}
+
+impl<K: Hash + Eq + Clone> Known<K> {
+    pub(crate) fn contains(&self, pair: &(K, IpAddr)) -> bool {
+        self.pairs.contains(pair)
+    }
+
+    pub(crate) fn remember(&mut self, pair: (K, IpAddr)) {
         if !self.pairs.insert(pair.clone()) {
             return;
         }
@@ -97,7 +112,7 @@ pub(crate) struct Limits {
     logins_of_pair: Mutex<Limiter<Pair>>,
     logins_of_email: Mutex<Limiter<String>>,
     /// Who has logged in before.
-    known: Mutex<Known>,
+    known: Mutex<Known<String>>,
     accounts_of_client: Mutex<Limiter<IpAddr>>,
     refreshes_of_client: Mutex<Limiter<IpAddr>>,
     creations_of_account: Mutex<Limiter<AccountId>>,
@@ -106,6 +121,8 @@ pub(crate) struct Limits {
     invitations_of_organisation: Mutex<Limiter<AccountId>>,
     codes_of_account: Mutex<Limiter<AccountId>>,
     bad_tokens_of_client: Mutex<Limiter<IpAddr>>,
+    messages_of_client: Mutex<Limiter<IpAddr>>,
+    messages_of_person: Mutex<Limiter<PersonId>>,
 }
 
 fn open<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -127,6 +144,8 @@ impl Limits {
             invitations_of_organisation: Mutex::new(Limiter::new(INVITATIONS_OF_ORGANISATION)),
             codes_of_account: Mutex::new(Limiter::new(CODES_OF_ACCOUNT)),
             bad_tokens_of_client: Mutex::new(Limiter::new(BAD_TOKENS_OF_CLIENT)),
+            messages_of_client: Mutex::new(Limiter::new(MESSAGES_OF_CLIENT)),
+            messages_of_person: Mutex::new(Limiter::new(MESSAGES_OF_PERSON)),
         }
     }
 
@@ -141,7 +160,7 @@ impl Limits {
             failed_before
         };
         let taken = open(&self.logins_of_email).take(&pair.0, now);
-        let is_known = || open(&self.known).pairs.contains(&pair);
+        let is_known = || open(&self.known).contains(&pair);
         match taken {
             Err(wait) if failed_before && !is_known() => Err(ApiError::limited(wait)),
             _ => Ok(()),
@@ -171,6 +190,26 @@ impl Limits {
 
     pub(crate) fn look(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {
         open(&self.looks_of_account).take(&account, now).map_err(ApiError::limited)
+    }
+
+    /// Counts a wish for a message, whoever it would go to.
+    pub(crate) fn wish_for_message(&self, client: Client, now: Instant) -> Result<(), ApiError> {
+        open(&self.messages_of_client).take(&client.0, now).map_err(ApiError::limited)
+    }
+
+    /// Whether one more message may go to this person.
+    pub(crate) fn message(&self, person: PersonId, now: Instant) -> bool {
+        open(&self.messages_of_person).take(&person, now).is_ok()
+    }
+
+    /// Counts a try of a password of a person, of a client that tries many.
+    pub(crate) fn person_login(&self, client: Client, now: Instant) -> Result<(), ApiError> {
+        open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)
+    }
+
+    /// It was right: it does not count.
+    pub(crate) fn person_login_was_right(&self, client: Client, now: Instant) {
+        open(&self.logins_of_client).give_back(&client.0, now);
     }
 
     pub(crate) fn refresh(&self, client: Client, now: Instant) -> Result<(), ApiError> {

@@ -29,11 +29,23 @@ pub(crate) enum LoginOutcome {
     Limited,
 }
 
+impl LoginOutcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Limited => "limited",
+        }
+    }
+}
+
 /// The counters of control. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     logins: Family<LoginLabels, Counter>,
+    person_logins: Family<LoginLabels, Counter>,
+    person_links: Family<LoginLabels, Counter>,
     pub(crate) sockets: Gauge,
     pub(crate) accounts: Gauge,
 }
@@ -46,17 +58,27 @@ impl Metrics {
             self.requests.clone(),
         );
         registry.register("sallyport_logins", "Logins with a password by outcome", self.logins.clone());
+        registry.register(
+            "sallyport_person_logins",
+            "Passwords and codes of persons by outcome",
+            self.person_logins.clone(),
+        );
+        registry.register("sallyport_person_links", "Links for persons by outcome", self.person_links.clone());
         registry.register("sallyport_sockets", "Sockets", self.sockets.clone());
         registry.register("sallyport_accounts", "Accounts", self.accounts.clone());
     }
 
     pub(crate) fn login(&self, outcome: LoginOutcome) {
-        let outcome = match outcome {
-            LoginOutcome::Ok => "ok",
-            LoginOutcome::Failed => "failed",
-            LoginOutcome::Limited => "limited",
-        };
-        self.logins.get_or_create(&LoginLabels { outcome }).inc();
+        self.logins.get_or_create(&LoginLabels { outcome: outcome.as_str() }).inc();
+    }
+
+    pub(crate) fn person_login(&self, outcome: LoginOutcome) {
+        self.person_logins.get_or_create(&LoginLabels { outcome: outcome.as_str() }).inc();
+    }
+
+    /// A link was made: it was sent, or could not be, or there is nothing that sends.
+    pub(crate) fn person_link(&self, outcome: &'static str) {
+        self.person_links.get_or_create(&LoginLabels { outcome }).inc();
     }
 
     pub(crate) fn request(&self, route: Option<&MatchedPath>, method: &Method, status: StatusCode) {

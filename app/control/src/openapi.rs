@@ -9,8 +9,8 @@ use utoipa::{
 };
 
 use crate::{
-    accounts, audit, client, flows, info, invitations, login_sessions, logins, members, organisations, policies,
-    providers, service_tokens, sockets, ssh_keys, tokens, tunnels,
+    accounts, audit, client, flows, info, invitations, login_sessions, logins, members, organisations, persons,
+    policies, providers, service_tokens, sockets, ssh_keys, tokens, tunnels,
 };
 
 #[derive(OpenApi)]
@@ -34,6 +34,7 @@ use crate::{
         policies::list, policies::create, policies::get, policies::update, policies::delete, policies::attach,
         policies::detach, policies::test,
         providers::list, providers::create, providers::get, providers::update, providers::delete, providers::test,
+        persons::list, persons::create, persons::get, persons::update, persons::delete, persons::reset,
         login_sessions::list, login_sessions::end, login_sessions::delete,
         client::show, client::exchange_code, client::begin_device, client::exchange_device, client::tls_certificate,
         client::ssh_certificate, client::sign_host_key, client::show_ssh_authority, client::update_ssh_authority,
@@ -56,6 +57,7 @@ use crate::{
         (name = "audit", description = "Who did what, and who does."),
         (name = "ssh keys", description = "With which stock ssh clients log in."),
         (name = "providers", description = "Identity providers: who vouches for persons."),
+        (name = "persons", description = "Persons whose passwords this installation keeps."),
         (name = "login sessions", description = "Persons who have logged in to sockets."),
     ),
 )]

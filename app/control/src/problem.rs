@@ -139,6 +139,8 @@ impl From<StoreError> for ApiError {
             StoreError::PortsExhausted { .. } => Self::new(StatusCode::CONFLICT, "ports-exhausted", says),
             StoreError::PortTaken { .. } => Self::new(StatusCode::CONFLICT, "port-taken", says),
             StoreError::ProviderTaken => Self::new(StatusCode::CONFLICT, "provider-taken", says),
+            StoreError::LocalProviderTaken => Self::new(StatusCode::CONFLICT, "local-provider-taken", says),
+            StoreError::PersonTaken => Self::new(StatusCode::CONFLICT, "person-taken", says),
             StoreError::ServiceTokenTaken { .. } => Self::new(StatusCode::CONFLICT, "name-taken", says),
             StoreError::SshKeyTaken { .. } => Self::new(StatusCode::CONFLICT, "ssh-key-taken", says),
             StoreError::PolicyNameTaken { .. } => Self::new(StatusCode::CONFLICT, "policy-name-taken", says),

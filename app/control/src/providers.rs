@@ -6,7 +6,7 @@ use axum::{
 };
 use http::StatusCode;
 use sallyport_api::{CreateProvider, Page, PageQuery, Problem, Provider, ProviderFound, UpdateProvider};
-use sallyport_model::{AccountId, Scope};
+use sallyport_model::{AccountId, ProviderKind, Scope};
 use sallyport_store::StoredProvider;
 
 use crate::{
@@ -20,7 +20,11 @@ use crate::{
 
 fn shown(app: &App, provider: StoredProvider) -> Provider {
     let has_secret = app.open_secret(&provider).is_some_and(|secret| !secret.is_empty());
-    let redirect_uri = app.redirect_uri(provider.organisation, &provider.name);
+    // Where nobody is asked, nobody comes back.
+    let redirect_uri = match provider.config.kind {
+        ProviderKind::Local => String::new(),
+        _ => app.redirect_uri(provider.organisation, &provider.name),
+    };
     let config = provider.config;
     Provider {
         id: provider.id,
@@ -34,6 +38,8 @@ fn shown(app: &App, provider: StoredProvider) -> Provider {
         groups_claim: config.groups_claim,
         trust_email: config.trust_email,
         ca_pem: config.ca_pem,
+        hook: config.hook,
+        require_totp: config.require_totp,
         redirect_uri,
         created_at: date(provider.created_at),
     }
@@ -62,7 +68,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     request_body = CreateProvider,
     responses(
         (status = 201, description = "The provider.", body = Provider),
-        (status = 409, description = "`provider-taken` or `limit-reached`", body = Problem,
+        (status = 409, description = "`provider-taken`, `local-provider-taken` or `limit-reached`", body = Problem,
          content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )

@@ -18,6 +18,7 @@ use crate::{
         login_session::LoginSessionCommand,
         member::MemberCommand,
         organisation::OrganisationCommand,
+        person::PersonCommand,
         policy::PolicyCommand,
         provider::ProviderCommand,
         run::RunArgs,
@@ -125,6 +126,9 @@ pub(crate) enum Command {
     /// Identity providers: who vouches for persons that come to sockets
     #[command(subcommand)]
     Provider(ProviderCommand),
+    /// Persons who log in with a password, at your provider of kind local
+    #[command(subcommand)]
+    Person(PersonCommand),
     /// Persons who have logged in to sockets
     #[command(subcommand)]
     LoginSession(LoginSessionCommand),
@@ -241,6 +245,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Policy(command) => command::policy::run(&context, command).await,
         Command::SshKey(command) => command::ssh_key::run(&context, command).await,
         Command::Provider(command) => command::provider::run(&context, command).await,
+        Command::Person(command) => command::person::run(&context, command).await,
         Command::LoginSession(command) => command::login_session::run(&context, command).await,
         Command::Client(command) => command::client::run(&context, command).await,
         Command::SshCa(command) => command::ssh_ca::run(&context, command).await,

@@ -335,7 +335,9 @@ border-radius:12px}\
 .status{margin:0;color:var(--mark);font-weight:600;letter-spacing:.08em}\
 h1{margin:.2rem 0 1rem;font-size:1.5rem;line-height:1.25}p{margin:.5rem 0}\
 a{color:var(--mark)}button{font:inherit;padding:.45rem 1.1rem;border:1px solid var(--line);border-radius:8px;\
-background:var(--mark);color:#fff;cursor:pointer}form{margin:1rem 0 0}\
+background:var(--mark);color:#fff;cursor:pointer}form{margin:1rem 0 0}label{display:block;margin:.6rem 0}\
+input{font:inherit;display:block;box-sizing:border-box;width:100%;padding:.4rem .6rem;border:1px solid var(--line);\
+border-radius:8px;background:var(--paper);color:var(--ink)}input[type=hidden]{display:none}\
 footer{margin-top:1.75rem;padding-top:1rem;border-top:1px solid var(--line);color:var(--soft);font-size:.85rem;\
 overflow-wrap:anywhere}";
 

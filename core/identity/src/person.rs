@@ -141,6 +141,8 @@ mod tests {
             groups_claim: Some("groups".to_owned()),
             trust_email: false,
             ca_pem: None,
+            hook: None,
+            require_totp: false,
         }
     }
 

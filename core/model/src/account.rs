@@ -121,7 +121,7 @@ pub fn check_password(password: &str, email: &Email) -> Result<(), PasswordError
     }
     let lower = password.to_lowercase();
     let local = email.as_str().split('@').next().unwrap_or_default().to_lowercase();
-    if local.len() >= 4 && lower.contains(&local) {
+    if (local.len() >= 4 && lower.contains(&local)) || lower.contains(&email.as_str().to_lowercase()) {
         return Err(PasswordError::ContainsEmail);
     }
     let mut seen: Vec<char> = lower.chars().collect();
@@ -337,6 +337,8 @@ mod tests {
         assert_eq!(check_password("aaaaaaaaaaaa", &email), Err(PasswordError::Common));
         assert_eq!(check_password("0123456789", &email), Err(PasswordError::Common));
         assert_eq!(check_password("wanderer-2026", &email), Err(PasswordError::ContainsEmail));
+        let short: Email = "ann@example.com".parse().unwrap();
+        assert_eq!(check_password("Ann@Example.com", &short), Err(PasswordError::ContainsEmail));
         assert_eq!(check_password("correct horse battery", &email), Ok(()));
     }
 

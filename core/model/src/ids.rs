@@ -101,6 +101,10 @@ id!(
     ProviderId
 );
 id!(
+    /// A person who logs in with a password that this installation keeps.
+    PersonId
+);
+id!(
     /// A token that a machine shows instead of logging in.
     ServiceTokenId
 );

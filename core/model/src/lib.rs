@@ -28,14 +28,15 @@ pub use identity::{
     PersonEmailError, PolicyName, PolicyNameError, ProviderName, ProviderNameError, ServiceTokenRoute,
 };
 pub use ids::{
-    AccountId, EdgeId, IdError, InvitationId, LoginSessionId, PolicyId, ProviderId, ServiceTokenId, SocketId, TokenId,
-    TunnelId,
+    AccountId, EdgeId, IdError, InvitationId, LoginSessionId, PersonId, PolicyId, ProviderId, ServiceTokenId, SocketId,
+    TokenId, TunnelId,
 };
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};
 pub use provider::{
-    MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES, MAX_PROVIDER_SCOPES,
-    MAX_SCOPE_BYTES, ProviderConfig, ProviderConfigError, ProviderKind, UnknownProviderKind, is_loopback_host,
+    MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_HOOK_URL_BYTES, MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES,
+    MAX_PROVIDER_SCOPES, MAX_SCOPE_BYTES, MIN_HOOK_SECRET_BYTES, ProviderConfig, ProviderConfigError, ProviderKind,
+    UnknownProviderKind, is_loopback_host,
 };
 pub use route::{
     BasicAuth, CredentialHash, FlowRecord, RequestRecord, SocketRoute, TunnelPresence, TunnelRoute, socket_url,

@@ -17,6 +17,11 @@ pub const MAX_SCOPE_BYTES: usize = 128;
 /// How much PEM a provider's own authorities may have, in bytes.
 pub const MAX_PROVIDER_CA_BYTES: usize = 32_768;
 
+/// The longest address of a hook, in bytes.
+pub const MAX_HOOK_URL_BYTES: usize = 512;
+/// The shortest secret of a hook, in bytes: what signs is worth no more than its secret is hard to guess.
+pub const MIN_HOOK_SECRET_BYTES: usize = 16;
+
 /// What a provider speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -31,16 +36,18 @@ pub enum ProviderKind {
     Github,
     /// Facebook: OAuth 2.0 and the Graph API.
     Facebook,
+    /// Persons whose passwords this installation keeps itself.
+    Local,
 }
 
 /// The text is no kind of provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no kind of provider: known are oidc, google, microsoft, github and facebook")]
+#[error("{0:?} is no kind of provider: known are oidc, google, microsoft, github, facebook and local")]
 pub struct UnknownProviderKind(pub String);
 
 impl ProviderKind {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Oidc, Self::Google, Self::Microsoft, Self::Github, Self::Facebook];
+    pub const ALL: [Self; 6] = [Self::Oidc, Self::Google, Self::Microsoft, Self::Github, Self::Facebook, Self::Local];
 
     /// The kind as it is written.
     #[must_use]
@@ -51,6 +58,7 @@ impl ProviderKind {
             Self::Microsoft => "microsoft",
             Self::Github => "github",
             Self::Facebook => "facebook",
+            Self::Local => "local",
         }
     }
 
@@ -88,7 +96,8 @@ pub struct ProviderConfig {
     /// The tenant's id; of `microsoft` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What the provider calls this installation.
+    /// What the provider calls this installation; empty for `local`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub client_id: String,
     /// What is asked for beside what is always asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,6 +112,16 @@ pub struct ProviderConfig {
     /// The authorities that its certificate is verified with, in PEM, in place of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_pem: Option<String>,
+    /// What sends messages to persons: links come there by POST. Of `local` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<String>,
+    /// Whether persons need one-time codes beside their passwords. Of `local` alone.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub require_totp: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A field of a provider that is wrong.
@@ -126,6 +145,15 @@ impl ProviderConfig {
     /// The first field that is wrong.
     pub fn check(&self) -> Result<(), ProviderConfigError> {
         let kind = self.kind;
+        if kind == ProviderKind::Local {
+            return self.check_local();
+        }
+        if self.hook.is_some() {
+            return wrong("hook", "only a provider of kind local has one: leave it out");
+        }
+        if self.require_totp {
+            return wrong("require_totp", "only a provider of kind local asks for codes: leave it out");
+        }
         match (&self.issuer, kind) {
             (None, ProviderKind::Oidc) => {
                 return wrong("issuer", "a provider of kind oidc needs its issuer, such as https://id.example.com");
@@ -176,6 +204,34 @@ impl ProviderConfig {
                           (trust_email), or use another provider";
             return wrong("trust_email", reason);
         }
+        self.check_ca()
+    }
+
+    /// What asks nobody else has nothing of what is needed for asking.
+    fn check_local(&self) -> Result<(), ProviderConfigError> {
+        let leave_out = "a provider of kind local asks nobody: leave it out";
+        let there = [
+            ("issuer", self.issuer.is_some()),
+            ("tenant", self.tenant.is_some()),
+            ("client_id", !self.client_id.is_empty()),
+            ("scopes", !self.scopes.is_empty()),
+            ("groups_claim", self.groups_claim.is_some()),
+            ("trust_email", self.trust_email),
+        ];
+        if let Some((field, _)) = there.into_iter().find(|(_, is_there)| *is_there) {
+            return wrong(field, leave_out);
+        }
+        match &self.hook {
+            Some(hook) => check_hook(hook)?,
+            None if self.ca_pem.is_some() => {
+                return wrong("ca_pem", "it is for a hook, and there is none: leave it out");
+            }
+            None => {}
+        }
+        self.check_ca()
+    }
+
+    fn check_ca(&self) -> Result<(), ProviderConfigError> {
         match &self.ca_pem {
             Some(pem) if pem.len() > MAX_PROVIDER_CA_BYTES || !pem.contains("-----BEGIN CERTIFICATE-----") => {
                 wrong("ca_pem", format!("certificates in PEM are needed, of at most {MAX_PROVIDER_CA_BYTES} bytes"))
@@ -195,7 +251,7 @@ impl ProviderConfig {
                 let place = self.issuer.as_deref().unwrap_or("https://login.microsoftonline.com");
                 Some(format!("{}/{}/v2.0", place.trim_end_matches('/'), self.tenant.as_deref()?.to_ascii_lowercase()))
             }
-            ProviderKind::Github | ProviderKind::Facebook => None,
+            ProviderKind::Github | ProviderKind::Facebook | ProviderKind::Local => None,
         }
     }
 }
@@ -210,16 +266,28 @@ pub fn is_loopback_host(host: &str) -> bool {
 }
 
 fn check_issuer(issuer: &str) -> Result<(), ProviderConfigError> {
-    let malformed = || wrong("issuer", "it is no address such as https://id.example.com");
-    if issuer.len() > MAX_ISSUER_BYTES || !issuer.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return malformed();
+    if issuer.contains('?') {
+        return wrong("issuer", NO_ADDRESS);
     }
-    let (rest, is_plain) = match (issuer.strip_prefix("https://"), issuer.strip_prefix("http://")) {
+    check_address("issuer", issuer, MAX_ISSUER_BYTES)
+}
+
+fn check_hook(hook: &str) -> Result<(), ProviderConfigError> {
+    check_address("hook", hook, MAX_HOOK_URL_BYTES)
+}
+
+const NO_ADDRESS: &str = "it is no address such as https://id.example.com";
+
+fn check_address(field: &'static str, address: &str, max_bytes: usize) -> Result<(), ProviderConfigError> {
+    if address.len() > max_bytes || !address.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return wrong(field, NO_ADDRESS);
+    }
+    let (rest, is_plain) = match (address.strip_prefix("https://"), address.strip_prefix("http://")) {
         (Some(rest), _) => (rest, false),
         (None, Some(rest)) => (rest, true),
-        (None, None) => return wrong("issuer", "it must begin with https://"),
+        (None, None) => return wrong(field, "it must begin with https://"),
     };
-    let authority = rest.split('/').next().unwrap_or_default();
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (authority, None),
@@ -228,11 +296,11 @@ fn check_issuer(issuer: &str) -> Result<(), ProviderConfigError> {
         && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte))
         && (host.starts_with('[') || !host.contains([':', '[', ']']));
     let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port != 0));
-    if !is_host || !is_port || rest.contains(['?', '#', '\\', '@', '"', '<', '>']) {
-        return malformed();
+    if !is_host || !is_port || rest.contains(['#', '\\', '@', '"', '<', '>']) {
+        return wrong(field, NO_ADDRESS);
     }
     if is_plain && !is_loopback_host(host) {
-        return wrong("issuer", "it must begin with https://: who listens on the way could be anybody");
+        return wrong(field, "it must begin with https://: who listens on the way could be anybody");
     }
     Ok(())
 }
@@ -251,6 +319,8 @@ mod tests {
             groups_claim: None,
             trust_email: false,
             ca_pem: None,
+            hook: None,
+            require_totp: false,
         }
     }
 
@@ -312,5 +382,30 @@ mod tests {
         assert_eq!(wrong_field(ProviderConfig { client_id: "a b".into(), ..oidc("https://a.example") }), "client_id");
         assert_eq!(wrong_field(ProviderConfig { scopes: vec!["a b".into()], ..oidc("https://a.example") }), "scopes");
         assert_eq!(wrong_field(ProviderConfig { ca_pem: Some("x".into()), ..oidc("https://a.example") }), "ca_pem");
+    }
+
+    #[test]
+    fn a_local_provider_has_a_hook_and_nothing_of_others() {
+        let none = ProviderConfig {
+            kind: ProviderKind::Local,
+            issuer: None,
+            client_id: String::new(),
+            ..oidc("https://a.example")
+        };
+        assert_eq!(none.check(), Ok(()));
+        for hook in ["https://mail.example/hook?for=x", "http://127.0.0.1:5000/"] {
+            assert_eq!(ProviderConfig { hook: Some(hook.into()), ..none.clone() }.check(), Ok(()), "{hook}");
+        }
+        for hook in
+            ["http://mail.example/", "mail.example", "https://a@b.example/", "https://b.example/#x", "https://?x"]
+        {
+            assert_eq!(wrong_field(ProviderConfig { hook: Some(hook.into()), ..none.clone() }), "hook", "{hook}");
+        }
+        assert_eq!(wrong_field(ProviderConfig { client_id: "x".into(), ..none.clone() }), "client_id");
+        assert_eq!(wrong_field(ProviderConfig { trust_email: true, ..none.clone() }), "trust_email");
+        assert_eq!(wrong_field(ProviderConfig { ca_pem: Some("x".into()), ..none }), "ca_pem");
+        let hook = Some("https://mail.example/".to_owned());
+        assert_eq!(wrong_field(ProviderConfig { hook, ..oidc("https://a.example") }), "hook");
+        assert_eq!(wrong_field(ProviderConfig { require_totp: true, ..oidc("https://a.example") }), "require_totp");
     }
 }

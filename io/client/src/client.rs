@@ -9,14 +9,15 @@ use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_api::{
     Account, AuditEvent, AuditQuery, AuditVerification, BeginDeviceLogin, ClientCertificate, ClientLogin,
     ClientSshCertificate, ClientToken, CreateAccount, CreateClientCertificate, CreateClientSshCertificate,
-    CreatePolicy, CreateProvider, CreateServiceToken, CreateSocket, CreateSshCertificate, CreateSshHostCertificate,
-    CreateSshKey, CreateToken, CreateTunnel, CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin,
-    EndLoginSessions, EndedLoginSessions, ExchangeClientCode, ExchangeDeviceCode, Flow, IDEMPOTENCY_KEY, Info, Login,
-    LoginSession, Logout, MAX_PAGE_ITEMS, ORGANISATION, Page, Policy, PolicyPlace, PolicyTest, Problem, Provider,
-    ProviderFound, Refresh, Secret, ServiceToken, Session, Socket, SshAuthority, SshCertificate, SshHostCertificate,
-    SshKey, TestPolicy, Token, Tunnel, UpdatePolicy, UpdateProvider, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
+    CreatePerson, CreatePolicy, CreateProvider, CreateServiceToken, CreateSocket, CreateSshCertificate,
+    CreateSshHostCertificate, CreateSshKey, CreateToken, CreateTunnel, CreatedServiceToken, CreatedToken,
+    CreatedTunnel, DeviceLogin, EndLoginSessions, EndedLoginSessions, ExchangeClientCode, ExchangeDeviceCode, Flow,
+    IDEMPOTENCY_KEY, Info, InvitedPerson, LocalPerson, Login, LoginSession, Logout, MAX_PAGE_ITEMS, ORGANISATION, Page,
+    Policy, PolicyPlace, PolicyTest, Problem, Provider, ProviderFound, Refresh, ResetPerson, Secret, ServiceToken,
+    Session, Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey, TestPolicy, Token, Tunnel, UpdatePerson,
+    UpdatePolicy, UpdateProvider, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
 };
-use sallyport_model::{LoginSessionId, ProviderName, ServiceTokenId, TokenId, TunnelId};
+use sallyport_model::{LoginSessionId, PersonEmail, ProviderName, ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
@@ -481,6 +482,54 @@ impl ApiClient {
         self.send(Method::POST, "/v1/policy-test", test).await
     }
 
+    /// All persons of the account's provider of kind `local`.
+    ///
+    /// # Errors
+    /// Nobody is logged in.
+    pub async fn persons(&self) -> Result<Vec<LocalPerson>, ClientError> {
+        self.list("/v1/persons").await
+    }
+
+    /// Adds a person.
+    ///
+    /// # Errors
+    /// The address is taken, or there is no provider of kind `local`.
+    pub async fn create_person(&self, person: &CreatePerson) -> Result<InvitedPerson, ClientError> {
+        self.send(Method::POST, "/v1/persons", person).await
+    }
+
+    /// A person.
+    ///
+    /// # Errors
+    /// The account has none with this address.
+    pub async fn person(&self, email: &PersonEmail) -> Result<LocalPerson, ClientError> {
+        self.get(&person_path(email)).await
+    }
+
+    /// Changes a person.
+    ///
+    /// # Errors
+    /// The account has none with this address, or what is asked for is not valid.
+    pub async fn update_person(&self, email: &PersonEmail, update: &UpdatePerson) -> Result<LocalPerson, ClientError> {
+        self.send(Method::PATCH, &person_path(email), update).await
+    }
+
+    /// Takes a person's password away, and has a link made for another one.
+    ///
+    /// # Errors
+    /// The account has none with this address.
+    pub async fn reset_person(&self, email: &PersonEmail, reset: &ResetPerson) -> Result<InvitedPerson, ClientError> {
+        self.send(Method::POST, &format!("{}/reset", person_path(email)), reset).await
+    }
+
+    /// Deletes a person.
+    ///
+    /// # Errors
+    /// The account has none with this address.
+    pub async fn delete_person(&self, email: &PersonEmail) -> Result<(), ClientError> {
+        self.delete(&person_path(email)).await
+    }
+
     /// All identity providers of the account.
     ///
     /// # Errors
@@ -730,6 +779,11 @@ impl ApiClient {
 /// The body of a request. The API's types have text keys and no maps, so they always have a JSON form.
 fn json<B: Serialize>(body: &B) -> Bytes {
     serde_json::to_vec(body).map(Bytes::from).unwrap_or_default()
+}
+
+/// The path of a person.
+fn person_path(email: &PersonEmail) -> String {
+    format!("/v1/persons/{}", query_value(email.as_str()))
 }
 
 /// The text as the value of a query parameter (RFC 3986 section 2.1).

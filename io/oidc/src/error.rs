@@ -57,6 +57,9 @@ pub enum OidcError {
     /// The configuration cannot be used.
     #[error("the identity provider cannot be used: {0}")]
     Config(String),
+    /// It is this installation itself.
+    #[error("a provider of kind local is asked by nobody: people log in at this installation itself")]
+    NotAsked,
     /// Its token is not believed.
     #[error("{0}")]
     Token(#[from] IdTokenError),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -48,13 +48,15 @@ pub(crate) struct Call<'a> {
     pub(crate) url: &'a str,
     /// Of the form `Basic …` or `Bearer …`.
     pub(crate) authorization: Option<String>,
-    /// A form.
+    /// A form, or what `more` says that it is.
     pub(crate) body: Option<String>,
+    /// Header fields beside the usual ones, or in their place.
+    pub(crate) more: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn get(to: &'static str, url: &'a str) -> Self {
-        Self { to, method: Method::GET, url, authorization: None, body: None }
+        Self { to, method: Method::GET, url, authorization: None, body: None, more: Vec::new() }
     }
 }
 
@@ -150,7 +152,11 @@ impl Http {
             request = request.header(header::AUTHORIZATION, value);
         }
         let body = Full::new(Bytes::from(call.body.clone().unwrap_or_default()));
-        request.body(body).map_err(|_| OidcError::Insecure(harmless(call.url)))
+        let mut request = request.body(body).map_err(|_| OidcError::Insecure(harmless(call.url)))?;
+        for (name, value) in &call.more {
+            request.headers_mut().insert(name, value.clone());
+        }
+        Ok(request)
     }
 
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, OidcError> {

@@ -2,10 +2,12 @@
 //!
 //! [`Providers`] speaks OpenID Connect (discovery, authorization code with PKCE, ID tokens whose keys may rotate) and the
 //! OAuth 2.0 dialects of GitHub and Facebook. Every call is one connection, bounded in time and bytes; redirects are not
-//! followed. What is believed is decided in `core/identity`.
+//! followed. What is believed is decided in `core/identity`. Messages for persons go to an organisation's hook by the same
+//! rules.
 
 mod discovery;
 mod error;
+mod hook;
 mod http;
 mod oauth;
 mod providers;
@@ -13,6 +15,7 @@ mod query;
 
 pub use discovery::Found;
 pub use error::OidcError;
+pub use hook::{HookCall, HookError, MAX_HOOK_TRIES};
 pub use http::{CALL_TIMEOUT, MAX_ANSWER_BYTES, Reach};
 pub use providers::{Begin, Finish, MAX_KNOWN_PROVIDERS, Providers};
 pub use query::with_query;

@@ -70,6 +70,7 @@ pub(crate) async fn exchange(
         url: endpoint,
         authorization,
         body: Some(form(&parameters)),
+        more: Vec::new(),
     };
     let answer = http.call(config.ca_pem.as_deref(), call).await?;
     let tokens: Result<Tokens, OidcError> = answer.json();

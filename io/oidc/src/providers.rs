@@ -57,7 +57,7 @@ pub struct Finish<'a> {
 /// Speaks to identity providers, and remembers what they said of themselves.
 #[derive(Debug)]
 pub struct Providers {
-    http: Http,
+    pub(crate) http: Http,
     known: SyncMutex<HashMap<String, Arc<Mutex<Known>>>>,
 }
 
@@ -75,6 +75,7 @@ impl Providers {
     pub async fn begin(&self, config: &ProviderConfig, begin: Begin<'_>) -> Result<String, OidcError> {
         match config.kind {
             ProviderKind::Github | ProviderKind::Facebook => Ok(oauth::begin(config, &begin)),
+            ProviderKind::Local => Err(OidcError::NotAsked),
             ProviderKind::Oidc | ProviderKind::Google | ProviderKind::Microsoft => {
                 let known = self.known(config);
                 let discovery = known.lock().await.discovery(&self.http, config).await?;
@@ -94,10 +95,10 @@ impl Providers {
         secret: &str,
         finish: Finish<'_>,
     ) -> Result<Person, OidcError> {
-        let claims = if config.kind.is_oidc() {
-            self.finish_oidc(config, secret, &finish).await?
-        } else {
-            oauth::finish(&self.http, config, secret, &finish).await?
+        let claims = match config.kind {
+            ProviderKind::Local => return Err(OidcError::NotAsked),
+            kind if kind.is_oidc() => self.finish_oidc(config, secret, &finish).await?,
+            _ => oauth::finish(&self.http, config, secret, &finish).await?,
         };
         Ok(person(config, name, &claims)?)
     }
@@ -107,6 +108,9 @@ impl Providers {
     /// # Errors
     /// Why it could not be used.
     pub async fn look(&self, config: &ProviderConfig) -> Result<Found, OidcError> {
+        if config.kind == ProviderKind::Local {
+            return Err(OidcError::NotAsked);
+        }
         if !config.kind.is_oidc() {
             let authorization_endpoint = oauth::authorization_endpoint(config);
             check_url(&authorization_endpoint)?;

@@ -26,6 +26,8 @@ fn config(issuer: &str) -> ProviderConfig {
         groups_claim: None,
         trust_email: false,
         ca_pem: None,
+        hook: None,
+        require_totp: false,
     }
 }
 

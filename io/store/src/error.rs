@@ -141,6 +141,12 @@ pub enum StoreError {
     /// The organisation has a provider of this name.
     #[error("there is already a provider with this name")]
     ProviderTaken,
+    /// The organisation has a provider of kind local.
+    #[error("there is already a provider of kind local: its persons are of the organisation, and one has them all")]
+    LocalProviderTaken,
+    /// The organisation has a person with this address.
+    #[error("there is already a person with this e-mail address")]
+    PersonTaken,
     /// The idempotency key came before, with another request.
     #[error("this idempotency key was used for another request: use a new one")]
     KeyReused,

@@ -20,6 +20,7 @@ mod migrations;
 mod open;
 mod organisations;
 mod person_sessions;
+mod persons;
 mod policies;
 mod ports;
 mod postgres;
@@ -32,6 +33,7 @@ mod sql;
 mod ssh_keys;
 mod tokens;
 mod tunnels;
+mod used_once;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -49,6 +51,9 @@ pub use organisations::{
     MAX_MEMBERS_PER_ORGANISATION, MAX_ORGANISATIONS_PER_ACCOUNT, Member, MemberChange, Membership,
 };
 pub use person_sessions::{MAX_SESSIONS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON};
+pub use persons::{
+    LocalPerson, MAX_LINKS_PER_PERSON, MAX_PERSONS_PER_ORGANISATION, NewPersonLink, PersonSecrets, RECOVERY_CODES,
+};
 pub use policies::{Attachment, MAX_POLICIES_PER_ORGANISATION, NewPolicy, Policy, PolicyChange};
 pub use ports::PortWish;
 pub use postgres::PostgresAddress;
@@ -59,6 +64,7 @@ pub use sockets::{MAX_SOCKETS_PER_ACCOUNT, Maker, NewSocket, SocketChange};
 pub use ssh_keys::{MAX_SSH_KEYS_PER_ACCOUNT, SshKey};
 pub use tokens::{MAX_TOKENS_PER_ACCOUNT, NewToken, StoredToken};
 pub use tunnels::NewTunnel;
+pub use used_once::MAX_USED_ONCE_PER_ORGANISATION;
 
 /// SHA-256 of a secret. The secrets are 256 random bits, so a plain hash is enough.
 pub type SecretHash = [u8; 32];
@@ -92,8 +98,8 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets what is over: login sessions that ended, idempotency keys that are too old,
-    /// invitations and certificates that ended long ago.
+    /// Forgets what is over: login sessions that ended, idempotency keys that are too old, links and used states that are
+    /// not good any more, invitations and certificates that ended long ago.
     ///
     /// # Errors
     /// What stands in the way; nothing is lost, it can be tried again.
@@ -119,6 +125,8 @@ impl Store {
             .bind(now - authorities::REMEMBER_CERTIFICATES_SECONDS)
             .execute(write.sql())
             .await?;
+        sql::query("DELETE FROM person_links WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
+        sql::query("DELETE FROM used_once WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
         write.commit().await
     }
 

@@ -263,6 +263,52 @@ const MIGRATIONS: &[&str] = &[
     UPDATE tokens SET organisation = account;
     CREATE INDEX tokens_by_organisation ON tokens (organisation, account);
     ",
+    "
+    -- Persons whose passwords this installation keeps, for the provider of kind local of an organisation.
+    CREATE TABLE persons (
+        id            BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation  BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        provider      BLOB NOT NULL REFERENCES providers (id) ON DELETE CASCADE,
+        position      INTEGER NOT NULL,
+        email         TEXT NOT NULL,
+        name          TEXT,
+        member_of     TEXT NOT NULL,
+        password_hash TEXT,
+        verified_at   INTEGER,
+        disabled      INTEGER NOT NULL DEFAULT 0 CHECK (disabled IN (0, 1)),
+        -- Encrypted with a key that is not in the database.
+        totp_secret   TEXT,
+        totp_step     INTEGER NOT NULL DEFAULT 0,
+        -- When the password or the codes were last changed: a login that began before does not go on.
+        changed_at    INTEGER NOT NULL,
+        last_login_at INTEGER,
+        created_at    INTEGER NOT NULL,
+        UNIQUE (organisation, position),
+        UNIQUE (organisation, email)
+    ) STRICT;
+    CREATE TABLE person_recovery_codes (
+        person BLOB NOT NULL REFERENCES persons (id) ON DELETE CASCADE,
+        hash   BLOB NOT NULL CHECK (length(hash) = 32),
+        PRIMARY KEY (person, hash)
+    ) STRICT;
+    -- Links with which a person sets a password.
+    CREATE TABLE person_links (
+        hash       BLOB PRIMARY KEY CHECK (length(hash) = 32),
+        person     BLOB NOT NULL REFERENCES persons (id) ON DELETE CASCADE,
+        expires_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX person_links_of_person ON person_links (person, expires_at);
+    CREATE INDEX person_links_by_end ON person_links (expires_at);
+
+    -- What is good once, and has been used, for as long as it would be good.
+    CREATE TABLE used_once (
+        id           BLOB PRIMARY KEY CHECK (length(id) = 16),
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        expires_at   INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX used_once_of_organisation ON used_once (organisation, expires_at);
+    CREATE INDEX used_once_by_end ON used_once (expires_at);
+    ",
 ];
 
 /// The version that this program writes.

@@ -1,6 +1,6 @@
 //! The identity providers of organisations.
 
-use sallyport_model::{AccountId, ProviderConfig, ProviderId, ProviderName};
+use sallyport_model::{AccountId, ProviderConfig, ProviderId, ProviderKind, ProviderName};
 
 use crate::{
     Position, Store, StoreError,
@@ -22,7 +22,7 @@ pub struct StoredProvider {
     pub name: ProviderName,
     /// How it is spoken to.
     pub config: ProviderConfig,
-    /// Its client secret, sealed by the caller.
+    /// Its client secret, or what signs for its hook, sealed by the caller.
     pub secret: String,
     /// When it was added, in seconds since 1970.
     pub created_at: i64,
@@ -38,7 +38,7 @@ impl Store {
     /// Adds a provider.
     ///
     /// # Errors
-    /// [`StoreError::ProviderTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the organisation is gone, or what
+    /// [`StoreError::ProviderTaken`], [`StoreError::LocalProviderTaken`], [`StoreError::Limit`], [`StoreError::Gone`] when the organisation is gone, or what
     /// stands in the way.
     pub async fn create_provider(&self, provider: &StoredProvider) -> Result<(), StoreError> {
         let mut write = self.write().await?;
@@ -52,6 +52,17 @@ impl Store {
                 what: "providers for one organisation: delete some first",
                 max: MAX_PROVIDERS_PER_ORGANISATION,
             });
+        }
+        if provider.config.kind == ProviderKind::Local {
+            let rows = sql::query("SELECT config FROM providers WHERE organisation = $1")
+                .bind(organisation)
+                .fetch_all(write.sql())
+                .await?;
+            for found in &rows {
+                if row::from_json::<ProviderConfig>(found, "config")?.kind == ProviderKind::Local {
+                    return Err(StoreError::LocalProviderTaken);
+                }
+            }
         }
         let inserted = sql::query(
             "INSERT INTO providers (id, organisation, position, name, config, secret, created_at)

@@ -256,7 +256,8 @@ pub(crate) async fn exchange_code(
     let now = app.clock.now().unix_seconds;
     let code: Code = app.sealer.open(Purpose::ClientCode, code.expose()).ok_or_else(refuse)?;
     // A code that comes with the wrong verifier is used up too: somebody else has seen it.
-    let is_new = open(&app.client_logins.used).take(&code, now);
+    let organisation = app.identities.session(code.session).ok_or_else(refuse)?.organisation;
+    let is_new = now <= code.ends_at() && app.store.use_once(organisation, code.id, code.ends_at(), now).await?;
     if !is_new || !code.is_for(code_verifier.expose(), &redirect_uri, now) {
         return Err(refuse());
     }

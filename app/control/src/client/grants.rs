@@ -1,7 +1,5 @@
 //! What travels: consent forms, codes, tokens. Pure: time and random numbers are arguments.
 
-use std::collections::{HashMap, VecDeque};
-
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sallyport_model::{AccountId, LoginSessionId, SocketId};
 use serde::{Deserialize, Serialize};
@@ -18,8 +16,6 @@ const FORM_SECONDS: i64 = 600;
 const CODE_SECONDS: i64 = 60;
 /// How far the clock may have jumped since something was made, in seconds.
 const LEEWAY_SECONDS: i64 = 60;
-/// How many used codes are remembered. Who makes more within their life makes them good once only by PKCE.
-const MAX_USED_CODES: usize = 16_384;
 /// How many characters a code challenge has (RFC 7636 section 4.2, S256).
 pub(super) const CHALLENGE_CHARS: usize = 43;
 
@@ -73,6 +69,11 @@ impl Consent {
 }
 
 impl Code {
+    /// Until when it has to be remembered that it was used, in seconds since 1970: clocks may be set back by less than that.
+    pub(super) fn ends_at(&self) -> i64 {
+        self.at.saturating_add(CODE_SECONDS + LEEWAY_SECONDS)
+    }
+
     /// Whether it is exchanged for who knows this verifier, at this address. Whether it was used is for the caller to know.
     pub(super) fn is_for(&self, verifier: &str, redirect_uri: &str, now: i64) -> bool {
         let is_verifier = (43..=128).contains(&verifier.len())
@@ -81,36 +82,6 @@ impl Code {
             && URL_SAFE_NO_PAD.encode(Sha256::digest(verifier)) == self.challenge
             && self.redirect_uri == redirect_uri
             && is_fresh(self.at, now, CODE_SECONDS)
-    }
-}
-
-/// The codes that were used, as long as they would be good.
-#[derive(Debug, Default)]
-pub(super) struct UsedCodes {
-    until: HashMap<[u8; 16], i64>,
-    order: VecDeque<[u8; 16]>,
-}
-
-impl UsedCodes {
-    /// Whether the code is used for the first time.
-    pub(super) fn take(&mut self, code: &Code, now: i64) -> bool {
-        let is_over = |until: Option<&i64>| until.is_none_or(|until| *until < now);
-        while self
-            .order
-            .front()
-            .is_some_and(|oldest| self.until.len() >= MAX_USED_CODES || is_over(self.until.get(oldest)))
-        {
-            if let Some(oldest) = self.order.pop_front() {
-                self.until.remove(&oldest);
-            }
-        }
-        // Clocks may be set back by less than this while it is remembered.
-        let until = code.at.saturating_add(CODE_SECONDS + LEEWAY_SECONDS);
-        if self.until.insert(code.id, until).is_some() {
-            return false;
-        }
-        self.order.push_back(code.id);
-        true
     }
 }
 
@@ -202,21 +173,6 @@ mod tests {
         ] {
             assert!(!code(1).is_for(verifier, redirect, NOW), "{verifier} {redirect}");
         }
-    }
-
-    #[test]
-    fn a_code_is_used_once_and_the_memory_is_bounded() {
-        let mut used = UsedCodes::default();
-        assert!(used.take(&code(1), NOW) && !used.take(&code(1), NOW));
-        assert!(used.take(&code(2), NOW + 100) && !used.take(&code(1), NOW + 100));
-        for n in 0..MAX_USED_CODES + 10 {
-            let mut id = [9; 16];
-            id[..8].copy_from_slice(&(n as u64).to_be_bytes());
-            assert!(used.take(&Code { id, ..code(3) }, NOW));
-        }
-        assert!(used.until.len() <= MAX_USED_CODES && used.order.len() <= MAX_USED_CODES);
-        assert!(used.take(&Code { at: NOW + 1_000, ..code(4) }, NOW + 1_000));
-        assert_eq!((used.until.len(), used.order.len()), (1, 1), "what is over is forgotten");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) use api::*;
 pub(crate) use grants::{MysocketClient, MysocketClientTokens};
 pub(crate) use hosts::*;
 
-use self::{device::DeviceLogins, grants::UsedCodes};
+use self::device::DeviceLogins;
 use crate::{
     App,
     limit::{Limiter, Rate, client_of},
@@ -53,7 +53,6 @@ pub(crate) const PAGES: [&str; 2] = ["/client", "/device"];
 #[derive(Debug)]
 pub(crate) struct ClientLogins {
     devices: Mutex<DeviceLogins>,
-    used: Mutex<UsedCodes>,
     certificates: Mutex<Limiter<LoginSessionId>>,
     devices_of_client: Mutex<Limiter<IpAddr>>,
     guesses_of_client: Mutex<Limiter<IpAddr>>,
@@ -68,7 +67,6 @@ impl ClientLogins {
     pub(crate) fn new() -> Self {
         Self {
             devices: Mutex::default(),
-            used: Mutex::default(),
             certificates: Mutex::new(Limiter::new(CERTIFICATES_OF_SESSION)),
             devices_of_client: Mutex::new(Limiter::new(DEVICES_OF_CLIENT)),
             guesses_of_client: Mutex::new(Limiter::new(GUESSES_OF_CLIENT)),

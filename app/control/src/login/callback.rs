@@ -47,7 +47,7 @@ pub(super) async fn callback(
 }
 
 /// The answer to one whose login did not begin here.
-fn not_begun() -> LoginError {
+pub(super) fn not_begun() -> LoginError {
     LoginError::new(
         StatusCode::BAD_REQUEST,
         "This login is not known here",
@@ -56,8 +56,21 @@ fn not_begun() -> LoginError {
     .next("Open the address of the service again.")
 }
 
+impl App {
+    /// Whether a login comes back for the first time; nothing that was forgotten at a restart comes back.
+    pub(super) async fn is_first_use(
+        &self,
+        organisation: AccountId,
+        state: [u8; 16],
+        at: i64,
+    ) -> Result<bool, LoginError> {
+        let until = at.saturating_add(LOGIN_SECONDS + CLOCK_LEEWAY_SECONDS);
+        Ok(self.store.use_once(organisation, state, until, self.clock.now().unix_seconds).await?)
+    }
+}
+
 /// The login that began in this browser with this state.
-fn begun(
+async fn begun(
     app: &App,
     place: Option<&(AccountId, ProviderName)>,
     state: &str,
@@ -69,7 +82,7 @@ fn begun(
     let is_state = bool::from(login.state_text().as_bytes().ct_eq(state.as_bytes()));
     let is_fresh = (login.at - CLOCK_LEEWAY_SECONDS..=login.at.saturating_add(LOGIN_SECONDS)).contains(&now);
     let is_place = place.is_some_and(|(organisation, _)| *organisation == login.organisation);
-    if !is_state || !is_fresh || !is_place || !app.used_states.take(login.state, now) {
+    if !is_state || !is_fresh || !is_place || !app.is_first_use(login.organisation, login.state, login.at).await? {
         return Err(not_begun());
     }
     Ok(login)
@@ -85,7 +98,7 @@ async fn come_back(
     let now = app.clock.now();
     app.limits.login_step(client, now.monotonic)?;
     let state = parameters.get("state").ok_or_else(not_ours)?;
-    let login = begun(app, place.as_ref(), state, headers)?;
+    let login = begun(app, place.as_ref(), state, headers).await?;
     let route = app.socket_of(&login.request)?;
     let (service, asks) = (app.service_url(&route), App::asks(&route));
     let organisation = login.organisation;

@@ -19,7 +19,7 @@ use super::{
 use crate::{App, limits::Client};
 
 /// The logins of this browser, at whatever organisations.
-fn logins(app: &App, headers: &HeaderMap) -> Vec<Arc<LoginSession>> {
+pub(super) fn logins(app: &App, headers: &HeaderMap) -> Vec<Arc<LoginSession>> {
     cookies::all(headers)
         .filter(|(name, _)| name.starts_with(cookies::SIGN_ON_PREFIX))
         .filter_map(|(_, sealed)| app.sealer.open::<SignOn>(Purpose::SignOn, sealed))
@@ -114,7 +114,7 @@ fn done(cookies_gone: &[&str], service: Option<&str>) -> Result<Response, LoginE
 
 impl App {
     /// Refuses a form that another site sent. Browsers say where a POST comes from; what says nothing is no browser.
-    pub(super) fn check_origin(&self, headers: &HeaderMap) -> Result<(), LoginError> {
+    pub(crate) fn check_origin(&self, headers: &HeaderMap) -> Result<(), LoginError> {
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let origin = origins.next().and_then(|origin| origin.to_str().ok()).unwrap_or_default();
         let is_same_site = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");

@@ -2,16 +2,18 @@
 //!
 //! A socket's edge sends a browser to `/start` with a sealed request. From there it goes to an identity provider and comes
 //! back to `/callback/...`, or straight on where it is known already; in the end it goes back to the socket with a sealed
-//! grant. Nothing here believes a host, an organisation or a return address from the browser: all of it comes from what
+//! grant. Where this installation keeps the passwords itself, `local` is the provider, and has its pages here. Nothing here believes a host, an organisation or a return address from the browser: all of it comes from what
 //! this installation sealed, and from the store.
 
+mod account;
 mod callback;
 mod cookies;
+mod form;
+mod local;
 mod logout;
 pub(crate) mod page;
 mod session;
 mod start;
-mod used;
 
 use axum::{
     Router,
@@ -24,7 +26,6 @@ use http::{HeaderValue, StatusCode, header};
 use tracing::Instrument as _;
 
 use self::page::LoginError;
-pub(crate) use self::used::UsedStates;
 use crate::{App, audit_trail::Trail, finish, problem::ApiError};
 
 /// The longest query that is read, in bytes.
@@ -38,6 +39,8 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/callback/{organisation}/{provider}", get(callback::callback))
         .route("/logout", get(logout::ask).post(logout::logout))
         .route("/sign-on", get(start::sign_on))
+        .route("/account", get(account::show).post(account::change))
+        .merge(local::pages())
         .merge(crate::client::pages())
         .fallback(no_such_page)
         .layer(axum::middleware::from_fn(finish_page))
@@ -46,7 +49,8 @@ pub(crate) fn router(app: &App) -> Router {
 
 async fn index() -> Response {
     let text = "<p>You are sent here by a service that wants to know who you are. Open the address of that service, and \
-                follow it from there.</p><p><a href=\"/logout\">Log out everywhere</a></p>";
+                follow it from there.</p><p><a href=\"/account\">Your \
+                password and codes</a></p><p><a href=\"/logout\">Log out everywhere</a></p>";
     page::page(StatusCode::OK, "Here people log in", text.to_owned())
 }
 

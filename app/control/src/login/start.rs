@@ -57,7 +57,7 @@ impl ProviderLogin {
 }
 
 /// The parameters of a query; `None` when one is there twice or is no text.
-pub(super) fn parameters(query: Option<&str>) -> Option<HashMap<String, String>> {
+pub(crate) fn parameters(query: Option<&str>) -> Option<HashMap<String, String>> {
     let decoded =
         |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8().ok().map(std::borrow::Cow::into_owned);
     let mut found = HashMap::new();
@@ -150,7 +150,10 @@ pub(super) async fn start(
         .next("If that is you: `sallyport provider add` adds one.")),
         [one] if wanted.is_some() || !request.switch => {
             let provider = one.clone();
-            app.send_to(&headers, &service, provider, request).await
+            match provider.config.kind {
+                ProviderKind::Local => app.begin_local(&headers, &provider, request),
+                _ => app.send_to(&headers, &service, provider, request).await,
+            }
         }
         several => Ok(chooser(&route.name, sealed, several)),
     }
@@ -195,13 +198,11 @@ fn chooser(socket: impl std::fmt::Display, sealed: &str, providers: &[StoredProv
             ProviderKind::Microsoft => "Microsoft".to_owned(),
             ProviderKind::Github => "GitHub".to_owned(),
             ProviderKind::Facebook => "Facebook".to_owned(),
+            ProviderKind::Local => "a password".to_owned(),
         };
         let name = provider.name.as_str();
-        let alias = if label.eq_ignore_ascii_case(name) || provider.config.kind == ProviderKind::Oidc {
-            String::new()
-        } else {
-            format!(" ({name})")
-        };
+        let has_one_name = matches!(provider.config.kind, ProviderKind::Oidc | ProviderKind::Local);
+        let alias = if label.eq_ignore_ascii_case(name) || has_one_name { String::new() } else { format!(" ({name})") };
         let label = format!("Log in with {label}{alias}");
         text.push_str(&format!("\n<p><a href=\"{}\">{}</a></p>", Escaped(&href), Escaped(&label)));
     }
@@ -250,21 +251,24 @@ impl App {
         };
         let to = self.providers.begin(&provider.config, begin).await.map_err(|error| failed(&error, service))?;
         let mut response = see_other(&to)?;
-        let set = response.headers_mut();
-        let begun: Vec<&str> = cookies::all(headers)
-            .map(|(name, _)| name)
-            .filter(|name| name.starts_with(cookies::LOGIN_PREFIX))
-            .collect();
-        if begun.len() >= cookies::MAX_BEGUN_LOGINS {
-            for name in begun.iter().take(2 * cookies::MAX_BEGUN_LOGINS) {
-                if let Ok(gone) = cookies::gone(name) {
-                    set.append(header::SET_COOKIE, gone);
-                }
-            }
-        }
+        make_room(headers, &mut response);
         let sealed = self.seal(Purpose::ProviderLogin, &login)?;
         response.headers_mut().append(header::SET_COOKIE, cookies::begun(&state, &sealed)?);
         Ok(response)
+    }
+}
+
+/// Takes the cookies of logins that have begun away, when there are too many of them.
+pub(super) fn make_room(headers: &HeaderMap, response: &mut Response) {
+    let begun: Vec<&str> =
+        cookies::all(headers).map(|(name, _)| name).filter(|name| name.starts_with(cookies::LOGIN_PREFIX)).collect();
+    if begun.len() < cookies::MAX_BEGUN_LOGINS {
+        return;
+    }
+    for name in begun.iter().take(2 * cookies::MAX_BEGUN_LOGINS) {
+        if let Ok(gone) = cookies::gone(name) {
+            response.headers_mut().append(header::SET_COOKIE, gone);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod authorities;
+mod persons;
 mod policies;
 mod providers;
 mod settings;
@@ -12,6 +13,7 @@ mod tunnels;
 
 pub(crate) use accounts::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX};
 pub(crate) use authorities::{KnownAuthorities, SshOptions};
+pub(crate) use persons::{LINK_PREFIX, LinkFor, MadeLink};
 pub(crate) use policies::PlaceChange;
 pub(crate) use sockets::Lifetime;
 pub(crate) use ssh_keys::PublicKeyText;

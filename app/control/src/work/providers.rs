@@ -3,8 +3,8 @@
 use sallyport_api::{CreateProvider, ProviderFound, Secret, UpdateProvider};
 use sallyport_identity::Purpose;
 use sallyport_model::{
-    AccountId, MAX_CLIENT_SECRET_BYTES, PersonEmail, ProviderConfig, ProviderConfigError, ProviderId, ProviderKind,
-    ProviderName,
+    AccountId, MAX_CLIENT_SECRET_BYTES, MIN_HOOK_SECRET_BYTES, PersonEmail, ProviderConfig, ProviderConfigError,
+    ProviderId, ProviderKind, ProviderName,
 };
 use sallyport_store::StoredProvider;
 use serde::{Deserialize, Serialize};
@@ -71,9 +71,11 @@ impl App {
             groups_claim: create.groups_claim,
             trust_email: create.trust_email,
             ca_pem: create.ca_pem,
+            hook: create.hook,
+            require_totp: create.require_totp,
         };
         config.check()?;
-        check_secret(config.kind, create.client_secret.as_ref())?;
+        check_secret(&config, create.client_secret.as_ref())?;
         self.limits.create(organisation, now.monotonic)?;
         let id = ProviderId::from_random(random::bytes()?);
         let secret = self.seal_secret(id, create.client_secret.as_ref())?;
@@ -113,11 +115,22 @@ impl App {
         if let Some(ca_pem) = update.ca_pem {
             config.ca_pem = ca_pem;
         }
+        if let Some(hook) = update.hook {
+            config.hook = hook;
+        }
+        if let Some(require_totp) = update.require_totp {
+            config.require_totp = require_totp;
+        }
         config.check()?;
+        let kept = self.open_secret(&provider).filter(|kept| !kept.is_empty()).map(Secret::from);
         let secret = match &update.client_secret {
             Some(secret) => {
-                check_secret(provider.config.kind, Some(secret))?;
+                check_secret(&provider.config, Some(secret))?;
                 Some(self.seal_secret(provider.id, Some(secret))?)
+            }
+            None if provider.config.kind == ProviderKind::Local => {
+                check_secret(&provider.config, kept.as_ref().filter(|_| provider.config.hook.is_some()))?;
+                None
             }
             None => None,
         };
@@ -149,6 +162,10 @@ impl App {
     /// Asks a provider what it is.
     pub(crate) async fn test_provider(&self, provider: &StoredProvider) -> ProviderFound {
         let config = &provider.config;
+        if config.kind == ProviderKind::Local {
+            let (works, detail) = self.test_local(provider).await;
+            return ProviderFound { works, detail, authorization_endpoint: None, keys: None };
+        }
         match self.providers.look(config).await {
             Ok(found) => ProviderFound {
                 works: true,
@@ -183,12 +200,23 @@ impl App {
     }
 }
 
-/// Who knows only how to speak of itself needs no secret; GitHub, Google, Facebook and Microsoft give one to each.
-fn check_secret(kind: ProviderKind, secret: Option<&Secret>) -> Result<(), ApiError> {
-    let is_given = secret.is_some_and(|secret| !secret.expose().is_empty());
-    match kind {
-        ProviderKind::Oidc => Ok(()),
-        _ if is_given => Ok(()),
+/// Who knows only how to speak of itself needs no secret; GitHub, Google, Facebook and Microsoft give one to each; with the
+/// one of a hook, messages are signed.
+fn check_secret(config: &ProviderConfig, secret: Option<&Secret>) -> Result<(), ApiError> {
+    let length = secret.map_or(0, |secret| secret.expose().len());
+    match (config.kind, &config.hook) {
+        (ProviderKind::Local, Some(_)) if length < MIN_HOOK_SECRET_BYTES => {
+            let reason = format!(
+                "a secret of at least {MIN_HOOK_SECRET_BYTES} characters is needed, with which messages are \
+                                  signed: `openssl rand -hex 32` makes one"
+            );
+            Err(ApiError::field("client_secret", reason))
+        }
+        (ProviderKind::Local, None) if length > 0 => {
+            Err(ApiError::field("client_secret", "it is for a hook, and there is none: leave it out"))
+        }
+        (ProviderKind::Oidc | ProviderKind::Local, _) => Ok(()),
+        _ if length > 0 => Ok(()),
         _ => Err(ApiError::field("client_secret", "the client secret that the provider gave is needed")),
     }
 }

@@ -14,14 +14,14 @@ use crate::{
 };
 
 impl Api {
-    async fn audit(&self, token: &str, query: &str) -> Vec<AuditEvent> {
+    pub(crate) async fn audit(&self, token: &str, query: &str) -> Vec<AuditEvent> {
         self.audit.flush().unwrap();
         let path = format!("/v1/audit?limit=100{query}");
         self.get(&path, Some(token)).await.read::<Page<AuditEvent>>(StatusCode::OK).items
     }
 
     /// The actions recorded, oldest first.
-    async fn actions(&self, token: &str) -> Vec<String> {
+    pub(crate) async fn actions(&self, token: &str) -> Vec<String> {
         let events = self.audit(token, "&order=oldest&kind=admin").await;
         events.into_iter().map(|event| event.admin.unwrap().action).collect()
     }

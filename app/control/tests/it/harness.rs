@@ -156,6 +156,12 @@ impl Api {
             .await
     }
 
+    /// An API that asks providers and hooks at public addresses only.
+    pub(crate) async fn start_public() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.provider_reach = Reach::Public).await
+    }
+
     async fn start_in(dir: tempfile::TempDir, clock: TestClock, sign_up: SignUp) -> Self {
         Self::start_with(dir, clock, sign_up, |_| {}).await
     }

@@ -92,7 +92,10 @@ impl Shop {
 
     /// At this time, in seconds since 1970.
     pub(crate) async fn open_at(at: i64) -> Self {
-        let api = Api::start().await;
+        Self::open_in(Api::start().await, at).await
+    }
+
+    pub(crate) async fn open_in(api: Api, at: i64) -> Self {
         api.clock.jump(at - START);
         let token = api.account("owner@example.com").await;
         let socket = api.socket(&token, "shop").await;
@@ -181,7 +184,7 @@ fn rand12() -> [u8; 12] {
 }
 
 #[track_caller]
-fn is_page(answer: &Answer, status: u16, says: &str) {
+pub(crate) fn is_page(answer: &Answer, status: u16, says: &str) {
     assert_eq!(answer.status.as_u16(), status, "{}", answer.text);
     assert!(answer.text.contains(says), "{says:?} is not in {}", answer.text);
     assert!(answer.header("location").is_none() && !answer.text.contains("<script"));

@@ -7,12 +7,16 @@ mod audit;
 mod client;
 mod creations;
 mod edges;
+mod fake_hook;
 mod fake_provider;
 mod harness;
+
+mod local;
 mod login;
 mod mysocket;
 mod openapi;
 mod organisations;
+mod persons;
 mod policies;
 mod real_providers;
 mod refusals;

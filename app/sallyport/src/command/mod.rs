@@ -14,6 +14,7 @@ pub(crate) mod login_session;
 pub(crate) mod member;
 pub(crate) mod options;
 pub(crate) mod organisation;
+pub(crate) mod person;
 pub(crate) mod policy;
 pub(crate) mod policy_rule;
 pub(crate) mod provider;

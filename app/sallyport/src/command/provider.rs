@@ -53,17 +53,20 @@ pub(crate) struct AddArgs {
     /// What to call it: lower-case letters, digits and hyphens
     #[arg(value_name = "NAME")]
     name: ProviderName,
-    /// What it speaks: oidc, google, microsoft, github or facebook [default: NAME, when that is one of them, else oidc]
+    /// What it speaks: oidc, google, microsoft, github, facebook, or local: passwords that are kept here [default: NAME, when that is one of them, else oidc]
     #[arg(long, value_name = "KIND")]
     kind: Option<ProviderKind>,
-    /// The client id that the provider gave
-    #[arg(long, value_name = "ID")]
+    /// The client id that the provider gave; local has none
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     client_id: String,
     #[command(flatten)]
     settings: SettingArgs,
     /// Believe e-mail addresses about which the provider does not say that they are verified
     #[arg(long)]
     trust_email: bool,
+    /// Ask for one-time codes beside passwords, of local
+    #[arg(long)]
+    require_totp: bool,
 }
 
 /// Options of `provider edit`.
@@ -86,6 +89,12 @@ pub(crate) struct EditArgs {
     /// Believe e-mail addresses about which the provider does not say that they are verified: true or false
     #[arg(long, value_name = "BOOL")]
     trust_email: Option<bool>,
+    /// Send no messages: links are shown to who adds persons
+    #[arg(long, conflicts_with = "verification_hook")]
+    no_verification_hook: bool,
+    /// Ask for one-time codes beside passwords, of local: true or false
+    #[arg(long, value_name = "BOOL")]
+    require_totp: Option<bool>,
 }
 
 /// What both have.
@@ -109,12 +118,18 @@ struct SettingArgs {
     /// A PEM file with the authorities of its certificate, in place of the system's
     #[arg(long, value_name = "FILE")]
     provider_ca: Option<PathBuf>,
+    /// What sends messages to persons of local: links go there by POST, in JSON
+    #[arg(long, value_name = "URL")]
+    verification_hook: Option<String>,
+    /// A file with the secret that signs what is sent there, - for the standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "client_secret_file")]
+    hook_secret_file: Option<PathBuf>,
 }
 
 impl SettingArgs {
     fn secret(&self) -> anyhow::Result<Option<Secret>> {
-        let Some(file) = &self.client_secret_file else { return Ok(None) };
-        let text = read(file, MAX_CLIENT_SECRET_BYTES as u64, "client secret")?;
+        let Some(file) = self.client_secret_file.as_ref().or(self.hook_secret_file.as_ref()) else { return Ok(None) };
+        let text = read(file, MAX_CLIENT_SECRET_BYTES as u64, "secret")?;
         Ok(Some(text.trim_end_matches(['\r', '\n']).into()))
     }
 
@@ -164,10 +179,16 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 scopes: args.settings.scopes,
                 groups_claim: args.settings.groups_claim,
                 trust_email: args.trust_email,
+                hook: args.settings.verification_hook,
+                require_totp: args.require_totp,
                 name: args.name,
             };
             let provider = client.create_provider(&create).await?;
             context.output.data(&provider, show)?;
+            if provider.kind == ProviderKind::Local {
+                context.output.hint("next: `sallyport person add you@example.com` lets somebody log in");
+                return Ok(());
+            }
             context.output.hint(&format!("let the provider send people back to {}", provider.redirect_uri));
             context.output.hint(&format!("next: `sallyport provider test {}` asks it what it is", provider.name));
             Ok(())
@@ -216,6 +237,8 @@ fn update(args: EditArgs) -> anyhow::Result<(ProviderName, UpdateProvider)> {
         groups_claim: if args.no_groups { Some(None) } else { groups.map(Some) },
         trust_email: args.trust_email,
         ca_pem: if args.no_provider_ca { Some(None) } else { ca.map(Some) },
+        hook: if args.no_verification_hook { Some(None) } else { args.settings.verification_hook.map(Some) },
+        require_totp: args.require_totp,
     };
     let is_empty = serde_json::to_value(&update).is_ok_and(|fields| fields.as_object().is_none_or(|f| f.is_empty()));
     if is_empty {
@@ -243,9 +266,14 @@ fn show(provider: &Provider) -> String {
     if !provider.scopes.is_empty() {
         rows.push(("scopes", provider.scopes.join(", ")));
     }
-    rows.push(("client id", provider.client_id.clone()));
-    rows.push(("client secret", if provider.has_secret { "kept" } else { "none" }.to_owned()));
-    rows.push(("redirect address", provider.redirect_uri.clone()));
+    if provider.kind == ProviderKind::Local {
+        rows.push(("messages", provider.hook.clone().map_or("none".to_owned(), |hook| format!("by {hook}"))));
+        rows.push(("codes", if provider.require_totp { "needed" } else { "for who wants them" }.to_owned()));
+    } else {
+        rows.push(("client id", provider.client_id.clone()));
+        rows.push(("client secret", if provider.has_secret { "kept" } else { "none" }.to_owned()));
+        rows.push(("redirect address", provider.redirect_uri.clone()));
+    }
     if provider.trust_email {
         rows.push(("e-mail", "believed where the provider does not say that it is verified".to_owned()));
     }
@@ -288,6 +316,8 @@ mod tests {
                 scopes: Vec::new(),
                 groups_claim: None,
                 provider_ca: None,
+                verification_hook: None,
+                hook_secret_file: None,
             }
         };
         assert_eq!(settings("s3cret\n").secret().unwrap().unwrap().expose(), "s3cret");

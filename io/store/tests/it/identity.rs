@@ -19,6 +19,8 @@ fn provider(organisation: AccountId, n: u8, name: &str) -> StoredProvider {
             groups_claim: None,
             trust_email: false,
             ca_pem: None,
+            hook: None,
+            require_totp: false,
         },
         secret: "sealed".to_owned(),
         created_at: NOW,

@@ -13,6 +13,7 @@ mod lock;
 mod nouns;
 mod open;
 mod organisations;
+mod persons;
 mod policies;
 mod ports;
 mod postgres;

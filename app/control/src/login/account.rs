@@ -1,0 +1,274 @@
+//! `/account`: a person's own password and codes, for those whose passwords this installation keeps.
+
+use std::{collections::HashMap, sync::Arc};
+
+use axum::{body::Body, extract::State, response::Response};
+use http::{HeaderMap, StatusCode};
+use sallyport_api::Secret;
+use sallyport_http::page::Escaped;
+use sallyport_identity::{Purpose, TOTP_SECRET_BYTES};
+use sallyport_model::{LoginSession, PersonId, ProviderKind};
+use sallyport_store::{LocalPerson, PersonSecrets, StoredProvider};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    form,
+    local::{
+        Tried, attempt, check_code, check_new_password, enrolment, new_password_fields, shown_recovery_codes,
+        try_password,
+    },
+    logout::logins,
+    page::{LoginError, page},
+};
+use crate::{App, attempts::Attempt, limits::Client, random};
+
+/// How long codes may take to be set up, in seconds.
+const SETTING_UP_SECONDS: i64 = 600;
+/// How many logins of a browser are shown.
+const MAX_SHOWN_LOGINS: usize = 10;
+
+/// Codes that are being set up: stands sealed in the form.
+#[derive(Serialize, Deserialize)]
+struct SettingUp {
+    person: PersonId,
+    secret: [u8; TOTP_SECRET_BYTES],
+    at: i64,
+}
+
+/// Somebody who is logged in in this browser, with a password of ours.
+struct Mine {
+    session: Arc<LoginSession>,
+    provider: StoredProvider,
+    person: LocalPerson,
+    secrets: PersonSecrets,
+}
+
+async fn mine(app: &App, headers: &HeaderMap) -> Result<Vec<Mine>, LoginError> {
+    let now = app.clock.now().unix_seconds;
+    let mut found = Vec::new();
+    for session in logins(app, headers).into_iter().filter(|session| session.expires_at > now).take(MAX_SHOWN_LOGINS) {
+        let Some(provider) = app.store.provider(session.organisation, &session.person.provider).await? else {
+            continue;
+        };
+        let id =
+            session.person.subject.parse::<PersonId>().ok().filter(|_| provider.config.kind == ProviderKind::Local);
+        let Some(id) = id else { continue };
+        if let Some((person, secrets)) = app.store.person(session.organisation, id).await?
+            && person.may_log_in()
+            && person.email == session.person.email
+        {
+            found.push(Mine { session, provider, person, secrets });
+        }
+    }
+    Ok(found)
+}
+
+fn nobody() -> LoginError {
+    LoginError::new(
+        StatusCode::FORBIDDEN,
+        "Not logged in",
+        "Nobody is logged in in this browser with a password that is kept here.",
+    )
+    .next("Open the address of a service, log in there, and come back to this page.")
+}
+
+fn current_password() -> &'static str {
+    "<label>Password of now <input name=\"current\" type=\"password\" autocomplete=\"current-password\" maxlength=\"1024\" \
+     required></label>"
+}
+
+/// A form about one login of this browser.
+fn section(mine: &Mine, action: &str, title: &str, fields: &str, button: &str) -> String {
+    format!(
+        "<h2>{title}</h2><form method=\"post\" action=\"/account\"><input type=\"hidden\" name=\"session\" \
+         value=\"{}\"><input type=\"hidden\" name=\"action\" value=\"{action}\">{fields}<p><button>{button}</button></p></form>",
+        mine.session.id
+    )
+}
+
+pub(super) async fn show(State(app): State<App>, client: Client, headers: HeaderMap) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    let mine = mine(&app, &headers).await?;
+    if mine.is_empty() {
+        return Err(nobody());
+    }
+    Ok(written(&mine, StatusCode::OK, None))
+}
+
+fn written(mine: &[Mine], status: StatusCode, says: Option<&str>) -> Response {
+    let mut text = says.map(|says| format!("<p><strong>{}</strong></p>", Escaped(says))).unwrap_or_default();
+    for one in mine {
+        text.push_str(&format!("<p>Logged in as <code>{}</code>.</p>", Escaped(one.person.email.as_str())));
+        let fields = format!("{}{}", current_password(), new_password_fields());
+        text.push_str(&section(one, "password", "Another password", &fields, "Set it"));
+        let code = "<label>Code <input name=\"code\" autocomplete=\"one-time-code\" maxlength=\"40\" required></label>";
+        let off = format!("{}{code}", current_password());
+        text.push_str(&match (one.person.has_totp, one.provider.config.require_totp) {
+            (true, true) => format!(
+                "<p>Codes are asked for beside your password, as the owner of the services wants; {} recovery codes are \
+                 left.</p>",
+                one.person.recovery_codes
+            ),
+            (true, false) => {
+                let title = format!("Codes ({} recovery codes are left)", one.person.recovery_codes);
+                section(one, "totp-off", &title, &off, "Ask for no codes any more")
+            }
+            (false, _) => section(one, "totp-on", "Codes", current_password(), "Ask for a code beside the password"),
+        });
+        text.push_str(&section(one, "sign-out", "Everywhere", "", "Log out everywhere"));
+    }
+    page(status, "Your account", text)
+}
+
+pub(super) async fn change(
+    State(app): State<App>,
+    client: Client,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    let given = form::read(&app, &headers, body).await?;
+    let all = mine(&app, &headers).await?;
+    if all.is_empty() {
+        return Err(nobody());
+    }
+    // A form is about who is logged in now in this browser.
+    let wanted = given.get("session").ok_or_else(form::not_valid)?;
+    let one = all.iter().find(|one| one.session.id.to_string() == *wanted).ok_or_else(nobody)?;
+    match given.get("action").map(String::as_str) {
+        Some("password") => set_password(&app, client, &all, one, &given).await,
+        Some("totp-on") => set_up(&app, client, &all, one, &given).await,
+        Some("totp-confirm") => confirm(&app, client, one, &given).await,
+        Some("totp-off") => end_codes(&app, client, &all, one, &given).await,
+        Some("sign-out") => {
+            app.end_logins_of(&one.person).await?;
+            app.audit_person(one.person.organisation, one.person.email.as_str(), "person.sign-out");
+            Ok(page(StatusCode::OK, "Logged out", "<p>All your logins have ended.</p>".to_owned()))
+        }
+        _ => Err(form::not_valid()),
+    }
+}
+
+/// Whether the password of now is right: a browser that is left alone is not enough.
+async fn knows_password(
+    app: &App,
+    client: Client,
+    one: &Mine,
+    given: &HashMap<String, String>,
+) -> Result<Option<Attempt>, LoginError> {
+    let current = given.get("current").ok_or_else(form::not_valid)?;
+    let (organisation, provider) = (one.person.organisation, one.provider.name.as_str());
+    match try_password(app, client, organisation, one.person.email.as_str(), current, provider).await? {
+        Tried::Right { attempt, .. } => Ok(Some(attempt)),
+        Tried::Wrong => Ok(None),
+    }
+}
+
+fn wrong_password(all: &[Mine]) -> Response {
+    written(all, StatusCode::FORBIDDEN, Some("The password of now is wrong."))
+}
+
+async fn set_password(
+    app: &App,
+    client: Client,
+    all: &[Mine],
+    one: &Mine,
+    given: &HashMap<String, String>,
+) -> Result<Response, LoginError> {
+    let (password, again) = given.get("password").zip(given.get("again")).ok_or_else(form::not_valid)?;
+    let Some(attempt) = knows_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
+    app.attempts.was_right(attempt);
+    if let Err(wrong) = check_new_password(&one.person, password, again) {
+        return Ok(written(all, StatusCode::UNPROCESSABLE_ENTITY, Some(&wrong)));
+    }
+    let hash = app.passwords.hash(Secret::from(password.as_str())).await?;
+    let former = one.secrets.password_hash.as_deref().unwrap_or_default();
+    let now = app.clock.now().unix_seconds;
+    if !app.store.change_person_password(one.person.id, former, &hash, now).await? {
+        return Err(nobody());
+    }
+    app.end_logins_of(&one.person).await?;
+    app.audit_person(one.person.organisation, one.person.email.as_str(), "person.password");
+    let text =
+        "<p>Your password is another one now, and all your logins have ended: log in again where you need to.</p>";
+    Ok(page(StatusCode::OK, "Password set", text.to_owned()))
+}
+
+fn setting_up(
+    app: &App,
+    one: &Mine,
+    secret: &[u8; TOTP_SECRET_BYTES],
+    wrong: Option<&str>,
+) -> Result<Response, LoginError> {
+    let form = SettingUp { person: one.person.id, secret: *secret, at: app.clock.now().unix_seconds };
+    let sealed = app.seal(Purpose::Form, &form)?;
+    let fields = format!(
+        "<input type=\"hidden\" name=\"form\" value=\"{sealed}\"><label>The code that it shows <input name=\"code\" \
+         autocomplete=\"one-time-code\" maxlength=\"40\" required autofocus></label>"
+    );
+    let text = format!(
+        "{}{}{}",
+        wrong.map(|wrong| format!("<p><strong>{wrong}</strong></p>")).unwrap_or_default(),
+        enrolment(app, one.person.email.as_str(), secret),
+        section(one, "totp-confirm", "Its first code", &fields, "Ask for codes from now on")
+    );
+    Ok(page(if wrong.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK }, "Set up your codes", text))
+}
+
+async fn set_up(
+    app: &App,
+    client: Client,
+    all: &[Mine],
+    one: &Mine,
+    given: &HashMap<String, String>,
+) -> Result<Response, LoginError> {
+    let Some(attempt) = knows_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
+    app.attempts.was_right(attempt);
+    if one.person.has_totp {
+        return Ok(written(all, StatusCode::CONFLICT, Some("Codes are asked for already.")));
+    }
+    setting_up(app, one, &random::bytes()?, None)
+}
+
+async fn confirm(
+    app: &App,
+    client: Client,
+    one: &Mine,
+    given: &HashMap<String, String>,
+) -> Result<Response, LoginError> {
+    let (sealed, code) = given.get("form").zip(given.get("code")).ok_or_else(form::not_valid)?;
+    let now = app.clock.now();
+    let form: Option<SettingUp> = app.sealer.open(Purpose::Form, sealed);
+    let form = form.filter(|form| form.person == one.person.id && now.unix_seconds <= form.at + SETTING_UP_SECONDS);
+    let form = form.ok_or_else(form::not_valid)?;
+    let person = &one.person;
+    let attempt = attempt(app, client, person.organisation, person.email.as_str())?;
+    let Some(codes) = app.begin_codes(person, &form.secret, code).await? else {
+        let wrong = "This code is not the one of now: is the clock of the phone right?";
+        return setting_up(app, one, &form.secret, Some(wrong));
+    };
+    app.limits.person_login_was_right(client, now.monotonic);
+    app.attempts.was_right(attempt);
+    Ok(page(StatusCode::OK, "Your recovery codes", shown_recovery_codes(&codes.recovery)))
+}
+
+async fn end_codes(
+    app: &App,
+    client: Client,
+    all: &[Mine],
+    one: &Mine,
+    given: &HashMap<String, String>,
+) -> Result<Response, LoginError> {
+    let code = given.get("code").ok_or_else(form::not_valid)?;
+    if one.provider.config.require_totp || !one.person.has_totp {
+        return Err(form::not_valid());
+    }
+    let Some(attempt) = knows_password(app, client, one, given).await? else { return Ok(wrong_password(all)) };
+    if !check_code(app, &one.person, &one.secrets, code).await? {
+        return Ok(written(all, StatusCode::FORBIDDEN, Some("The code is wrong, too old, or was used before.")));
+    }
+    app.attempts.was_right(attempt);
+    app.store.end_person_totp(one.person.id, app.clock.now().unix_seconds).await?;
+    app.audit_person(one.person.organisation, one.person.email.as_str(), "person.totp-off");
+    Ok(page(StatusCode::OK, "Codes are off", "<p>No codes are asked for any more.</p>".to_owned()))
+}

@@ -1,0 +1,99 @@
+//! Somebody says that they have forgotten the password. Whatever the address, the answer is the same.
+
+use axum::{
+    body::Body,
+    extract::{RawQuery, State},
+    response::Response,
+};
+use http::{HeaderMap, StatusCode};
+use sallyport_model::PersonEmail;
+
+use super::Going;
+use crate::{
+    App,
+    limits::Client,
+    login::{
+        form,
+        page::{LoginError, page},
+        start::{not_ours, parameters},
+    },
+    work::LinkFor,
+};
+
+/// Where there is nothing that could send a message.
+fn no_hook() -> LoginError {
+    LoginError::new(StatusCode::NOT_FOUND, "No such page", "No messages are sent here.")
+        .next("Ask the owner of the service for a new link.")
+}
+
+pub(super) async fn ask(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
+    let going = app.going(&headers, parameters.get("login")).await?;
+    if going.provider.config.hook.is_none() {
+        return Err(no_hook());
+    }
+    let text = format!(
+        "<p>You get a message with a link, with which you set a new password.</p><form method=\"post\" \
+         action=\"/local/forgot\"><input type=\"hidden\" name=\"login\" value=\"{}\"><label>E-mail address <input \
+         name=\"email\" type=\"email\" autocomplete=\"username\" maxlength=\"254\" required autofocus></label>\
+         <p><button>Send it</button></p></form>",
+        going.state
+    );
+    Ok(page(StatusCode::OK, "A new password", text))
+}
+
+pub(super) async fn send(
+    State(app): State<App>,
+    client: Client,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, LoginError> {
+    let now = app.clock.now().monotonic;
+    app.limits.login_step(client, now)?;
+    let given = form::read(&app, &headers, body).await?;
+    let going = app.going(&headers, given.get("login")).await?;
+    if going.provider.config.hook.is_none() {
+        return Err(no_hook());
+    }
+    let email = given.get("email").ok_or_else(form::not_valid)?;
+    app.limits.wish_for_message(client, now).map_err(|_| form::later())?;
+    // All that depends on the address happens when the answer is on its way.
+    if let Ok(email) = email.trim().parse::<PersonEmail>() {
+        match app.hook_turns.clone().try_acquire_owned() {
+            Ok(turn) => {
+                let app = app.clone();
+                tokio::spawn(async move {
+                    tell(&app, &going, &email).await;
+                    drop(turn);
+                });
+            }
+            Err(_) => tracing::warn!("too many messages to persons are under way: one was not sent"),
+        }
+    }
+    let text = "<p>If somebody may log in here with this address, a message is on its way to it. The link in it is good \
+                for a day.</p>";
+    Ok(page(StatusCode::OK, "Look into your mail", text.to_owned()))
+}
+
+async fn tell(app: &App, going: &Going, email: &PersonEmail) {
+    let found = match app.store.person_by_email(going.login.organisation, email).await {
+        Ok(found) => found.map(|(person, _)| person),
+        Err(error) => return tracing::warn!(%error, "cannot look for a person who forgot the password"),
+    };
+    let Some(person) = found.filter(|person| !person.disabled && person.provider == going.provider.id) else { return };
+    if !app.limits.message(person.id, app.clock.now().monotonic) {
+        return tracing::info!(person = %person.id, "too many messages were asked for: one was not sent");
+    }
+    // Who has not set a password yet has lost the invitation.
+    let why = if person.verified_at.is_some() { LinkFor::PasswordReset } else { LinkFor::Invitation };
+    if let Err(error) = app.send_link(&going.provider, &person, why).await {
+        tracing::warn!(person = %person.id, error = error.sentence(), "a link was not made");
+    }
+    app.audit_person(person.organisation, person.email.as_str(), "person.forgot-password");
+}

@@ -1,0 +1,120 @@
+//! A link that came by e-mail: whoever opens it has the address, and sets the password.
+
+use axum::{
+    body::Body,
+    extract::{RawQuery, State},
+    response::Response,
+};
+use http::{HeaderMap, StatusCode};
+use sallyport_api::Secret;
+use sallyport_http::page::Escaped;
+use sallyport_model::{Email, check_password};
+use sallyport_store::LocalPerson;
+
+use crate::{
+    App,
+    limits::Client,
+    login::{
+        form,
+        page::{LoginError, page},
+        start::parameters,
+    },
+    problem::ApiError,
+    random,
+    work::LINK_PREFIX,
+};
+
+/// The longest key that is looked at, in bytes.
+const MAX_KEY_BYTES: usize = 64;
+
+/// The answer to a link that is not good, whyever.
+fn not_good() -> LoginError {
+    LoginError::new(
+        StatusCode::NOT_FOUND,
+        "This link does not work any more",
+        "It was used already, it is older than a day, or a newer one has taken its place.",
+    )
+    .next("Ask for a new one where you log in, or ask the owner of the service.")
+}
+
+async fn person_of(app: &App, key: Option<&String>) -> Result<(LocalPerson, [u8; 32]), LoginError> {
+    let key = key.filter(|key| key.starts_with(LINK_PREFIX) && key.len() <= MAX_KEY_BYTES).ok_or_else(not_good)?;
+    let hash = random::hash(key);
+    let found = app.store.person_of_link(hash, app.clock.now().unix_seconds).await?;
+    found.map(|person| (person, hash)).ok_or_else(not_good)
+}
+
+/// The fields with which a password is set.
+pub(in crate::login) fn new_password_fields() -> &'static str {
+    "<label>New password <input name=\"password\" type=\"password\" autocomplete=\"new-password\" minlength=\"10\" \
+     maxlength=\"1024\" required></label><label>The same again <input name=\"again\" type=\"password\" \
+     autocomplete=\"new-password\" maxlength=\"1024\" required></label>"
+}
+
+/// Whether the person may have this password; else why not, in a sentence.
+pub(in crate::login) fn check_new_password(person: &LocalPerson, password: &str, again: &str) -> Result<(), String> {
+    if password != again {
+        return Err("The two passwords are not the same.".to_owned());
+    }
+    let email: Email = person.email.as_str().parse().map_err(|_| "The address cannot be used.".to_owned())?;
+    check_password(password, &email).map_err(|error| {
+        let mut sentence = format!("{error}.");
+        if let Some(first) = sentence.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        sentence
+    })
+}
+
+fn asking(person: &LocalPerson, key: &str, wrong: Option<&str>) -> Response {
+    let text = format!(
+        "{}<p>Set the password with which <code>{}</code> logs in. Any sentence of at least 10 characters is good.</p><form \
+         method=\"post\" action=\"/local/link\"><input type=\"hidden\" name=\"key\" value=\"{}\"><input type=\"hidden\" \
+         name=\"email\" autocomplete=\"username\" value=\"{}\">{}<p><button>Set it</button></p></form>",
+        wrong.map(|wrong| format!("<p><strong>{}</strong></p>", Escaped(wrong))).unwrap_or_default(),
+        Escaped(person.email.as_str()),
+        Escaped(key),
+        Escaped(person.email.as_str()),
+        new_password_fields()
+    );
+    page(if wrong.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }, "Set your password", text)
+}
+
+/// Opening a link uses nothing up: programs that look at mail open links, too.
+pub(super) async fn show(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    let parameters = parameters(query.as_deref()).ok_or_else(not_good)?;
+    let key = parameters.get("key");
+    let (person, _) = person_of(&app, key).await?;
+    Ok(asking(&person, key.map(String::as_str).unwrap_or_default(), None))
+}
+
+pub(super) async fn set(
+    State(app): State<App>,
+    client: Client,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    let given = form::read(&app, &headers, body).await?;
+    let (person, hash) = person_of(&app, given.get("key")).await?;
+    let (password, again) = given.get("password").zip(given.get("again")).ok_or_else(form::not_valid)?;
+    if let Err(wrong) = check_new_password(&person, password, again) {
+        return Ok(asking(&person, given.get("key").map(String::as_str).unwrap_or_default(), Some(&wrong)));
+    }
+    let password_hash = app.passwords.hash(Secret::from(password.as_str())).await?;
+    let now = app.clock.now().unix_seconds;
+    if !app.store.use_person_link(hash, now, &password_hash).await.map_err(ApiError::from)? {
+        return Err(not_good());
+    }
+    // Whoever knew the former password is nobody any more.
+    app.end_logins_of(&person).await?;
+    app.audit_person(person.organisation, person.email.as_str(), "person.password");
+    tracing::info!(account = %person.organisation, person = %person.id, "a person has set a password");
+    let text = "<p>Your password is set. Open the address of the service that you want to use, and log in with it.</p>";
+    Ok(page(StatusCode::OK, "Password set", text.to_owned()))
+}

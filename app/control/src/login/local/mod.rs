@@ -1,0 +1,254 @@
+//! Logging in with a password that this installation keeps: the provider of kind `local`.
+//!
+//! A login goes from step to step ([`Step`]), each in a sealed cookie of the browser that began it, and ends as every other
+//! does: a [`sallyport_model::Person`], a session, a grant. Whatever is wrong with an address or a password is told in the
+//! same words, with the same status and after the same work.
+
+mod codes;
+mod forgot;
+mod link;
+mod password;
+mod qr;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{RawQuery, State},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use sallyport_http::page::Escaped;
+use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, LoginRequest, Purpose, TOTP_SECRET_BYTES};
+use sallyport_model::{AccountId, IdentitySettings, Person, PersonId, ProviderId, ProviderKind, SocketRoute};
+use sallyport_store::{LocalPerson, PersonSecrets, StoredProvider};
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq as _;
+
+pub(super) use self::{
+    codes::{check_code, enrolment, shown_recovery_codes},
+    link::{check_new_password, new_password_fields},
+    password::{Tried, attempt, try_password},
+};
+use super::{
+    callback::not_begun,
+    cookies, form,
+    page::{LoginError, see_other, written},
+    start::{make_room, not_ours, parameters},
+};
+use crate::{App, limits::Client, metrics::LoginOutcome, problem::ApiError, random};
+
+/// How far a login has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Step {
+    /// The address and the password are asked for.
+    Password,
+    /// They were right; a code is asked for.
+    Code { person: PersonId, since: i64 },
+    /// They were right; the person is to have codes from now on, of this secret.
+    Enrol { person: PersonId, secret: [u8; TOTP_SECRET_BYTES], since: i64 },
+    /// All was right; the person has seen the recovery codes.
+    Done { person: PersonId, since: i64 },
+}
+
+/// A login that has begun. It lies sealed in a cookie of the browser that began it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct LocalLogin {
+    request: LoginRequest,
+    organisation: AccountId,
+    provider: ProviderId,
+    state: [u8; 16],
+    step: Step,
+    /// When it began, in seconds since 1970 (UTC).
+    at: i64,
+}
+
+/// A login that goes on, with what it is about now.
+struct Going {
+    login: LocalLogin,
+    /// As it stands in forms and in the cookie's name.
+    state: String,
+    route: Arc<SocketRoute>,
+    asks: IdentitySettings,
+    provider: StoredProvider,
+}
+
+/// The pages.
+pub(super) fn pages() -> Router<App> {
+    Router::new()
+        .route("/local", get(show).post(go_on))
+        .route("/local/forgot", get(forgot::ask).post(forgot::send))
+        .route("/local/link", get(link::show).post(link::set))
+}
+
+fn state_text(state: [u8; 16]) -> String {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    URL_SAFE_NO_PAD.encode(state)
+}
+
+impl App {
+    /// Sends the browser to where the password is asked for.
+    pub(super) fn begin_local(
+        &self,
+        headers: &HeaderMap,
+        provider: &StoredProvider,
+        request: LoginRequest,
+    ) -> Result<Response, LoginError> {
+        let login = LocalLogin {
+            request,
+            organisation: provider.organisation,
+            provider: provider.id,
+            state: random::bytes()?,
+            step: Step::Password,
+            at: self.clock.now().unix_seconds,
+        };
+        let state = state_text(login.state);
+        let mut response = see_other(&format!("/local?login={state}"))?;
+        make_room(headers, &mut response);
+        self.keep(&login, &state, response)
+    }
+
+    /// The answer with the cookie that says how far the login is.
+    fn keep(&self, login: &LocalLogin, state: &str, mut response: Response) -> Result<Response, LoginError> {
+        let sealed = self.seal(Purpose::LocalLogin, login)?;
+        response.headers_mut().append(header::SET_COOKIE, cookies::begun(state, &sealed)?);
+        Ok(response)
+    }
+
+    /// The login that this browser has begun with this state.
+    async fn going(&self, headers: &HeaderMap, state: Option<&String>) -> Result<Going, LoginError> {
+        let state = state.ok_or_else(not_ours)?;
+        let sealed = cookies::one(headers, &cookies::login_name(state)).ok_or_else(not_begun)?;
+        let login: LocalLogin = self.sealer.open(Purpose::LocalLogin, sealed).ok_or_else(not_begun)?;
+        let now = self.clock.now().unix_seconds;
+        let is_state = bool::from(state_text(login.state).as_bytes().ct_eq(state.as_bytes()));
+        let is_fresh = (login.at - CLOCK_LEEWAY_SECONDS..=login.at.saturating_add(LOGIN_SECONDS)).contains(&now);
+        if !is_state || !is_fresh {
+            return Err(not_begun());
+        }
+        let route = self.socket_of(&login.request)?;
+        let asks = Self::asks(&route);
+        // The socket may have changed hands or its mind by now, and another provider is another one.
+        let providers = self.providers_for(route.account, &asks).await?;
+        let provider = providers
+            .into_iter()
+            .find(|provider| provider.id == login.provider && provider.config.kind == ProviderKind::Local)
+            .filter(|provider| provider.organisation == login.organisation)
+            .ok_or_else(not_begun)?;
+        Ok(Going { state: state.clone(), login, route, asks, provider })
+    }
+
+    /// The person that a login has come to be, as long as nothing of theirs was changed since.
+    async fn person_since(
+        &self,
+        going: &Going,
+        person: PersonId,
+        since: i64,
+    ) -> Result<(LocalPerson, PersonSecrets), LoginError> {
+        let found = self.store.person(going.login.organisation, person).await?;
+        found
+            .filter(|(person, _)| person.may_log_in() && person.changed_at <= since)
+            .filter(|(person, _)| person.provider == going.provider.id)
+            .ok_or_else(not_begun)
+    }
+
+    /// The login is over: the person has a session, and the browser goes back to the socket.
+    async fn finish_local(
+        &self,
+        headers: &HeaderMap,
+        going: &Going,
+        id: PersonId,
+        since: i64,
+    ) -> Result<Response, LoginError> {
+        let (organisation, name) = (going.login.organisation, &going.provider.name);
+        let (found, _) = self.person_since(going, id, since).await?;
+        if !self.is_first_use(organisation, going.login.state, going.login.at).await? {
+            return Err(not_begun());
+        }
+        let person = Person {
+            email: found.email.clone(),
+            name: found.name.clone(),
+            groups: found.groups.clone(),
+            provider: name.clone(),
+            subject: found.id.to_string(),
+        };
+        let former = self.signed_on(headers, organisation).map(|session| session.id);
+        let session = self.begin_login_session(organisation, person, &going.asks, former).await?;
+        // Whoever changed the person meanwhile has ended their logins, and missed this one.
+        let now_there = self.store.person(organisation, id).await?.map(|(person, _)| person);
+        let is_same = |there: &LocalPerson| {
+            there.may_log_in() && there.changed_at <= since && there.groups == found.groups && there.name == found.name
+        };
+        if !now_there.as_ref().is_some_and(is_same) {
+            self.end_login_sessions(organisation, Some(&found.email), Some(name)).await?;
+            return Err(not_begun());
+        }
+        self.store.person_logged_in(id, self.clock.now().unix_seconds).await?;
+        self.metrics.person_login(LoginOutcome::Ok);
+        self.audit_login(organisation, found.email.as_str(), name.as_str(), None);
+        let mut response = self.with_sign_on(self.grant(&going.route, &going.login.request, session.id)?, &session)?;
+        response.headers_mut().append(header::SET_COOKIE, cookies::gone(&cookies::login_name(&going.state))?);
+        Ok(response)
+    }
+
+    /// A page of a login, whose forms may lead on to the socket: Chromium has `form-action` hold for where a form is sent
+    /// on to, too.
+    fn step_page(&self, going: &Going, status: StatusCode, title: &str, text: String) -> Result<Response, LoginError> {
+        let policy = format!(
+            "default-src 'none'; style-src 'unsafe-inline'; form-action 'self' {}; base-uri 'none'; frame-ancestors 'none'",
+            self.service_url(&going.route)
+        );
+        let policy = HeaderValue::from_str(&policy).map_err(ApiError::internal)?;
+        Ok(written(status, title, text).header(header::CONTENT_SECURITY_POLICY, policy).into_response())
+    }
+}
+
+/// A form of a step: its fields, and what its button says.
+fn step_form(going: &Going, fields: &str, button: &str) -> String {
+    format!(
+        "<form method=\"post\" action=\"/local\"><input type=\"hidden\" name=\"login\" value=\"{}\">{fields}\
+         <p><button>{button}</button></p></form>",
+        Escaped(&going.state)
+    )
+}
+
+/// The page of the step that the login is at.
+async fn show(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
+    let going = app.going(&headers, parameters.get("login")).await?;
+    match &going.login.step {
+        Step::Password => password::page(&app, &going, None),
+        Step::Code { .. } => codes::page(&app, &going, None),
+        Step::Enrol { person, secret, since } => {
+            let (person, _) = app.person_since(&going, *person, *since).await?;
+            codes::enrol_page(&app, &going, person.email.as_str(), secret, None)
+        }
+        Step::Done { .. } => {
+            let text = format!("<p>You are logged in.</p>{}", step_form(&going, "", "Go on"));
+            app.step_page(&going, StatusCode::OK, "Logged in", text)
+        }
+    }
+}
+
+/// What was asked for comes.
+async fn go_on(State(app): State<App>, client: Client, headers: HeaderMap, body: Body) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    let given = form::read(&app, &headers, body).await?;
+    let going = app.going(&headers, given.get("login")).await?;
+    match going.login.step.clone() {
+        Step::Password => password::check(&app, client, &headers, going, &given).await,
+        Step::Code { person, since } => codes::check(&app, client, &headers, going, (person, since), &given).await,
+        Step::Enrol { person, secret, since } => {
+            codes::enrol(&app, client, going, (person, since), secret, &given).await
+        }
+        Step::Done { person, since } => app.finish_local(&headers, &going, person, since).await,
+    }
+}

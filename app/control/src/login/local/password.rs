@@ -1,0 +1,135 @@
+//! The first step: who it is, and the password.
+
+use std::collections::HashMap;
+
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use sallyport_api::Secret;
+use sallyport_model::{AccountId, MAX_PASSWORD_BYTES, PersonEmail};
+use sallyport_store::LocalPerson;
+
+use super::{Going, Step, step_form};
+use crate::{
+    App,
+    attempts::Attempt,
+    limits::Client,
+    login::{form, page::LoginError},
+    metrics::LoginOutcome,
+    random,
+};
+
+/// What came of an address and a password.
+pub(in crate::login) enum Tried {
+    /// They were right. The attempt is not over while a code is asked for.
+    Right { person: Box<LocalPerson>, attempt: Attempt },
+    /// They were not, whyever.
+    Wrong,
+}
+
+pub(super) fn page(app: &App, going: &Going, wrong: Option<&str>) -> Result<Response, LoginError> {
+    let fields = "<label>E-mail address <input name=\"email\" type=\"email\" autocomplete=\"username\" maxlength=\"254\" \
+                  required autofocus></label><label>Password <input name=\"password\" type=\"password\" \
+                  autocomplete=\"current-password\" maxlength=\"1024\" required></label>";
+    let mut text = wrong.map(|wrong| format!("<p><strong>{wrong}</strong></p>")).unwrap_or_default();
+    text.push_str(&step_form(going, fields, "Log in"));
+    text.push_str(&if going.provider.config.hook.is_some() {
+        format!("<p><a href=\"/local/forgot?login={}\">Forgot the password?</a></p>", going.state)
+    } else {
+        "<p>Forgot the password? Ask the owner of the service for a new link.</p>".to_owned()
+    });
+    let status = if wrong.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK };
+    app.step_page(going, status, "Log in", text)
+}
+
+/// Begins a try, or makes whoever tries too often wait.
+pub(in crate::login) fn attempt(
+    app: &App,
+    client: Client,
+    organisation: AccountId,
+    address: &str,
+) -> Result<Attempt, LoginError> {
+    let now = app.clock.now().monotonic;
+    let limited = || {
+        app.metrics.person_login(LoginOutcome::Limited);
+        form::later()
+    };
+    app.limits.person_login(client, now).map_err(|_| limited())?;
+    app.attempts.begin(organisation, address, client, now).map_err(|_| limited())
+}
+
+/// Looks at an address and a password. Whoever the address belongs to, and whether it does, the same is done and said.
+pub(in crate::login) async fn try_password(
+    app: &App,
+    client: Client,
+    organisation: AccountId,
+    address: &str,
+    password: &str,
+    provider: &str,
+) -> Result<Tried, LoginError> {
+    let now = app.clock.now().monotonic;
+    let attempt = attempt(app, client, organisation, address)?;
+    let email = address.parse::<PersonEmail>().ok();
+    let found = match &email {
+        Some(email) => app.store.person_by_email(organisation, email).await?,
+        None => None,
+    };
+    let may = |person: &LocalPerson| person.may_log_in() && password.len() <= MAX_PASSWORD_BYTES;
+    let hash = found.as_ref().filter(|(person, _)| may(person)).and_then(|(_, secrets)| secrets.password_hash.clone());
+    let password: String = if password.len() <= MAX_PASSWORD_BYTES { password.to_owned() } else { String::new() };
+    let is_right = app.passwords.verify(Secret::from(password), hash).await?;
+    match found {
+        Some((person, _)) if is_right => {
+            app.limits.person_login_was_right(client, now);
+            Ok(Tried::Right { person: Box::new(person), attempt })
+        }
+        found => {
+            let why = match &found {
+                None => "nobody has this address",
+                Some((person, _)) if person.disabled => "the person is disabled",
+                Some((person, _)) if !person.may_log_in() => "the person has no password yet",
+                Some(_) => "wrong password",
+            };
+            let why = locked(why, &attempt);
+            app.metrics.person_login(LoginOutcome::Failed);
+            app.audit_login(organisation, email.as_ref().map_or("", PersonEmail::as_str), provider, Some(&why));
+            Ok(Tried::Wrong)
+        }
+    }
+}
+
+/// Why something was refused, and for how long all that is new is.
+pub(super) fn locked(why: &str, attempt: &Attempt) -> String {
+    match attempt.locks_for {
+        Some(wait) => format!("{why}; too many were wrong, so nobody new is looked at for {} seconds", wait.as_secs()),
+        None => why.to_owned(),
+    }
+}
+
+pub(super) async fn check(
+    app: &App,
+    client: Client,
+    headers: &HeaderMap,
+    mut going: Going,
+    given: &HashMap<String, String>,
+) -> Result<Response, LoginError> {
+    let (email, password) = given.get("email").zip(given.get("password")).ok_or_else(form::not_valid)?;
+    let (organisation, provider) = (going.login.organisation, going.provider.name.clone());
+    let tried = try_password(app, client, organisation, email.trim(), password, provider.as_str()).await?;
+    let Tried::Right { person, attempt } = tried else {
+        return page(app, &going, Some("The e-mail address or the password is wrong."));
+    };
+    let now = app.clock.now();
+    let since = now.unix_seconds;
+    if !person.has_totp && !going.provider.config.require_totp {
+        app.attempts.was_right(attempt);
+        return app.finish_local(headers, &going, person.id, since).await;
+    }
+    app.attempts.goes_on(attempt, now.monotonic);
+    going.login.step = if person.has_totp {
+        Step::Code { person: person.id, since }
+    } else {
+        Step::Enrol { person: person.id, secret: random::bytes()?, since }
+    };
+    let response = crate::login::page::see_other(&format!("/local?login={}", going.state))?;
+    app.keep(&going.login, &going.state, response)
+}

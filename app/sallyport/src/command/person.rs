@@ -1,0 +1,216 @@
+//! `sallyport person`: persons who log in with a password that the installation keeps.
+
+use clap::{Args, Subcommand};
+use sallyport_api::{CreatePerson, InvitedPerson, LocalPerson, PersonState, ResetPerson, UpdatePerson};
+use sallyport_model::PersonEmail;
+use serde_json::json;
+
+use super::utc;
+use crate::{
+    context::Context,
+    failure::{self, Failure},
+    output,
+};
+
+/// What can be done with persons.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PersonCommand {
+    /// Add a person, who gets a link to set a password
+    #[command(alias = "create")]
+    Add(AddArgs),
+    /// List the persons
+    #[command(alias = "list")]
+    Ls,
+    /// Show a person
+    Show(EmailArgs),
+    /// Change what a person is called, or the groups
+    Edit(EditArgs),
+    /// Let a person log in no more; they are logged out and cut off
+    Disable(EmailArgs),
+    /// Let a person log in again
+    Enable(EmailArgs),
+    /// Take a person's password away, and make a link for another one
+    Reset(ResetArgs),
+    /// Remove a person; they are logged out and cut off
+    #[command(alias = "delete")]
+    Rm(EmailArgs),
+}
+
+/// Which person.
+#[derive(Debug, Args)]
+pub(crate) struct EmailArgs {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: PersonEmail,
+}
+
+/// Options of `person add`.
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: PersonEmail,
+    /// What they are called
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// A group, which policies may name; several with commas
+    #[arg(long = "group", alias = "groups", value_name = "GROUP", value_delimiter = ',')]
+    groups: Vec<String>,
+}
+
+/// Options of `person edit`.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct EditArgs {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL", required = true)]
+    email: Option<PersonEmail>,
+    /// What they are called; empty for nothing
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The groups, all at once; several with commas
+    #[arg(long = "group", alias = "groups", value_name = "GROUP", value_delimiter = ',')]
+    groups: Vec<String>,
+    /// In no group
+    #[arg(long, conflicts_with = "groups")]
+    no_groups: bool,
+}
+
+/// Options of `person reset`.
+#[derive(Debug, Args)]
+pub(crate) struct ResetArgs {
+    /// The e-mail address
+    #[arg(value_name = "EMAIL")]
+    email: PersonEmail,
+    /// Ask for no codes any more either: the phone and the recovery codes are lost
+    #[arg(long)]
+    totp: bool,
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, command: PersonCommand) -> anyhow::Result<()> {
+    let client = context.client(&context.target()?)?;
+    match command {
+        PersonCommand::Add(AddArgs { email, name, groups }) => {
+            let invited = client.create_person(&CreatePerson { email, name, groups }).await?;
+            told(context, &invited)
+        }
+        PersonCommand::Ls => {
+            let empty = "no persons yet: `sallyport person add you@example.com` adds one";
+            context.output.list(&client.persons().await?, empty, list)
+        }
+        PersonCommand::Show(EmailArgs { email }) => {
+            let person = client.person(&email).await.map_err(|error| failure::about(error, &email))?;
+            context.output.data(&person, show)
+        }
+        PersonCommand::Edit(args) => {
+            let (email, update) = update(args)?;
+            let person = client.update_person(&email, &update).await.map_err(|error| failure::about(error, &email))?;
+            context.output.data(&person, show)
+        }
+        PersonCommand::Disable(EmailArgs { email }) => set_disabled(context, &client, &email, true).await,
+        PersonCommand::Enable(EmailArgs { email }) => set_disabled(context, &client, &email, false).await,
+        PersonCommand::Reset(ResetArgs { email, totp }) => {
+            let reset = client.reset_person(&email, &ResetPerson { totp }).await;
+            told(context, &reset.map_err(|error| failure::about(error, &email))?)
+        }
+        PersonCommand::Rm(EmailArgs { email }) => {
+            client.delete_person(&email).await.map_err(|error| failure::about(error, &email))?;
+            let gone = json!({ "deleted": email.as_str() });
+            context.output.data(&gone, |_| format!("removed {email}, who is logged out"))
+        }
+    }
+}
+
+async fn set_disabled(
+    context: &Context,
+    client: &sallyport_client::ApiClient,
+    email: &PersonEmail,
+    disabled: bool,
+) -> anyhow::Result<()> {
+    let update = UpdatePerson { disabled: Some(disabled), ..UpdatePerson::default() };
+    let person = client.update_person(email, &update).await.map_err(|error| failure::about(error, email))?;
+    context.output.data(&person, show)
+}
+
+/// Shows a person with a link, and says what is to be done with it.
+fn told(context: &Context, invited: &InvitedPerson) -> anyhow::Result<()> {
+    context.output.data(invited, show_invited)?;
+    if let Some(problem) = &invited.problem {
+        context.output.hint(&format!("no message was sent: {problem}"));
+    }
+    if invited.link.is_some() {
+        context.output.hint("give them the link: it is shown only now, sets a password once, and proves the address");
+    }
+    Ok(())
+}
+
+fn update(args: EditArgs) -> anyhow::Result<(PersonEmail, UpdatePerson)> {
+    let groups = if args.no_groups { Some(Vec::new()) } else { Some(args.groups).filter(|groups| !groups.is_empty()) };
+    let name = args.name.map(|name| Some(name).filter(|name| !name.is_empty()));
+    if name.is_none() && groups.is_none() {
+        return Err(Failure::usage("nothing is to change").next("see `sallyport person edit --help`").into());
+    }
+    let email = args.email.ok_or_else(|| Failure::usage("which person?"))?;
+    Ok((email, UpdatePerson { name, groups, disabled: None }))
+}
+
+fn state(person: &LocalPerson) -> &'static str {
+    match person.state {
+        PersonState::Invited => "invited",
+        PersonState::Active => "active",
+        PersonState::Disabled => "disabled",
+    }
+}
+
+fn rows(person: &LocalPerson) -> Vec<(&'static str, String)> {
+    let mut rows = vec![
+        ("e-mail", person.email.to_string()),
+        ("name", person.name.clone().unwrap_or_default()),
+        ("groups", person.groups.join(", ")),
+        ("id", person.id.to_string()),
+        ("state", state(person).to_owned()),
+    ];
+    rows.retain(|(_, value)| !value.is_empty());
+    rows.extend(person.verified_at.map(|at| ("verified", utc(at))));
+    let codes = if person.totp {
+        format!("asked for; {} recovery codes are left", person.recovery_codes)
+    } else {
+        "not asked for".to_owned()
+    };
+    rows.push(("codes", codes));
+    rows.extend(person.locked_until.map(|at| ("locked until", utc(at))));
+    rows.extend(person.last_login_at.map(|at| ("last login", utc(at))));
+    rows.push(("added", utc(person.created_at)));
+    rows
+}
+
+fn show(person: &LocalPerson) -> String {
+    output::pairs(&rows(person))
+}
+
+fn show_invited(invited: &InvitedPerson) -> String {
+    let mut rows = rows(&invited.person);
+    match &invited.link {
+        Some(link) => rows.push(("link", link.expose().to_owned())),
+        None => rows.push(("link", "sent".to_owned())),
+    }
+    rows.push(("link ends", utc(invited.expires_at)));
+    output::pairs(&rows)
+}
+
+fn list(persons: &[LocalPerson]) -> String {
+    output::table(
+        ["E-MAIL", "NAME", "GROUPS", "STATE", "CODES", "LAST LOGIN"],
+        persons.iter().map(|person| {
+            [
+                person.email.to_string(),
+                person.name.clone().unwrap_or_default(),
+                person.groups.join(","),
+                state(person).to_owned(),
+                if person.totp { "yes" } else { "no" }.to_owned(),
+                person.last_login_at.map(utc).unwrap_or_default(),
+            ]
+        }),
+    )
+}
