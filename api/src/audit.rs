@@ -152,6 +152,9 @@ pub struct AuditAdmin {
     /// Of what: an id or a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// Which fields a change of a socket was about, without what they say; behind those that were taken away stands `=null`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
     /// `done`, or `refused` where the token or the role does not allow it.
     pub outcome: String,
     /// The id of the request.

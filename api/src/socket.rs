@@ -153,6 +153,9 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::identity, required = false)]
     pub identity: Option<Option<IdentitySettings>>,
+    /// Open the socket to everybody, where nothing else says who may come in once `identity` is `null`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 impl UpdateSocket {

@@ -44,6 +44,7 @@ const ACTIONS: &[(&str, &str, &str)] = &[
 struct Found {
     actor: Option<Actor>,
     target: Option<String>,
+    changed: Vec<String>,
     /// Another organisation that this is about, too.
     also: Option<AccountId>,
     /// Why the token that was shown is not taken, and whose it is, where that is known.
@@ -103,6 +104,11 @@ pub(crate) fn target(target: impl Display) {
     });
 }
 
+/// It changes these fields.
+pub(crate) fn changed(fields: Vec<String>) {
+    let _ = TRAIL.try_with(|trail| trail.found().changed = fields);
+}
+
 /// The address that the request comes from.
 fn client() -> Option<SocketAddr> {
     TRAIL.try_with(|trail| trail.client).ok().flatten()
@@ -148,6 +154,7 @@ impl Trail {
             account: Some(account),
             action: action(method, route),
             target,
+            changed: found.changed,
             outcome: outcome.to_owned(),
             request_id: self.request_id.clone(),
             client: self.client,
@@ -171,6 +178,7 @@ impl Trail {
             account,
             action: "token.refused".to_owned(),
             target: Some(why.to_owned()),
+            changed: Vec::new(),
             outcome: "refused".to_owned(),
             request_id: self.request_id.clone(),
             client: self.client,
@@ -255,6 +263,7 @@ impl App {
             account: None,
             action: action.to_owned(),
             target: Some(email.to_owned()),
+            changed: Vec::new(),
             outcome: "done".to_owned(),
             request_id: TRAIL.try_with(|trail| trail.request_id.clone()).unwrap_or_default(),
             client: client(),
@@ -269,6 +278,7 @@ impl App {
             account: None,
             action: action.to_owned(),
             target: Some(target.to_owned()),
+            changed: Vec::new(),
             outcome: "done".to_owned(),
             request_id: String::new(),
             client: None,

@@ -4,7 +4,7 @@ use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use sallyport_api::{CreateProvider, Page, PageQuery, Problem, Provider, ProviderFound, UpdateProvider};
 use sallyport_model::{AccountId, ProviderKind, Scope};
 use sallyport_store::StoredProvider;
@@ -129,9 +129,14 @@ pub(crate) async fn update(
 /// Delete an identity provider; those for whom it vouched are logged out
 #[utoipa::path(
     delete, path = "/v1/providers/{id}", tag = "providers", operation_id = "delete_provider",
-    params(("id" = String, Path, description = "The provider's name.")),
+    params(
+        ("id" = String, Path, description = "The provider's name."),
+        ("force" = Option<bool>, Query, description = "Delete it although nobody could log in at a socket then."),
+    ),
     responses(
         (status = 204, description = "It vouches for nobody any more."),
+        (status = 409, description = "`provider-in-use`: a socket believes it, or it is the last one", body = Problem,
+         content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -139,10 +144,16 @@ pub(crate) async fn delete(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<String>,
+    uri: Uri,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
     let provider = find(&app, caller.organisation, &name).await?;
-    app.delete_provider(&provider).await?;
+    let force = match uri.query().unwrap_or_default() {
+        "" | "force=false" => false,
+        "force=true" => true,
+        _ => return Err(ApiError::field("force", "it is true or false, and nothing else is asked here")),
+    };
+    app.delete_provider(&provider, force).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -1,6 +1,6 @@
 //! What the program says when something fails: one clear sentence, one next step, one exit code.
 
-use std::fmt;
+use std::{fmt, io, path::Path};
 
 use sallyport_api::Problem;
 use sallyport_client::ClientError;
@@ -119,6 +119,15 @@ fn with_causes(error: &anyhow::Error) -> String {
     })
 }
 
+/// A file that was named cannot be read.
+pub(crate) fn unreadable(file: &Path, error: &io::Error) -> Failure {
+    Failure::usage(match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no file {}", file.display()),
+        io::ErrorKind::InvalidData => format!("{} is no text", file.display()),
+        _ => format!("cannot read {}: {error}", file.display()),
+    })
+}
+
 /// What to tell of a call of the API that failed.
 fn of_client(error: &ClientError) -> Failure {
     let told = |kind| Failure::new(kind, error.to_string());
@@ -152,6 +161,27 @@ fn of_client(error: &ClientError) -> Failure {
 const WHICH_SOCKET: &str =
     "see `sallyport socket ls`: a socket goes by its id, or by the name in its URL, such as wandering-shape-7752";
 
+/// Where those are listed that there are, by what the API calls them.
+const WHICH: &[(&str, &str)] = &[
+    ("socket", WHICH_SOCKET),
+    ("policy", "see `sallyport policy ls`"),
+    ("identity provider", "see `sallyport provider ls`"),
+    ("provider", "see `sallyport provider ls`"),
+    ("flow", "see `sallyport flow ls`: it may have ended by itself"),
+    ("service token", "see `sallyport service-token ls`"),
+    ("tunnel", "see `sallyport tunnel ls SOCKET`"),
+];
+
+/// The error of a call about two things: it names the one that there is not.
+pub(crate) fn about_both(
+    error: ClientError,
+    first: (&str, &dyn fmt::Display),
+    second: Option<&dyn fmt::Display>,
+) -> anyhow::Error {
+    let is_first = matches!(&error, ClientError::Problem(problem) if problem.to_string().ends_with(first.0));
+    about(error, second.filter(|_| !is_first).unwrap_or(first.1))
+}
+
 /// The error of a call about this thing: when the API does not know it, the failure names it.
 pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Error {
     match &error {
@@ -160,10 +190,8 @@ pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Err
             // "there is no such tunnel: tunnel 1" would say it twice.
             let unsaid = thing.split_once(' ').filter(|(kind, _)| said.ends_with(kind)).map(|(_, name)| name);
             let failure = Failure::new(Kind::NotFound, format!("{said}: {}", unsaid.unwrap_or(&thing)));
-            if said.ends_with("socket") {
-                return failure.next(WHICH_SOCKET).into();
-            }
-            failure.into()
+            let which = WHICH.iter().find(|(kind, _)| said.ends_with(kind));
+            which.map_or(failure.clone(), |(_, step)| failure.next(*step)).into()
         }
         _ => error.into(),
     }
@@ -187,7 +215,7 @@ fn of_problem(problem: &Problem) -> Failure {
             "`sallyport organisation ls` shows yours; `sallyport organisation use --own` goes back to your own"
                 .to_owned(),
         ),
-        _ if matches!(problem.code.as_str(), "opens-sockets" | "closes-sockets") => {
+        _ if matches!(problem.code.as_str(), "opens-sockets" | "closes-sockets" | "provider-in-use") => {
             Some("if that is meant, add --force".to_owned())
         }
         _ if !wrong.is_empty() => Some(wrong.join("; ")),
@@ -242,8 +270,36 @@ fn flag(field: &str) -> Option<&'static str> {
     FLAGS.iter().find(|(name, _)| is_it(name)).map(|(_, flag)| *flag)
 }
 
-/// What the API says, with the flag in the place of each field that it begins a sentence with.
+/// Words of the API within its sentences, and what the command line calls them.
+const WORDS: &[(&str, &str)] = &[
+    ("; with force it is done all the same", ""),
+    ("set identity there", "ask for a login there (--cloudauth)"),
+    ("without identity", "without --cloudauth"),
+    ("set identity", "add --cloudauth"),
+    ("email_addresses", "--allowed-email-addresses"),
+    ("email_domains", "--allowed-email-domains"),
+    ("trust_email", "--trust-email"),
+    ("force_command", "--force-command"),
+    ("session_minutes", "--session-minutes"),
+    ("groups_claim", "--groups-claim"),
+    ("client_secret", "--client-secret-file"),
+    ("client_id", "--client-id"),
+];
+
+/// What the API says, with the flag in the place of each field that it begins a sentence with, and of others that it names.
 fn in_flags(problem: &Problem) -> String {
+    let said = with_flags_ahead(problem);
+    // Where rules are wrong, these are words of their own language.
+    if problem.errors.iter().any(|error| error.field.starts_with("document")) {
+        return said;
+    }
+    WORDS.iter().fold(
+        said,
+        |said, (word, flag)| if said.contains(flag) && !flag.is_empty() { said } else { said.replace(word, flag) },
+    )
+}
+
+fn with_flags_ahead(problem: &Problem) -> String {
     problem.errors.iter().fold(problem.to_string(), |said, error| match flag(&error.field) {
         Some(flag) => {
             let (from, to) = (format!("{}: {}", error.field, error.detail), format!("{flag}: {}", error.detail));

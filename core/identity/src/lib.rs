@@ -13,6 +13,7 @@ mod person;
 mod seal;
 mod ticket;
 mod totp;
+mod worth;
 
 pub use assertion::{
     ASSERTION_SECONDS, Assertion, AssertionKey, MAX_TOLD_GROUPS_BYTES, header_groups, header_text, told_groups,
@@ -28,3 +29,4 @@ pub use ticket::{
 pub use totp::{
     TOTP_DIGITS, TOTP_SECRET_BYTES, TOTP_STEP_SECONDS, TOTP_WINDOW_STEPS, base32, otpauth_uri, totp, totp_step_of,
 };
+pub use worth::{Worthless, ends_at, is_worth};

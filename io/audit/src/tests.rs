@@ -27,6 +27,7 @@ fn organisation(id: u8) -> AccountId {
 
 fn event(number: u64) -> AuditEvent {
     let admin = AuditAdmin {
+        changed: Vec::new(),
         actor: "ann@example.com".to_owned(),
         account: None,
         action: "socket.create".to_owned(),

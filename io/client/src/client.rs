@@ -566,8 +566,9 @@ impl ApiClient {
     ///
     /// # Errors
     /// The account has none by this name.
-    pub async fn delete_provider(&self, name: &ProviderName) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/providers/{name}")).await
+    pub async fn delete_provider(&self, name: &ProviderName, force: bool) -> Result<(), ClientError> {
+        let forced = if force { "?force=true" } else { "" };
+        self.delete(&format!("/v1/providers/{name}{forced}")).await
     }
 
     /// Has an identity provider asked what it is.

@@ -9,6 +9,7 @@ use std::{
 use crate::{App, problem::ApiError};
 use axum::extract::FromRequestParts;
 use http::{HeaderMap, StatusCode, request::Parts};
+use sallyport_identity::is_worth;
 use sallyport_model::{ClientAddr, LoginSession, LoginSessionId, SocketRoute};
 use sallyport_policy::{PersonView, PolicySet, Question};
 
@@ -57,22 +58,10 @@ impl App {
 
     /// Refuses a login that is worth nothing at this socket.
     pub(super) fn believed(&self, session: &LoginSession, route: &SocketRoute) -> Result<(), ApiError> {
-        let again = |detail: &str| Err(login_required(detail));
-        let Some(identity) = &route.settings.identity else { return again("the socket asks nobody who they are") };
-        let now = self.clock.now().unix_seconds;
-        if session.organisation != route.account {
-            return again("this login is one of another organisation: log in for this socket");
-        }
-        if now >= session.expires_at {
-            return again("this login has ended: log in again");
-        }
-        if now >= session.authenticated_at.saturating_add(i64::from(identity.session_minutes) * 60) {
-            return again("this login is too long ago for this socket: log in again");
-        }
-        if !identity.providers.is_empty() && !identity.providers.contains(&session.person.provider) {
-            return again("this socket believes other identity providers: log in again");
-        }
-        Ok(())
+        let asked = route.settings.identity.as_ref();
+        let identity = asked.ok_or_else(|| login_required("the socket asks nobody who they are"))?;
+        is_worth(session, route.account, identity, self.clock.now().unix_seconds)
+            .map_err(|why| login_required(&why.to_string()))
     }
 
     /// Lets a person in at this socket from this address now, or says why not.

@@ -10,8 +10,8 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, StatusCode, header};
 use percent_encoding::percent_decode_str;
 use sallyport_http::page::Escaped;
-use sallyport_identity::{LoginRequest, Purpose, safe_return_to};
-use sallyport_model::{AccountId, IdentitySettings, LoginSession, ProviderId, ProviderKind};
+use sallyport_identity::{LoginRequest, Purpose, is_worth, safe_return_to};
+use sallyport_model::{AccountId, IdentitySettings, ProviderId, ProviderKind};
 use sallyport_oidc::{Begin, OidcError, with_query};
 use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 use serde::{Deserialize, Serialize};
@@ -103,12 +103,6 @@ pub(super) fn failed(error: &OidcError, service: &str) -> LoginError {
     if status == StatusCode::FORBIDDEN { page } else { page.inside(error) }
 }
 
-/// Whether this login is one that the socket believes.
-fn fits(session: &LoginSession, asks: &IdentitySettings, now: i64) -> bool {
-    let is_provider = asks.providers.is_empty() || asks.providers.contains(&session.person.provider);
-    is_provider && now < session.authenticated_at.saturating_add(i64::from(asks.session_minutes) * 60)
-}
-
 pub(super) async fn start(
     State(app): State<App>,
     client: Client,
@@ -130,7 +124,7 @@ pub(super) async fn start(
     if !request.switch
         && wanted.is_none()
         && let Some(session) = app.signed_on(&headers, organisation)
-        && fits(&session, &asks, now.unix_seconds)
+        && is_worth(&session, organisation, &asks, now.unix_seconds).is_ok()
     {
         return app.grant(&route, &request, session.id);
     }

@@ -158,7 +158,8 @@ pub(super) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
 }
 
-/// Changes a socket; what is absent stays. A protected socket without a new password keeps the one it has.
+/// Changes a socket; what is absent stays. These clients have no word for force, and `cloud_authentication_enabled: false` can
+/// only mean that nobody is asked any more. A protected socket without a new password keeps the one it has.
 pub(super) async fn update(
     State(app): State<App>,
     caller: Caller,
@@ -180,8 +181,14 @@ pub(super) async fn update(
         Some(true) if same_user && !has_password => None,
         Some(true) => Some(protection(&wish)?),
     };
-    let update =
-        UpdateSocket { name: wish.name, socket_type: wish.socket_type, protected, identity, ..UpdateSocket::default() };
+    let update = UpdateSocket {
+        name: wish.name,
+        socket_type: wish.socket_type,
+        protected,
+        identity,
+        force: true,
+        ..UpdateSocket::default()
+    };
     let socket = app.update_socket(caller.account.id, &id, update).await?;
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
 }

@@ -352,7 +352,8 @@ pub(super) fn check_that_somebody_enters(
     })
 }
 
-fn some_of(names: &[String]) -> String {
+/// As many of these as a sentence has room for.
+pub(super) fn some_of(names: &[String]) -> String {
     let more = names.len().saturating_sub(MAX_NAMED_SOCKETS);
     let named = names.iter().take(MAX_NAMED_SOCKETS).map(String::as_str).collect::<Vec<_>>().join(", ");
     if more == 0 { named } else { format!("{named} and {more} more") }

@@ -1,14 +1,18 @@
 //! Identity providers: making, changing, asking them.
 
+use std::sync::Arc;
+
+use http::StatusCode;
 use sallyport_api::{CreateProvider, ProviderFound, Secret, UpdateProvider};
 use sallyport_identity::Purpose;
 use sallyport_model::{
     AccountId, MAX_CLIENT_SECRET_BYTES, MIN_HOOK_SECRET_BYTES, PersonEmail, ProviderConfig, ProviderConfigError,
-    ProviderId, ProviderKind, ProviderName,
+    ProviderId, ProviderKind, ProviderName, SocketRoute,
 };
-use sallyport_store::StoredProvider;
+use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 use serde::{Deserialize, Serialize};
 
+use super::policies::some_of;
 use crate::{App, problem::ApiError, random};
 
 /// A secret with whose it is: one that is moved to another row of the store does not open there.
@@ -86,6 +90,29 @@ impl App {
         Ok(provider)
     }
 
+    /// Refuses names under which the organisation has no provider, save those that a socket has already.
+    pub(crate) async fn need_providers(
+        &self,
+        organisation: AccountId,
+        wanted: &[ProviderName],
+        known: &[ProviderName],
+    ) -> Result<(), ApiError> {
+        for (at, name) in wanted.iter().enumerate().filter(|(_, name)| !known.contains(name)) {
+            if self.store.provider(organisation, name).await?.is_some() {
+                continue;
+            }
+            let all = self.store.providers(organisation, 0, MAX_PROVIDERS_PER_ORGANISATION as u32).await?;
+            let names: Vec<_> = all.iter().map(|(_, provider)| provider.name.as_str()).collect();
+            let there = match names.as_slice() {
+                [] => "there are none yet".to_owned(),
+                names => format!("there is {}", names.join(", ")),
+            };
+            let detail = format!("there is no identity provider {name}: {there}");
+            return Err(ApiError::field(&format!("identity.providers[{at}]"), detail));
+        }
+        Ok(())
+    }
+
     /// Changes a provider.
     pub(crate) async fn update_provider(
         &self,
@@ -150,7 +177,27 @@ impl App {
     }
 
     /// Deletes a provider; when this returns, those for whom it vouched are nobody.
-    pub(crate) async fn delete_provider(&self, provider: &StoredProvider) -> Result<(), ApiError> {
+    ///
+    /// # Errors
+    /// Sockets where nobody could log in any more, unless it is forced.
+    pub(crate) async fn delete_provider(&self, provider: &StoredProvider, force: bool) -> Result<(), ApiError> {
+        let others = self.store.providers(provider.organisation, 0, MAX_PROVIDERS_PER_ORGANISATION as u32).await?;
+        let is_last = others.iter().all(|(_, other)| other.id == provider.id);
+        let uses = |route: &Arc<SocketRoute>| {
+            let asks = route.settings.identity.as_ref().filter(|_| route.account == provider.organisation);
+            asks.is_some_and(|asks| asks.providers.contains(&provider.name) || (is_last && asks.providers.is_empty()))
+        };
+        let mut sockets: Vec<_> =
+            self.routes.all().iter().filter(|route| uses(route)).map(|route| self.dns_name(&route.name)).collect();
+        if !force && !sockets.is_empty() {
+            sockets.sort();
+            let detail = format!(
+                "people log in by {} at {}: let these believe another provider first; with force it is done all the same",
+                provider.name,
+                some_of(&sockets)
+            );
+            return Err(ApiError::new(StatusCode::CONFLICT, "provider-in-use", detail));
+        }
         if !self.store.delete_provider(provider.organisation, provider.id).await? {
             return Err(ApiError::not_found("provider"));
         }
@@ -214,6 +261,9 @@ fn check_secret(config: &ProviderConfig, secret: Option<&Secret>) -> Result<(), 
         }
         (ProviderKind::Local, None) if length > 0 => {
             Err(ApiError::field("client_secret", "it is for a hook, and there is none: leave it out"))
+        }
+        (ProviderKind::Oidc, _) if secret.is_some() && length == 0 => {
+            Err(ApiError::field("client_secret", "it is empty: leave it out where the provider gave none"))
         }
         (ProviderKind::Oidc | ProviderKind::Local, _) => Ok(()),
         _ if length > 0 => Ok(()),

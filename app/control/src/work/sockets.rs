@@ -7,6 +7,7 @@ use sallyport_model::{
     AccountId, AttachedPolicy, BasicAuth, MAX_PASSWORD_BYTES, OriginProtocol, SocketId, SocketName, SocketSettings,
     SocketType,
 };
+use sallyport_policy::PolicySet;
 use sallyport_store::{Creation, Keyed, Maker, NewSocket, PortWish, SocketChange};
 
 use super::{
@@ -154,6 +155,9 @@ impl App {
         let (wish, none) = (SettingsWish::of_new(&create), SocketSettings::default());
         self.keeps_guard(&wish)?;
         let settings = settled(&wish, (&none, socket_type), socket_type, self.config.databases)?;
+        if let Some(identity) = &settings.identity {
+            self.need_providers(account, &identity.providers, &[]).await?;
+        }
         let policies = self.policies_of_new(account, create.policies.as_deref().unwrap_or_default()).await?;
         let concerning = self.store.policies_of_new_socket(account, &policies).await?;
         check_that_somebody_enters(&concerning, settings.identity.as_ref())?;
@@ -193,6 +197,19 @@ impl App {
             tracing::info!(socket = %socket.id, name = %socket.name, r#type = %socket_type, "socket created");
         }
         Ok(creation)
+    }
+
+    /// Refuses to open a socket to everybody that asks for no login any more.
+    fn check_that_it_stays_shut(&self, name: &SocketName, policies: &[AttachedPolicy]) -> Result<(), ApiError> {
+        if !PolicySet::of(policies, None).is_ok_and(|set| set.is_open()) {
+            return Ok(());
+        }
+        let detail = format!(
+            "nothing else says who may come in, so this would open {} to everybody: attach a policy or set a password first; \
+             with force it is done all the same",
+            self.dns_name(name)
+        );
+        Err(ApiError::new(StatusCode::CONFLICT, "opens-sockets", detail))
     }
 
     /// Refuses to go without the amplification guard, where the operator requires it.
@@ -237,6 +254,11 @@ impl App {
         let wish = SettingsWish::of_change(&update);
         self.keeps_guard(&wish)?;
         let asks_who = update.identity.is_some();
+        let (given, force) = (given(&update), update.force);
+        if let Some(Some(identity)) = &update.identity {
+            let known = found.settings.identity.as_ref().map_or(&[][..], |identity| &identity.providers);
+            self.need_providers(account, &identity.providers, known).await?;
+        }
         let UpdateSocket { name, socket_type, origin_protocol, protected, .. } = update;
         let protects = matches!(protected, Some(Some(_)));
         let basic_auth = match protected {
@@ -260,6 +282,10 @@ impl App {
             if asks_who {
                 check_that_somebody_enters(&policies, settings.identity.as_ref())?;
             }
+            let keeps_password = basic_auth.as_ref().map_or(now.basic_auth.is_some(), Option::is_some);
+            if now.settings.identity.is_some() && settings.identity.is_none() && !keeps_password && !force {
+                self.check_that_it_stays_shut(&now.name, &policies)?;
+            }
             Ok(SocketChange { display_name: name, socket_type, origin_protocol, basic_auth, settings: Some(settings) })
         };
         let changed = self.store.change_socket_with_policies(account, found.id, change).await?;
@@ -267,6 +293,7 @@ impl App {
         self.need_authorities(account, socket.socket_type, &socket.settings).await?;
         self.publish(socket.id).await?;
         audit_trail::target(&socket.name);
+        audit_trail::changed(given);
         tracing::info!(socket = %socket.id, "socket changed");
         Ok(socket)
     }
@@ -306,6 +333,13 @@ impl App {
         }
         Ok(BasicAuth { username, password_hash: self.passwords.hash(password).await? })
     }
+}
+
+/// The names of the fields that are given; behind those that are taken away stands `=null`.
+fn given(update: &UpdateSocket) -> Vec<String> {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(update) else { return Vec::new() };
+    let name = |(name, value): (String, serde_json::Value)| if value.is_null() { format!("{name}=null") } else { name };
+    fields.into_iter().filter(|(name, _)| name != "force").map(name).collect()
 }
 
 /// Refuses what only HTTP has: an option without effect would be taken for one that works.

@@ -143,17 +143,35 @@ async fn the_original_clients_paths_and_ssh_clients_leave_events_too() {
         let request = http::Request::builder().method(method).uri(path).header("x-access-token", &old);
         api.raw(request.header("content-type", "application/json").body(body.to_string().into()).unwrap())
     };
-    let made = send("POST", "/socket".to_owned(), json!({"name": "old", "socket_type": "http"})).await;
+    let asks = json!({"name": "old", "socket_type": "http", "cloud_authentication_enabled": true,
+                      "cloud_authentication_email_allowed_domains": ["example.com"]});
+    let made = send("POST", "/socket".to_owned(), asks).await;
     assert!(made.status.is_success(), "{}", made.text);
     let id = made.json()["socket_id"].as_str().unwrap().to_owned();
     assert!(send("POST", format!("/socket/{id}/tunnel"), json!({})).await.status.is_success());
+    // Opening a socket to everybody has no other word here, and is on record.
+    let opens = json!({"name": "open", "cloud_authentication_enabled": false, "protected_password": "s3cret"});
+    assert!(send("PUT", format!("/socket/{id}"), opens).await.status.is_success());
+    let edit = api.audit(&token, "&kind=admin").await.remove(0).admin.unwrap();
+    assert_eq!(
+        (edit.action.as_str(), &edit.changed[..]),
+        ("socket.edit", &["identity=null".to_owned(), "name".to_owned()][..])
+    );
     assert!(send("DELETE", format!("/socket/{id}"), json!({})).await.status.is_success());
     let account = api.get("/v1/account", Some(&token)).await.read::<sallyport_api::Account>(StatusCode::OK).id;
     api.control.ssh_forward_target(&crate::ssh::client(account), "localhost", 80).await.unwrap();
     let actions = api.actions(&token).await;
     assert_eq!(
         actions,
-        ["account.create", "socket.create", "tunnel.create", "socket.delete", "socket.create", "tunnel.create"]
+        [
+            "account.create",
+            "socket.create",
+            "tunnel.create",
+            "socket.edit",
+            "socket.delete",
+            "socket.create",
+            "tunnel.create"
+        ]
     );
     let last = api.audit(&token, "&kind=admin").await.remove(0);
     assert_eq!(last.admin.unwrap().actor, "ssh");

@@ -351,6 +351,8 @@ async fn certificates_are_for_whom_the_socket_lets_in_now() {
     // The rules of the socket change, the login grows old, and ends.
     assert_eq!(world.change(json!({"email_addresses": ["bob@example.com"]})).await, StatusCode::OK);
     world.tls(&token, &host, &csr).await.is_problem(StatusCode::FORBIDDEN, "not-allowed");
+    let google = json!({"name": "google", "kind": "google", "client_id": "c", "client_secret": "s"});
+    assert_eq!(world.api.post("/v1/providers", Some(&world.token), google).await.status, StatusCode::CREATED);
     assert_eq!(
         world.change(json!({"email_addresses": ["ann@example.com"], "providers": ["google"]})).await,
         StatusCode::OK

@@ -573,7 +573,7 @@ async fn what_discovery_says_is_looked_at() {
         shop.add("dex", &provider, json!({})).await;
         let answer = Browser::default().get(&shop.api, &shop.start_path(&shop.request())).await;
         is_page(&answer, 502, says);
-        let gone = shop.api.send("DELETE", "/v1/providers/dex", Some(&shop.token), None).await;
+        let gone = shop.api.send("DELETE", "/v1/providers/dex?force=true", Some(&shop.token), None).await;
         assert_eq!(gone.status, StatusCode::NO_CONTENT);
     }
 }
@@ -603,10 +603,16 @@ async fn logins_end_at_once_everywhere() {
     assert!(shop.api.identities.sessions().is_empty());
     // With its provider goes everybody for whom it vouched.
     let session = shop.grant(&shop.log_in(&mut Browser::default(), &provider).await).session;
-    assert_eq!(
-        shop.api.send("DELETE", "/v1/providers/dex", Some(&shop.token), None).await.status,
-        StatusCode::NO_CONTENT
-    );
+    let delete = async |query: &str| {
+        shop.api.send("DELETE", &format!("/v1/providers/dex{query}"), Some(&shop.token), None).await
+    };
+    for query in ["", "?force=false"] {
+        let says = delete(query).await.is_problem(StatusCode::CONFLICT, "provider-in-use");
+        assert!(says.contains("people log in by dex at ") && says.contains(".localhost"), "{says}");
+    }
+    assert_eq!(delete("?force=perhaps").await.field(), "force");
+    assert!(shop.api.identities.session(session).is_some());
+    assert_eq!(delete("?force=true").await.status, StatusCode::NO_CONTENT);
     assert!(shop.api.identities.session(session).is_none() && shop.sessions().await.is_empty());
 }
 
@@ -685,6 +691,7 @@ async fn providers_are_checked_sealed_and_never_shown_whole() {
         ("issuer", json!("http://id.example.com"), "issuer"),
         ("client_id", json!(""), "client_id"),
         ("client_secret", json!("a\nb"), "client_secret"),
+        ("client_secret", json!(""), "client_secret"),
         ("ca_pem", json!("x"), "ca_pem"),
         ("secret", json!("x"), "secret"),
     ] {

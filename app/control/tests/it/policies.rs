@@ -306,5 +306,33 @@ async fn tokens_need_the_scope_of_identity() {
     }
     let rename = Some(json!({"name": "b"}));
     assert_eq!(api.send("PATCH", &path, Some(&sockets), rename).await.status, StatusCode::OK);
-    assert_eq!(api.send("PATCH", &path, Some(&owner), Some(json!({"identity": null}))).await.status, StatusCode::OK);
+    let opens = |force: bool| Some(json!({"identity": null, "force": force}));
+    let refused = api.send("PATCH", &path, Some(&owner), opens(false)).await;
+    let says = refused.is_problem(StatusCode::CONFLICT, "opens-sockets");
+    assert!(says.contains("would open") && says.contains(".localhost to everybody"), "{says}");
+    assert_eq!(api.send("PATCH", &path, Some(&owner), opens(true)).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_socket_believes_only_providers_that_there_are() {
+    let api = Api::start().await;
+    let owner = api.account("ann@example.com").await;
+    let asks = |providers: Value| json!({"email_domains": ["example.com"], "providers": providers});
+    let create = |identity: Value| json!({"name": "app", "identity": identity});
+    let refused = send(&api, &owner, "POST", "/v1/sockets", create(asks(json!(["goggle"])))).await;
+    assert_eq!(refused.field(), "identity.providers[0]");
+    assert!(refused.text.contains("there is no identity provider goggle: there are none yet"), "{}", refused.text);
+    let google = json!({"name": "google", "kind": "google", "client_id": "c", "client_secret": "s"});
+    assert_eq!(send(&api, &owner, "POST", "/v1/providers", google).await.status, StatusCode::CREATED);
+    let made = send(&api, &owner, "POST", "/v1/sockets", create(asks(json!(["google"])))).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text);
+    let path = format!("/v1/sockets/{}", made.json()["id"].as_str().unwrap());
+    let refused = send(&api, &owner, "PATCH", &path, json!({"identity": asks(json!(["google", "goggle"]))})).await;
+    assert_eq!(refused.field(), "identity.providers[1]");
+    assert!(refused.text.contains("there is google"), "{}", refused.text);
+    // One that went stays where it was named: it is in nobody's way.
+    let gone = api.send("DELETE", "/v1/providers/google?force=true", Some(&owner), None).await;
+    assert_eq!(gone.status, StatusCode::NO_CONTENT);
+    let kept = send(&api, &owner, "PATCH", &path, json!({"identity": asks(json!(["google"]))})).await;
+    assert_eq!(kept.status, StatusCode::OK, "{}", kept.text);
 }

@@ -11,7 +11,7 @@ use sallyport_http::{
     RequestHost, RequestId, forward,
     page::{Action, Format},
 };
-use sallyport_identity::{Binding, LOGIN_SECONDS, LoginRequest, Purpose, SocketCookie, safe_return_to};
+use sallyport_identity::{Binding, LOGIN_SECONDS, LoginRequest, Purpose, SocketCookie, ends_at, safe_return_to};
 use sallyport_model::{Identity, IdentitySettings, SocketRoute};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -231,7 +231,7 @@ impl Visit<'_> {
     pub(super) fn login_cookie(&self, session: &sallyport_model::LoginSession) -> Option<HeaderValue> {
         let cookie = SocketCookie { socket: self.route.id, session: session.id, seen_at: self.now };
         let idle = i64::from(self.asks.session_idle_minutes) * 60;
-        let seconds = idle.min(judge::ends_at(session, self.asks) - self.now);
+        let seconds = idle.min(ends_at(session, self.asks) - self.now);
         cookies::set(cookies::LOGIN, &self.parts.seal(Purpose::SocketCookie, &cookie)?, seconds.max(0))
     }
 

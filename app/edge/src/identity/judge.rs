@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use sallyport_geo::Geo;
+use sallyport_identity::is_worth;
 use sallyport_model::{Identity, IdentitySettings, LoginSession, ServiceTokenRoute, SocketRoute};
 use sallyport_policy::{PolicySet, Question};
 
@@ -96,14 +97,7 @@ impl Judge {
 
 /// Whether the login is good at this socket now.
 pub(super) fn is_good_session(session: &LoginSession, route: &SocketRoute, asks: &IdentitySettings, now: i64) -> bool {
-    session.organisation == route.account && session.expires_at > now && now < ends_at(session, asks) && {
-        asks.providers.is_empty() || asks.providers.contains(&session.person.provider)
-    }
-}
-
-/// When the login is over at this socket.
-pub(super) fn ends_at(session: &LoginSession, asks: &IdentitySettings) -> i64 {
-    session.expires_at.min(session.authenticated_at.saturating_add(i64::from(asks.session_minutes) * 60))
+    is_worth(session, route.account, asks, now).is_ok()
 }
 
 /// Whether the token is good at this socket now.

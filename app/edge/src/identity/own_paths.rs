@@ -165,7 +165,7 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) ->
                 name: person.name.as_deref(),
                 groups: &person.groups,
                 provider: person.provider.as_str(),
-                expires_at: judge::ends_at(session, visit.asks),
+                expires_at: sallyport_identity::ends_at(session, visit.asks),
                 allowed,
             };
             (StatusCode::OK, who)

@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use sallyport_api::{CreatePolicy, Policy, PolicyPlace, PolicyTest, TestPolicy, UpdatePolicy};
-use sallyport_client::{ApiClient, PolicyRef, SocketRef};
+use sallyport_client::{ApiClient, ClientError, PolicyRef, SocketRef};
 use sallyport_model::{PersonEmail, PolicyName, ProviderName};
 use sallyport_policy::{Effect, Moment};
 use serde_json::json;
@@ -185,15 +185,21 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> anyhow::Re
         PolicyCommand::Attach(args) => {
             let (policy, place) = place(args);
             let changed = client.attach_policy(&policy, &place).await;
-            context.output.data(&changed.map_err(|error| failure::about(error, &policy))?, show)
+            context.output.data(&changed.map_err(|error| misplaced(error, &policy, &place))?, show)
         }
         PolicyCommand::Detach(args) => {
             let (policy, place) = place(args);
             let changed = client.detach_policy(&policy, &place).await;
-            context.output.data(&changed.map_err(|error| failure::about(error, &policy))?, show)
+            context.output.data(&changed.map_err(|error| misplaced(error, &policy, &place))?, show)
         }
         PolicyCommand::Test(args) => test(context, &client, args).await,
     }
+}
+
+/// Whether there is no such policy, or no such socket.
+fn misplaced(error: ClientError, policy: &PolicyRef, place: &PolicyPlace) -> anyhow::Error {
+    let socket = place.socket.as_ref().map(|socket| socket as &dyn std::fmt::Display);
+    failure::about_both(error, ("policy", policy), socket)
 }
 
 async fn find(client: &ApiClient, policy: &PolicyRef) -> anyhow::Result<Policy> {

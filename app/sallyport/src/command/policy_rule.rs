@@ -14,7 +14,7 @@ use sallyport_policy::{
     Clock, Day, Document, MAX_DOCUMENT_BYTES, Moment, PathPattern, PolicyRule, Rule, What, When, Who, Window, Zone,
 };
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{self, Failure, Kind};
 
 /// One rule, by its conditions.
 #[derive(Debug, Clone, Default, Args)]
@@ -173,13 +173,8 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Document> {
         "the standard input".to_owned()
     } else {
         let shown = file.display();
-        let opened = match File::open(file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Failure::usage(format!("there is no file {shown}")).into());
-            }
-            opened => opened.with_context(|| format!("cannot read {shown}"))?,
-        };
-        opened.take(max).read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
+        let read = File::open(file).and_then(|opened| opened.take(max).read_to_string(&mut text));
+        read.map_err(|error| failure::unreadable(file, &error))?;
         shown.to_string()
     };
     let read = Document::parse(&text);

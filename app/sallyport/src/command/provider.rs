@@ -34,7 +34,7 @@ pub(crate) enum ProviderCommand {
     Edit(EditArgs),
     /// Remove an identity provider; those for whom it vouched are logged out
     #[command(alias = "delete")]
-    Rm(NameArgs),
+    Rm(RmArgs),
     /// Ask an identity provider what it is, and say what was found
     Test(NameArgs),
 }
@@ -45,6 +45,16 @@ pub(crate) struct NameArgs {
     /// What it is called
     #[arg(value_name = "NAME")]
     name: ProviderName,
+}
+
+/// Options of `provider rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    #[command(flatten)]
+    provider: NameArgs,
+    /// Remove it although nobody could log in at a socket then
+    #[arg(long)]
+    force: bool,
 }
 
 /// Options of `provider add`.
@@ -130,7 +140,12 @@ impl SettingArgs {
     fn secret(&self) -> anyhow::Result<Option<Secret>> {
         let Some(file) = self.client_secret_file.as_ref().or(self.hook_secret_file.as_ref()) else { return Ok(None) };
         let text = read(file, MAX_CLIENT_SECRET_BYTES as u64, "secret")?;
-        Ok(Some(text.trim_end_matches(['\r', '\n']).into()))
+        let text = text.trim_end_matches(['\r', '\n']);
+        if text.is_empty() {
+            let empty = format!("there is no secret in {}", file.display());
+            return Err(Failure::usage(empty).next("leave the option out where there is none").into());
+        }
+        Ok(Some(text.into()))
     }
 
     fn ca(&self) -> anyhow::Result<Option<String>> {
@@ -153,9 +168,8 @@ fn read(file: &Path, max_bytes: u64, what: &str) -> anyhow::Result<String> {
         let read = io::stdin().lock().take(max_bytes + 1).read_to_string(&mut text);
         read.with_context(|| format!("cannot read the {what}"))?;
     } else {
-        let opened = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let read = opened.take(max_bytes + 1).read_to_string(&mut text);
-        read.with_context(|| format!("cannot read {}", file.display()))?;
+        let read = File::open(file).and_then(|opened| opened.take(max_bytes + 1).read_to_string(&mut text));
+        read.map_err(|error| failure::unreadable(file, &error))?;
     }
     if text.len() as u64 > max_bytes {
         return Err(Failure::usage(format!("the {what} in {} is longer than {max_bytes} bytes", file.display())).into());
@@ -208,8 +222,8 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 client.update_provider(&name, &update).await.map_err(|error| failure::about(error, &name))?;
             context.output.data(&provider, show)
         }
-        ProviderCommand::Rm(args) => {
-            client.delete_provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
+        ProviderCommand::Rm(RmArgs { provider: args, force }) => {
+            client.delete_provider(&args.name, force).await.map_err(|error| failure::about(error, &args.name))?;
             let gone = json!({ "deleted": args.name.as_str() });
             context.output.data(&gone, |_| format!("removed {}; those for whom it vouched are logged out", args.name))
         }
@@ -322,5 +336,7 @@ mod tests {
         };
         assert_eq!(settings("s3cret\n").secret().unwrap().unwrap().expose(), "s3cret");
         assert!(settings(&"x".repeat(2_000)).secret().is_err());
+        let empty = failure::describe(&settings("\n").secret().unwrap_err()).unwrap();
+        assert!(empty.message.starts_with("there is no secret in "), "{}", empty.message);
     }
 }

@@ -84,6 +84,9 @@ pub(crate) struct EditArgs {
     protect: ProtectArgs,
     #[command(flatten)]
     settings: SettingsArgs,
+    /// Open it to everybody, where --no-cloudauth does that
+    #[arg(long)]
+    force: bool,
 }
 
 /// Does it.
@@ -149,6 +152,7 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
         socket_type: args.socket_type,
         origin_protocol: args.origin_protocol,
         protected,
+        force: args.force,
         ..UpdateSocket::default()
     };
     args.settings.change(known.as_ref(), &mut update)?;

@@ -8,7 +8,10 @@ use sallyport_net::{Fingerprint, RootInfo, Trust};
 use sallyport_trust::{InstallError, RemoveError, StoreError};
 use serde_json::json;
 
-use crate::{context::Context, failure::Failure};
+use crate::{
+    context::Context,
+    failure::{Failure, unreadable},
+};
 
 /// The largest certificate file that is read, in bytes.
 const MAX_PEM_BYTES: u64 = 64 * 1_024;
@@ -108,9 +111,9 @@ fn root_file(context: &Context) -> anyhow::Result<PathBuf> {
 
 fn fingerprint_of(ca: &Path) -> anyhow::Result<Fingerprint> {
     use std::io::Read as _;
-    let cannot = || format!("cannot read the root certificate {}", ca.display());
     let mut pem = String::new();
-    std::fs::File::open(ca).with_context(cannot)?.take(MAX_PEM_BYTES).read_to_string(&mut pem).with_context(cannot)?;
+    let read = std::fs::File::open(ca).and_then(|file| file.take(MAX_PEM_BYTES).read_to_string(&mut pem));
+    read.map_err(|error| unreadable(ca, &error))?;
     let root = RootInfo::from_pem(&pem).with_context(|| format!("{} is not a root certificate", ca.display()))?;
     Ok(root.fingerprint)
 }

@@ -11,11 +11,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, Parser, error::ContextKind};
+use clap::{
+    Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, Parser,
+    error::{ContextKind, ContextValue},
+};
 use sallyport_api::{CreateSocket, Secret};
 use sallyport_client::SocketRef;
 use sallyport_connector::MAX_SERVICES;
 use sallyport_model::{SocketType, TunnelId};
+use sallyport_policy::{AccessList, Rule};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -208,12 +212,12 @@ impl ServiceFile {
         let mut specs: Vec<Spec> = Vec::with_capacity(services.len());
         let mut named: HashMap<String, usize> = HashMap::new();
         for (index, service) in services.iter().enumerate() {
-            let at = |name: Option<String>| place(service.span().start, name);
+            let start = service.span().start;
             let DeValue::Table(table) = service.get_ref() else {
-                return Err(at(None).failure(no_service()).into());
+                return Err(place(start, None).failure(no_service()).into());
             };
             let entries = table.iter().map(|(key, value)| Entry { key: folded(key.get_ref()), value }).collect();
-            let spec = read_service(&mut lines, entries, index + 1, &at)?;
+            let spec = read_service(&mut lines, entries, (index + 1, start), &place)?;
             if is_readable_by_all && let Some(secret) = spec.secret() {
                 return Err(spec.place.failure(readable(secret, path)).into());
             }
@@ -288,8 +292,8 @@ fn read_way(
 fn read_service(
     lines: &mut Lines,
     entries: Vec<Entry<'_>>,
-    number: usize,
-    at: &impl Fn(Option<String>) -> Place,
+    (number, start): (usize, usize),
+    place: &impl Fn(usize, Option<String>) -> Place,
 ) -> anyhow::Result<Spec> {
     let text_of = |wanted: &str| {
         let value = entries.iter().find(|entry| entry.key == wanted)?.value.get_ref();
@@ -297,29 +301,57 @@ fn read_service(
     };
     let is_lasting = entries.iter().any(|entry| LASTING.contains(&&*entry.key));
     let given_name = text_of("name").or_else(|| if is_lasting { text_of("socket-id") } else { None });
-    let place = at(Some(given_name.clone().unwrap_or_else(|| number.to_string())));
+    let called = given_name.clone().unwrap_or_else(|| number.to_string());
+    let at = |at: usize| place(at, Some(called.clone()));
+    let of_key =
+        |key: &str| entries.iter().find(|entry| entry.key == key).map_or(start, |entry| entry.value.span().start);
+    let refused = |error: &clap::Error| at(of_key(blamed(error).unwrap_or_default())).failure(refused(error));
+    let table = at(start);
     let line = if is_lasting { &lines.lasting } else { &lines.temporary };
     let (mut tunnel_words, mut origin_words) = (Vec::new(), Vec::new());
     for Entry { key, value } in &entries {
         let word = words_of_service(&lines.way, line, key, value.get_ref(), is_lasting);
-        let word = word.map_err(|failure| place.failure(failure))?;
+        let word = word.map_err(|failure| at(value.span().start).failure(failure))?;
         if OF_ORIGIN.contains(&&**key) { origin_words.extend(word) } else { tunnel_words.extend(word) }
     }
     let words: Vec<_> = tunnel_words.iter().chain(&origin_words).collect();
     let line = if is_lasting { &mut lines.lasting } else { &mut lines.temporary };
-    let matches = line.try_get_matches_from_mut(words).map_err(|error| place.failure(refused(&error)))?;
+    let matches = line.try_get_matches_from_mut(words).map_err(|error| refused(&error))?;
     let (name, plan) = if is_lasting {
-        let line = LastingLine::from_arg_matches(&matches).map_err(|error| place.failure(refused(&error)))?;
+        let line = LastingLine::from_arg_matches(&matches).map_err(|error| refused(&error))?;
         let name = given_name.unwrap_or_else(|| number.to_string());
-        display_name(&name).map_err(|failure| place.failure(failure))?;
-        (name, lasting(line.args).map_err(|error| place.error(error))?)
+        display_name(&name).map_err(|failure| at(of_key("name")).failure(failure))?;
+        (name, lasting(line.args).map_err(|error| table.error(error))?)
     } else {
-        let line = TemporaryLine::from_arg_matches(&matches).map_err(|error| place.failure(refused(&error)))?;
-        let (create, origin) = temporary(line.args).map_err(|error| place.error(error))?;
+        let line = TemporaryLine::from_arg_matches(&matches).map_err(|error| refused(&error))?;
+        let (create, origin) = temporary(line.args).map_err(|error| table.error(error))?;
+        judge_access(&create).map_err(|(key, failure)| at(of_key(key)).failure(failure))?;
         let name = create.name.as_str().to_owned();
         (name, Plan::Temporary { create: Box::new(create), origin: Box::new(origin) })
     };
-    Ok(Spec { place: at(Some(name.clone())), name, tunnel_words, origin_words, plan })
+    Ok(Spec { place: place(start, Some(name.clone())), name, tunnel_words, origin_words, plan })
+}
+
+/// Refuses what the server would refuse of who may come from where; whether it knows countries and systems, only it can tell.
+fn judge_access(create: &CreateSocket) -> Result<(), (&'static str, Failure)> {
+    let Some(access) = &create.access else { return Ok(()) };
+    let rules = |key: &'static str, texts: &[String]| {
+        let rule = |text: &String| {
+            let wrong = |error: sallyport_policy::RuleError| (key, Failure::usage(format!("{key}: {error}")));
+            text.parse::<Rule>().map_err(wrong)
+        };
+        texts.iter().map(rule).collect::<Result<Vec<_>, _>>()
+    };
+    let list = AccessList { allow: rules("allow", &access.allow)?, deny: rules("deny", &access.deny)? };
+    list.compile().map(drop).map_err(|error| ("allow", Failure::usage(error.to_string())))
+}
+
+/// The key whose word clap does not like.
+fn blamed(error: &clap::Error) -> Option<&str> {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(arg)) => arg.split(' ').next()?.strip_prefix("--"),
+        _ => None,
+    }
 }
 
 fn lasting(args: tunnel::ConnectArgs) -> anyhow::Result<Plan> {
@@ -493,10 +525,15 @@ mod tests {
             ("[service]\nport = 1", "there is no service"),
             ("service = [1]", "there is no service"),
             ("[[service]]\nport = 80 80", "services.toml:2: "),
-            ("[[service]]\nport = 70000", "services.toml:1: service \"1\": invalid value '70000' for '--port <PORT>'"),
+            ("[[service]]\nport = 70000", "services.toml:2: service \"1\": invalid value '70000' for '--port <PORT>'"),
             ("[[service]]\nname = \"a\"", "service \"a\": the following required arguments were not provided: --port"),
-            ("[[service]]\nname = \"a\"\nprot = 1", "service \"a\": unexpected argument '--prot' found"),
+            (
+                "[[service]]\nname = \"a\"\nprot = 1",
+                "services.toml:3: service \"a\": unexpected argument '--prot' found",
+            ),
             ("[[service]]\n\"\" = 1\nport = 1", "\"\" is no option"),
+            ("[[service]]\nport = 1\nallow = [\"10.0.0.0/33\"]", "services.toml:3: service \"1\": allow: "),
+            ("[[service]]\nport = 1\n\ndeny = [\"country:Switzerland\"]", "services.toml:4: service \"1\": deny: "),
             ("[[service]]\nport = [1, 2]", "port: expected one value, and no list"),
             ("[[service]]\nport = 1979-05-27", "port: expected a text or a number"),
             ("[[service]]\nport = 1\npassthrough = 1", "passthrough: expected true or false"),
