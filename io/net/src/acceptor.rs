@@ -40,13 +40,29 @@ impl Acceptor {
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(net::TcpStream, SocketAddr)>> {
         loop {
             let mut guard = ready!(self.listener.poll_read_ready(cx))?;
-            if let Ok(accepted) = guard.try_io(|listener| listener.get_ref().accept()) {
-                let (stream, peer) = accepted?;
-                stream.set_nonblocking(true)?;
-                return Poll::Ready(Ok((stream, peer)));
+            if let Ok(accepted) = guard.try_io(|listener| accept(listener.get_ref())) {
+                return Poll::Ready(accepted);
             }
         }
     }
+}
+
+/// A connection that does not block, by one system call: the standard library's needs a second one.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn accept(listener: &net::TcpListener) -> io::Result<(net::TcpStream, SocketAddr)> {
+    use rustix::net::{SocketFlags, acceptfrom_with};
+
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (stream, peer) = rustix::io::retry_on_intr(|| acceptfrom_with(listener, flags))?;
+    let peer = peer.ok_or(io::ErrorKind::NotConnected)?;
+    Ok((stream.into(), SocketAddr::try_from(peer)?))
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn accept(listener: &net::TcpListener) -> io::Result<(net::TcpStream, SocketAddr)> {
+    let (stream, peer) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    Ok((stream, peer))
 }
 
 impl TryFrom<TcpListener> for Acceptor {
