@@ -75,6 +75,7 @@ struct Wanted {
     route: Arc<SocketRoute>,
     ends: ProxiedAddresses,
     server_name: String,
+    identity: Option<Identity>,
 }
 
 /// Serves one connection until both directions have ended, one side broke off, or the edge has no more time; `held` is
@@ -91,17 +92,18 @@ pub(crate) fn serve<S: ClientIo>(
     let mut ticket = FlowTicket::new(&edge, &route, &pool, ends.client);
     let mut standing = Standing::new(&edge, &pool, ends.client.ip(), route.port.unwrap_or(edge.config.public_port));
     standing.is_of(identity.clone());
-    let revoked = standing.over();
-    let wanted = Box::new(Wanted { route, ends, server_name });
-    let killed = ticket.live().cut();
+    let wanted = Box::new(Wanted { route, ends, server_name, identity });
     let live = ticket.live().flow().clone();
     let mut phase = edge.phase.subscribe();
     // What ends a flow from outside hardly ever comes, and a flow is woken for each piece that it carries.
-    let ended = Rarely::new(async move {
-        tokio::select! {
-            () = revoked => Verdict::Revoked,
-            () = killed => Verdict::Killed,
-            () = drain::cut(&mut phase) => Verdict::CutOff,
+    let mut ended = Rarely::new({
+        let live = live.clone();
+        async move {
+            tokio::select! {
+                () = standing.until_over() => Verdict::Revoked,
+                () = live.until_cut() => Verdict::Killed,
+                () = drain::cut(&mut phase) => Verdict::CutOff,
+            }
         }
     });
     let mut carried = Carried::default();
@@ -111,7 +113,8 @@ pub(crate) fn serve<S: ClientIo>(
                 let wanted = wanted;
                 // 2. May they?
                 let (route, client) = (&wanted.route, wanted.ends.client.ip());
-                let pass = entry::may_enter(&edge, route, &pool, client, identity.as_ref(), &mut ticket).await?;
+                let identity = wanted.identity.as_ref();
+                let pass = entry::may_enter(&edge, route, &pool, client, identity, &mut ticket).await?;
                 // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
                 let (reached, origin) = reach_origin(&edge, &mut io, &wanted, &pool, pass.wish(), &mut ticket).await?;
                 Ok::<_, Verdict>((pass, reached, origin))
@@ -131,7 +134,7 @@ pub(crate) fn serve<S: ClientIo>(
         };
         let end = tokio::select! {
             end = steps => end,
-            verdict = ended => Err(verdict),
+            verdict = &mut ended => Err(verdict),
         };
         // A client whose flow did not end in good order must not take it for complete.
         if end.is_err() {

@@ -7,8 +7,7 @@ use std::{
 };
 
 use sallyport_bus::FlowStay;
-use sallyport_http::RequestId;
-use sallyport_model::{FlowRecord, SocketId, SocketName, SocketRoute, SocketType};
+use sallyport_model::{FlowRecord, SocketRoute};
 use sallyport_net::Carried;
 
 use crate::{
@@ -77,15 +76,10 @@ impl Verdict {
     }
 }
 
-/// A flow that runs.
+/// A flow that runs. What [`LiveFlow`](sallyport_bus::LiveFlow) knows of it is held there alone.
 pub(crate) struct FlowTicket {
     began: Instant,
     at_ms: i64,
-    id: RequestId,
-    transport: SocketType,
-    client: SocketAddr,
-    name: SocketName,
-    socket: SocketId,
     tunnel: Option<Way>,
     carried: Carried,
     metrics: Metrics,
@@ -108,11 +102,6 @@ impl FlowTicket {
             at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
             audit: Audited::when_wanted(edge, route, wall),
             live: edge.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
-            id,
-            transport: route.socket_type,
-            client,
-            name: route.name.clone(),
-            socket: route.id,
             tunnel: None,
             carried: Carried::default(),
             metrics: edge.metrics.clone(),
@@ -136,7 +125,7 @@ impl FlowTicket {
 
     /// It was decided by this rule whether they may come in.
     pub(crate) fn is_judged(&mut self, identity: Option<String>, rule: String) {
-        tracing::debug!(id = self.id.as_str(), identity, rule, "a flow was judged");
+        tracing::debug!(id = self.live.flow().id, identity, rule, "a flow was judged");
         if let Some(identity) = &identity {
             self.live.flow().is_of(identity.clone());
         }
@@ -167,20 +156,21 @@ impl FlowTicket {
 
     fn over(self, verdict: Verdict, other: Option<&Way>) {
         let Carried { forth, back } = self.carried;
-        self.metrics.flow_ended(self.transport.as_str(), verdict.as_str());
+        let flow = self.live.flow();
+        self.metrics.flow_ended(flow.transport.as_str(), verdict.as_str());
         self.of_socket.carried(forth, back);
         let duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Some((way, omitted_before)) = self.tunnel.as_ref().or(other).and_then(|way| Some((way, way.log_turn()?)))
         {
             way.log_flow(&FlowRecord {
                 at_ms: self.at_ms,
-                flow_id: self.id.as_str().to_owned(),
-                transport: self.transport,
+                flow_id: flow.id.clone(),
+                transport: flow.transport,
                 verdict: verdict.as_str().to_owned(),
                 bytes_in: forth,
                 bytes_out: back,
                 duration_us,
-                client: self.client,
+                client: flow.client,
                 tunnel: Some(way.tunnel()),
                 omitted_before,
                 identity: self.identity.clone(),
@@ -189,8 +179,8 @@ impl FlowTicket {
         }
         if let Some(audit) = self.audit.filter(|_| verdict != Verdict::Evicted) {
             audit.record(Use {
-                id: self.id.as_str(),
-                client: self.client,
+                id: &flow.id,
+                client: flow.client,
                 tunnel: self.tunnel.as_ref().map(Way::tunnel),
                 bytes_in: forth,
                 bytes_out: back,
@@ -205,15 +195,15 @@ impl FlowTicket {
         if self.access_log && verdict != Verdict::Evicted {
             tracing::info!(
                 target: "access",
-                id = self.id.as_str(),
-                client = %self.client,
-                transport = self.transport.as_str(),
-                name = self.name.as_str(),
+                id = flow.id,
+                client = %flow.client,
+                transport = flow.transport.as_str(),
+                name = flow.socket_name.as_str(),
                 at_ms = self.at_ms,
                 bytes_in = forth,
                 bytes_out = back,
                 duration_us,
-                socket = %self.socket,
+                socket = %flow.socket,
                 tunnel = self.tunnel.as_ref().map(|tunnel| tracing::field::display(tunnel.tunnel())),
                 verdict = verdict.as_str(),
             );

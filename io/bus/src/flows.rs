@@ -103,6 +103,16 @@ impl LiveFlow {
     pub fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Acquire)
     }
+
+    /// Resolves when somebody wants it to end. Cancel safe.
+    pub async fn until_cut(&self) {
+        let mut cut = pin!(self.cut.notified());
+        // Before the look, so that no cut comes between the two.
+        cut.as_mut().enable();
+        if !self.is_cut() {
+            cut.await;
+        }
+    }
 }
 
 /// A flow in the order of ids.
@@ -209,14 +219,7 @@ impl FlowStay {
     /// Resolves when somebody wants the flow to end. Cancel safe.
     pub fn cut(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
         let flow = self.flow.clone();
-        async move {
-            let mut cut = pin!(flow.cut.notified());
-            // Before the look, so that no cut comes between the two.
-            cut.as_mut().enable();
-            if !flow.is_cut() {
-                cut.await;
-            }
-        }
+        async move { flow.until_cut().await }
     }
 }
 

@@ -50,6 +50,11 @@ impl Standing {
 
     /// Resolves when the flow may not go on.
     pub(crate) async fn over(mut self) {
+        self.until_over().await;
+    }
+
+    /// The same for who keeps it: what a future takes in is held twice. Cancel safe.
+    pub(crate) async fn until_over(&mut self) {
         loop {
             if !std::mem::take(&mut self.is_late) && self.calls.changed().await.is_err() {
                 // Nobody calls any more: the socket's pool is gone.
