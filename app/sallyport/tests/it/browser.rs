@@ -124,3 +124,40 @@ fn a_browser_logs_in_once_for_two_sockets_and_out_again() {
     let stranger = curl(&up.ca, &format!("{first}/"), &["-H", "X-Auth-Email: alice@example.test"]);
     assert_eq!(stranger.status, 401, "{}", stranger.body);
 }
+
+#[test]
+fn a_browser_logs_in_with_a_password_and_a_code_that_are_kept_here() {
+    let (Some(chromium), Some(playwright)) = (browser(), tool("playwright")) else { return };
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    home.json(&["provider", "add", "local", "--require-totp"]);
+    let invited = home.json(&["person", "add", "Alice@Example.test", "--group", "eng"]);
+    let link = invited["link"].as_str().unwrap();
+
+    let origin = Origin::start("app");
+    let (id, host) = home.socket(&["--cloudauth", "--allowed-email-domains", "example.test"]);
+    let _connector = home.connector(&id, origin.address, &[]);
+    let socket = format!("https://{host}:{}", up.port);
+    let output = Command::new("node")
+        .arg(client("local_login.mjs"))
+        .args([&playwright, &chromium])
+        .args([&socket, link, "alice@example.test", "blue bicycle on a hill"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}\n{}", text(&output.stderr), up.program.output());
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for told in ["first", "second"] {
+        let told = seen[told].as_str().unwrap().to_ascii_lowercase();
+        assert!(told.contains("get /deep/page?a=b") && told.contains("x-auth-email: alice@example.test"), "{told}");
+        assert!(told.contains("x-auth-provider: local") && told.contains("x-auth-groups: eng"), "{told}");
+    }
+    assert_eq!(seen["recovery"], 10, "{seen}");
+    assert!(seen["picture"]["width"].as_f64().unwrap() > 100.0, "{seen}");
+    assert!(seen["account"].as_str().unwrap().contains("10 recovery codes are left"), "{seen}");
+    assert!(seen["wrong"].as_str().unwrap().contains("This code is wrong"), "{seen}");
+    let shown = home.json(&["person", "show", "alice@example.test"]);
+    assert_eq!((&shown["state"], &shown["recovery_codes"]), (&"active".into(), &9.into()));
+    home.json(&["person", "disable", "alice@example.test"]);
+    assert_eq!(home.json(&["login-session", "ls"]), json!([]));
+}
