@@ -16,6 +16,8 @@ use crate::{
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Pages whose files and functions in backticks must exist.
 const NAMING_CODE: &[&str] = &["docs/life-of-a-request.md", "ARCHITECTURE.md"];
+/// The page whose table names the tests that prove something.
+const NAMING_TESTS: &str = "docs/identity.md";
 /// Folders in which a path in backticks is one of the repository.
 const FOLDERS: &[&str] = &["core", "io", "app", "api", "xtask", "docs", "bench", "scripts", "tests", ".ci", "fuzz"];
 
@@ -57,6 +59,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             findings.extend(code.check(root, &span).map(|reason| format!("{name}: `{span}`: {reason}")));
         }
     }
+    findings.extend(check_tests(root)?);
     crate::report("docs", &format!("{} pages point at things that are there", pages.len()), &findings)
 }
 
@@ -145,6 +148,23 @@ fn check_summary(root: &Path, pages: &[PathBuf]) -> Result<Vec<String>> {
     Ok(missing
         .map(|page| format!("{}: it is not listed in {SUMMARY}", page.strip_prefix(root).unwrap_or(page).display()))
         .collect())
+}
+
+/// Every test that a page names is there: names of tests are sentences, of four words at least.
+fn check_tests(root: &Path) -> Result<Vec<String>> {
+    let mut sources = String::new();
+    for folder in ["core", "io", "api", "app"] {
+        for file in workspace::files(&root.join(folder), "rs")? {
+            sources += &std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+        }
+    }
+    let is_test = |span: &String| {
+        span.matches('_').count() > 2
+            && span.bytes().all(|byte| byte.is_ascii_lowercase() || b"_0123456789".contains(&byte))
+    };
+    let named = read(&root.join(NAMING_TESTS))?.code.into_iter().filter(is_test);
+    let missing = named.filter(|name| !sources.contains(&format!("fn {name}(")));
+    Ok(missing.map(|name| format!("{NAMING_TESTS}: `{name}`: there is no such test")).collect())
 }
 
 /// What code there is to be named.

@@ -319,6 +319,6 @@ async fn who_is_disabled_removed_or_reset_is_out_at_once() {
         let mut walk = Walk::begin(&shop).await;
         shop.grant(&walk.password("bob@example.com", PASSWORD).await).session
     };
-    shop.api.send("DELETE", "/v1/providers/local", Some(&shop.token), None).await;
+    shop.api.send("DELETE", "/v1/providers/local?force=true", Some(&shop.token), None).await;
     assert!(shop.api.identities.session(fifth).is_none(), "its persons go with a provider");
 }

@@ -94,6 +94,8 @@ impl House {
         let provider = json!({"name": "secret-provider", "kind": "oidc", "issuer": "https://id.example.com",
             "client_id": "x", "client_secret": "y"});
         made("/v1/providers", provider).await;
+        made("/v1/providers", json!({"name": "secret-accounts", "kind": "local"})).await;
+        made("/v1/persons", json!({"email": "secret@example.com"})).await;
         let service_token = text(&made("/v1/service-tokens", json!({"name": "secret-machine"})).await["id"]);
         let token = text(&made("/v1/tokens", json!({"name": "secret-token", "scopes": ["account:read"]})).await["id"]);
         let ssh_key = text(&made("/v1/ssh-keys", json!({"public_key": KEY})).await["id"]);
@@ -178,6 +180,7 @@ impl House {
             "invitations" | "account/invitations" => &self.invitation,
             "members" => &self.viewer_id,
             "flows" => "secret-flow",
+            "persons" => "secret@example.com",
             other if path.contains("{id}") => panic!("what is {{id}} of {other}? name it here"),
             _ => "",
         };
@@ -201,6 +204,9 @@ impl House {
             }
             "end_login_sessions" => json!({"all": true}),
             "create_service_token" => json!({"name": "x"}),
+            "create_person" => json!({"email": "x@example.com"}),
+            "update_person" => json!({"name": "x"}),
+            "reset_person" => json!({}),
             "update_member" => json!({"role": "owner"}),
             "create_invitation" => json!({"email": "x@example.com", "role": "viewer"}),
             "accept_invitation" => json!({"code": "spi_x"}),
