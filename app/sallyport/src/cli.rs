@@ -12,6 +12,7 @@ use crate::{
         audit::AuditArgs,
         client::{ClientCommand, SshConfigArgs},
         connect::ConnectArgs,
+        data::{BackupArgs, MigrateArgs, RestoreArgs},
         flow::FlowCommand,
         invitation::InvitationCommand,
         login::LoginArgs,
@@ -160,6 +161,12 @@ pub(crate) enum Command {
     /// The connections that run now
     #[command(subcommand)]
     Flow(FlowCommand),
+    /// Move the data of a `sallyport up` from its data directory to PostgreSQL
+    Migrate(MigrateArgs),
+    /// Copy the database and the keys of a `sallyport up` that may be running
+    Backup(BackupArgs),
+    /// Make a data directory of a backup
+    Restore(RestoreArgs),
     /// Let all programs of this machine trust a Sallyport's certificates
     #[command(subcommand)]
     Trust(TrustCommand),
@@ -256,6 +263,9 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::ServiceToken(command) => command::service_token::run(&context, command).await,
         Command::Audit(args) => command::audit::run(&context, args).await,
         Command::Flow(command) => command::flow::run(&context, command).await,
+        Command::Migrate(args) => command::data::migrate(&context, args).await,
+        Command::Backup(args) => command::data::backup(&context, args).await,
+        Command::Restore(args) => command::data::restore(&context, args).await,
         Command::Trust(command) => command::trust::run(&context, &command),
         Command::SshConfig(_) | Command::Completion(_) | Command::Version => Ok(()),
     }

@@ -5,6 +5,7 @@ use std::{fmt, io, path::Path};
 use sallyport_api::Problem;
 use sallyport_client::ClientError;
 use sallyport_connector::ConnectorError;
+use sallyport_store::{StoreError, TransferError};
 use serde::Serialize;
 
 /// What kind of failure it is; each has its exit code.
@@ -94,8 +95,28 @@ pub(crate) fn describe(error: &anyhow::Error) -> Option<Failure> {
         if let Some(error) = cause.downcast_ref::<ConnectorError>() {
             return Some(of_connector(error));
         }
+        if let Some(error) = cause.downcast_ref::<StoreError>() {
+            return Some(of_store(error));
+        }
+        if let Some(error) = cause.downcast_ref::<TransferError>() {
+            return Some(match error {
+                TransferError::Store(error) => of_store(error),
+                TransferError::Nothing { .. } => Failure::new(Kind::NotFound, error.to_string()),
+                TransferError::NotEmpty { .. } => Failure::new(Kind::Refused, error.to_string()),
+                _ => Failure::new(Kind::Failed, error.to_string()),
+            });
+        }
     }
     Some(Failure::new(Kind::Failed, with_causes(error)))
+}
+
+fn of_store(error: &StoreError) -> Failure {
+    let kind = match error {
+        StoreError::Unreachable { .. } => Kind::Unreachable,
+        StoreError::Refused { .. } => Kind::Refused,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, error.to_string())
 }
 
 /// As [`describe`], for a command that was given a token: it is the one to blame, and no login.

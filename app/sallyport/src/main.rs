@@ -8,6 +8,7 @@ mod cli;
 mod command;
 mod context;
 mod credentials;
+mod database;
 mod duration;
 mod failure;
 mod live;

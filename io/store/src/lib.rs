@@ -32,6 +32,7 @@ mod sockets;
 mod sql;
 mod ssh_keys;
 mod tokens;
+mod transfer;
 mod tunnels;
 mod used_once;
 mod write;
@@ -63,6 +64,7 @@ pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, Rotation, SessionId};
 pub use sockets::{MAX_SOCKETS_PER_ACCOUNT, Maker, NewSocket, SocketChange};
 pub use ssh_keys::{MAX_SSH_KEYS_PER_ACCOUNT, SshKey};
 pub use tokens::{MAX_TOKENS_PER_ACCOUNT, NewToken, StoredToken};
+pub use transfer::{TransferError, TransferredTable};
 pub use tunnels::NewTunnel;
 pub use used_once::MAX_USED_ONCE_PER_ORGANISATION;
 

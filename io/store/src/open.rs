@@ -44,13 +44,7 @@ impl Store {
         make_private_dir(dir).map_err(io_error("make the directory", dir))?;
         prepare_file(&path)?;
 
-        let name_file = |error: StoreError| match error {
-            StoreError::Corrupt { detail, .. } => StoreError::Corrupt { path: path.clone(), detail },
-            StoreError::Database(source) => {
-                StoreError::Io { action: "open the database", path: path.clone(), source: io::Error::other(source) }
-            }
-            other => other,
-        };
+        let name_file = |error| named(error, &path);
         let options = SqliteConnectOptions::new()
             .filename(&path)
             .create_if_missing(false)
@@ -79,6 +73,49 @@ impl Store {
             .await
             .map_err(|e| name_file(e.into()))?;
         Ok(Self { writer: DbPool::Sqlite(writer), reader: DbPool::Sqlite(reader), path })
+    }
+}
+
+impl Store {
+    /// Writes the SQLite database in `dir` as it is at this moment into a file of the same name in `into`, while it is used.
+    ///
+    /// # Errors
+    /// When it is damaged, of a newer version or of another program, or the file cannot be written.
+    pub async fn back_up(dir: &Path, into: &Path) -> Result<(), StoreError> {
+        let (path, copy) = (dir.join(DATABASE_FILE), into.join(DATABASE_FILE));
+        let io_error = |source| StoreError::Io { action: "write the backup", path: copy.clone(), source };
+        let options = SqliteConnectOptions::new().filename(&path).read_only(true).busy_timeout(MAX_WAIT);
+        examine(&options, &path).await.map_err(|error| named(error, &path))?;
+        // It would be made readable by others; what is there and empty is written to.
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&copy).map_err(io_error)?;
+        let mut connection = SqliteConnection::connect_with(&options).await?;
+        let name = copy.to_str().ok_or_else(|| io_error(io::Error::other("its path is not UTF-8")))?;
+        let written = sqlx::query("VACUUM INTO $1").bind(name).execute(&mut connection).await;
+        // When writing failed, so may closing.
+        let _ = connection.close().await;
+        written?;
+        File::open(&copy).and_then(|file| file.sync_all()).map_err(io_error)
+    }
+
+    /// Looks whether the database in `dir` can be opened, without changing it.
+    ///
+    /// # Errors
+    /// When it is damaged, of a newer version or of another program.
+    pub async fn verify(dir: &Path) -> Result<(), StoreError> {
+        let path = dir.join(DATABASE_FILE);
+        let immutable = SqliteConnectOptions::new().filename(&path).read_only(true).immutable(true);
+        examine(&immutable, &path).await.map_err(|error| named(error, &path))
+    }
+}
+
+/// The error with the whole path of the file.
+fn named(error: StoreError, path: &Path) -> StoreError {
+    match error {
+        StoreError::Corrupt { detail, .. } => StoreError::Corrupt { path: path.to_owned(), detail },
+        StoreError::Database(source) => {
+            StoreError::Io { action: "open the database", path: path.to_owned(), source: io::Error::other(source) }
+        }
+        other => other,
     }
 }
 

@@ -7,7 +7,13 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions, PgSslMode},
 };
 
-use crate::{Store, StoreError, dialect, error::postgres_code, migrations, sql::DbPool, write::Write};
+use crate::{
+    SecretHash, Store, StoreError, dialect,
+    error::postgres_code,
+    migrations, row,
+    sql::{self, DbPool},
+    write::Write,
+};
 
 /// Connections that read, of one process.
 const MAX_READERS: u32 = 8;
@@ -23,9 +29,9 @@ const MIN_SERVER_VERSION: i64 = 130_000;
 /// may stand still before the server ends it, so that a process that hangs does not keep the others from writing.
 const SETTINGS: &str = "SET statement_timeout = '10s'; SET lock_timeout = '10s';
      SET idle_in_transaction_session_timeout = '20s'; SET client_min_messages = warning; SET timezone = 'UTC'";
-/// The table that says that the database is ours, and which version it has.
-const MARK: &str =
-    "CREATE TABLE sallyport_schema (mark TEXT PRIMARY KEY CHECK (mark = 'sallyport'), version BIGINT NOT NULL)";
+/// The table that says that the database is ours, which version it has, and whose key it belongs to.
+const MARK: &str = "CREATE TABLE sallyport_schema (
+    mark TEXT PRIMARY KEY CHECK (mark = 'sallyport'), version BIGINT NOT NULL, key_check BYTEA)";
 
 /// Where a PostgreSQL database is, and how it is spoken to: `postgres://user:password@host:port/name?sslmode=…`, with the
 /// words, environment variables and password file (`~/.pgpass`) of libpq. To other machines its certificate is verified
@@ -95,34 +101,65 @@ impl Store {
     /// When the server cannot be reached, does not let us in or is read-only, or the database is of a newer version or of
     /// another program. It is left as it is then.
     pub async fn open_postgres(address: &PostgresAddress) -> Result<Self, StoreError> {
-        let name = |error| named(error, address);
         examine(address).await?;
-        let options = address.options.clone();
-        let pool = || {
-            PgPoolOptions::new()
-                .acquire_timeout(MAX_WAIT)
-                .test_before_acquire(false)
-                .max_lifetime(None)
-                .after_connect(|connection, _| Box::pin(async move { connection.execute(SETTINGS).await.map(|_| ()) }))
-                .before_acquire(|connection, meta| {
-                    Box::pin(async move {
-                        if meta.idle_for > MAX_TRUSTED_IDLE {
-                            connection.ping().await?;
-                        }
-                        Ok(true)
-                    })
-                })
-        };
-        let writer = pool().max_connections(1).connect_with(options.clone()).await.map_err(name)?;
-        let writer = DbPool::Postgres(writer);
+        let writer = writer(address).await?;
         migrate(&writer, address).await?;
-        let reader = pool().max_connections(MAX_READERS).connect_lazy_with(options);
+        let reader = pool().max_connections(MAX_READERS).connect_lazy_with(address.options.clone());
         Ok(Self { writer, reader: DbPool::Postgres(reader), path: PathBuf::from(address.to_string()) })
     }
 }
 
+impl Store {
+    /// What the key of the installation that a shared database belongs to was made into; `None` where there is none yet,
+    /// and for a file, which is beside its key.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn key_check(&self) -> Result<Option<SecretHash>, StoreError> {
+        let DbPool::Postgres(_) = &self.reader else { return Ok(None) };
+        let found = sql::query("SELECT key_check FROM sallyport_schema WHERE key_check IS NOT NULL");
+        found.fetch_optional(&self.reader).await?.map(|found| row::bytes(&found, "key_check")).transpose()
+    }
+
+    /// Says what the key of the installation is made into, unless that was said before: gives what holds.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn claim(&self, key_check: SecretHash) -> Result<SecretHash, StoreError> {
+        let DbPool::Postgres(_) = &self.reader else { return Ok(key_check) };
+        let mut write = self.write().await?;
+        let claim = sql::query("UPDATE sallyport_schema SET key_check = coalesce(key_check, $1) RETURNING key_check");
+        let found = claim.bind(key_check.as_slice()).fetch_one(write.sql()).await?;
+        let holds = row::bytes(&found, "key_check")?;
+        write.commit().await?;
+        Ok(holds)
+    }
+}
+
+/// The connection that writes.
+pub(crate) async fn writer(address: &PostgresAddress) -> Result<DbPool, StoreError> {
+    let writer = pool().max_connections(1).connect_with(address.options.clone()).await;
+    writer.map(DbPool::Postgres).map_err(|error| named(error, address))
+}
+
+fn pool() -> PgPoolOptions {
+    PgPoolOptions::new()
+        .acquire_timeout(MAX_WAIT)
+        .test_before_acquire(false)
+        .max_lifetime(None)
+        .after_connect(|connection, _| Box::pin(async move { connection.execute(SETTINGS).await.map(|_| ()) }))
+        .before_acquire(|connection, meta| {
+            Box::pin(async move {
+                if meta.idle_for > MAX_TRUSTED_IDLE {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
+}
+
 /// Looks at the database before anything is written to it.
-async fn examine(address: &PostgresAddress) -> Result<(), StoreError> {
+pub(crate) async fn examine(address: &PostgresAddress) -> Result<(), StoreError> {
     let name = |error| named(error, address);
     let connecting = tokio::time::timeout(MAX_CONNECT, PgConnection::connect_with(&address.options)).await;
     let mut connection = connecting
@@ -176,29 +213,38 @@ async fn version_of(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::
 /// time one does it, and the others find it done.
 async fn migrate(writer: &DbPool, address: &PostgresAddress) -> Result<(), StoreError> {
     let mut write = Write::begin(writer).await?;
-    let is_there = crate::sql::query_scalar::<bool>("SELECT to_regclass('sallyport_schema') IS NOT NULL");
+    if bring_to_newest(&mut write, address).await? {
+        write.commit().await?;
+        tracing::info!(version = migrations::newest(), "database brought to a new version");
+    }
+    Ok(())
+}
+
+/// Gives whether there was something to do.
+pub(crate) async fn bring_to_newest(write: &mut Write, address: &PostgresAddress) -> Result<bool, StoreError> {
+    let is_there = sql::query_scalar::<bool>("SELECT to_regclass('sallyport_schema') IS NOT NULL");
     let mut found = 0;
     if is_there.fetch_one(write.sql()).await? {
-        let version = crate::sql::query_scalar::<i64>("SELECT version FROM sallyport_schema");
+        let version = sql::query_scalar::<i64>("SELECT version FROM sallyport_schema");
         found = version.fetch_optional(write.sql()).await?.unwrap_or(0);
     } else {
-        let made = write.sql().script(format!("{MARK}; INSERT INTO sallyport_schema VALUES ('sallyport', 0)")).await;
+        let made = write
+            .sql()
+            .script(format!("{MARK}; INSERT INTO sallyport_schema (mark, version) VALUES ('sallyport', 0)"))
+            .await;
         made.map_err(|error| named(error, address))?;
     }
     if found > migrations::newest() {
         return Err(newer(address, found));
     }
     if found == migrations::newest() {
-        return Ok(());
+        return Ok(false);
     }
     for step in migrations::after(found) {
         write.sql().script(dialect::for_postgres(step)).await.map_err(|error| named(error, address))?;
     }
-    let update = crate::sql::query("UPDATE sallyport_schema SET version = $1").bind(migrations::newest());
-    update.execute(write.sql()).await?;
-    write.commit().await?;
-    tracing::info!(version = migrations::newest(), "database brought to a new version");
-    Ok(())
+    sql::query("UPDATE sallyport_schema SET version = $1").bind(migrations::newest()).execute(write.sql()).await?;
+    Ok(true)
 }
 
 fn newer(address: &PostgresAddress, found: i64) -> StoreError {

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use sqlx::{
-    ColumnIndex, PgPool, Postgres, Row as _, Sqlite, SqlitePool, TypeInfo as _, ValueRef as _,
+    ColumnIndex, PgPool, Postgres, Row as _, SqlSafeStr as _, SqlStr, Sqlite, SqlitePool, TypeInfo as _, ValueRef as _,
     pool::PoolConnection,
     postgres::{PgArguments, PgRow},
     sqlite::{SqliteArguments, SqliteRow},
@@ -240,7 +240,7 @@ values! {
 /// A statement with what is bound to it.
 #[must_use]
 pub(crate) struct Query {
-    sql: &'static str,
+    sql: SqlStr,
     values: Vec<Value>,
 }
 
@@ -258,7 +258,17 @@ impl Done {
 
 /// A statement; its text never holds a value from outside.
 pub(crate) fn query(sql: &'static str) -> Query {
-    Query { sql, values: Vec::new() }
+    Query { sql: sql.into_sql_str(), values: Vec::new() }
+}
+
+/// A statement whose text was put together, of names that the database itself gave.
+pub(crate) fn text(sql: String) -> Query {
+    Query { sql: sqlx::AssertSqlSafe(sql).into_sql_str(), values: Vec::new() }
+}
+
+/// [`text`], for an answer of one column.
+pub(crate) fn text_scalar<T>(sql: String) -> Scalar<T> {
+    Scalar { query: text(sql), column: std::marker::PhantomData }
 }
 
 /// A statement whose answer has one column.
@@ -341,7 +351,7 @@ impl Query {
                     };
                     added.map_err(sqlx::Error::Encode)?;
                 }
-                let query = sqlx::query_with(self.sql, arguments);
+                let query = sqlx::query_with(self.sql.clone(), arguments);
                 let connection = $connection;
                 let (mut rows, mut changed) = (Vec::new(), 0);
                 match want {
@@ -404,6 +414,29 @@ impl DbRow {
     /// The value of a column.
     pub(crate) fn try_get<'r, T: Column<'r>>(&'r self, column: &str) -> Result<T, sqlx::Error> {
         T::get(self, column)
+    }
+
+    /// All values, as they are.
+    pub(crate) fn values(&self) -> Result<Vec<Value>, sqlx::Error> {
+        let columns = match self {
+            Self::Sqlite(row) => row.len(),
+            Self::Postgres(row) => row.len(),
+        };
+        (0..columns).map(|column| self.value(column)).collect()
+    }
+
+    fn value(&self, column: usize) -> Result<Value, sqlx::Error> {
+        let kind = match self {
+            // As the column was declared, also where there is no value.
+            Self::Sqlite(row) => sqlx::Column::type_info(row.column(column)).name().to_owned(),
+            Self::Postgres(row) => sqlx::Column::type_info(row.column(column)).name().to_owned(),
+        };
+        Ok(match kind.as_str() {
+            "INTEGER" | "INT8" => Value::Int(Column::get(self, column)?),
+            "TEXT" => Value::Text(Column::get(self, column)?),
+            "BLOB" | "BYTEA" => Value::Bytes(Column::get(self, column)?),
+            other => return Err(sqlx::Error::Decode(format!("a value of type {other}").into())),
+        })
     }
 }
 

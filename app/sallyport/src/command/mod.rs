@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod client;
 pub(crate) mod completion;
 pub(crate) mod connect;
+pub(crate) mod data;
 pub(crate) mod flow;
 pub(crate) mod hold;
 pub(crate) mod identity;

@@ -12,7 +12,7 @@ use sallyport_audit::SyslogTarget;
 use sallyport_net::Congestion;
 use sallyport_policy::Network;
 
-use crate::{duration, telemetry::LogFormat};
+use crate::{database::DatabaseArgs, duration, telemetry::LogFormat};
 
 /// What `sallyport up` can be told.
 #[derive(Debug, Args)]
@@ -20,6 +20,8 @@ pub(crate) struct UpArgs {
     /// Where everything is kept [default: /var/lib/sallyport for root, else ~/.local/share/sallyport]
     #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
     pub(super) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) database: DatabaseArgs,
     /// The domain under which sockets get their names
     #[arg(long, value_name = "DOMAIN", env = "SALLYPORT_DOMAIN", default_value = "localhost", value_parser = domain)]
     pub(super) domain: String,

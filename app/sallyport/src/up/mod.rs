@@ -22,7 +22,7 @@ use sallyport_edge::{ApiService, Edge, EdgeAudit, EdgeConfig, EdgeIdentity, Read
 use sallyport_geo::Geo;
 use sallyport_identity::{AssertionKey, Sealer};
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer};
-use sallyport_store::{DataDirLock, LockError, Store};
+use sallyport_store::{DataDirLock, LockError};
 use tower_service::Service as _;
 use tracing::{info, warn};
 
@@ -33,6 +33,7 @@ use self::{
     ssh::SshParts,
 };
 use crate::{
+    database,
     failure::{Failure, Kind},
     local,
     signals::Signals,
@@ -57,7 +58,7 @@ const CATCH_UP_INTERVAL: Duration = Duration::from_secs(1);
 const TRACE_FLUSH: Duration = Duration::from_secs(5);
 
 /// The data directory that is used when none is named.
-fn default_data_dir() -> Option<PathBuf> {
+pub(crate) fn default_data_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some("/var/lib/sallyport".into());
     }
@@ -102,9 +103,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let own_ports = if data.exists() { None } else { Some(listen(&args)?) };
     let held = hold(&data, args.takeover)?;
     let data = data.canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
-    refuse_lost_database(&data)?;
-    let store = Store::open(&data).await?;
-    let secrets = Secrets::open_or_create(&data)?;
+    let store = args.database.open(&data).await?;
+    let secrets = database::secrets(&store, &data).await?;
     let ca = LocalCa::open_or_create(&data, &args.domain)?;
     let fingerprint = ca.fingerprint().to_string();
     let root = data.join("ca.pem");
@@ -361,23 +361,6 @@ async fn reload_after_takeover(control: Control) {
             Err(error) => warn!(error = format!("{error:#}"), "what the former process changed is not known"),
         }
     }
-}
-
-/// Refuses an empty database file beside the keys of an installation: that is what remains of a lost one, and would be
-/// taken for a new one.
-fn refuse_lost_database(data: &Path) -> Result<(), Failure> {
-    let is_empty = |name: &str| std::fs::metadata(data.join(name)).map(|file| file.len() == 0);
-    let database = data.join(sallyport_store::DATABASE_FILE);
-    let log = format!("{}-wal", sallyport_store::DATABASE_FILE);
-    let has_keys =
-        [sallyport_net::CA_KEY_FILE, sallyport_control::TOKEN_KEY_FILE].iter().any(|name| data.join(name).exists());
-    let is_lost = is_empty(sallyport_store::DATABASE_FILE).unwrap_or(false) && is_empty(&log).unwrap_or(true);
-    if !has_keys || !is_lost {
-        return Ok(());
-    }
-    let message = format!("the database {} is empty, while the keys beside it have been used", database.display());
-    Err(Failure::new(Kind::Failed, message)
-        .next("restore it from a backup, or remove it to start with no accounts and no sockets"))
 }
 
 /// Holds the data directory until the process is over, or until another one replaces it; then it is no longer held.

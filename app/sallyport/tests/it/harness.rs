@@ -75,6 +75,8 @@ impl Home {
             "SALLYPORT_CA",
             "SALLYPORT_TOKEN",
             "SALLYPORT_DATA",
+            "SALLYPORT_DATABASE",
+            "SALLYPORT_DATABASE_FILE",
             "SALLYPORT_LOG",
             "SALLYPORT_PROXY",
             "SALLYPORT_TRANSPORT",

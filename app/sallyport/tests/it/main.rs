@@ -7,6 +7,7 @@ mod browser;
 mod client;
 mod clock;
 mod commands;
+mod database;
 mod harness;
 mod main_job;
 mod observed;

@@ -150,6 +150,39 @@ async fn a_database_of_another_program_is_refused_and_kept() {
 }
 
 #[tokio::test]
+async fn a_backup_is_the_store_as_it_was_while_it_is_used() {
+    let (dir, store) = store_with_account().await;
+    let kept = make_socket(&store, 1, 1, &[1]).await.unwrap();
+    let backup = tempfile::tempdir().unwrap();
+    let writing = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for n in 2..60 {
+                make_socket(&store, 1, n, &[u64::from(n)]).await.unwrap();
+            }
+        }
+    });
+    Store::back_up(dir.path(), backup.path()).await.unwrap();
+    writing.await.unwrap();
+    let file = backup.path().join(DATABASE_FILE);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    Store::verify(backup.path()).await.unwrap();
+    assert_eq!(fs::read_dir(backup.path()).unwrap().count(), 1, "looking leaves nothing behind");
+    let again = Store::back_up(dir.path(), backup.path()).await.unwrap_err();
+    assert!(again.to_string().contains(&file.display().to_string()), "{again}");
+
+    let restored = Store::open(backup.path()).await.unwrap();
+    assert_eq!(restored.socket(kept.account, kept.id).await.unwrap(), Some(kept));
+    make_socket(&restored, 1, 100, &[1_000]).await.unwrap();
+    restored.close().await;
+
+    fs::write(&file, "no database at all").unwrap();
+    assert!(matches!(Store::verify(backup.path()).await.unwrap_err(), StoreError::Corrupt { .. }));
+    let nothing = tempfile::tempdir().unwrap();
+    assert!(Store::back_up(nothing.path(), backup.path()).await.is_err());
+}
+
+#[tokio::test]
 async fn an_interrupted_first_start_is_no_obstacle() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(DATABASE_FILE), "").unwrap();

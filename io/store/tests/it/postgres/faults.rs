@@ -131,17 +131,17 @@ async fn what_is_given_up_does_not_keep_others_from_writing() {
     }
 }
 
-/// Stands before a server and cuts the connection on which somebody commits: before the server hears of it, or after.
-struct Cutter {
-    address: String,
-    cut: Arc<AtomicU8>,
+/// Stands before a server and cuts the connection on which somebody says a word: before the server hears of it, or after.
+pub(super) struct Cutter {
+    pub(super) address: String,
+    pub(super) cut: Arc<AtomicU8>,
 }
 
-const BEFORE: u8 = 1;
+pub(super) const BEFORE: u8 = 1;
 const AFTER: u8 = 2;
 
 impl Cutter {
-    async fn before(address: &str) -> Self {
+    pub(super) async fn before(address: &str, word: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (base, name) = address.rsplit_once('/').unwrap();
         let server = base.rsplit_once('@').unwrap().1.to_owned();
@@ -151,14 +151,14 @@ impl Cutter {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&server).await.unwrap();
-                tokio::spawn(pass(client, server, when.clone()));
+                tokio::spawn(pass(client, server, word, when.clone()));
             }
         });
         Self { address, cut }
     }
 }
 
-async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) {
+async fn pass(client: TcpStream, server: TcpStream, word: &'static str, cut: Arc<AtomicU8>) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let deaf = Arc::new(AtomicBool::new(false));
@@ -174,7 +174,7 @@ async fn pass(client: TcpStream, server: TcpStream, cut: Arc<AtomicU8>) {
     let mut buffer = vec![0; 65_536];
     while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
         let said = &buffer[..length];
-        if said.windows(6).any(|word| word == b"COMMIT") {
+        if said.windows(word.len()).any(|some| some == word.as_bytes()) {
             match cut.swap(0, Ordering::SeqCst) {
                 BEFORE => break,
                 AFTER => {
@@ -197,7 +197,7 @@ async fn a_change_whose_end_is_unknown_is_told_as_that() {
     let Some(server) = server() else { return };
     let address = server.database().await;
     open(&address).await.close().await;
-    let cutter = Cutter::before(&address).await;
+    let cutter = Cutter::before(&address, "COMMIT").await;
     let store = open(&cutter.address).await;
     for (n, when, made) in [(1, BEFORE, 0), (2, AFTER, 1)] {
         cutter.cut.store(when, Ordering::SeqCst);

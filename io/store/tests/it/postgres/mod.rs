@@ -3,6 +3,7 @@
 mod faults;
 mod schema;
 mod together;
+mod transfer;
 
 use std::{
     io::{BufRead, BufReader},
@@ -22,37 +23,8 @@ use crate::fixtures::account;
 /// Says to a test program that its stores are on this server: the beginning of an address, up to the database's name.
 const SUITE: &str = "SALLYPORT_TEST_STORE_ON";
 
-/// Starts a server in a folder of its own, says that it is there, and goes with everything when nobody holds the other
-/// end of its input any more.
-const SERVER: &str = r#"
-set -eu
-folder=$(mktemp -d "${TMPDIR:-/tmp}/sallyport-postgres-XXXXXX")
-trap 'rm -rf "$folder"' EXIT
-bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1 || true)
-[ -n "$bin" ] || bin=$(dirname "$(command -v postgres)")
-as=
-if [ "$(id -u)" = 0 ]; then
-  as="setpriv --reuid=postgres --regid=postgres --clear-groups"
-  chown postgres "$folder"
-fi
-cd "$folder"
-$as "$bin/initdb" -D data -U postgres -A trust -E UTF8 --locale=C --no-sync --no-instructions >log 2>&1 || { cat log >&2; exit 1; }
-$as sh -c "cat >data/pg_hba.conf" <<HBA
-host all locked 127.0.0.1/32 scram-sha-256
-host all all 127.0.0.1/32 trust
-HBA
-$as "$bin/postgres" -D data -p "$1" -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off \
-  -c synchronous_commit=off -c full_page_writes=off -c shared_buffers=32MB -c max_connections=400 >>log 2>&1 </dev/null &
-server=$!
-for _ in $(seq 200); do
-  if "$bin/pg_isready" -q -h 127.0.0.1 -p "$1"; then echo ready; break; fi
-  kill -0 $server 2>/dev/null || { cat log >&2; exit 1; }
-  sleep 0.05
-done
-read -r _ || true
-kill -INT $server
-wait $server || true
-"#;
+/// Starts a server in a folder of its own, says that it is there, and ends it when its input ends.
+const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgres");
 
 /// A server for as long as this program runs.
 pub(crate) struct Server {
@@ -75,8 +47,8 @@ pub(crate) fn server() -> Option<&'static Server> {
 fn start() -> Result<Server, String> {
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(|e| e.to_string())?;
-    let mut child = Command::new("sh")
-        .args(["-c", SERVER, "sh", &port.port().to_string()])
+    let mut child = Command::new(SERVER)
+        .arg(port.port().to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -136,6 +108,12 @@ pub(crate) async fn two_stores(server: &Server) -> (Store, Store) {
     let (one, two) = (one.unwrap(), two.unwrap());
     one.create_account(account(1)).await.unwrap();
     (one, two)
+}
+
+/// Says something to a server as its superuser, and gives the number that it answers.
+pub(crate) async fn ask(address: &str, sql: String) -> i64 {
+    let mut connection = PgConnection::connect(address).await.unwrap();
+    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut connection).await.unwrap()
 }
 
 #[test]

@@ -110,6 +110,19 @@ async fn a_refresh_token_is_used_once() {
 }
 
 #[tokio::test]
+async fn the_first_key_is_the_installations() {
+    let Some(server) = server() else { return };
+    let (one, two) = two_stores(server).await;
+    assert_eq!(one.key_check().await.unwrap(), None);
+    let (first, second) = tokio::join!(one.claim([1; 32]), two.claim([2; 32]));
+    let holds = one.key_check().await.unwrap();
+    assert_eq!((first.ok(), second.ok()), (holds, holds), "both learn the same");
+    let dir = tempfile::tempdir().unwrap();
+    let file = sallyport_store::Store::open(dir.path()).await.unwrap();
+    assert_eq!((file.claim([3; 32]).await.unwrap(), file.key_check().await.unwrap()), ([3; 32], None));
+}
+
+#[tokio::test]
 async fn what_one_has_answered_the_other_sees() {
     let Some(server) = server() else { return };
     let (one, two) = two_stores(server).await;

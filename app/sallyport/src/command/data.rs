@@ -1,0 +1,219 @@
+//! `sallyport migrate`, `backup` and `restore`: what an installation keeps, moved as a whole.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use sallyport_store::{DATABASE_FILE, DataDirLock, Store, TransferredTable};
+use serde_json::json;
+
+use crate::{
+    context::Context,
+    database,
+    failure::{Failure, Kind},
+    up::default_data_dir,
+};
+
+/// The file that is locked, which belongs to no backup.
+const LOCK_FILE: &str = "lock";
+
+/// Options of `migrate`.
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// The data directory whose database moves [default: as for `up`]
+    #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
+    data: Option<PathBuf>,
+    /// The empty database that it moves to: postgres://USER@HOST/NAME; a password belongs into SALLYPORT_DATABASE, PGPASSWORD
+    /// or ~/.pgpass
+    #[arg(long, value_name = "URL", env = "SALLYPORT_DATABASE", hide_env_values = true)]
+    to: String,
+    /// Only look whether it would work, and say what would move
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Options of `backup`.
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// Where the backup is put: a directory that is made, or empty
+    #[arg(value_name = "DIR")]
+    to: PathBuf,
+    /// The data directory [default: as for `up`]
+    #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
+    data: Option<PathBuf>,
+}
+
+/// Options of `restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The backup
+    #[arg(value_name = "DIR")]
+    from: PathBuf,
+    /// The data directory that it becomes, which has neither a database nor keys yet [default: as for `up`]
+    #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
+    data: Option<PathBuf>,
+}
+
+/// The data directory that is meant, which is there.
+fn data_dir(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let data =
+        named.or_else(default_data_dir).ok_or_else(|| Failure::usage("name a data directory with --data DIR"))?;
+    if !data.is_dir() {
+        let message = format!("there is no data directory {}", data.display());
+        return Err(Failure::new(Kind::NotFound, message)
+            .next("name the one of your `sallyport up` with --data DIR")
+            .into());
+    }
+    Ok(data)
+}
+
+/// Moves the database of a data directory to PostgreSQL.
+pub(crate) async fn migrate(context: &Context, args: MigrateArgs) -> anyhow::Result<()> {
+    let data = data_dir(args.data)?;
+    let to = database::parse(&args.to)?;
+    let _lock = DataDirLock::take(&data)?;
+    let tables = Store::transfer(&data, &to, args.dry_run).await?;
+    let rows: u64 = tables.iter().map(|table| table.rows).sum();
+    let shown = |table: &TransferredTable| {
+        let digest: String = table.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        json!({ "name": table.name, "rows": table.rows, "sha256": digest })
+    };
+    let tables: Vec<_> = tables.iter().map(shown).collect();
+    let json = json!({ "to": to.to_string(), "dry_run": args.dry_run, "rows": rows, "tables": tables });
+    context.output.data(&json, |_| {
+        let verb = if args.dry_run { "would move" } else { "moved" };
+        format!("{verb} {rows} rows of {} tables to {to}", tables.len())
+    })?;
+    let next = if args.dry_run {
+        "nothing has changed; run it without --dry-run".to_owned()
+    } else {
+        format!(
+            "start `sallyport up --database {to}` with the same data directory, where the keys are, and move {} away when all \
+             is well: it is not used any more",
+            data.join(DATABASE_FILE).display()
+        )
+    };
+    context.output.hint(&next);
+    Ok(())
+}
+
+/// Copies what a data directory keeps, while it is used.
+pub(crate) async fn backup(context: &Context, args: BackupArgs) -> anyhow::Result<()> {
+    let data = data_dir(args.data)?;
+    make_empty(&args.to)?;
+    let has_database = data.join(DATABASE_FILE).exists();
+    if has_database {
+        Store::back_up(&data, &args.to).await?;
+    }
+    let mut files = kept_files(&data)?;
+    for name in &files {
+        copy(&data.join(name), &args.to.join(name))?;
+    }
+    if has_database {
+        files.push(DATABASE_FILE.to_owned());
+    }
+    if files.is_empty() {
+        return Err(Failure::new(Kind::NotFound, format!("there is nothing to keep in {}", data.display())).into());
+    }
+    files.sort();
+    File::open(&args.to)?.sync_all()?;
+    let json = json!({ "backup": args.to, "data": data, "files": files });
+    context.output.data(&json, |_| format!("kept {} in {}", files.join(", "), args.to.display()))?;
+    let hint = if has_database {
+        "keep it as safe as the keys in it; the audit log (audit/) is not in it"
+    } else {
+        "this is the keys alone, as safe to be kept as they are; the database is PostgreSQL: back it up with pg_dump"
+    };
+    context.output.hint(hint);
+    Ok(())
+}
+
+/// Makes a data directory of a backup.
+pub(crate) async fn restore(context: &Context, args: RestoreArgs) -> anyhow::Result<()> {
+    let data =
+        args.data.or_else(default_data_dir).ok_or_else(|| Failure::usage("name a data directory with --data DIR"))?;
+    if !args.from.is_dir() {
+        return Err(Failure::new(Kind::NotFound, format!("there is no backup {}", args.from.display())).into());
+    }
+    let mut files = kept_files(&args.from)?;
+    let has_database = args.from.join(DATABASE_FILE).exists();
+    if has_database {
+        files.push(DATABASE_FILE.to_owned());
+        Store::verify(&args.from).await?;
+    }
+    files.sort();
+    if !files.iter().any(|name| name == sallyport_control::TOKEN_KEY_FILE) {
+        let message =
+            format!("{} is no backup: there is no {}", args.from.display(), sallyport_control::TOKEN_KEY_FILE);
+        return Err(Failure::new(Kind::Failed, message).into());
+    }
+    let _lock = DataDirLock::take(&data)?;
+    if let Some(there) = kept_files(&data)?
+        .first()
+        .cloned()
+        .or_else(|| data.join(DATABASE_FILE).exists().then(|| DATABASE_FILE.to_owned()))
+    {
+        let message = format!("{} is in use: there is {there} in it", data.display());
+        return Err(Failure::new(Kind::Refused, message)
+            .next("restore into another directory, or move this one away")
+            .into());
+    }
+    // The database last: without it, what was broken off is seen to be no installation.
+    files.sort_by_key(|name| name == DATABASE_FILE);
+    for name in &files {
+        copy(&args.from.join(name), &data.join(name))?;
+    }
+    File::open(&data)?.sync_all()?;
+    files.sort();
+    let json = json!({ "data": data, "backup": args.from, "files": files });
+    context.output.data(&json, |_| format!("restored {} into {}", files.join(", "), data.display()))?;
+    context.output.hint(&format!("start `sallyport up --data {}` with the options as before", data.display()));
+    Ok(())
+}
+
+/// The files beside the database that make an installation what it is: keys and certificates.
+fn kept_files(dir: &Path) -> anyhow::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if entry.file_type()?.is_file() && name != LOCK_FILE && !name.starts_with(DATABASE_FILE) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Makes the directory for its owner alone, or finds it empty.
+fn make_empty(dir: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot make {}", dir.display());
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if fs::read_dir(dir).with_context(cannot)?.next().is_none() {
+                return Ok(());
+            }
+            let message = format!("{} is not empty", dir.display());
+            Err(Failure::new(Kind::Refused, message).next("name a directory that is not there yet").into())
+        }
+        Err(error) => Err(error).with_context(cannot),
+    }
+}
+
+/// Copies a file with its mode; only its owner can read it while it is written.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let copied = || -> io::Result<()> {
+        let mut source = File::open(from)?;
+        let mut target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+        io::copy(&mut source, &mut target)?;
+        target.set_permissions(source.metadata()?.permissions())?;
+        target.sync_all()
+    };
+    copied().with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}

@@ -1,0 +1,128 @@
+//! Where the store is: in the data directory, or in PostgreSQL.
+
+use std::{
+    fs::File,
+    io::Read as _,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use clap::Args;
+use sallyport_control::{Secrets, TOKEN_KEY_FILE};
+use sallyport_store::{PostgresAddress, Store};
+use tracing::warn;
+
+use crate::failure::{Failure, Kind};
+
+/// The variable with the address of the database.
+const VARIABLE: &str = "SALLYPORT_DATABASE";
+/// What the key of an installation is made into for the database to know it by.
+const KEY_CHECK: &str = "whose database";
+/// The longest address in a file, in bytes.
+const MAX_ADDRESS_BYTES: u64 = 4_096;
+
+/// Where the store is.
+#[derive(Debug, Args)]
+pub(crate) struct DatabaseArgs {
+    /// Keep accounts, sockets and all else that is stored in PostgreSQL instead of the data directory:
+    /// postgres://USER@HOST/NAME; a password belongs into SALLYPORT_DATABASE, PGPASSWORD, ~/.pgpass or --database-file
+    #[arg(long, value_name = "URL", env = VARIABLE, hide_env_values = true)]
+    pub(crate) database: Option<String>,
+    /// Read the address of the database from this file, which only its owner can read
+    #[arg(long, value_name = "FILE", env = "SALLYPORT_DATABASE_FILE")]
+    pub(crate) database_file: Option<PathBuf>,
+}
+
+impl DatabaseArgs {
+    /// The address of the database; `None` for the file in the data directory.
+    pub(crate) fn address(&self) -> anyhow::Result<Option<PostgresAddress>> {
+        let text = match (&self.database, &self.database_file) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => {
+                let both = "there are two databases: --database (or SALLYPORT_DATABASE) and --database-file";
+                return Err(Failure::usage(both).next("leave one of them out").into());
+            }
+            (None, Some(file)) => read_address(file)?,
+            (Some(text), None) => text.clone(),
+        };
+        parse(&text).map(Some)
+    }
+
+    /// Opens the store, of `data` unless another place is named.
+    pub(crate) async fn open(&self, data: &Path) -> anyhow::Result<Store> {
+        let Some(address) = self.address()? else {
+            refuse_lost(data)?;
+            return Ok(Store::open(data).await?);
+        };
+        let store = Store::open_postgres(&address).await?;
+        let file = data.join(sallyport_store::DATABASE_FILE);
+        if store.count_accounts().await? == 0 && std::fs::metadata(&file).is_ok_and(|file| file.len() > 0) {
+            warn!(
+                file = %file.display(),
+                "there is nothing in the database yet, but in the data directory: `sallyport migrate` moves it"
+            );
+        }
+        Ok(store)
+    }
+}
+
+/// The keys in the data directory, which are made where there are none. All processes over one database must have the same:
+/// the first one says whose it is, and who comes with others is refused before any are made.
+pub(crate) async fn secrets(store: &Store, data: &Path) -> anyhow::Result<Secrets> {
+    let others = || {
+        let message = format!("the database {} belongs to an installation with other keys", store.path().display());
+        Failure::new(Kind::Refused, message).next(format!(
+            "take the keys of one of its data directories: `sallyport backup KEYS` there, `sallyport restore KEYS --data {}` here",
+            data.display()
+        ))
+    };
+    if !data.join(TOKEN_KEY_FILE).exists() && store.key_check().await?.is_some() {
+        return Err(others().into());
+    }
+    let secrets = Secrets::open_or_create(data)?;
+    let check = secrets.derived(KEY_CHECK);
+    if store.claim(check).await? == check { Ok(secrets) } else { Err(others().into()) }
+}
+
+/// The address that somebody wrote. A password in the arguments of a program can be read by all users of the machine.
+pub(crate) fn parse(text: &str) -> anyhow::Result<PostgresAddress> {
+    let address = text.parse().map_err(Failure::usage)?;
+    let has_password =
+        text.split_once("://").and_then(|(_, rest)| rest.split_once('@')).is_some_and(|(user, _)| user.contains(':'));
+    if has_password && std::env::args().any(|arg| arg.contains(text)) {
+        warn!(
+            "other users of this machine can read the database's password: put the address into {VARIABLE} or a file"
+        );
+    }
+    Ok(address)
+}
+
+fn read_address(path: &Path) -> anyhow::Result<String> {
+    let cannot = || format!("cannot read the address of the database in {}", path.display());
+    let file = File::open(path).with_context(cannot)?;
+    let mode = file.metadata().with_context(cannot)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let message = format!("{} can be read by others (mode {mode:04o})", path.display());
+        return Err(Failure::new(Kind::Failed, message).next(format!("run chmod 600 {}", path.display())).into());
+    }
+    let mut text = String::new();
+    file.take(MAX_ADDRESS_BYTES).read_to_string(&mut text).with_context(cannot)?;
+    Ok(text.trim().to_owned())
+}
+
+/// Refuses an empty database file beside the keys of an installation: that is what remains of a lost one, and would be
+/// taken for a new one.
+fn refuse_lost(data: &Path) -> Result<(), Failure> {
+    let is_empty = |name: &str| std::fs::metadata(data.join(name)).map(|file| file.len() == 0);
+    let database = data.join(sallyport_store::DATABASE_FILE);
+    let log = format!("{}-wal", sallyport_store::DATABASE_FILE);
+    let has_keys = [sallyport_net::CA_KEY_FILE, TOKEN_KEY_FILE].iter().any(|name| data.join(name).exists());
+    let is_lost = is_empty(sallyport_store::DATABASE_FILE).unwrap_or(false) && is_empty(&log).unwrap_or(true);
+    if !has_keys || !is_lost {
+        return Ok(());
+    }
+    let message = format!("the database {} is empty, while the keys beside it have been used", database.display());
+    Err(Failure::new(Kind::Failed, message)
+        .next("restore it from a backup, or remove it to start with no accounts and no sockets"))
+}
