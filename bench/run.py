@@ -159,7 +159,7 @@ class Run:
             points = figures.pop("points", None)
             if points:
                 sample["points"] = points
-                self.points[row.name] = points
+                self.points.setdefault(row.name.removeprefix("growth_"), {})[contender.name] = points
             sample |= {"figures": figures, "foreign_percent": round(foreign, 1)}
             shown = "  ".join(f"{key} {value if isinstance(value, str) else report.number(value)}" for key, value in figures.items())
         except Unavailable as error:
@@ -436,7 +436,7 @@ def main():
     if run.points:
         made.append(path.replace(".json", "-growth.svg"))
         with open(made[-1], "w") as file:
-            file.write(plot.growth({name.removeprefix("growth_"): points for name, points in run.points.items()}))
+            file.write(plot.growth(run.points))
     if "SUDO_UID" in os.environ:
         for path in made:
             os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))

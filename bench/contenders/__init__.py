@@ -26,7 +26,7 @@ KINDS = {
     "udp": [SallyportUdp, FrpUdp, RatholeUdp],
     "ssh": [SallyportSsh, OpenSsh, Sish],
     "loss": [SallyportLossy, SallyportCubic, SallyportQuic, FrpTcpPool, RatholeTcp],
-    "growth": [SallyportHttps],
+    "growth": [SallyportHttps, Haproxy, NginxAlone],
 }
 #: The same for the short benchmark: the best of the peers, and the references that targets name.
 MAIN_KINDS = {

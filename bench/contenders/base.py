@@ -35,6 +35,8 @@ class Contender:
     is_optional = False
     #: Whether it is what Sallyport is: an encrypted tunnel to an origin that cannot be reached. Others are references.
     is_peer = True
+    #: How many connections it can be told to hold where a process may have 20,000 descriptors; none: as many as there may be.
+    max_connections = None
     #: The cipher that a stock ssh client is told to use; by itself it takes the first that both sides know.
     cipher = None
 
@@ -99,6 +101,15 @@ class Contender:
     def start_many(self, count):
         """The server, and so many tunnels held by one client; gives the ports of all."""
         raise Unavailable(f"{self.name} has no client that holds many tunnels")
+
+    def start_origins(self, count, programs):
+        """The server, and so many origins of one service: held by one program on the far side, or by as many as there are
+        origins."""
+        raise Unavailable(f"{self.name} is not measured with many origins")
+
+    def add_sockets(self, count):
+        """So many services more, without origins."""
+        raise Unavailable(f"{self.name} has no services that come and go")
 
     def serves(self, tunnel, port):
         """Whether this one of many tunnels is up: by itself, whether its port takes connections."""

@@ -1,6 +1,8 @@
 """HAProxy twice, with TLS between: no tunnel, so a reference and no peer."""
 
-from .base import ORIGINS, PAGES, PUBLIC_PORT, PUBLISHED, Contender, TcpPort, first_line
+from harness import Unavailable
+
+from .base import ORIGIN_PORT, ORIGINS, PAGES, PUBLIC_PORT, PUBLISHED, Contender, TcpPort, first_line
 
 DEFAULTS = """global
  maxconn 6000
@@ -17,6 +19,7 @@ class Haproxy(Contender):
     about = "HAProxy ends TLS, HAProxy at the origin, TLS and kept connections between (the origin must be reachable)"
     leg_ports = (9443,)
     is_peer = False
+    max_connections = 6000
     #: What the two speak with each other.
     alpn = ""
 
@@ -44,6 +47,17 @@ class Haproxy(Contender):
         self._start("client", "origin", f"127.0.0.1:9443 {self._bind_tls}{self.alpn}", {h: f"127.0.0.1:{p}" for h, p in ORIGINS.items()})
         self._start("server", "edge", f"127.0.0.1:{PUBLIC_PORT} {self._bind_tls} alpn h2,http/1.1",
                     {h: f"{self.leg}:9443 {self._verify}{self.alpn}" for h in ORIGINS})
+
+    def start_origins(self, count, programs):
+        """Those of one program are not measured: to the server they would be one origin at many ports."""
+        if programs != count:
+            raise Unavailable("HAProxy's far side is one program for each origin")
+        for number in range(count):
+            self._run("client", f"origin-{number}", f" mode http\nlisten l\n bind 127.0.0.1:{9443 + number} {self._bind_tls}{self.alpn}\n"
+                      f" http-reuse always\n server s 127.0.0.1:{ORIGIN_PORT}\n")
+        servers = "".join(f" server s{number} {self.leg}:{9443 + number} {self._verify}{self.alpn}\n" for number in range(count))
+        self._run("server", "edge", f" mode http\nlisten f\n bind 127.0.0.1:{PUBLIC_PORT} {self._bind_tls} alpn h2,http/1.1\n"
+                  f" balance leastconn\n http-reuse always\n{servers}")
 
 
 class HaproxyH2(Haproxy):

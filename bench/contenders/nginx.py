@@ -1,5 +1,7 @@
 """nginx, which ends TLS in front of others that do not."""
 
+from harness import Unavailable
+
 from .base import ORIGINS, PUBLIC_PORT, Contender, first_line
 
 
@@ -20,7 +22,7 @@ def nginx_edge(contender, upstreams):
   }}""" for number, (host, port) in enumerate(upstreams.items()))
     conf = contender.file("nginx.conf", f"""worker_processes 2; daemon off; user root;
 pid {bench.folder}/{contender.name}-nginx.pid; error_log {bench.folder}/{contender.name}-nginx.err;
-events {{ worker_connections 8000; }}
+events {{ worker_connections 20000; }}
 http {{ access_log off; tcp_nodelay on; keepalive_timeout 600s; keepalive_requests 100000000;{blocks}
 }}
 """)
@@ -38,3 +40,8 @@ class NginxAlone(Contender):
 
     def start(self):
         nginx_edge(self, ORIGINS)
+
+    def start_origins(self, count, programs):
+        if count > 1:
+            raise Unavailable("nginx alone has one origin")
+        self.start()

@@ -124,26 +124,31 @@ class SallyportHttps(Sallyport):
             self.hosts[host] = socket["dns_name"]
         self.bench.hosts({host: "127.0.0.1" for host in self.hosts.values()})
 
-    def start_one(self):
-        """One socket and one origin, to which more can be added."""
+    def start_origins(self, count, programs):
         self._up()
-        self.socket, self.added = self._socket("app", "http"), 0
-        self.add_origins(1)
-        self.hosts[PAGES] = self.socket["dns_name"]
-        self.bench.hosts({self.socket["dns_name"]: "127.0.0.1"})
+        socket, self.added = self._socket("app", "http"), 0
+        if programs == count:
+            processes = [self._connect(socket, ORIGIN_PORT) for _ in range(count)]
+        else:
+            processes = [self._run_services(socket, count)]
+        self._until_up(socket, processes[-1], count)
+        self.hosts[PAGES] = socket["dns_name"]
+        self.bench.hosts({socket["dns_name"]: "127.0.0.1"})
+
+    def _run_services(self, socket, count):
+        """So many tunnels of the socket, held by one client."""
+        token = self._call("token", "create", "--name", "bench", "--scope", "sockets:write,tunnels:connect")["token"]
+        api = Api(self.data, token)
+        made = [api.create(f"/v1/sockets/{socket['id']}/tunnels", {}) for _ in range(count)]
+        services = self.file("services.toml", "".join(
+            service_of(socket["id"], tunnel, "http", f"s{number}") for number, tunnel in enumerate(made)))
+        os.chmod(services, 0o600)
+        return self.spawn("client", [self.bench.sallyport, "run", services, "--output", "json"], self._environment())
 
     def add_sockets(self, count):
-        """So many more, without tunnels."""
         for _ in range(count):
             self.added += 1
             self._socket(f"more{self.added}", "http")
-
-    def add_origins(self, count):
-        """So many more tunnels of the one socket, each with a client of its own."""
-        wanted = self._call("socket", "show", self.socket["id"])["tunnels_up"] + count
-        processes = [self._connect(self.socket, ORIGIN_PORT) for _ in range(count)]
-        for process in processes[-1:]:
-            self._until_up(self.socket, process, wanted)
 
     def start_tunnels(self, counts):
         self._up()
@@ -175,14 +180,7 @@ class SallyportTcp(TcpPort, Sallyport):
         for tunnel in range(count):
             socket = api.create("/v1/sockets", {"name": f"s{tunnel}", "type": "tcp", "port": MANY_PORTS[tunnel]})
             made = api.create(f"/v1/sockets/{socket['id']}/tunnels", {})
-            tables.append(f"""[[service]]
-socket-id = "{socket['id']}"
-tunnel-id = "{made['id']}"
-tunnel-credential = "{made['credential']}"
-type = "tcp"
-host = "127.0.0.1"
-port = {ORIGIN_PORT}
-""")
+            tables.append(service_of(socket["id"], made, "tcp", f"s{tunnel}"))
         self.services = self.file("services.toml", "".join(tables))
         os.chmod(self.services, 0o600)
         stop(self.processes)
@@ -299,6 +297,19 @@ class Api:
             if answer.status != 429:
                 raise Failed(f"POST {path}: {answer.status} {said[:200]!r}")
             time.sleep(1)
+
+
+def service_of(socket, tunnel, kind, name):
+    """A service of the file that `sallyport run` takes."""
+    return f"""[[service]]
+name = "{name}"
+socket-id = "{socket}"
+tunnel-id = "{tunnel['id']}"
+tunnel-credential = "{tunnel['credential']}"
+type = "{kind}"
+host = "127.0.0.1"
+port = {ORIGIN_PORT}
+"""
 
 
 def forward_of(command):
