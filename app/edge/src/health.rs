@@ -168,7 +168,7 @@ async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
             OriginConnection::H2(origin.connect_h2(NOBODY, &probe.host, probe.config.timeout).await?)
         }
         OriginProtocol::Auto | OriginProtocol::Http1 => {
-            OriginConnection::H1 { connection: origin.connect_h1(NOBODY, &probe.host).await?, reused: false }
+            OriginConnection::H1 { connection: origin.connect_h1(NOBODY, &probe.host, false).await?, reused: false }
         }
     }))
 }

@@ -42,6 +42,13 @@ const MAX_IDLE: Duration = Duration::from_secs(45);
 /// How long a connection may have been idle that gets a request which cannot be repeated: shorter than after what any
 /// common server ends one, so that such a request does not cross the end of its connection.
 const MAX_IDLE_UNREPEATABLE: Duration = Duration::from_secs(3);
+/// How lately another shard must have used an idle connection to be thought to want it again.
+const MAX_WANTED_ELSEWHERE: Duration = Duration::from_millis(100);
+/// The longest answer that shares a connection with others at no loss, in bytes: measured, see
+/// docs/adr/0027-requests-that-share-a-connection.md.
+const MAX_SHORT_ANSWER_BYTES: u64 = 16 * 1024;
+/// How many short answers must follow a long one before requests share a connection.
+const SHORT_ANSWERS_TO_SHARE: u32 = 64;
 /// How many requests run over one HTTP/2 connection before another is opened.
 const MAX_REQUESTS_PER_H2_CONNECTION: u32 = 100;
 /// How many HTTP/2 connections are opened through one tunnel.
@@ -58,6 +65,8 @@ pub(crate) struct Origin {
     handle: Way,
     number: u64,
     in_flight: AtomicU32,
+    /// How many short answers are to come before requests share connections again; see [`Origin::shares_well`].
+    long_answers: AtomicU32,
     gone: AtomicBool,
     standing: Standing,
     #[expect(clippy::vec_box, reason = "a connection is large, and moves in and out with every request")]
@@ -79,6 +88,7 @@ impl InFlight {
     /// Counts one more request of this origin.
     pub(crate) fn enter(origin: Arc<Origin>) -> Self {
         origin.in_flight.fetch_add(1, Ordering::Relaxed);
+        origin.handle.request_began();
         Self(origin)
     }
 
@@ -91,6 +101,7 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.handle.request_ended();
     }
 }
 
@@ -116,6 +127,7 @@ impl Origin {
             handle,
             number: ARRIVALS.fetch_add(1, Ordering::Relaxed),
             in_flight: AtomicU32::new(0),
+            long_answers: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             standing: Standing::default(),
             idle: Mutex::default(),
@@ -174,6 +186,7 @@ impl Origin {
         client: std::net::SocketAddr,
         destination: Option<std::net::SocketAddr>,
         server_name: &str,
+        shared: bool,
     ) -> Result<WayStream, ConnectError> {
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let open = Open {
@@ -184,30 +197,35 @@ impl Origin {
             opened_at_us: u64::try_from(opened_at.as_micros()).unwrap_or(u64::MAX),
             server_name: server_name.to_owned(),
         };
-        Ok(self.handle.open(open)?)
+        Ok(if shared { self.handle.open_shared(open) } else { self.handle.open(open) }?)
     }
 
     /// A stream for a client's connection that is passed on as it is. Nothing waits for the origin yet.
     pub(crate) fn open_flow(&self, ends: ProxiedAddresses, server_name: &str) -> Result<WayStream, ConnectError> {
-        self.open_stream(StreamProtocol::Raw, ends.client, Some(ends.destination), server_name)
+        self.open_stream(StreamProtocol::Raw, ends.client, Some(ends.destination), server_name, false)
     }
 
     /// The most recently used idle connection that still stands, of this shard if there is one. `repeatable`: the request
     /// may be sent again when the connection turns out to end just now; otherwise those that were idle for long are left
     /// alone.
-    pub(crate) fn take_idle(&self, repeatable: bool) -> Option<Box<H1Connection>> {
+    pub(crate) fn take_idle(&self, repeatable: bool, shared: bool) -> Option<Box<H1Connection>> {
         let (mut skipped, here) = (0, ShardId::here());
-        let fits = |connection: &H1Connection| repeatable || connection.idle_since.elapsed() <= MAX_IDLE_UNREPEATABLE;
+        let fits = |connection: &H1Connection| {
+            connection.is_shared == shared && (repeatable || connection.idle_since.elapsed() <= MAX_IDLE_UNREPEATABLE)
+        };
         loop {
             let mut connection = {
                 let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
                 let unseen = &idle[..idle.len().checked_sub(skipped)?];
                 let chosen = best(unseen, |connection| fits(connection), |connection| connection.shard == here)?;
+                if self.has_better(&unseen[chosen]) {
+                    return None;
+                }
                 idle.remove(chosen)
             };
             match connection.check_idle() {
                 // One that was opened while legs were on their way: this request is better off on a leg of its own.
-                Idleness::Ready if !connection.on_leg && self.handle.has_idle_leg() => {}
+                Idleness::Ready if !shared && !connection.on_leg && self.handle.has_idle_leg() => {}
                 Idleness::Ready => {
                     connection.come_here();
                     return Some(connection);
@@ -221,13 +239,45 @@ impl Origin {
         }
     }
 
-    /// A new HTTP/1.1 connection through the tunnel. Nothing waits for the origin yet.
+    /// Whether a new connection is better than this idle one: it was used in another shard just now, and will be again.
+    /// Each shard has its own then, and none moves back and forth.
+    fn has_better(&self, connection: &H1Connection) -> bool {
+        let here = ShardId::here();
+        connection.on_leg
+            && here.is_shard()
+            && connection.shard != here
+            && connection.idle_since.elapsed() < MAX_WANTED_ELSEWHERE
+            && self.handle.has_idle_leg()
+    }
+
+    /// Whether a request that brings no body had better share a connection of the tunnel with others than have a leg: there
+    /// are many at once, and the answers were short lately.
+    pub(crate) fn shares_well(&self) -> bool {
+        self.long_answers.load(Ordering::Relaxed) == 0 && self.handle.shares_well()
+    }
+
+    /// A long answer came. Those that follow have legs for a while.
+    fn answers_long(&self) {
+        self.long_answers.store(SHORT_ANSWERS_TO_SHARE, Ordering::Relaxed);
+    }
+
+    /// A short answer came to its end.
+    fn answered_short(&self) {
+        // Two that come at once may count as one.
+        let left = self.long_answers.load(Ordering::Relaxed);
+        if left > 0 {
+            self.long_answers.store(left - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// A new HTTP/1.1 connection through the tunnel, `shared`: multiplexed with others. Nothing waits for the origin yet.
     pub(crate) async fn connect_h1(
         &self,
         client: std::net::SocketAddr,
         server_name: &str,
+        shared: bool,
     ) -> Result<Box<H1Connection>, ConnectError> {
-        let stream = self.open_stream(StreamProtocol::Http1, client, None, server_name)?;
+        let stream = self.open_stream(StreamProtocol::Http1, client, None, server_name, shared)?;
         let (establishment, on_leg) = (stream.establishment(), stream.is_on_leg());
         let (sender, connection) = http1::Builder::new()
             .max_headers(MAX_RESPONSE_HEADERS)
@@ -241,6 +291,7 @@ impl Origin {
             connection,
             establishment,
             on_leg,
+            is_shared: shared,
             shard: ShardId::here(),
             over: false,
             idle_since: Instant::now(),
@@ -254,7 +305,7 @@ impl Origin {
             return;
         }
         // As in `take_idle`.
-        if !connection.on_leg && self.handle.has_idle_leg() {
+        if !connection.is_shared && !connection.on_leg && self.handle.has_idle_leg() {
             return;
         }
         connection.idle_since = Instant::now();
@@ -279,7 +330,7 @@ impl Origin {
         if let Some(connection) = least.filter(|c| full || c.load() < MAX_REQUESTS_PER_H2_CONNECTION) {
             return Ok(connection.enter(true));
         }
-        let stream = self.open_stream(StreamProtocol::Http2, client, None, server_name)?;
+        let stream = self.open_stream(StreamProtocol::Http2, client, None, server_name, false)?;
         let establishment = stream.establishment();
         let handshake = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
@@ -353,6 +404,8 @@ pub(crate) struct H1Connection {
     establishment: Establishment,
     /// Whether it has a leg for itself, or shares the control connection.
     on_leg: bool,
+    /// Whether it was meant to share one.
+    is_shared: bool,
     /// Where it was used last; its carrier went there where it can.
     shard: ShardId,
     over: bool,
@@ -504,6 +557,8 @@ pub(crate) enum Carrier {
 pub(crate) struct Download {
     body: Incoming,
     failed: Option<BoxError>,
+    /// How much came.
+    bytes: u64,
     carrier: Option<Carrier>,
     origin: Option<InFlight>,
 }
@@ -511,7 +566,11 @@ pub(crate) struct Download {
 impl Download {
     /// The body that this carrier brings.
     pub(crate) fn new(body: Incoming, carrier: Carrier, origin: InFlight) -> Self {
-        let mut download = Self { body, failed: None, carrier: Some(carrier), origin: Some(origin) };
+        if body.size_hint().lower() > MAX_SHORT_ANSWER_BYTES {
+            origin.origin().answers_long();
+        }
+        let (failed, bytes, carrier, origin) = (None, 0, Some(carrier), Some(origin));
+        let mut download = Self { body, failed, bytes, carrier, origin };
         if download.body.is_end_stream() {
             download.ended();
         }
@@ -544,6 +603,11 @@ impl Download {
         {
             sallyport_http::forward::trailers(trailers);
         }
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.came(data.len());
+        }
         match &frame {
             None => self.ended(),
             Some(Ok(_)) if self.body.is_end_stream() => self.ended(),
@@ -565,8 +629,23 @@ impl Download {
         }
     }
 
+    /// So much more came.
+    fn came(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if self.bytes > MAX_SHORT_ANSWER_BYTES
+            && let Some(origin) = &self.origin
+        {
+            origin.origin().answers_long();
+        }
+    }
+
     fn ended(&mut self) {
         let origin = self.origin.take();
+        if let Some(origin) = &origin
+            && self.bytes <= MAX_SHORT_ANSWER_BYTES
+        {
+            origin.origin().answered_short();
+        }
         if let (Some(Carrier::H1(connection)), Some(origin)) = (self.carrier.take(), origin) {
             origin.origin().put_back(connection);
         }

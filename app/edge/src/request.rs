@@ -419,12 +419,13 @@ async fn open_or_reuse(
     let server_name = outgoing.host.name();
     match outgoing.hop {
         NextHop::Http1 => {
-            let idle =
-                if fresh || outgoing.websocket { None } else { origin.take_idle(outgoing.method.is_idempotent()) };
+            let has_own = fresh || outgoing.websocket;
+            let shared = !has_own && outgoing.upload.is_none() && origin.shares_well();
+            let idle = if has_own { None } else { origin.take_idle(outgoing.method.is_idempotent(), shared) };
             match idle {
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),
                 None => {
-                    let connection = Box::pin(origin.connect_h1(client.addr, server_name)).await?;
+                    let connection = Box::pin(origin.connect_h1(client.addr, server_name, shared)).await?;
                     Ok(OriginConnection::H1 { connection, reused: false })
                 }
             }

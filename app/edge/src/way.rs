@@ -147,6 +147,39 @@ impl Way {
         }
     }
 
+    /// A request is under way, until [`Self::request_ended`].
+    pub(crate) fn request_began(&self) {
+        if let Self::Tunnel(handle) = self {
+            handle.request_began();
+        }
+    }
+
+    /// A request that was under way is not any more.
+    pub(crate) fn request_ended(&self) {
+        if let Self::Tunnel(handle) = self {
+            handle.request_ended();
+        }
+    }
+
+    /// Whether a request with a short answer had better share a connection with others than have a leg.
+    pub(crate) fn shares_well(&self) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.shares_well(),
+            Self::Ssh(_) => false,
+        }
+    }
+
+    /// Opens a stream that shares the connection of others, where there is such a one. Nothing is waited for.
+    ///
+    /// # Errors
+    /// The tunnel takes no (more) such streams.
+    pub(crate) fn open_shared(&self, open: Open) -> Result<WayStream, OpenError> {
+        match self {
+            Self::Tunnel(handle) => handle.open_shared(open).map(WayStream::Tunnel),
+            Self::Ssh(_) => self.open(open),
+        }
+    }
+
     /// Whether the owner is to be told of one more request or flow, and if so, how many before it were left out.
     pub(crate) fn log_turn(&self) -> Option<u32> {
         match self {

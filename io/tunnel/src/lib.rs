@@ -22,6 +22,7 @@ mod leg_stream;
 mod life;
 mod mux;
 mod pool;
+mod roam;
 mod stream;
 mod unattached;
 

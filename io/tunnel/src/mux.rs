@@ -6,18 +6,27 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
 use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
+use sallyport_shards::ShardId;
 use sallyport_wire::{
     Attach, Event, Open, OpenError, OpenFailure, Read, Refusal, ResetCode, Session, StreamError, StreamId,
 };
-use tokio::io::ReadBuf;
+use tokio::{io::ReadBuf, runtime::Handle};
 
 use crate::{count::Held, establishment::Establishment};
+
+/// How many streams there may be already when one shares the control connection that could have a leg.
+const MAX_SHARED_STREAMS: usize = 1_024;
+/// How often in a row another shard asks, and its own never, before a connection moves there.
+const MOVES_AFTER: u32 = 256;
 
 /// The time as the sessions know it; a test can pause it.
 pub(crate) fn now() -> Instant {
@@ -27,6 +36,8 @@ pub(crate) fn now() -> Instant {
 /// One control connection's session.
 pub(crate) struct Mux {
     state: Mutex<State>,
+    /// The state says where it is to be driven from now on.
+    is_called: AtomicBool,
 }
 
 struct State {
@@ -36,6 +47,12 @@ struct State {
     driver: Option<Waker>,
     /// The carrier takes nothing now: what is to be sent waits anyway, and the driver is not woken for it.
     is_blocked: bool,
+    /// Where the connection is driven.
+    shard: ShardId,
+    /// How often in a row other shards asked.
+    far: u32,
+    /// Where it is to be driven from now on.
+    moves_to: Option<Handle>,
     /// Why the connection is to be closed once everything is sent.
     closing: Option<Arc<str>>,
     /// Why it is over.
@@ -69,9 +86,18 @@ pub(crate) struct Work {
 
 impl Mux {
     pub(crate) fn new(session: Session) -> Arc<Self> {
-        let state =
-            State { session, streams: HashMap::new(), driver: None, is_blocked: false, closing: None, over: None };
-        Arc::new(Self { state: Mutex::new(state) })
+        let state = State {
+            session,
+            streams: HashMap::new(),
+            driver: None,
+            is_blocked: false,
+            shard: ShardId::here(),
+            far: 0,
+            moves_to: None,
+            closing: None,
+            over: None,
+        };
+        Arc::new(Self { state: Mutex::new(state), is_called: AtomicBool::new(false) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -141,6 +167,35 @@ impl Mux {
         self.lock().session.stream_count()
     }
 
+    /// Whether there is room for a further stream that could have a leg. Where only one other shard than the connection's
+    /// asks for a while, the connection is called there: what comes for the streams wakes no other thread then.
+    pub(crate) fn has_room_for_shared(&self) -> bool {
+        let here = ShardId::here();
+        let mut state = self.lock();
+        state.far = if state.shard == here { 0 } else { state.far + 1 };
+        if state.far >= MOVES_AFTER
+            && here.is_shard()
+            && let Ok(handle) = Handle::try_current()
+        {
+            state.far = 0;
+            state.moves_to = Some(handle);
+            self.is_called.store(true, Ordering::Release);
+            if let Some(driver) = state.driver.take() {
+                driver.wake();
+            }
+        }
+        state.streams.len() < MAX_SHARED_STREAMS && state.session.has_room()
+    }
+
+    /// Where the connection is to be driven from now on, told once.
+    pub(crate) fn moves_to(&self) -> Option<Handle> {
+        if !self.is_called.load(Ordering::Acquire) {
+            return None;
+        }
+        self.is_called.store(false, Ordering::Release);
+        self.lock().moves_to.take()
+    }
+
     /// Opens a stream (edge's side).
     pub(crate) fn open(self: &Arc<Self>, open: Open, held: Held) -> Result<MuxStream, OpenError> {
         let mut state = self.lock();
@@ -174,6 +229,7 @@ impl Mux {
         if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
             state.driver = Some(waker.clone());
         }
+        state.shard = ShardId::here();
         state.is_blocked = out.is_none();
         let sent = out.map(|out| state.session.poll_transmit(out, max_bytes, now()));
         let events = state.take_events();

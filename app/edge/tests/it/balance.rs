@@ -308,7 +308,9 @@ async fn connections_of_a_burst_that_shared_the_control_connection_are_not_kept_
     let burst: Vec<_> = (0..64)
         .map(|_| {
             let (world, socket) = (world.clone(), socket.clone());
-            tokio::spawn(async move { world.get(&socket, "/").await.status })
+            // With a body, so that none shares by choice.
+            let head = format!("POST / HTTP/1.1\r\nhost: {}\r\ncontent-length: 1\r\n\r\nx", socket.host());
+            tokio::spawn(async move { world.raw(&socket, head.as_bytes()).await.status })
         })
         .collect();
     until("the burst to reach the origin", || reached.load(Ordering::SeqCst) == 64).await;

@@ -210,3 +210,56 @@ async fn a_head_that_the_edge_answers_itself_has_no_body() {
         soon(sender.ready()).await.expect("the connection lives on");
     }
 }
+
+/// A gauge of the edge.
+fn gauge(world: &World, name: &str) -> usize {
+    let text = world.edge.metrics_text().unwrap();
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name)).unwrap();
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn short_answers_share_a_connection_while_many_requests_are_under_way() {
+    const SHARED: &str = "sallyport_edge_streams_multiplexed";
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let addr = origin({
+        let gate = gate.clone();
+        move |request| {
+            let gate = gate.clone();
+            async move {
+                if request.uri().path() == "/held" {
+                    gate.acquire().await.unwrap().forget();
+                }
+                let length = if request.uri().path() == "/long" { 20_000 } else { 2 };
+                Response::new(text("x".repeat(length)))
+            }
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    until("legs are there", || gauge(&world, "sallyport_edge_legs_idle") >= 8).await;
+    let mut sender = world.http2(&socket).await;
+    let mut length = |path: &'static str| {
+        let answer = sender.send_request(request(&socket, path, text("")));
+        async { soon(answer).await.unwrap().into_body().collect().await.unwrap().to_bytes().len() }
+    };
+    let mut held = Vec::new();
+    for _ in 0..7 {
+        held.push(tokio::spawn(length("/held")));
+    }
+    until("all are under way", || gauge(&world, "sallyport_edge_legs_busy") == 7).await;
+    assert_eq!(gauge(&world, SHARED), 0, "each has a leg while they are few");
+    until("more legs are there", || gauge(&world, "sallyport_edge_legs_idle") > 0).await;
+    assert_eq!(length("/").await, 2);
+    assert_eq!(gauge(&world, SHARED), 1, "though there are legs");
+    assert_eq!(length("/long").await, 20_000);
+    assert_eq!(length("/").await, 2);
+    assert_eq!(gauge(&world, SHARED), 1);
+    assert_eq!(gauge(&world, "sallyport_edge_legs_busy"), 8, "after a long answer it had a leg");
+    gate.add_permits(7);
+    for answer in held {
+        assert_eq!(answer.await.unwrap(), 2);
+    }
+}

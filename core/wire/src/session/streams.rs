@@ -17,6 +17,12 @@ use crate::{
 
 /// What users of streams do.
 impl Session {
+    /// Whether a further stream could be opened.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.running < self.max_streams
+    }
+
     /// Opens a stream to the origin of an attached tunnel (edge). It may be written to at once.
     pub fn open(&mut self, open: Open) -> Result<StreamId, OpenError> {
         if self.side != Side::Edge || self.phase != Phase::Up {

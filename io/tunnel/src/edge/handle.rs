@@ -19,6 +19,10 @@ use crate::{
     leg_stream::LegStream,
 };
 
+/// How many requests of a session are under way when a further one may share its control connection: with fewer there is
+/// little to be put in one record, and a leg answers sooner.
+const MIN_REQUESTS_TO_SHARE: u32 = 8;
+
 /// Why a stream cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
@@ -136,13 +140,43 @@ impl TunnelHandle {
         }
         match leg {
             Some(leg) => Ok(TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held))),
-            None => session.mux.open(open, held).map(TunnelStream::multiplexed).map_err(|error| match error {
-                sallyport_wire::OpenError::TooManyStreams | sallyport_wire::OpenError::Exhausted => {
-                    OpenError::NoRoom(error)
-                }
-                _ => OpenError::NotUsable,
-            }),
+            None => session.mux.open(open, held).map(TunnelStream::multiplexed).map_err(why_not_multiplexed),
         }
+    }
+
+    /// A request of the tunnel is under way, until [`Self::request_ended`].
+    pub fn request_began(&self) {
+        self.inner.session.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A request that was under way is not any more.
+    pub fn request_ended(&self) {
+        self.inner.session.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a request with a short answer had better share the control connection: many others are under way. What they
+    /// all say then travels in a few records, of which each costs a system call on both sides, where legs cost two for each
+    /// request. Where all of them come from another shard, the connection moves there.
+    #[must_use]
+    pub fn shares_well(&self) -> bool {
+        let session = &self.inner.session;
+        session.requests.load(Ordering::Relaxed) >= MIN_REQUESTS_TO_SHARE && session.mux.has_room_for_shared()
+    }
+
+    /// Opens a stream that shares the control connection with others. Nothing is waited for.
+    ///
+    /// # Errors
+    /// The tunnel takes no (more) such streams.
+    pub fn open_shared(&self, mut open: Open) -> Result<TunnelStream, OpenError> {
+        if !self.is_usable() {
+            return Err(OpenError::NotUsable);
+        }
+        let session = &self.inner.session;
+        if !session.has_open_fields {
+            open.destination = None;
+        }
+        let held = Held::new(&self.inner.streams, Some(&self.inner.all_streams));
+        session.mux.open(open, held).map(TunnelStream::multiplexed).map_err(why_not_multiplexed)
     }
 
     /// Whether its clients send datagrams.
@@ -211,6 +245,13 @@ impl TunnelHandle {
     /// [`Self::request_log_turn`].
     pub fn send_flow_log(&self, record: &FlowRecord) {
         self.inner.session.mux.send_flow_log(record);
+    }
+}
+
+fn why_not_multiplexed(error: sallyport_wire::OpenError) -> OpenError {
+    match error {
+        sallyport_wire::OpenError::TooManyStreams | sallyport_wire::OpenError::Exhausted => OpenError::NoRoom(error),
+        _ => OpenError::NotUsable,
     }
 }
 

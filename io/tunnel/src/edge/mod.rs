@@ -9,7 +9,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -35,6 +35,7 @@ use crate::{
     leg::Leg,
     mux::{Mux, now},
     pool::LegPool,
+    roam::roam,
 };
 
 /// By when a new carrier must have said what it is.
@@ -147,6 +148,8 @@ struct EdgeSession {
     has_datagrams: bool,
     /// A tunnel whose clients send datagrams is attached, so a datagram leg may join.
     takes_datagrams: AtomicBool,
+    /// How many requests of its tunnels are under way.
+    requests: AtomicU32,
     /// The datagram leg, when there is one.
     flows: Mutex<Option<Arc<FlowLeg>>>,
 }
@@ -359,6 +362,7 @@ impl EdgeTunnels {
             takes_legs: AtomicBool::new(false),
             has_datagrams: hello.has(feature::DATAGRAMS),
             takes_datagrams: AtomicBool::new(false),
+            requests: AtomicU32::new(0),
             flows: Mutex::default(),
         });
         if let Some(refusal) = self.shared.add_session(&session) {
@@ -368,7 +372,9 @@ impl EdgeTunnels {
         // Anybody can come: it is worth a line once something is attached.
         debug!(session = %session.id, agent = %session.agent, "a session began");
         let mut presence = Presence { shared: &self.shared, session: &session, end: Ended::aborted("the edge stops") };
-        let on_event = |event| self.shared.on_event(&session, event);
+        let (shared, of) = (self.shared.clone(), session.clone());
+        let on_event = move |event| shared.on_event(&of, event);
+        let driving = roam(Box::pin(drive(io, session.mux.clone(), on_event)), session.mux.clone());
         let tending = async {
             loop {
                 tokio::time::sleep(TEND_PERIOD).await;
@@ -379,7 +385,7 @@ impl EdgeTunnels {
             }
         };
         tokio::select! {
-            end = drive(io, session.mux.clone(), on_event) => presence.end = end,
+            end = driving => presence.end = end.unwrap_or_else(|| Ended::aborted("the edge stops")),
             () = tending => {}
         }
     }
