@@ -417,16 +417,7 @@ impl Control {
             app.ssh_logins.put(login);
         }
         without_keys.into_iter().for_each(|account| app.ssh_logins.remove(account));
-        let now = app.clock.now().unix_seconds;
-        let sessions = app.store.all_person_sessions(now).await.context("cannot read again who is logged in")?;
-        let good: HashSet<_> = sessions.iter().map(|session| session.id).collect();
-        // One that began since the store was read is not in it yet.
-        app.identities.end_sessions(|session| !good.contains(&session.id) && session.authenticated_at < now);
-        sessions.into_iter().for_each(|session| app.identities.put_session(session));
-        let tokens = app.store.service_token_routes(now).await.context("cannot read the service tokens again")?;
-        let good: HashSet<_> = tokens.iter().map(|token| token.id).collect();
-        app.identities.end_tokens(|token| !good.contains(&token.id));
-        tokens.into_iter().for_each(|token| app.identities.put_token(token));
+        app.follow_who_may_come(Newcomers::ComeIn).await?;
         app.metrics.accounts.set(i64::try_from(accounts).unwrap_or(i64::MAX));
         Ok(differed)
     }
@@ -444,14 +435,7 @@ impl Control {
                 app.put(route);
             }
         }
-        let now = app.clock.now().unix_seconds;
-        let sessions = app.store.all_person_sessions(now).await.context("cannot read who is logged in")?;
-        let good: HashSet<_> = sessions.iter().map(|session| session.id).collect();
-        app.identities.end_sessions(|session| !good.contains(&session.id));
-        let tokens = app.store.service_token_routes(now).await.context("cannot read the service tokens")?;
-        let good: HashSet<_> = tokens.iter().map(|token| token.id).collect();
-        app.identities.end_tokens(|token| !good.contains(&token.id));
-        Ok(())
+        app.follow_who_may_come(Newcomers::StayOut).await
     }
 
     /// Whether control can do its work: for readiness checks.
@@ -463,7 +447,34 @@ impl Control {
     }
 }
 
+/// What becomes of logins and service tokens that edges do not know yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Newcomers {
+    /// Edges learn of them.
+    ComeIn,
+    /// They are for another process.
+    StayOut,
+}
+
 impl App {
+    /// Takes logins and service tokens that the store does not have (any more) from the edges.
+    async fn follow_who_may_come(&self, newcomers: Newcomers) -> anyhow::Result<()> {
+        let now = self.clock.now().unix_seconds;
+        let sessions = self.store.all_person_sessions(now).await.context("cannot read who is logged in")?;
+        let good: HashSet<_> = sessions.iter().map(|session| session.id).collect();
+        // Where logins begin, one that began since the store was read is not in it yet.
+        let is_new = |at: i64| newcomers == Newcomers::ComeIn && at >= now;
+        self.identities.end_sessions(|session| !good.contains(&session.id) && !is_new(session.authenticated_at));
+        let tokens = self.store.service_token_routes(now).await.context("cannot read the service tokens")?;
+        let good: HashSet<_> = tokens.iter().map(|token| token.id).collect();
+        self.identities.end_tokens(|token| !good.contains(&token.id));
+        if newcomers == Newcomers::ComeIn {
+            sessions.into_iter().for_each(|session| self.identities.put_session(session));
+            tokens.into_iter().for_each(|token| self.identities.put_token(token));
+        }
+        Ok(())
+    }
+
     /// Tells edges what the store has of this socket now.
     async fn publish(&self, id: SocketId) -> Result<(), ApiError> {
         let _turn = self.publishing.lock().await;

@@ -168,7 +168,6 @@ pub(super) async fn update(
 ) -> Result<Response, ApiError> {
     let wish = input.value;
     let known = app.find_socket(caller.account.id, &id).await?;
-    let identity = cloud_authentication(&wish, known.settings.identity)?;
     let known = known.basic_auth;
     let has_password = wish.protected_password.as_ref().is_some_and(|password| !password.expose().is_empty());
     let same_user = known.is_some_and(|known| {
@@ -181,15 +180,10 @@ pub(super) async fn update(
         Some(true) if same_user && !has_password => None,
         Some(true) => Some(protection(&wish)?),
     };
-    let update = UpdateSocket {
-        name: wish.name,
-        socket_type: wish.socket_type,
-        protected,
-        identity,
-        force: true,
-        ..UpdateSocket::default()
-    };
-    let socket = app.update_socket(caller.account.id, &id, update).await?;
+    let (name, socket_type) = (wish.name.clone(), wish.socket_type);
+    let update = UpdateSocket { name, socket_type, protected, force: true, ..UpdateSocket::default() };
+    let identity = |now: &sallyport_model::Socket| cloud_authentication(&wish, now.settings.identity.clone());
+    let socket = app.update_socket_by(caller.account.id, &id, update, identity).await?;
     Ok(json(StatusCode::OK, &app.mysocket(socket)))
 }
 

@@ -50,6 +50,11 @@ impl SettingsWish {
         }
     }
 
+    /// The wish, with this about who comes.
+    pub(super) fn with_identity(self, identity: Option<IdentitySettings>) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
     /// Whether the socket is to go without the amplification guard.
     pub(super) fn is_without_guard(&self) -> bool {
         self.amplification_guard == Some(Some(false))

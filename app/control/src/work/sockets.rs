@@ -4,8 +4,8 @@ use http::StatusCode;
 use sallyport_api::{CreateSocket, FieldError, Protect, Protected, Socket, SshAccess, UpdateSocket};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{
-    AccountId, AttachedPolicy, BasicAuth, MAX_PASSWORD_BYTES, OriginProtocol, SocketId, SocketName, SocketSettings,
-    SocketType,
+    AccountId, AttachedPolicy, BasicAuth, IdentitySettings, MAX_PASSWORD_BYTES, OriginProtocol, SocketId, SocketName,
+    SocketSettings, SocketType,
 };
 use sallyport_policy::PolicySet;
 use sallyport_store::{Creation, Keyed, Maker, NewSocket, PortWish, SocketChange};
@@ -250,11 +250,22 @@ impl App {
         id_or_name: &str,
         update: UpdateSocket,
     ) -> Result<sallyport_model::Socket, ApiError> {
+        self.update_socket_by(account, id_or_name, update, |_| Ok(None)).await
+    }
+
+    /// [`App::update_socket`], where what is asked of those who come depends on the socket as it is when it is changed.
+    pub(crate) async fn update_socket_by(
+        &self,
+        account: AccountId,
+        id_or_name: &str,
+        update: UpdateSocket,
+        identity: impl FnOnce(&sallyport_model::Socket) -> Result<Option<Option<IdentitySettings>>, ApiError> + Send,
+    ) -> Result<sallyport_model::Socket, ApiError> {
         let found = self.find_socket(account, id_or_name).await?;
         let wish = SettingsWish::of_change(&update);
         self.keeps_guard(&wish)?;
         let asks_who = update.identity.is_some();
-        let (given, force) = (given(&update), update.force);
+        let (mut given, force) = (given(&update), update.force);
         if let Some(Some(identity)) = &update.identity {
             let known = found.settings.identity.as_ref().map_or(&[][..], |identity| &identity.providers);
             self.need_providers(account, &identity.providers, known).await?;
@@ -278,6 +289,12 @@ impl App {
                 return Err(ApiError::field("type", detail));
             }
             only_http(new_type, protects, origin_protocol.unwrap_or_default())?;
+            let identity = identity(now)?;
+            let asks_who = asks_who || identity.is_some();
+            let wish = match identity {
+                Some(identity) => wish.with_identity(identity),
+                None => wish,
+            };
             let settings = settled(&wish, (&now.settings, now.socket_type), new_type, databases)?;
             if asks_who {
                 check_that_somebody_enters(&policies, settings.identity.as_ref())?;
@@ -293,6 +310,10 @@ impl App {
         self.need_authorities(account, socket.socket_type, &socket.settings).await?;
         self.publish(socket.id).await?;
         audit_trail::target(&socket.name);
+        if !asks_who && found.settings.identity != socket.settings.identity {
+            given.push(if socket.settings.identity.is_some() { "identity" } else { "identity=null" }.to_owned());
+            given.sort_unstable();
+        }
         audit_trail::changed(given);
         tracing::info!(socket = %socket.id, "socket changed");
         Ok(socket)
