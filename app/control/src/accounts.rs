@@ -62,7 +62,7 @@ pub(crate) async fn create(
 )]
 pub(crate) async fn get(caller: Caller) -> Result<Response, ApiError> {
     caller.require(Scope::AccountRead)?;
-    Ok(json(StatusCode::OK, &shown(&caller.account)))
+    Ok(json(StatusCode::OK, &shown(&caller.who)))
 }
 
 /// Delete the account that asks, with its organisation and everything in it
@@ -78,6 +78,6 @@ pub(crate) async fn get(caller: Caller) -> Result<Response, ApiError> {
 pub(crate) async fn delete(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
     caller.require_own()?;
-    app.delete_account(caller.account.id).await?;
+    app.delete_account(caller.who.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -22,7 +22,7 @@ pub(crate) const API_TOKEN_PREFIX: &str = "spt_";
 #[derive(Debug)]
 pub(crate) struct Caller {
     /// Who: the person, to whom passwords, API tokens and ssh keys belong.
-    pub(crate) account: Account,
+    pub(crate) who: Account,
     /// For whom: the organisation, to which everything else belongs.
     pub(crate) organisation: AccountId,
     /// What the person is there.
@@ -56,7 +56,7 @@ impl Caller {
     /// Refuses unless the caller asks for the organisation that is its own: for what belongs to the person and not to an
     /// organisation.
     pub(crate) fn require_own(&self) -> Result<(), ApiError> {
-        if self.organisation == self.account.id {
+        if self.organisation == self.who.id {
             return Ok(());
         }
         let detail = "this is about your account and not about the organisation: ask for your own organisation, with a login \
@@ -146,7 +146,7 @@ async fn by_api_token(app: &App, token: &str, asked_for: Option<&str>) -> Result
     audit_trail::acts(actor);
     let (role, ends_at) = (membership.role, token.expires_at);
     let scopes = token.scopes.common_with(&role.scopes());
-    Ok(Caller { account, organisation, role, scopes, ends_at, is_bound: true })
+    Ok(Caller { who: account, organisation, role, scopes, ends_at, is_bound: true })
 }
 
 async fn by_access_token(app: &App, token: &str, asked_for: Option<&str>) -> Result<Caller, ApiError> {
@@ -170,7 +170,7 @@ async fn by_access_token(app: &App, token: &str, asked_for: Option<&str>) -> Res
         Some(asked_for) => find_organisation(app, &account, asked_for).await?,
     };
     audit_trail::acts(Actor { organisation, account: account.id, name: account.email.as_str().to_owned() });
-    Ok(Caller { account, organisation, role, scopes: role.scopes(), ends_at: None, is_bound: false })
+    Ok(Caller { who: account, organisation, role, scopes: role.scopes(), ends_at: None, is_bound: false })
 }
 
 /// The organisation of this id or name that the account belongs to. Others are not told apart from what does not exist.

@@ -95,7 +95,7 @@ pub(crate) async fn create(
         organisation: caller.organisation,
         email,
         role,
-        invited_by: caller.account.id,
+        invited_by: caller.who.id,
         created_at: now.unix_seconds,
         expires_at: now.unix_seconds + INVITATION_SECONDS,
     };
@@ -151,7 +151,7 @@ pub(crate) async fn list_received(State(app): State<App>, caller: Caller) -> Res
     caller.require(Scope::AccountRead)?;
     caller.require_own()?;
     let now = app.clock.now().unix_seconds;
-    let invited = app.store.invitations_of(&caller.account.email, now, MAX_PAGE_ITEMS).await?;
+    let invited = app.store.invitations_of(&caller.who.email, now, MAX_PAGE_ITEMS).await?;
     Ok(json(StatusCode::OK, &Page { items: invited.into_iter().map(received).collect(), next: None }))
 }
 
@@ -176,7 +176,7 @@ pub(crate) async fn accept(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
     caller.require_own()?;
-    let (account, now) = (&caller.account, app.clock.now());
+    let (account, now) = (&caller.who, app.clock.now());
     app.limits.try_code(account.id, now.monotonic)?;
     let hash = random::hash(input.value.code.expose());
     let accepted = app.store.accept_invitation(account, hash, now.unix_seconds).await?;
@@ -212,6 +212,6 @@ pub(crate) async fn decline(
     caller.require_own()?;
     let missing = || ApiError::not_found("invitation");
     let id = id.parse().map_err(|_| missing())?;
-    app.store.decline_invitation(&caller.account.email, id).await?.ok_or_else(missing)?;
+    app.store.decline_invitation(&caller.who.email, id).await?.ok_or_else(missing)?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -33,7 +33,7 @@ fn shown(membership: Membership, account: AccountId) -> Organisation {
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require(Scope::AccountRead)?;
-    let account = caller.account.id;
+    let account = caller.who.id;
     let all = app.store.memberships(account).await?.into_iter();
     let seen = all.filter(|one| !caller.is_bound || one.organisation == caller.organisation);
     Ok(json(StatusCode::OK, &Page { items: seen.map(|one| shown(one, account)).collect(), next: None }))
@@ -86,11 +86,11 @@ pub(crate) async fn update(
 )]
 pub(crate) async fn leave(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
-    audit_trail::target(&caller.account.email);
+    audit_trail::target(&caller.who.email);
     // Nobody is kept: whatever the role, it may be laid down.
-    match app.store.remove_member(caller.organisation, caller.account.id, Role::Owner).await? {
+    match app.store.remove_member(caller.organisation, caller.who.id, Role::Owner).await? {
         MemberChange::Done => {
-            tracing::info!(organisation = %caller.organisation, account = %caller.account.id, "a member left");
+            tracing::info!(organisation = %caller.organisation, account = %caller.who.id, "a member left");
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         MemberChange::Founder => {
@@ -102,7 +102,7 @@ pub(crate) async fn leave(State(app): State<App>, caller: Caller) -> Result<Resp
 }
 
 async fn answer(app: &App, caller: &Caller) -> Result<Response, ApiError> {
-    let account = caller.account.id;
+    let account = caller.who.id;
     let membership = app.store.membership(caller.organisation, account).await?;
     let membership = membership.ok_or_else(|| ApiError::not_found("organisation"))?;
     Ok(json(StatusCode::OK, &shown(membership, account)))

@@ -39,7 +39,7 @@ fn shown(key: sallyport_store::SshKey) -> SshKey {
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::AccountRead)?;
     caller.require_own()?;
-    let rows = app.store.ssh_keys(caller.account.id, page.after, page.rows()).await?;
+    let rows = app.store.ssh_keys(caller.who.id, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, shown)))
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn create(
     caller.require(Scope::AccountWrite)?;
     caller.require_own()?;
     let CreateSshKey { name, public_key } = input.value;
-    let key = app.add_ssh_key(caller.account.id, &public_key, name).await?;
+    let key = app.add_ssh_key(caller.who.id, &public_key, name).await?;
     let location = format!("/v1/ssh-keys/{}", Uuid::from_bytes(key.id));
     Ok(located(json(StatusCode::CREATED, &shown(key)), &location))
 }
@@ -86,6 +86,6 @@ pub(crate) async fn delete(
     caller.require(Scope::AccountWrite)?;
     caller.require_own()?;
     let id = id.parse().map_err(|_| ApiError::not_found("ssh key"))?;
-    app.remove_ssh_key(caller.account.id, id).await?;
+    app.remove_ssh_key(caller.who.id, id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

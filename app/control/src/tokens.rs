@@ -44,7 +44,7 @@ fn location(id: TokenId) -> String {
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::AccountRead)?;
-    let rows = app.store.tokens(caller.account.id, caller.organisation, page.after, page.rows()).await?;
+    let rows = app.store.tokens(caller.who.id, caller.organisation, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, shown)))
 }
 
@@ -72,7 +72,7 @@ pub(crate) async fn create(
     input: Input<CreateToken>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
-    app.limits.create(caller.account.id, app.clock.now().monotonic)?;
+    app.limits.create(caller.who.id, app.clock.now().monotonic)?;
     let CreateToken { name, scopes, expires_at } = input.value;
     let now = app.clock.now().unix_seconds;
     let expires_at = expires_at.map(|end| end.unix_timestamp());
@@ -95,7 +95,7 @@ pub(crate) async fn create(
     let (secret, hash) = random::secret(API_TOKEN_PREFIX)?;
     let id = TokenId::from_random(random::bytes()?);
     let token = StoredToken { id, organisation: caller.organisation, name, scopes, created_at: now, expires_at };
-    let new = NewToken { account: caller.account.id, token: token.clone(), hash };
+    let new = NewToken { account: caller.who.id, token: token.clone(), hash };
     match app.store.create_token(new, input.keyed.as_ref()).await? {
         Creation::Made(()) => {
             let location = location(token.id);
@@ -126,7 +126,7 @@ pub(crate) async fn delete(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::AccountWrite)?;
     let id: TokenId = id.parse().map_err(|_| ApiError::not_found("token"))?;
-    if app.store.delete_token(caller.account.id, caller.organisation, id).await? {
+    if app.store.delete_token(caller.who.id, caller.organisation, id).await? {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
         Err(ApiError::not_found("token"))

@@ -70,7 +70,7 @@ pub(crate) async fn update_ssh_authority(
     options.check()?;
     let settings = serde_json::to_string(&options).map_err(ApiError::internal)?;
     app.store.set_authority_settings(organisation, AuthorityKind::Ssh, &settings).await?;
-    tracing::info!(target: "audit", event = "ssh-authority-changed", %organisation, by = %caller.account.id, settings);
+    tracing::info!(target: "audit", event = "ssh-authority-changed", %organisation, by = %caller.who.id, settings);
     Ok(json(StatusCode::OK, &shown(line, options)))
 }
 
