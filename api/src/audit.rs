@@ -101,7 +101,7 @@ pub struct AuditFlow {
     /// The type of the socket: http, https, tcp, tls or udp.
     #[schema(example = "http")]
     pub transport: String,
-    /// Who it was: an e-mail address, or `token:` and the name of a service token. Absent where nobody asked.
+    /// Who it was: an e-mail address, or `service:` and the name of a service token. Absent where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// Who vouches for it.
@@ -139,8 +139,8 @@ pub struct AuditFlow {
 /// A change that somebody asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditAdmin {
-    /// Who: the e-mail address of a login, `token:` and the name of an API token, or `person:` and the address of a person
-    /// who changed what lets them in.
+    /// Who: the e-mail address of a login, `token:` and the name of an API token, `person:` and the address of a person who
+    /// changed what lets them in, or `ssh:` and the fingerprint of the key of an ssh client (`ssh:guest` without one).
     pub actor: String,
     /// Whose account that is: not always the organisation's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,8 +155,11 @@ pub struct AuditAdmin {
     /// Which fields a change of a socket was about, without what they say; behind those that were taken away stands `=null`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
-    /// `done`, or `refused` where the token or the role does not allow it.
+    /// `done`, or `refused` where it was not allowed: by the token, by the role, or by a rule.
     pub outcome: String,
+    /// Why not, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The id of the request.
     pub request_id: String,
     /// The address that it came from.
@@ -172,7 +175,7 @@ pub struct AuditLogin {
     pub identity: String,
     /// Who vouches; `account` for an account's password at the API.
     pub provider: String,
-    /// `done` or `refused`.
+    /// `done`, `refused`, or `ended` for a logout.
     pub outcome: String,
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,7 +194,7 @@ pub struct AuditCertificate {
     /// The DNS name of the socket that it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
-    /// What it is: tls-client, ssh-user, ssh-host or ssh-tunnel.
+    /// What it is: tls-client, tls-service, ssh-user, ssh-host or ssh-tunnel.
     #[serde(rename = "type")]
     pub certificate_type: String,
     /// Its serial number.
@@ -199,6 +202,10 @@ pub struct AuditCertificate {
     /// Until when it is valid.
     #[serde(with = "time::serde::rfc3339")]
     pub not_after: OffsetDateTime,
+    /// The address that asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "192.0.2.1:40000")]
+    pub client: Option<SocketAddr>,
 }
 
 /// Something is missing before this event.
@@ -321,7 +328,7 @@ pub struct AuditQuery {
     /// Of this person or token, whatever the case of letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// About the socket with this id or name.
+    /// About the socket with this id, name, DNS name or URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// With this verdict or outcome.

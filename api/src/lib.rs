@@ -53,7 +53,9 @@ pub use policy::{CreatePolicy, Policy, PolicyPlace, PolicyTest, RuleTested, Test
 pub use problem::{FieldError, PROBLEM_JSON, Problem};
 pub use provider::{CreateProvider, Provider, ProviderFound, UpdateProvider};
 pub use secret::Secret;
-pub use service_token::{CreateServiceToken, CreatedServiceToken, ServiceToken};
+pub use service_token::{
+    CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, ServiceToken, ServiceTokenCertificate,
+};
 pub use socket::{CreateSocket, Protect, Protected, Socket, SshAccess, UpdateSocket};
 pub use ssh_key::{CreateSshCertificate, CreateSshKey, SshCertificate, SshKey};
 pub use token::{CreateToken, CreatedToken, Token};

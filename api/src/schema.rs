@@ -174,6 +174,13 @@ fn policy_rule() -> ObjectBuilder {
             ),
         )
         .property("ports", list_of(port, "Ports by which clients come."));
+    let extensions = sallyport_policy::SshExtension::ALL.map(sallyport_policy::SshExtension::as_str);
+    let ssh = ObjectBuilder::new()
+        .description(Some(
+            "What an ssh certificate of those allows whom the rule lets in; what is absent is as the authority has it.",
+        ))
+        .property("extensions", list_of(words(extensions, "An extension."), "The extensions; none when empty."))
+        .property("force_command", text("The one command that may be run.").max_length(Some(1_024)));
     let place = text("A network, country or autonomous system.").examples(["192.0.2.0/24", "country:CH", "asn:64500"]);
     ObjectBuilder::new()
         .property("name", text("What it is called where a decision is explained.").max_length(Some(64)))
@@ -181,4 +188,26 @@ fn policy_rule() -> ObjectBuilder {
         .property("where", list_of(place, "Where they come from."))
         .property("when", when)
         .property("what", what)
+        .property("ssh", ssh)
+}
+
+/// What a service token reaches at most.
+pub(crate) fn service_token_scope() -> Object {
+    let port = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1.0)).maximum(Some(65_535.0));
+    let reads = "Only what changes nothing: GET, HEAD and OPTIONS, and no WebSocket.";
+    let list = |of: ObjectBuilder, says: &str| list_of(of, says).max_items(Some(50));
+    ObjectBuilder::new()
+        .description(Some(
+            "What the token reaches at most, asked before policies: both have to agree. All of it has to hold; what is \
+             absent bounds nothing.",
+        ))
+        .property("read_only", ObjectBuilder::new().schema_type(Type::Boolean).description(Some(reads)))
+        .property("methods", list(text("A method."), "HTTP methods; `GET` stands for `HEAD`, too."))
+        .property(
+            "paths",
+            list(text("A path."), "HTTP paths, each with everything beneath it, as policies write them."),
+        )
+        .property("ports", list(port, "Ports by which clients come."))
+        .property("types", list_of(ObjectBuilder::from(socket_type()), "Types of sockets: http, https, tls."))
+        .build()
 }

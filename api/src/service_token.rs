@@ -1,11 +1,11 @@
 //! Service tokens: with which machines come to sockets that ask who comes.
 
-use sallyport_model::{DisplayName, ServiceTokenId, SocketId};
+use sallyport_model::{DisplayName, ServiceTokenId, ServiceTokenScope, SocketId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::Secret;
+use crate::{Secret, schema};
 
 /// A new service token. `POST /v1/service-tokens`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -21,6 +21,10 @@ pub struct CreateServiceToken {
     /// When it ends; it does not end when absent.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<OffsetDateTime>,
+    /// What it reaches at most.
+    #[schema(schema_with = schema::service_token_scope, required = false)]
+    #[serde(default, skip_serializing_if = "ServiceTokenScope::is_empty")]
+    pub scope: ServiceTokenScope,
 }
 
 /// A service token, without its secret.
@@ -41,6 +45,13 @@ pub struct ServiceToken {
     /// When it ends; absent when it does not.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<OffsetDateTime>,
+    /// What it reaches at most.
+    #[schema(schema_with = schema::service_token_scope, required = false)]
+    #[serde(default, skip_serializing_if = "ServiceTokenScope::is_empty")]
+    pub scope: ServiceTokenScope,
+    /// When the last of its client certificates ends; absent when it has none.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub certified_until: Option<OffsetDateTime>,
 }
 
 /// A service token that was just made.
@@ -51,4 +62,31 @@ pub struct CreatedServiceToken {
     pub details: ServiceToken,
     /// Goes into `Sallyport-Token-Secret`. Shown this once.
     pub secret: Secret,
+}
+
+/// A client certificate for a service token. `POST /v1/service-tokens/{id}/certificate`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateServiceTokenCertificate {
+    /// A certificate request (PKCS #10) in PEM, of which nothing counts but the key.
+    #[schema(max_length = 16384)]
+    pub csr: String,
+    /// For how many days it is good, 30 when absent; it never outlives the token.
+    #[schema(minimum = 1, maximum = 397)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub days: Option<u32>,
+}
+
+/// A client certificate of a service token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceTokenCertificate {
+    /// The certificate in PEM. It names the token by the URI `urn:sallyport:service-token:` and its id.
+    pub certificate: String,
+    /// The certificate in PEM of the organisation's authority that signed it.
+    pub authority: String,
+    /// Its serial number, in hexadecimal digits.
+    pub serial: String,
+    /// Until when it is good.
+    #[serde(with = "time::serde::rfc3339")]
+    pub valid_until: OffsetDateTime,
 }

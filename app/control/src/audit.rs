@@ -12,7 +12,7 @@ use sallyport_api::{
     Page, Problem,
 };
 use sallyport_audit::{AuditError, AuditFilter, AuditLog};
-use sallyport_model::Scope;
+use sallyport_model::{AccountId, Scope};
 use tokio::sync::Semaphore;
 
 use crate::{App, auth::Caller, extract::json, problem::ApiError};
@@ -52,6 +52,9 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let query = read_query(&uri)?;
     let (wait, mut filter) = filter(query)?;
     filter.organisation = Some(caller.organisation);
+    if let Some(text) = filter.socket.pop() {
+        filter.socket = app.words_for_socket(caller.organisation, &text);
+    }
     let mut last = log.subscribe();
     let until = tokio::time::Instant::now() + wait.unwrap_or_default();
     let place = wait.and_then(|_| app.audit_readers.waiting.try_acquire().ok());
@@ -88,6 +91,24 @@ pub(crate) async fn verify(State(app): State<App>, caller: Caller) -> Result<Res
         tracing::warn!(problems = found.problems.len(), "the audit log is not as it was written");
     }
     Ok(json(StatusCode::OK, &found))
+}
+
+impl App {
+    /// What stands in events about the socket that somebody names by its id, its label, its DNS name or its URL: some have
+    /// the one, and some the other.
+    fn words_for_socket(&self, organisation: AccountId, text: &str) -> Vec<String> {
+        let host = text.trim().split_once("://").map_or(text.trim(), |(_, rest)| rest);
+        let label = host.split(['.', ':', '/', '?', '#']).next().unwrap_or_default().to_ascii_lowercase();
+        let known = match label.parse() {
+            Ok(id) => self.routes.get(id),
+            Err(_) => self.routes.by_name(&label),
+        };
+        match known.filter(|route| route.account == organisation) {
+            Some(route) => vec![route.id.to_string(), route.name.as_str().to_owned()],
+            // One that is gone is known by what it was called.
+            None => vec![label],
+        }
+    }
 }
 
 fn log(app: &App) -> Result<AuditLog, ApiError> {
@@ -136,7 +157,7 @@ fn filter(query: AuditQuery) -> Result<(Option<Duration>, AuditFilter), ApiError
         until: query.until,
         kind: query.kind,
         identity: query.identity,
-        socket: query.socket,
+        socket: query.socket.into_iter().collect(),
         verdict: query.verdict,
         order,
         after,

@@ -15,10 +15,11 @@ use axum::{extract::Request, response::Response};
 use http::{Method, StatusCode, header};
 use sallyport_api::{AuditAdmin, AuditCertificate, AuditEvent, AuditLogin};
 use sallyport_audit::AuditSink as _;
-use sallyport_model::{Account, AccountId, ClientAddr, Socket};
+use sallyport_model::{Account, AccountId, ClientAddr, LoginSession, Socket};
+use sallyport_store::guest_account;
 use time::OffsetDateTime;
 
-use crate::{App, limits::Client};
+use crate::{App, SshClient, limits::Client};
 
 /// The longest name of a target that is recorded, in characters.
 const MAX_TARGET_CHARS: usize = 256;
@@ -156,6 +157,7 @@ impl Trail {
             target,
             changed: found.changed,
             outcome: outcome.to_owned(),
+            reason: None,
             request_id: self.request_id.clone(),
             client: self.client,
         };
@@ -180,6 +182,7 @@ impl Trail {
             target: Some(why.to_owned()),
             changed: Vec::new(),
             outcome: "refused".to_owned(),
+            reason: None,
             request_id: self.request_id.clone(),
             client: self.client,
         };
@@ -251,8 +254,42 @@ impl App {
         self.record(Some(organisation), |at, organisation| AuditEvent::login(at, organisation, login));
     }
 
+    /// Records that a person logged out.
+    pub(crate) fn audit_logout(&self, session: &LoginSession) {
+        let person = &session.person;
+        self.audit_end(session.organisation, person.email.as_str(), person.provider.as_str());
+    }
+
+    /// Records that the owner of an account logged out of the API.
+    pub(crate) fn audit_account_logout(&self, organisation: AccountId, email: &str) {
+        self.audit_end(organisation, email, "account");
+    }
+
+    fn audit_end(&self, organisation: AccountId, identity: &str, provider: &str) {
+        let (identity, provider) = (identity.to_owned(), provider.to_owned());
+        let login = AuditLogin { identity, provider, outcome: "ended".to_owned(), reason: None, client: client() };
+        self.record(Some(organisation), |at, organisation| AuditEvent::login(at, organisation, login));
+    }
+
+    /// Records what a person decided or asked for, besides logging in; `refused`: why not.
+    pub(crate) fn audit_decision(&self, session: &LoginSession, action: &str, target: &str, refused: Option<&str>) {
+        let admin = AuditAdmin {
+            actor: format!("person:{}", session.person.email),
+            account: None,
+            action: action.to_owned(),
+            target: Some(target.chars().take(MAX_TARGET_CHARS).collect()),
+            changed: Vec::new(),
+            outcome: if refused.is_some() { "refused" } else { "done" }.to_owned(),
+            reason: refused.map(str::to_owned),
+            request_id: TRAIL.try_with(|trail| trail.request_id.clone()).unwrap_or_default(),
+            client: client(),
+        };
+        self.record(Some(session.organisation), |at, organisation| AuditEvent::admin(at, organisation, admin));
+    }
+
     /// Records a certificate that was issued.
     pub(crate) fn audit_certificate(&self, organisation: AccountId, certificate: AuditCertificate) {
+        let certificate = AuditCertificate { client: client(), ..certificate };
         self.record(Some(organisation), |at, organisation| AuditEvent::certificate(at, organisation, certificate));
     }
 
@@ -265,6 +302,7 @@ impl App {
             target: Some(email.to_owned()),
             changed: Vec::new(),
             outcome: "done".to_owned(),
+            reason: None,
             request_id: TRAIL.try_with(|trail| trail.request_id.clone()).unwrap_or_default(),
             client: client(),
         };
@@ -272,16 +310,23 @@ impl App {
     }
 
     /// Records what an ssh client made for as long as it is there.
-    pub(crate) fn audit_ssh(&self, socket: &Socket, action: &str, target: &str) {
+    pub(crate) fn audit_ssh(&self, ssh: &SshClient, socket: &Socket, action: &str, target: &str) {
+        let actor = match &ssh.key {
+            Some(key) => format!("ssh:{key}"),
+            None if ssh.account == guest_account() => "ssh:guest".to_owned(),
+            None => format!("ssh:{}", ssh.account),
+        };
         let admin = AuditAdmin {
-            actor: "ssh".to_owned(),
-            account: None,
+            actor,
+            account: (ssh.account != guest_account()).then_some(ssh.account),
             action: action.to_owned(),
             target: Some(target.to_owned()),
             changed: Vec::new(),
             outcome: "done".to_owned(),
+            reason: None,
             request_id: String::new(),
-            client: None,
+            // By which port it came is not known here.
+            client: Some(SocketAddr::new(ssh.address, 0)),
         };
         self.record(Some(socket.account), |at, organisation| AuditEvent::admin(at, organisation, admin));
     }

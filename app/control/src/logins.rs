@@ -87,7 +87,12 @@ pub(crate) async fn refresh(
 )]
 pub(crate) async fn logout(State(app): State<App>, client: Client, input: Input<Logout>) -> Result<Response, ApiError> {
     app.limits.refresh(client, app.clock.now().monotonic)?;
-    app.store.end_session(random::hash(input.value.refresh_token.expose())).await?;
+    let ended = app.store.end_session(random::hash(input.value.refresh_token.expose())).await?;
+    if let Some(account) = ended
+        && let Some(account) = app.store.account(account).await?
+    {
+        app.audit_account_logout(account.id, account.email.as_str());
+    }
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

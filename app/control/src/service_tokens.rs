@@ -5,9 +5,15 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{CreateServiceToken, CreatedServiceToken, Page, PageQuery, Problem, ServiceToken};
-use sallyport_model::{Scope, ServiceTokenId};
-use sallyport_store::{Creation, NewServiceToken, StoredServiceToken};
+use sallyport_api::{
+    AuditCertificate, CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, Page, PageQuery, Problem,
+    ServiceToken, ServiceTokenCertificate,
+};
+use sallyport_model::{AccountId, Scope, ServiceTokenId};
+use sallyport_pki::{ClientRequest, MAX_SERVICE_LIFETIME, ServiceSubject};
+use sallyport_policy::check_scope;
+use sallyport_store::{AuthorityKind, Creation, IssuedCertificate, NewServiceToken, StoredServiceToken};
+use time::Duration;
 
 use crate::{
     App,
@@ -21,6 +27,8 @@ use crate::{
 
 /// What secrets of service tokens begin with.
 const SECRET_PREFIX: &str = "sps_";
+/// How many days a certificate is good when nothing is said.
+const CERTIFICATE_DAYS: u32 = 30;
 /// How many sockets a token may name.
 const MAX_TOKEN_SOCKETS: usize = 100;
 
@@ -31,6 +39,8 @@ fn shown(token: StoredServiceToken) -> ServiceToken {
         sockets: token.sockets,
         created_at: date(token.created_at),
         expires_at: token.expires_at.map(date),
+        scope: token.scope,
+        certified_until: token.certified_until.map(date),
     }
 }
 
@@ -75,12 +85,13 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
     app.limits.create(caller.organisation, app.clock.now().monotonic)?;
-    let CreateServiceToken { name, mut sockets, expires_at } = input.value;
+    let CreateServiceToken { name, mut sockets, expires_at, scope } = input.value;
     let now = app.clock.now().unix_seconds;
     let expires_at = expires_at.map(|end| end.unix_timestamp());
     if expires_at.is_some_and(|end| end <= now) {
         return Err(ApiError::field("expires_at", "it is in the past"));
     }
+    let scope = check_scope(scope).map_err(|error| ApiError::field("scope", error))?;
     sockets.sort_unstable();
     sockets.dedup();
     if sockets.len() > MAX_TOKEN_SOCKETS {
@@ -94,7 +105,7 @@ pub(crate) async fn create(
     }
     let (secret, hash) = random::secret(SECRET_PREFIX)?;
     let id = ServiceTokenId::from_random(random::bytes()?);
-    let token = StoredServiceToken { id, name, sockets, created_at: now, expires_at };
+    let token = StoredServiceToken { id, name, sockets, created_at: now, expires_at, scope, certified_until: None };
     let new = NewServiceToken { organisation: caller.organisation, token, hash };
     // What edges know follows the store, also while that is read again.
     let _turn = app.publishing.lock().await;
@@ -110,6 +121,111 @@ pub(crate) async fn create(
             "delete it and make a new one",
             &location(ServiceTokenId::from_bytes(stored.resource)),
         )),
+    }
+}
+
+/// A service token
+#[utoipa::path(
+    get, path = "/v1/service-tokens/{id}", tag = "identity", operation_id = "get_service_token",
+    params(("id" = uuid::Uuid, Path, description = "The token's id.")),
+    responses(
+        (status = 200, description = "What it is; its secret is not shown again.", body = ServiceToken),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityRead)?;
+    let found = app.service_token(caller.organisation, &id).await?;
+    Ok(json(StatusCode::OK, &shown(found.token)))
+}
+
+/// Get a client certificate for a service token
+///
+/// Whoever has its key comes in as the token, at sockets of HTTP and `tls` sockets of the organisation that ask who comes.
+/// It ends with the token at the latest: deleting the token ends its certificates at once.
+#[utoipa::path(
+    post, path = "/v1/service-tokens/{id}/certificate", tag = "identity",
+    operation_id = "create_service_token_certificate",
+    params(("id" = uuid::Uuid, Path, description = "The token's id.")),
+    request_body = CreateServiceTokenCertificate,
+    responses(
+        (status = 200, description = "The certificate.", body = ServiceTokenCertificate),
+        (status = 409, description = "`token-ended`", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn certificate(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    input: Input<CreateServiceTokenCertificate>,
+) -> Result<Response, ApiError> {
+    caller.require(Scope::IdentityWrite)?;
+    let organisation = caller.organisation;
+    let moment = app.clock.now();
+    app.limits.create(organisation, moment.monotonic)?;
+    let CreateServiceTokenCertificate { csr, days } = input.value;
+    let token = app.service_token(organisation, &id).await?.token;
+    let days = days.unwrap_or(CERTIFICATE_DAYS);
+    let longest = MAX_SERVICE_LIFETIME.whole_days();
+    if !(1..=longest).contains(&i64::from(days)) {
+        return Err(ApiError::field("days", format!("a certificate is good for 1 to {longest} days")));
+    }
+    let now = moment.unix_seconds;
+    let left = token.expires_at.map_or(i64::MAX, |end| end.saturating_sub(now));
+    if left <= 0 {
+        let detail = "the service token has ended: make a new one";
+        return Err(ApiError::new(StatusCode::CONFLICT, "token-ended", detail));
+    }
+    let request = ClientRequest::from_pem(&csr).map_err(|error| ApiError::field("csr", error))?;
+    let authority = app.client_authority(organisation).await?;
+    let (name, id) = (token.name.to_string(), token.id.to_string());
+    let lifetime = Duration::seconds(left.min(i64::from(days) * 86_400));
+    let subject = ServiceSubject { name: &name, token: &id, lifetime };
+    let issued = authority.issue_service(&request, subject, date(now), random::bytes()?).map_err(ApiError::internal)?;
+    let until = issued.not_after.unix_timestamp();
+    // It is written down before it is given out.
+    let noted = IssuedCertificate {
+        organisation,
+        kind: AuthorityKind::ClientTls,
+        serial: issued.serial.to_vec(),
+        socket: None,
+        subject: format!("service:{name}"),
+        not_before: issued.not_before.unix_timestamp(),
+        not_after: until,
+    };
+    app.store.record_certificate(&noted).await?;
+    {
+        let _turn = app.publishing.lock().await;
+        let certified = app.store.certify_service_token(organisation, token.id, until).await?;
+        let certified = certified.ok_or_else(|| ApiError::not_found("service token"))?;
+        app.identities.put_token(certified.route());
+    }
+    // Sockets that were made before there was an authority learn of it.
+    app.publish_organisation(organisation).await?;
+    let serial: String = issued.serial.iter().map(|byte| format!("{byte:02x}")).collect();
+    app.audit_certificate(
+        organisation,
+        AuditCertificate {
+            identity: noted.subject,
+            socket: None,
+            certificate_type: "tls-service".to_owned(),
+            serial: serial.clone(),
+            not_after: issued.not_after,
+            client: None,
+        },
+    );
+    tracing::info!(token = %token.id, %organisation, "a certificate of a service token was issued");
+    let authority = authority.certificate_pem();
+    let valid_until = issued.not_after;
+    Ok(json(StatusCode::OK, &ServiceTokenCertificate { certificate: issued.pem, authority, serial, valid_until }))
+}
+
+impl App {
+    async fn service_token(&self, organisation: AccountId, id: &str) -> Result<NewServiceToken, ApiError> {
+        let missing = || ApiError::not_found("service token");
+        let id = id.parse().map_err(|_| missing())?;
+        self.store.service_token(organisation, id).await?.ok_or_else(missing)
     }
 }
 

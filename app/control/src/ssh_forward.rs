@@ -186,7 +186,7 @@ impl Control {
         let is_guest = account == guest_account();
         if !is_guest {
             if let Some(socket) = app.socket_named(account, requested_address).await? {
-                return app.forward_to(socket, port).await;
+                return app.forward_to(client, socket, port).await;
             }
             if let Some(tunnel) = app.store.tunnel_by_forward_port(account, port).await? {
                 let socket = app.find_socket(account, &tunnel.socket.to_string()).await?;
@@ -241,7 +241,7 @@ impl App {
     }
 
     /// The socket's tunnel with this forward port, or a temporary one at it.
-    async fn forward_to(&self, socket: Socket, port: u16) -> Result<SshTarget, ForwardRefusal> {
+    async fn forward_to(&self, client: &SshClient, socket: Socket, port: u16) -> Result<SshTarget, ForwardRefusal> {
         carried(&socket)?;
         if let Some(tunnel) = self.store.tunnel_by_forward_port(socket.account, port).await?
             && tunnel.socket == socket.id
@@ -249,7 +249,7 @@ impl App {
             return Ok(self.target(&socket, &tunnel, false));
         }
         let _turn = self.temporaries.making.lock().await;
-        self.temporary_tunnel(&socket).await
+        self.temporary_tunnel(client, &socket).await
     }
 
     /// The tunnel that a login by certificate is for, when the client asks for it.
@@ -276,11 +276,11 @@ impl App {
     }
 
     /// A tunnel for as long as a forward; only while `making` is held.
-    async fn temporary_tunnel(&self, socket: &Socket) -> Result<SshTarget, ForwardRefusal> {
+    async fn temporary_tunnel(&self, client: &SshClient, socket: &Socket) -> Result<SshTarget, ForwardRefusal> {
         match self.create_tunnel(socket, None, true, None).await? {
             Creation::Made((tunnel, _)) => {
                 self.temporaries.added(tunnel.id);
-                self.audit_ssh(socket, "tunnel.create", &format!("{}/{}", socket.name, tunnel.id));
+                self.audit_ssh(client, socket, "tunnel.create", &format!("{}/{}", socket.name, tunnel.id));
                 Ok(self.target(socket, &tunnel, true))
             }
             Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key").into()),
@@ -305,8 +305,8 @@ impl App {
             Creation::Made((socket, _)) => socket,
             Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
         };
-        self.audit_ssh(&socket, "socket.create", socket.name.as_str());
-        match self.temporary_tunnel(&socket).await {
+        self.audit_ssh(client, &socket, "socket.create", socket.name.as_str());
+        match self.temporary_tunnel(client, &socket).await {
             Ok(target) => {
                 if let Some(address) = guest_at {
                     self.temporaries.guest_came(target.tunnel, address);

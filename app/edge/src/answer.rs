@@ -32,6 +32,8 @@ pub(crate) enum Trouble {
     HeadTimeout,
     /// It names no socket.
     UnknownName(String),
+    /// Its connection was opened for another name, with a certificate that counts there alone.
+    Misdirected,
     /// It names a path that we do not answer at our own name.
     UnknownPath,
     /// Only clients on this machine may ask that.
@@ -144,6 +146,15 @@ impl Trouble {
                 "No such name",
                 format!("Nothing is published under {host}."),
                 "Check the name; sockets are listed with: sallyport socket ls",
+            ),
+            //= RFC 9110 section 15.5.20
+            //# the request was directed at a server that is unable or unwilling to produce an authoritative response
+            Self::Misdirected => Words::new(
+                S::MISDIRECTED_REQUEST,
+                "misdirected",
+                "Another connection, please",
+                "This connection was opened for another name, with a certificate that counts there alone.",
+                "Send the request again over a connection of its own.",
             ),
             Self::UnknownPath => {
                 Words::new(S::NOT_FOUND, "unknown-path", "Not found", "There is nothing under this path.", "")

@@ -28,6 +28,7 @@ use crate::{
     Edge,
     drain::{self, Phase},
     guarded_io::{GuardedIo, Silence, WireState},
+    identity::Shown,
     limits::ConnectionPlace,
     request,
     send_bound::StreamExecutor,
@@ -75,18 +76,26 @@ pub(crate) struct Client {
     pub(crate) send_timeout: Duration,
     /// What it holds of uploads, when it speaks HTTP/2.
     pub(crate) uploads: Option<Arc<UploadMeter>>,
+    /// The client certificate that it was opened with, where there was one.
+    pub(crate) shown: Option<Box<Shown>>,
     requests: AtomicU64,
     /// Its connection's place: kept by whatever outlives the HTTP on it, such as a WebSocket.
     _place: Option<ConnectionPlace>,
 }
 
 impl Client {
-    fn new(edge: &Edge, addr: SocketAddr, http2: bool, place: Option<ConnectionPlace>) -> Arc<Self> {
+    fn new(
+        edge: &Edge,
+        addr: SocketAddr,
+        http2: bool,
+        place: Option<ConnectionPlace>,
+        shown: Option<Box<Shown>>,
+    ) -> Arc<Self> {
         let fields = ClientFields::new(addr, "https", edge.config.public_port);
         let send_timeout = edge.config.send_timeout;
         let uploads = http2.then(|| edge.uploads.meter(addr.ip()));
         let (wire, requests) = (Arc::default(), AtomicU64::new(0));
-        Arc::new(Self { addr, fields, wire, http2, send_timeout, uploads, requests, _place: place })
+        Arc::new(Self { addr, fields, wire, http2, send_timeout, uploads, shown, requests, _place: place })
     }
 
     /// Whether no request should follow this one on an HTTP/1 connection.
@@ -99,11 +108,16 @@ impl Client {
 
 /// Serves HTTP/1 on this connection until it ends. An idle connection has its [`GuardedIo`] and nothing else: the server
 /// with its buffers, several times as large, comes with the first byte of a request and goes when the connection rests.
-pub(crate) async fn serve_http1<S>(edge: Arc<Edge>, io: S, addr: SocketAddr, place: Option<ConnectionPlace>)
-where
+pub(crate) async fn serve_http1<S>(
+    edge: Arc<Edge>,
+    io: S,
+    addr: SocketAddr,
+    place: Option<ConnectionPlace>,
+    shown: Option<Box<Shown>>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let client = Client::new(&edge, addr, false, place);
+    let client = Client::new(&edge, addr, false, place, shown);
     let silence = Silence { idle: edge.config.idle_timeout, head: edge.config.header_timeout };
     let mut io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
     let mut phase = edge.phase.subscribe();
@@ -211,11 +225,16 @@ async fn linger(mut io: impl AsyncRead + AsyncWrite + Unpin) {
 }
 
 /// Serves HTTP/2 on this connection until it ends.
-pub(crate) async fn serve_http2<S>(edge: Arc<Edge>, io: S, addr: SocketAddr, place: Option<ConnectionPlace>)
-where
+pub(crate) async fn serve_http2<S>(
+    edge: Arc<Edge>,
+    io: S,
+    addr: SocketAddr,
+    place: Option<ConnectionPlace>,
+    shown: Option<Box<Shown>>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let client = Client::new(&edge, addr, true, place);
+    let client = Client::new(&edge, addr, true, place, shown);
     let io = MeteredIo::new(io, client.uploads.clone().unwrap_or_else(|| edge.uploads.meter(addr.ip())));
     let service = service_fn({
         let (edge, client) = (edge.clone(), client.clone());

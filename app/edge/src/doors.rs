@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustls::{ServerConfig, server::Acceptor};
-use sallyport_model::{SocketRoute, SocketType, TlsMode};
+use sallyport_model::{Identity, SocketRoute, SocketType, TlsMode};
 use sallyport_net::{
     Certificates, NearTcp, ProxiedAddresses, ReadAhead, Recorded, read_header, server_config, server_config_for,
 };
@@ -149,7 +149,16 @@ impl Doors {
         }
         let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {
             start.io.stop();
-            return Ok(Opened::Shared(start.into_stream(self.base.clone()).await?, ends.client));
+            let asking = identity::http_server_config(edge, &self.base, &self.certificates, &server_name);
+            let Some((config, route)) = asking else {
+                return Ok(Opened::Shared(start.into_stream(self.base.clone()).await?, ends.client));
+            };
+            let opened = start.into_stream(config).await;
+            let refused = |error| {
+                refused_certificate(edge, &route, ends.client, &error, None);
+                error
+            };
+            return Ok(Opened::Shared(opened.map_err(refused)?, ends.client));
         };
         if route.settings.tls_mode == TlsMode::Passthrough {
             start.io.replay();
@@ -165,8 +174,7 @@ impl Doors {
         Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
     }
 
-    /// Ends TLS for one who has to show a certificate. Whoever shows a good one and may not come in nevertheless is
-    /// recorded; of others nothing is known.
+    /// Ends TLS for one who has to show a certificate.
     async fn ask_certificate(
         &self,
         edge: &Arc<Edge>,
@@ -194,16 +202,33 @@ impl Doors {
                 Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity })))
             }
             Err(error) => {
-                edge.metrics.identity("certificate-refused");
-                if let Some((who, rule)) = shown.refused() {
-                    let mut ticket = FlowTicket::new(edge, &route, &pool, ends.client);
-                    ticket.is_judged(Some(who), rule);
-                    ticket.ended_in(&pool, Verdict::Denied);
-                }
+                refused_certificate(edge, &route, ends.client, &error, shown.refused());
                 Err(error)
             }
         }
     }
+}
+
+/// A handshake failed where a certificate was asked for. Whoever showed a good one and may not come in nevertheless is
+/// recorded; others a few times for each address.
+fn refused_certificate(
+    edge: &Edge,
+    route: &Arc<SocketRoute>,
+    client: SocketAddr,
+    error: &io::Error,
+    known: Option<(Identity, String)>,
+) {
+    let Some(why) = identity::refusal(error) else { return };
+    edge.metrics.identity("certificate-refused");
+    let (who, rule) = match known {
+        Some((who, rule)) => (Some(who), rule),
+        None if edge.reception.tells_of_stranger(client.ip()) => (None, why.to_owned()),
+        None => return,
+    };
+    let pool = edge.sockets.pool(route.id);
+    let mut ticket = FlowTicket::new(edge, route, &pool, client);
+    ticket.is_judged(who.as_ref(), rule);
+    ticket.ended_in(&pool, Verdict::Denied);
 }
 
 /// The `tls` socket of this name. Only the outer name of an encrypted ClientHello is seen (RFC 9849): it is what counts,

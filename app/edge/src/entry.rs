@@ -81,7 +81,7 @@ pub(crate) async fn may_enter(
 ) -> Result<Pass, Barred> {
     let rules = check_address(edge, route, pool, client)?;
     if let Some(ruling) = judge(edge, &rules, client, identity) {
-        ticket.is_judged(identity.map(Identity::label), ruling.rule);
+        ticket.is_judged(identity, ruling.rule);
         edge.metrics.identity(if ruling.allowed { "allowed" } else { "denied" });
         if !ruling.allowed {
             return Err(Barred::Denied);

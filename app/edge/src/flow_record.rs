@@ -7,7 +7,7 @@ use std::{
 };
 
 use sallyport_bus::FlowStay;
-use sallyport_model::{FlowRecord, SocketRoute};
+use sallyport_model::{FlowRecord, Identity, SocketRoute};
 use sallyport_net::Carried;
 
 use crate::{
@@ -86,6 +86,7 @@ pub(crate) struct FlowTicket {
     of_socket: Arc<SocketMetrics>,
     access_log: bool,
     identity: Option<String>,
+    provider: Option<Box<str>>,
     rule: Option<String>,
     audit: Option<Audited>,
     live: FlowStay,
@@ -108,6 +109,7 @@ impl FlowTicket {
             of_socket: pool.metrics(|| edge.metrics.of_socket(route.name.as_str())),
             access_log: edge.config.access_log,
             identity: None,
+            provider: None,
             rule: None,
         }
     }
@@ -124,7 +126,9 @@ impl FlowTicket {
     }
 
     /// It was decided by this rule whether they may come in.
-    pub(crate) fn is_judged(&mut self, identity: Option<String>, rule: String) {
+    pub(crate) fn is_judged(&mut self, who: Option<&Identity>, rule: String) {
+        let identity = who.map(Identity::label);
+        self.provider = who.map(|who| who.provider().into());
         tracing::debug!(id = self.live.flow().id, identity, rule, "a flow was judged");
         if let Some(identity) = &identity {
             self.live.flow().is_of(identity.clone());
@@ -185,7 +189,7 @@ impl FlowTicket {
                 bytes_in: forth,
                 bytes_out: back,
                 verdict: verdict.as_str(),
-                identity: self.identity.as_deref().map(|identity| (identity, None)),
+                identity: self.identity.as_deref().map(|identity| (identity, self.provider.as_deref())),
                 // What let it in is not what cut it.
                 rule: self.rule.as_deref().filter(|_| !matches!(verdict, Verdict::Killed | Verdict::Revoked)),
                 http: None,

@@ -18,6 +18,7 @@ use crate::{
     Edge, carriers, connection,
     doors::{ClientTcp, Doors, Opened},
     flow::{self, ClientIo as _},
+    identity::Shown,
     limits::{ConnectionPlace, HandshakePlace},
     send_bound::SendBound,
 };
@@ -182,6 +183,7 @@ fn dispatch_shared(
     place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let bound = edge.config.send_timeout;
+    let shown = Shown::of(stream.get_ref().1);
     let bounded = |stream| SendBound::new(stream, bound, |stream: &TlsStream<ClientTcp>| stream.socket());
     match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
         Negotiated::Tunnel => Box::pin(async move { carriers::serve_native(&edge, stream, peer).await }),
@@ -193,14 +195,14 @@ fn dispatch_shared(
             let (running, place, stream) = (edge.running.enter(), place.take(), bounded(stream));
             Box::pin(async move {
                 let _running = running;
-                connection::serve_http2(edge, stream, peer, place).await;
+                connection::serve_http2(edge, stream, peer, place, shown).await;
             })
         }
         Negotiated::Http1 => {
             let (running, place, stream) = (edge.running.enter(), place.take(), Box::new(bounded(stream)));
             Box::pin(async move {
                 let _running = running;
-                connection::serve_http1(edge, stream, peer, place).await;
+                connection::serve_http1(edge, stream, peer, place, shown).await;
             })
         }
     }

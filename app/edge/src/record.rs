@@ -10,7 +10,7 @@ use std::{
 use http::{Method, Uri, Version, uri::PathAndQuery};
 use sallyport_bus::FlowStay;
 use sallyport_http::{RequestHost, RequestId};
-use sallyport_model::{RequestRecord, SocketId, SocketRoute};
+use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
 
 use crate::{
     Edge,
@@ -47,6 +47,7 @@ pub(crate) struct Ticket {
     metrics: Arc<SocketMetrics>,
     pass: Option<Pass>,
     identity: Option<String>,
+    provider: Option<String>,
     rule: Option<String>,
     stake: Stake,
     pool: Option<Arc<SocketPool>>,
@@ -102,6 +103,7 @@ impl Ticket {
             metrics,
             pass: None,
             identity: None,
+            provider: None,
             rule: None,
             stake: Stake::Nothing,
             pool: None,
@@ -190,7 +192,7 @@ impl Ticket {
             bytes_in,
             bytes_out: self.bytes_out,
             verdict: self.verdict(),
-            identity: self.identity.as_deref().map(|identity| (identity, None)),
+            identity: self.identity.as_deref().map(|identity| (identity, self.provider.as_deref())),
             // What let it in is not what cut it.
             rule: self.rule.as_deref().filter(|_| !matches!(self.end, End::Killed | End::Revoked)),
             http: Some((self.method.as_str(), self.uri.path(), self.status)),
@@ -206,7 +208,9 @@ impl Ticket {
     }
 
     /// It was decided by this rule whether they may come in.
-    pub(crate) fn is_judged(&mut self, identity: Option<String>, rule: String) {
+    pub(crate) fn is_judged(&mut self, who: Option<&Identity>, rule: String) {
+        let identity = who.map(Identity::label);
+        self.provider = who.map(|who| who.provider().to_owned());
         tracing::debug!(id = %self.id, identity, rule, "a request was judged");
         (self.identity, self.rule) = (identity, Some(rule));
     }

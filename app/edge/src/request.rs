@@ -217,6 +217,9 @@ fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts) -> Result<Reques
         });
     }
     let host = refuse::check_request(&head.method, &head.uri, head.version, &head.headers)?;
+    if client.shown.as_ref().is_some_and(|shown| !shown.is_for(host.name())) {
+        return Err(Trouble::Misdirected);
+    }
     Span::current().record("host", host.as_str());
     Ok(host)
 }

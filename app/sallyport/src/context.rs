@@ -104,6 +104,17 @@ impl Context {
         Ok(target)
     }
 
+    /// The API at this address, trusted as it was when it was logged in to.
+    ///
+    /// # Errors
+    /// It is no address.
+    pub(crate) fn target_at(&self, api: &str) -> anyhow::Result<Target> {
+        let contents = CredentialsFile::of_user().and_then(|file| file.read()).unwrap_or_default();
+        let mut target = choose(Some(api), self.ca.clone(), &contents, local::read().as_ref())?;
+        target.network = Network::new(self.proxy.clone())?;
+        Ok(target)
+    }
+
     /// A client for calls that need nobody to be logged in.
     ///
     /// # Errors

@@ -173,8 +173,9 @@ pub fn drop_overrides(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether an origin could take the field's value for the request's method or path.
-fn is_override(name: &str) -> bool {
+/// Whether an origin could take the value of the field with this name for the request's method or path.
+#[must_use]
+pub fn is_override(name: &str) -> bool {
     const OVERRIDES: [&[u8]; 8] = [
         b"x-http-method-override",
         b"x-http-method",

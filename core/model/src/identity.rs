@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountId, LoginSessionId, MAX_EMAIL_BYTES, PolicyId, ServiceTokenId};
+use crate::{AccountId, LoginSessionId, MAX_EMAIL_BYTES, PolicyId, ServiceTokenId, SocketType};
 
 /// How many groups of a person are kept.
 pub const MAX_GROUPS: usize = 200;
@@ -251,6 +251,15 @@ impl Identity {
             Self::Service(token) => format!("service:{}", token.name),
         }
     }
+
+    /// Who vouches for it: the name of the provider, or `service`.
+    #[must_use]
+    pub fn provider(&self) -> &str {
+        match self {
+            Self::Person(session) => session.person.provider.as_str(),
+            Self::Service(_) => "service",
+        }
+    }
 }
 
 /// A login of a person, good at all sockets of one organisation that let them in. An edge that does not know it takes it for
@@ -284,6 +293,42 @@ pub struct ServiceTokenRoute {
     pub sockets: Vec<crate::SocketId>,
     /// When it ends, in seconds since 1970 (UTC); never when absent.
     pub expires_at: Option<i64>,
+    /// What it reaches at most.
+    #[serde(default)]
+    pub scope: ServiceTokenScope,
+    /// When the last of its client certificates ends, in seconds since 1970 (UTC), where it has any.
+    #[serde(default)]
+    pub certified_until: Option<i64>,
+}
+
+/// What a service token reaches at most: asked before policies, and both have to agree. All of it has to hold; an empty
+/// list bounds nothing. Methods and paths are of HTTP: a token that is bound by them opens no other socket.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceTokenScope {
+    /// Only what changes nothing: GET, HEAD and OPTIONS, and no WebSocket.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// HTTP methods, in capitals. `GET` stands for `HEAD`, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub methods: Vec<String>,
+    /// HTTP paths, each with everything beneath it, as policies write them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+    /// Ports by which clients come.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
+    /// Types of sockets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<SocketType>,
+}
+
+impl ServiceTokenScope {
+    /// Whether it bounds nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What a socket asks of those who come: with these settings nobody enters without an identity.

@@ -26,6 +26,7 @@ pub use identity::{
     AttachedPolicy, EmailDomain, EmailDomainError, Identity, IdentitySettings, LoginSession, MAX_GROUP_BYTES,
     MAX_GROUPS, MAX_IDENTITY_ENTRIES, MAX_PERSON_NAME_BYTES, MAX_SESSION_MINUTES, Person, PersonEmail,
     PersonEmailError, PolicyName, PolicyNameError, ProviderName, ProviderNameError, ServiceTokenRoute,
+    ServiceTokenScope,
 };
 pub use ids::{
     AccountId, EdgeId, IdError, InvitationId, LoginSessionId, PersonId, PolicyId, ProviderId, ServiceTokenId, SocketId,

@@ -27,6 +27,10 @@ pub const MAX_REQUEST_BYTES: usize = 16 * 1_024;
 pub const CLIENT_BACKDATE: Duration = Duration::minutes(5);
 /// How far after its making it ends.
 pub const CLIENT_LIFETIME: Duration = Duration::minutes(5);
+/// How long a certificate of a machine is good at most, as browsers have it for those of servers.
+pub const MAX_SERVICE_LIFETIME: Duration = Duration::days(397);
+/// What stands before the id of a service token in the URI that names it.
+pub const SERVICE_TOKEN_URN: &str = "urn:sallyport:service-token:";
 /// The shortest RSA key, in bits (NIST SP 800-131A).
 const MIN_RSA_BITS: usize = 2_048;
 /// The longest RSA key, in bits: longer ones only cost time.
@@ -77,6 +81,17 @@ pub struct ClientSubject<'a> {
     pub socket: &'a str,
     /// The login that it was given for, as the URI `urn:uuid:...`.
     pub session: &'a str,
+}
+
+/// Whom a client certificate of a machine is for.
+#[derive(Debug, Clone, Copy)]
+pub struct ServiceSubject<'a> {
+    /// What the machine's token is called; for people who read the certificate.
+    pub name: &'a str,
+    /// The id of the token.
+    pub token: &'a str,
+    /// How long the certificate is good, at most [`MAX_SERVICE_LIFETIME`].
+    pub lifetime: Duration,
 }
 
 /// A client certificate, just signed.
@@ -165,16 +180,51 @@ impl ClientAuthority {
             return Err(refuse(subject.session));
         }
         let name = |text: &str| text.try_into().map_err(|_| refuse(text));
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        let common_name: String = subject.email.chars().take(MAX_COMMON_NAME_CHARS).collect();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        params.distinguished_name.push(DnType::OrganizationName, subject.socket);
-        params.subject_alt_names = vec![
+        let mut names = DistinguishedName::new();
+        names.push(DnType::CommonName, subject.email.chars().take(MAX_COMMON_NAME_CHARS).collect::<String>());
+        names.push(DnType::OrganizationName, subject.socket);
+        let alternatives = vec![
             SanType::Rfc822Name(name(subject.email)?),
             SanType::DnsName(name(subject.socket)?),
             SanType::URI(name(subject.session)?),
         ];
+        self.sign(request, (names, alternatives), (now - CLIENT_BACKDATE, now + CLIENT_LIFETIME), serial)
+    }
+
+    /// Signs the key of a request for a machine, from five minutes before `now` to the end of the life that is asked for.
+    ///
+    /// # Errors
+    /// When the subject cannot stand in a certificate, or signing fails.
+    pub fn issue_service(
+        &self,
+        request: &ClientRequest,
+        subject: ServiceSubject<'_>,
+        now: OffsetDateTime,
+        serial: [u8; 16],
+    ) -> Result<ClientCertificate, ClientIssueError> {
+        let refuse = |text: &str| ClientIssueError::Subject(text.chars().take(80).collect());
+        let is_id = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+        if subject.token.is_empty() || !subject.token.bytes().all(is_id) {
+            return Err(refuse(subject.token));
+        }
+        let uri = format!("{SERVICE_TOKEN_URN}{}", subject.token);
+        let mut names = DistinguishedName::new();
+        names.push(DnType::CommonName, subject.name.chars().take(MAX_COMMON_NAME_CHARS).collect::<String>());
+        let alternatives = vec![SanType::URI(uri.as_str().try_into().map_err(|_| refuse(&uri))?)];
+        let until = now + subject.lifetime.clamp(Duration::ZERO, MAX_SERVICE_LIFETIME);
+        self.sign(request, (names, alternatives), (now - CLIENT_BACKDATE, until), serial)
+    }
+
+    fn sign(
+        &self,
+        request: &ClientRequest,
+        (names, alternatives): (DistinguishedName, Vec<SanType>),
+        (from, until): (OffsetDateTime, OffsetDateTime),
+        serial: [u8; 16],
+    ) -> Result<ClientCertificate, ClientIssueError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = names;
+        params.subject_alt_names = alternatives;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -183,8 +233,8 @@ impl ClientAuthority {
         let mut serial = [0; 16];
         serial.copy_from_slice(number.as_ref());
         params.serial_number = Some(number);
-        params.not_before = whole_second(now - CLIENT_BACKDATE);
-        params.not_after = whole_second(now + CLIENT_LIFETIME);
+        params.not_before = whole_second(from);
+        params.not_after = whole_second(until);
         let certificate = params.signed_by(&request.key, &self.issuer).map_err(ClientIssueError::Sign)?;
         Ok(ClientCertificate {
             pem: certificate_pem(certificate.der()),

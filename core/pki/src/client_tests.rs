@@ -141,3 +141,26 @@ fn an_authority_is_kept_with_its_own_key_alone() {
     let (_, issuer) = X509Certificate::from_der(one.certificate_der()).unwrap();
     certificate.verify_signature(Some(issuer.public_key())).unwrap();
 }
+
+#[test]
+fn a_certificate_of_a_machine_names_its_token_and_nobody_else() {
+    let authority = authority();
+    let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let asked = ClientRequest::from_pem(&request(&key)).unwrap();
+    let token = "7f9c2ba4-e88f-427d-8a3d-5b6f3c2a1d00";
+    let subject = |lifetime| ServiceSubject { name: "ci", token, lifetime };
+    let issued = authority.issue_service(&asked, subject(Duration::days(30)), NOW, [7; 16]).unwrap();
+    assert_eq!(issued.not_after, NOW + Duration::days(30));
+    let der = der(&issued.pem);
+    let holder = crate::ServiceHolder::from_der(&der).unwrap();
+    assert_eq!((holder.token.as_str(), holder.not_after), (token, issued.not_after.unix_timestamp()));
+    assert_eq!(crate::CertificateHolder::from_der(&der), None, "it is no person's");
+    let persons = authority.issue(&asked, self::subject(), NOW, [8; 16]).unwrap();
+    assert_eq!(crate::ServiceHolder::from_der(&self::der(&persons.pem)), None, "and a person's is no machine's");
+    let long = authority.issue_service(&asked, subject(Duration::days(4_000)), NOW, [9; 16]).unwrap();
+    assert_eq!(long.not_after, NOW + MAX_SERVICE_LIFETIME);
+    for bad in ["", "x y", "7f9c/..", "urn:uuid:1"] {
+        let subject = ServiceSubject { token: bad, ..subject(Duration::days(1)) };
+        assert!(authority.issue_service(&asked, subject, NOW, [1; 16]).is_err(), "{bad}");
+    }
+}

@@ -5,6 +5,8 @@ use x509_parser::{
     extensions::{GeneralName, ParsedExtension},
 };
 
+use crate::client::SERVICE_TOKEN_URN;
+
 /// Whom a client certificate of an organisation is for. That it was signed, and is good now, is for others to check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateHolder {
@@ -40,6 +42,32 @@ impl CertificateHolder {
             }
         }
         Some(Self { email: email?, socket, session: session? })
+    }
+}
+
+/// The machine that a client certificate of an organisation is for. That it was signed, and is good now, is for others to
+/// check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceHolder {
+    /// The id of its token, as text.
+    pub token: String,
+    /// End of the certificate's life, in seconds since 1970.
+    pub not_after: i64,
+}
+
+impl ServiceHolder {
+    /// Reads a certificate in DER. `None`: it is none of a machine. It has to be for client authentication, and to name one
+    /// token and nothing else.
+    #[must_use]
+    pub fn from_der(der: &[u8]) -> Option<Self> {
+        let (rest, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+        if !rest.is_empty() || !is_for_clients(&certificate) {
+            return None;
+        }
+        let names = &certificate.subject_alternative_name().ok()??.value.general_names;
+        let [GeneralName::URI(uri)] = names.as_slice() else { return None };
+        let token = uri.strip_prefix(SERVICE_TOKEN_URN)?.to_owned();
+        Some(Self { token, not_after: certificate.validity().not_after.timestamp() })
     }
 }
 

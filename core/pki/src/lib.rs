@@ -21,10 +21,11 @@ pub use authority::{
 };
 pub use client::{
     CLIENT_BACKDATE, CLIENT_LIFETIME, ClientAuthority, ClientCertificate, ClientIssueError, ClientRequest,
-    ClientSubject, MAX_REQUEST_BYTES, RequestError, certificate_pem, certificate_request,
+    ClientSubject, MAX_REQUEST_BYTES, MAX_SERVICE_LIFETIME, RequestError, SERVICE_TOKEN_URN, ServiceSubject,
+    certificate_pem, certificate_request,
 };
 pub use fingerprint::{Fingerprint, FingerprintError};
-pub use holder::CertificateHolder;
+pub use holder::{CertificateHolder, ServiceHolder};
 pub use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 pub use renewal::{Renewal, renewal};
 pub use root::{RootError, RootInfo};

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 
 use crate::{
-    Document, DocumentError, Effect, MAX_CONDITION_ENTRIES, MAX_RULE_NAME_CHARS, MAX_WINDOWS, PolicyRule, When, Who,
+    Document, DocumentError, Effect, MAX_CONDITION_ENTRIES, MAX_RULE_NAME_CHARS, MAX_SSH_COMMAND_BYTES, MAX_WINDOWS,
+    PolicyRule, SshGrant, When, Who,
     covers::{covers, is_covered_in_parts, steps},
     document::is_group,
     ranges::Ranges,
@@ -66,6 +67,15 @@ pub enum Flaw {
     /// Port 0.
     #[error("0 is no port")]
     Port,
+    /// What an ssh certificate allows, of those who get none.
+    #[error("ssh stands in a rule that denies: whoever it means gets no certificate")]
+    SshOfDenial,
+    /// A command that cannot be forced.
+    #[error("force_command of ssh is one line of 1 to {MAX_SSH_COMMAND_BYTES} bytes")]
+    SshCommand,
+    /// An extension twice.
+    #[error("extensions of ssh has {0} twice")]
+    SshTwice(&'static str),
     /// No time is in the window.
     #[error("the weekly window from {from} to {to} has no day, or no time in it; a whole day is from 00:00 to 24:00")]
     EmptyWindow {
@@ -116,6 +126,7 @@ impl PolicyRule {
         list("where", &self.from)?;
         self.who.as_ref().map_or(Ok(()), Who::check)?;
         self.when.as_ref().map_or(Ok(()), When::check)?;
+        self.ssh.as_ref().map_or(Ok(()), SshGrant::check)?;
         let Some(what) = &self.what else { return Ok(()) };
         if what.methods.is_none() && what.paths.is_none() && what.ports.is_none() {
             return Err(Flaw::EmptyGroup("what"));
@@ -149,6 +160,22 @@ impl PolicyRule {
             at += MINUTE_SECONDS - at.rem_euclid(MINUTE_SECONDS);
         }
         Err(Flaw::NoWindowInSpan)
+    }
+}
+
+impl SshGrant {
+    fn check(&self) -> Result<(), Flaw> {
+        if self.extensions.is_none() && self.force_command.is_none() {
+            return Err(Flaw::EmptyGroup("ssh"));
+        }
+        let extensions = self.extensions.as_deref().unwrap_or_default();
+        if let Some(twice) = (1..extensions.len()).find(|at| extensions[..*at].contains(&extensions[*at])) {
+            return Err(Flaw::SshTwice(extensions[twice].as_str()));
+        }
+        let is_command = |command: &String| {
+            (1..=MAX_SSH_COMMAND_BYTES).contains(&command.len()) && !command.chars().any(char::is_control)
+        };
+        if self.force_command.as_ref().is_none_or(is_command) { Ok(()) } else { Err(Flaw::SshCommand) }
     }
 }
 

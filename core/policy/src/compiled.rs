@@ -3,7 +3,7 @@
 use sallyport_model::{EmailDomain, PersonEmail, ProviderName};
 
 use crate::{
-    Condition, DecidedBy, Effect, PathPattern, PolicyRule, Question, What, When, Who, Zone, list::Matcher,
+    Condition, DecidedBy, Effect, PathPattern, PolicyRule, Question, SshGrant, What, When, Who, Zone, list::Matcher,
     path::PathView, times::Minutes,
 };
 
@@ -19,6 +19,7 @@ pub(crate) struct Compiled {
     methods: Option<Box<[String]>>,
     pub(crate) paths: Option<Box<[PathPattern]>>,
     ports: Option<Box<[u16]>>,
+    pub(crate) ssh: Option<Box<SshGrant>>,
 }
 
 /// Lists of those whom a rule means, sorted.
@@ -68,6 +69,7 @@ impl Compiled {
                 paths.iter().map(fold).collect()
             }),
             ports: sorted_list(&what.ports),
+            ssh: rule.ssh.clone().map(Box::new),
         }
     }
 

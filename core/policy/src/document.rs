@@ -15,6 +15,8 @@ pub const MAX_CONDITION_ENTRIES: usize = 1_000;
 pub const MAX_WINDOWS: usize = 50;
 /// The longest name of a rule, in characters.
 pub const MAX_RULE_NAME_CHARS: usize = 64;
+/// The longest command that a rule has ssh run, in bytes.
+pub const MAX_SSH_COMMAND_BYTES: usize = 1_024;
 /// The longest method, in bytes.
 pub const MAX_METHOD_BYTES: usize = 32;
 
@@ -64,6 +66,71 @@ pub struct PolicyRule {
     /// What they ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what: Option<What>,
+    /// What an ssh certificate of those allows whom it lets in; no condition. Only of a rule that allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<SshGrant>,
+}
+
+/// What an ssh certificate allows. What is absent is as the organisation's authority has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SshGrant {
+    /// The extensions; an empty list for none.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub extensions: Option<Vec<SshExtension>>,
+    /// The one command that may be run.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "said")]
+    pub force_command: Option<String>,
+}
+
+/// An extension of ssh certificates (ssh-keygen(1) `-O`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SshExtension {
+    /// Programs with windows.
+    #[serde(rename = "permit-X11-forwarding")]
+    PermitX11Forwarding,
+    /// The agent with the keys.
+    PermitAgentForwarding,
+    /// Ports.
+    PermitPortForwarding,
+    /// A terminal.
+    PermitPty,
+    /// The user's own start script.
+    PermitUserRc,
+}
+
+impl SshExtension {
+    /// Every extension.
+    pub const ALL: [Self; 5] = [
+        Self::PermitX11Forwarding,
+        Self::PermitAgentForwarding,
+        Self::PermitPortForwarding,
+        Self::PermitPty,
+        Self::PermitUserRc,
+    ];
+
+    /// The extension as certificates have it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PermitX11Forwarding => "permit-X11-forwarding",
+            Self::PermitAgentForwarding => "permit-agent-forwarding",
+            Self::PermitPortForwarding => "permit-port-forwarding",
+            Self::PermitPty => "permit-pty",
+            Self::PermitUserRc => "permit-user-rc",
+        }
+    }
+}
+
+impl std::str::FromStr for SshExtension {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|known| known.as_str() == text)
+            .ok_or_else(|| format!("there is no such extension; known are {}", Self::ALL.map(Self::as_str).join(", ")))
+    }
 }
 
 /// Who somebody is.
@@ -126,6 +193,11 @@ pub struct What {
 /// A list that is there, not `null`: nothing must read as "no condition" that was written as one.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
     Vec::deserialize(deserializer).map(Some)
+}
+
+/// A text that is there, not `null`.
+fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(deserializer).map(Some)
 }
 
 fn methods<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
@@ -263,6 +335,9 @@ impl Document {
             return Err(DocumentError::TooManyRules { count });
         }
         for (effect, number, rule) in self.rules() {
+            if rule.ssh.is_some() && effect == Effect::Deny {
+                return Err(DocumentError::Rule { rule: rule.called(effect, number), flaw: Flaw::SshOfDenial });
+            }
             rule.check_shape().map_err(|flaw| DocumentError::Rule { rule: rule.called(effect, number), flaw })?;
         }
         Ok(())

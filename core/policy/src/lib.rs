@@ -20,6 +20,7 @@ mod list;
 mod path;
 mod ranges;
 mod rule;
+mod scope;
 mod set;
 mod times;
 
@@ -27,10 +28,11 @@ pub use check::Flaw;
 pub use country::{Country, CountryError};
 pub use document::{
     Document, DocumentError, Effect, MAX_CONDITION_ENTRIES, MAX_DOCUMENT_BYTES, MAX_METHOD_BYTES, MAX_POLICY_RULES,
-    MAX_RULE_NAME_CHARS, MAX_WINDOWS, PolicyRule, What, When, Who,
+    MAX_RULE_NAME_CHARS, MAX_SSH_COMMAND_BYTES, MAX_WINDOWS, PolicyRule, SshExtension, SshGrant, What, When, Who,
 };
 pub use list::{AccessError, AccessList, CompiledList, ListDecision, MAX_RULES};
 pub use path::{MAX_PATTERN_BYTES, PathPattern, PathPatternError};
 pub use rule::{Asn, AsnError, Network, NetworkError, Rule, RuleError};
+pub use scope::{MAX_SCOPE_ENTRIES, Reached, ScopeError, check_scope, scope_permits};
 pub use set::{Condition, DecidedBy, Decision, Explained, InlineAllow, PersonView, PolicyError, PolicySet, Question};
 pub use times::{Clock, Day, Moment, TimeError, Window, Zone};

@@ -74,27 +74,31 @@ impl PathPattern {
     /// Whether the plain path is meant. The time goes with the length of the path, and with `**` also with the number of
     /// segments of both.
     pub(crate) fn matches(&self, path: &str) -> bool {
-        let mut pattern = self.segments();
-        let mut path = segments(path);
-        while let Some(wanted) = pattern.next() {
-            if wanted == "**" {
-                // Behind the one `**` the rest may begin at any segment.
-                return loop {
-                    if begins_with(path.clone(), pattern.clone()) {
-                        break true;
-                    }
-                    if path.next().is_none() {
-                        break false;
-                    }
-                };
-            }
-            if !path.next().is_some_and(|segment| segment_matches(wanted, segment)) {
-                return false;
-            }
-        }
-        // Everything beneath is meant, too.
-        true
+        text_matches(&self.0, path)
     }
+}
+
+/// Whether the plain path is meant by what was written as a pattern.
+pub(crate) fn text_matches(pattern: &str, path: &str) -> bool {
+    let (mut pattern, mut path) = (segments(pattern), segments(path));
+    while let Some(wanted) = pattern.next() {
+        if wanted == "**" {
+            // Behind the one `**` the rest may begin at any segment.
+            return loop {
+                if begins_with(path.clone(), pattern.clone()) {
+                    break true;
+                }
+                if path.next().is_none() {
+                    break false;
+                }
+            };
+        }
+        if !path.next().is_some_and(|segment| segment_matches(wanted, segment)) {
+            return false;
+        }
+    }
+    // Everything beneath is meant, too.
+    true
 }
 
 /// Whether the path begins with segments that fit these, one by one.

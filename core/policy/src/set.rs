@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr};
 use sallyport_model::{AttachedPolicy, EmailDomain, IdentitySettings, PersonEmail, SocketRoute};
 
 use crate::{
-    Asn, Country, Document, DocumentError, Effect,
+    Asn, Country, Document, DocumentError, Effect, SshGrant,
     compiled::{Compiled, sorted},
     list::Matcher,
     path::PathView,
@@ -298,6 +298,17 @@ impl PolicySet {
             Some(at) => Decision { allowed: true, by: self.allow[at].name() },
             None => self.otherwise,
         }
+    }
+
+    /// What an ssh certificate of the person allows who asks this and is let in: as the rule says that lets them in. `None`:
+    /// no rule does, or it says nothing of that.
+    #[must_use]
+    pub fn ssh_grant(&self, question: &Question<'_>) -> Option<&SshGrant> {
+        let decision = self.decide(question);
+        if !decision.allowed {
+            return None;
+        }
+        self.allow.iter().find(|rule| rule.name() == decision.by)?.ssh.as_deref()
     }
 
     /// Every rule, those that deny first, with the first of its conditions that does not hold: for people who want to know

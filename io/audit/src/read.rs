@@ -29,8 +29,8 @@ pub struct AuditFilter {
     pub kind: Option<AuditKind>,
     /// Of this person or token.
     pub identity: Option<String>,
-    /// About the socket with this id or label.
-    pub socket: Option<String>,
+    /// About the socket that has one of these as its id or its label; all when empty.
+    pub socket: Vec<String>,
     /// With this verdict or outcome.
     pub verdict: Option<String>,
     /// In which order.
@@ -62,9 +62,11 @@ impl AuditFilter {
             && self.since.is_none_or(|since| event.at >= since)
             && self.until.is_none_or(|until| event.at < until)
             && self.kind.is_none_or(|kind| event.kind == kind)
-            && same(&self.identity, event.identity())
+            // What a person decided is theirs, too.
+            && (same(&self.identity, event.identity())
+                || same(&self.identity, event.identity().and_then(|who| who.strip_prefix("person:"))))
             && same(&self.verdict, event.verdict())
-            && self.socket.as_deref().is_none_or(|socket| is_about(event, socket))
+            && (self.socket.is_empty() || is_about(event, &self.socket))
     }
 
     /// Whether a line may hold an event that fits: most lines of others are passed over without being read.
@@ -76,17 +78,17 @@ impl AuditFilter {
     }
 }
 
-fn is_about(event: &AuditEvent, socket: &str) -> bool {
-    let label = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
-    let wanted = label(socket);
+fn is_about(event: &AuditEvent, wanted: &[String]) -> bool {
+    // What is about a tunnel of the socket, or about a person at it, has more behind the name.
+    let label = |name: &str| name.split(['.', '/', ' ']).next().unwrap_or_default().to_ascii_lowercase();
     if let Some(flow) = &event.flow {
-        return flow.socket.to_string() == wanted || flow.socket_name == wanted;
+        return wanted.contains(&flow.socket_name) || wanted.contains(&flow.socket.to_string());
     }
     let names = [
         event.certificate.as_ref().and_then(|certificate| certificate.socket.as_deref()),
         event.admin.as_ref().and_then(|admin| admin.target.as_deref()),
     ];
-    names.into_iter().flatten().any(|name| label(name) == wanted)
+    names.into_iter().flatten().any(|name| wanted.contains(&label(name)))
 }
 
 /// The events that fit, as far as they can be found in one go.

@@ -234,6 +234,8 @@ impl SshLogins {
 pub struct Identities {
     sessions: Arc<RwLock<HashMap<LoginSessionId, Arc<LoginSession>>>>,
     tokens: Arc<RwLock<HashMap<ServiceTokenId, Arc<ServiceTokenRoute>>>>,
+    /// When the last client certificate of any machine of these organisations ends.
+    certified: Arc<RwLock<HashMap<AccountId, i64>>>,
     changed: Arc<watch::Sender<u64>>,
 }
 
@@ -270,6 +272,11 @@ impl Identities {
 
     /// The machine's token is new or changed.
     pub fn put_token(&self, token: ServiceTokenRoute) {
+        if let Some(until) = token.certified_until {
+            let mut certified = self.certified.write().unwrap_or_else(PoisonError::into_inner);
+            let last = certified.entry(token.organisation).or_insert(until);
+            *last = until.max(*last);
+        }
         self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(token.id, Arc::new(token));
         self.tell();
     }
@@ -296,6 +303,14 @@ impl Identities {
     #[must_use]
     pub fn token(&self, id: ServiceTokenId) -> Option<Arc<ServiceTokenRoute>> {
         self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Whether a machine of the organisation may have a client certificate that is good `now`, in seconds since 1970: then
+    /// its sockets ask for one. May say so for a while when the last of such machines is gone.
+    #[must_use]
+    pub fn has_certificates(&self, organisation: AccountId, now: i64) -> bool {
+        let certified = self.certified.read().unwrap_or_else(PoisonError::into_inner);
+        certified.get(&organisation).is_some_and(|until| *until > now)
     }
 
     /// Sees a change whenever somebody who was somebody may be nobody now: who has let flows in looks at them again.

@@ -9,13 +9,14 @@ use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_api::{
     Account, AuditEvent, AuditQuery, AuditVerification, BeginDeviceLogin, ClientCertificate, ClientLogin,
     ClientSshCertificate, ClientToken, CreateAccount, CreateClientCertificate, CreateClientSshCertificate,
-    CreatePerson, CreatePolicy, CreateProvider, CreateServiceToken, CreateSocket, CreateSshCertificate,
-    CreateSshHostCertificate, CreateSshKey, CreateToken, CreateTunnel, CreatedServiceToken, CreatedToken,
-    CreatedTunnel, DeviceLogin, EndLoginSessions, EndedLoginSessions, ExchangeClientCode, ExchangeDeviceCode, Flow,
-    IDEMPOTENCY_KEY, Info, InvitedPerson, LocalPerson, Login, LoginSession, Logout, MAX_PAGE_ITEMS, ORGANISATION, Page,
-    Policy, PolicyPlace, PolicyTest, Problem, Provider, ProviderFound, Refresh, ResetPerson, Secret, ServiceToken,
-    Session, Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey, TestPolicy, Token, Tunnel, UpdatePerson,
-    UpdatePolicy, UpdateProvider, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
+    CreatePerson, CreatePolicy, CreateProvider, CreateServiceToken, CreateServiceTokenCertificate, CreateSocket,
+    CreateSshCertificate, CreateSshHostCertificate, CreateSshKey, CreateToken, CreateTunnel, CreatedServiceToken,
+    CreatedToken, CreatedTunnel, DeviceLogin, EndLoginSessions, EndedLoginSessions, ExchangeClientCode,
+    ExchangeDeviceCode, Flow, IDEMPOTENCY_KEY, Info, InvitedPerson, LocalPerson, Login, LoginSession, Logout,
+    MAX_PAGE_ITEMS, ORGANISATION, Page, Policy, PolicyPlace, PolicyTest, Problem, Provider, ProviderFound, Refresh,
+    ResetPerson, Secret, ServiceToken, ServiceTokenCertificate, Session, Socket, SshAuthority, SshCertificate,
+    SshHostCertificate, SshKey, TestPolicy, Token, Tunnel, UpdatePerson, UpdatePolicy, UpdateProvider, UpdateSocket,
+    UpdateSshAuthority, UpdateTunnel,
 };
 use sallyport_model::{LoginSessionId, PersonEmail, ProviderName, ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
@@ -180,6 +181,26 @@ impl ApiClient {
         self.send(Method::POST, "/v1/service-tokens", token).await
     }
 
+    /// A service token.
+    ///
+    /// # Errors
+    /// The organisation has no such token.
+    pub async fn service_token(&self, token: ServiceTokenId) -> Result<ServiceToken, ClientError> {
+        self.get(&format!("/v1/service-tokens/{token}")).await
+    }
+
+    /// Gets a client certificate for a service token.
+    ///
+    /// # Errors
+    /// The API refuses, or cannot be reached.
+    pub async fn create_service_token_certificate(
+        &self,
+        token: ServiceTokenId,
+        certificate: &CreateServiceTokenCertificate,
+    ) -> Result<ServiceTokenCertificate, ClientError> {
+        self.send(Method::POST, &format!("/v1/service-tokens/{token}/certificate"), certificate).await
+    }
+
     /// Ends a service token.
     ///
     /// # Errors
@@ -321,6 +342,14 @@ impl ApiClient {
     /// The login has ended.
     pub async fn client_login(&self) -> Result<ClientLogin, ClientError> {
         self.get("/v1/client").await
+    }
+
+    /// Ends the login that the client's token is of, wherever it is used.
+    ///
+    /// # Errors
+    /// The login had ended before, or the API cannot be reached.
+    pub async fn end_client_login(&self) -> Result<(), ClientError> {
+        self.delete("/v1/client").await
     }
 
     /// Exchanges the code that a browser brought for a token.

@@ -62,7 +62,10 @@ pub use read_ahead::ReadAhead;
 pub use recorded::{MAX_RECORDED_BYTES, Recorded};
 pub use relay::{Broke, Carried, Pace, RelayEnd, Side, Unpaced, relay};
 pub use sallyport_pki::{Fingerprint, FingerprintError, RootInfo};
-pub use server::{Negotiated, Welcome, negotiated, server_config, server_config_for, server_config_for_holders};
+pub use server::{
+    Negotiated, Welcome, negotiated, server_config, server_config_for, server_config_for_holders,
+    server_config_for_some_holders,
+};
 pub use shutdown::Shutdown;
 pub use socket::{set_keepalive, set_nodelay, set_notsent_lowat, set_user_timeout};
 pub use systemd::{notify_ready, notify_status, notify_stopping};

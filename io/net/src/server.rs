@@ -9,7 +9,7 @@ use rustls::{
     crypto::aws_lc_rs::Ticketer,
     pki_types::{CertificateDer, UnixTime},
     server::{
-        self, WebPkiClientVerifier,
+        self, ClientCertVerifierBuilder, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
     sign::CertifiedKey,
@@ -89,16 +89,46 @@ pub fn server_config_for_holders(
     authority: &[u8],
     welcome: Welcome,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let alpn = alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect();
+    for_holders(base, OneName { certificates, name }, alpn, authority, |chain| chain, welcome)
+}
+
+/// TLS for one name of the port that all share, as `base`, for clients that may show a certificate of this authority (its
+/// own certificate, in DER) and need not. Who shows another one, or is not welcome with it, does not come in. There are no
+/// tickets: a session that is resumed would bring its certificate along unseen.
+///
+/// # Errors
+/// When the authority's certificate is none.
+pub fn server_config_for_some_holders(
+    base: &ServerConfig,
+    certificates: Arc<Certificates>,
+    name: String,
+    authority: &[u8],
+    welcome: Welcome,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let name = OneName { certificates, name };
+    let need_not = ClientCertVerifierBuilder::allow_unauthenticated;
+    for_holders(base, name, base.alpn_protocols.clone(), authority, need_not, welcome)
+}
+
+fn for_holders(
+    base: &ServerConfig,
+    name: OneName,
+    alpn: Vec<Vec<u8>>,
+    authority: &[u8],
+    how: fn(ClientCertVerifierBuilder) -> ClientCertVerifierBuilder,
+    welcome: Welcome,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(authority))?;
-    let chain = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider::provider())
+    let chain = how(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider::provider()))
         .build()
         .map_err(|error| rustls::Error::General(error.to_string()))?;
     let mut config = ServerConfig::builder_with_provider(provider::provider())
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(Arc::new(Holders { chain, welcome }))
-        .with_cert_resolver(Arc::new(OneName { certificates, name }));
-    config.alpn_protocols = alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect();
+        .with_cert_resolver(Arc::new(name));
+    config.alpn_protocols = alpn;
     config.ignore_client_order = base.ignore_client_order;
     config.max_early_data_size = 0;
     config.send_tls13_tickets = 0;
@@ -119,6 +149,10 @@ impl std::fmt::Debug for Holders {
 }
 
 impl ClientCertVerifier for Holders {
+    fn client_auth_mandatory(&self) -> bool {
+        self.chain.client_auth_mandatory()
+    }
+
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.chain.root_hint_subjects()
     }

@@ -309,6 +309,11 @@ const MIGRATIONS: &[&str] = &[
     CREATE INDEX used_once_of_organisation ON used_once (organisation, expires_at);
     CREATE INDEX used_once_by_end ON used_once (expires_at);
     ",
+    "
+    -- What a service token reaches at most, as JSON; and when the last of its client certificates ends.
+    ALTER TABLE service_tokens ADD COLUMN scope TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE service_tokens ADD COLUMN certified_until INTEGER;
+    ",
 ];
 
 /// The version that this program writes.

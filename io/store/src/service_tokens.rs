@@ -1,6 +1,6 @@
 //! Tokens with which machines come to sockets that ask who comes.
 
-use sallyport_model::{AccountId, DisplayName, ServiceTokenId, ServiceTokenRoute, SocketId};
+use sallyport_model::{AccountId, DisplayName, ServiceTokenId, ServiceTokenRoute, ServiceTokenScope, SocketId};
 
 use crate::{
     Creation, Keyed, Position, SecretHash, Store, StoreError,
@@ -24,6 +24,10 @@ pub struct StoredServiceToken {
     pub created_at: i64,
     /// When it ends, in seconds since 1970, if it does.
     pub expires_at: Option<i64>,
+    /// What it reaches at most.
+    pub scope: ServiceTokenScope,
+    /// When the last of its client certificates ends, in seconds since 1970, where it has any.
+    pub certified_until: Option<i64>,
 }
 
 /// A service token to be made.
@@ -48,6 +52,8 @@ impl NewServiceToken {
             hash: self.hash,
             sockets: self.token.sockets.clone(),
             expires_at: self.token.expires_at,
+            scope: self.token.scope.clone(),
+            certified_until: self.token.certified_until,
         }
     }
 }
@@ -81,10 +87,11 @@ impl Store {
             });
         }
         let sockets: Vec<String> = new.token.sockets.iter().map(SocketId::to_string).collect();
+        let scope = row::json(&new.token.scope)?;
         let inserted = sql::query(
-            "INSERT INTO service_tokens (id, organisation, position, name, hash, sockets, created_at, expires_at)
+            "INSERT INTO service_tokens (id, organisation, position, name, hash, sockets, created_at, expires_at, scope)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM service_tokens WHERE organisation = $2),
-                    $3, $4, $5, $6, $7
+                    $3, $4, $5, $6, $7, $8
              FROM accounts WHERE id = $2",
         )
         .bind(new.token.id.as_bytes().as_slice())
@@ -94,6 +101,7 @@ impl Store {
         .bind(sockets.join(" "))
         .bind(new.token.created_at)
         .bind(new.token.expires_at)
+        .bind(scope)
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -115,7 +123,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<(Position, StoredServiceToken)>, StoreError> {
         let rows = sql::query(
-            "SELECT position, id, name, sockets, created_at, expires_at FROM service_tokens
+            "SELECT position, id, name, sockets, created_at, expires_at, scope, certified_until FROM service_tokens
              WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3",
         )
         .bind(organisation.as_bytes().as_slice())
@@ -132,18 +140,61 @@ impl Store {
     /// What stands in the way.
     pub async fn service_token_routes(&self, now: i64) -> Result<Vec<ServiceTokenRoute>, StoreError> {
         let rows = sql::query(
-            "SELECT id, organisation, name, hash, sockets, created_at, expires_at FROM service_tokens
-             WHERE expires_at IS NULL OR expires_at > $1",
+            "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until
+             FROM service_tokens WHERE expires_at IS NULL OR expires_at > $1",
         )
         .bind(now)
         .fetch_all(&self.reader)
         .await?;
-        let route = |found: &DbRow| {
-            let organisation = AccountId::from_bytes(row::bytes(found, "organisation")?);
-            let new = NewServiceToken { organisation, token: token(found)?, hash: row::bytes(found, "hash")? };
-            Ok(new.route())
-        };
         rows.iter().map(route).collect()
+    }
+
+    /// A token of the organisation, as edges know it.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn service_token(
+        &self,
+        organisation: AccountId,
+        id: ServiceTokenId,
+    ) -> Result<Option<NewServiceToken>, StoreError> {
+        let found = sql::query(
+            "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until
+             FROM service_tokens WHERE id = $1 AND organisation = $2",
+        )
+        .bind(id.as_bytes().as_slice())
+        .bind(organisation.as_bytes().as_slice())
+        .fetch_optional(&self.reader)
+        .await?;
+        found.as_ref().map(stored).transpose()
+    }
+
+    /// A client certificate of this token ends then: notes the latest end. Gives the token as it is now; `None` when there
+    /// is none any more.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn certify_service_token(
+        &self,
+        organisation: AccountId,
+        id: ServiceTokenId,
+        until: i64,
+    ) -> Result<Option<NewServiceToken>, StoreError> {
+        let mut write = self.write().await?;
+        let found = sql::query(
+            "UPDATE service_tokens
+             SET certified_until = CASE WHEN coalesce(certified_until, 0) > $3 THEN certified_until ELSE $3 END
+             WHERE id = $1 AND organisation = $2
+             RETURNING id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until",
+        )
+        .bind(id.as_bytes().as_slice())
+        .bind(organisation.as_bytes().as_slice())
+        .bind(until)
+        .fetch_optional(write.sql())
+        .await?;
+        let token = found.as_ref().map(stored).transpose()?;
+        write.commit().await?;
+        Ok(token)
     }
 
     /// Deletes a token of the organisation. Gives whether there was one.
@@ -162,6 +213,15 @@ impl Store {
     }
 }
 
+fn stored(found: &DbRow) -> Result<NewServiceToken, StoreError> {
+    let organisation = AccountId::from_bytes(row::bytes(found, "organisation")?);
+    Ok(NewServiceToken { organisation, token: token(found)?, hash: row::bytes(found, "hash")? })
+}
+
+fn route(found: &DbRow) -> Result<ServiceTokenRoute, StoreError> {
+    Ok(stored(found)?.route())
+}
+
 fn token(found: &DbRow) -> Result<StoredServiceToken, StoreError> {
     let sockets: &str = found.try_get("sockets")?;
     let sockets = sockets.split_ascii_whitespace().map(str::parse).collect::<Result<Vec<_>, _>>();
@@ -171,5 +231,7 @@ fn token(found: &DbRow) -> Result<StoredServiceToken, StoreError> {
         sockets: sockets.map_err(|error| row::damaged("sockets", error))?,
         created_at: found.try_get("created_at")?,
         expires_at: found.try_get("expires_at")?,
+        scope: row::from_json(found, "scope")?,
+        certified_until: found.try_get("certified_until")?,
     })
 }

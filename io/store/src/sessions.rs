@@ -146,23 +146,23 @@ impl Store {
         found.as_ref().map(accounts::account).transpose()
     }
 
-    /// Ends the session that this refresh token, used or not, belongs to. Gives whether there was one.
+    /// Ends the session that this refresh token, used or not, belongs to. Gives whose it was, when there was one.
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn end_session(&self, refresh: SecretHash) -> Result<bool, StoreError> {
+    pub async fn end_session(&self, refresh: SecretHash) -> Result<Option<AccountId>, StoreError> {
         let mut write = self.write().await?;
-        let found = sql::query("SELECT session FROM refresh_tokens WHERE hash = $1")
-            .bind(refresh.as_slice())
-            .fetch_optional(write.sql())
-            .await?;
+        let statement =
+            "SELECT id, account FROM login_sessions WHERE id IN (SELECT session FROM refresh_tokens WHERE hash = $1)";
+        let found = sql::query(statement).bind(refresh.as_slice()).fetch_optional(write.sql()).await?;
         let Some(found) = found else {
             write.commit().await?;
-            return Ok(false);
+            return Ok(None);
         };
-        end(&mut write, row::bytes(&found, "session")?).await?;
+        let account = AccountId::from_bytes(row::bytes(&found, "account")?);
+        end(&mut write, row::bytes(&found, "id")?).await?;
         write.commit().await?;
-        Ok(true)
+        Ok(Some(account))
     }
 }
 

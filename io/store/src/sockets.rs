@@ -476,9 +476,10 @@ pub(crate) fn socket(found: &DbRow) -> Result<Socket, StoreError> {
 /// The certificate of an organisation's authority of a kind.
 const CLIENT_AUTHORITY: &str = "SELECT certificate FROM authorities WHERE organisation = $1 AND kind = $2";
 
-/// Whether those who come show who they are by a certificate.
+/// Whether those who come show who they are by a certificate: persons at `tls` sockets, machines at those of HTTP too.
 fn asks_for_certificates(route: &SocketRoute) -> bool {
-    route.socket_type == SocketType::Tls && route.settings.identity.is_some()
+    let is_shown = route.socket_type == SocketType::Tls || route.socket_type.is_http();
+    is_shown && route.settings.identity.is_some()
 }
 
 /// The route of a socket, its tunnels not yet in it.

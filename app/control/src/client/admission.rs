@@ -11,7 +11,7 @@ use axum::extract::FromRequestParts;
 use http::{HeaderMap, StatusCode, request::Parts};
 use sallyport_identity::is_worth;
 use sallyport_model::{ClientAddr, LoginSession, LoginSessionId, SocketRoute};
-use sallyport_policy::{PersonView, PolicySet, Question};
+use sallyport_policy::{PersonView, PolicySet, Question, SshGrant};
 
 /// The address that a request comes from.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +35,8 @@ pub(crate) struct Admitted {
     pub(crate) host: String,
     /// From where.
     pub(crate) address: IpAddr,
+    /// What an ssh certificate allows, where the rule that lets them in says so.
+    pub(crate) ssh: SshGrant,
 }
 
 impl App {
@@ -87,16 +89,18 @@ impl App {
             path: None,
             port,
         };
-        let decisions = ports.map(|port| policies.decide(&question(port)));
-        if let Some(allowed) = decisions.iter().find(|decision| decision.allowed) {
+        let decisions = ports.map(|port| (port, policies.decide(&question(port))));
+        if let Some((port, allowed)) = decisions.iter().find(|(_, decision)| decision.allowed) {
             tracing::debug!(socket = %route.id, by = %allowed.by, "a program gets a certificate");
-            return Ok(Admitted { session, route, host, address });
+            let ssh = policies.ssh_grant(&question(*port)).cloned().unwrap_or_default();
+            return Ok(Admitted { session, route, host, address, ssh });
         }
-        let by = decisions[1].by.to_string();
+        let by = decisions[1].1.by.to_string();
         tracing::debug!(
             target: "audit", event = "certificate-refused", organisation = %route.account, socket = %route.id,
             email = %session.person.email, %address, by,
         );
+        self.audit_decision(&session, "certificate.create", &host, Some(&by));
         let detail = format!("{} may not come to {host} now: ask the socket's owner", session.person.email);
         Err(ApiError::new(StatusCode::FORBIDDEN, "not-allowed", detail))
     }

@@ -2,7 +2,7 @@
 
 use axum::{
     extract::{FromRequestParts, State},
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use http::{StatusCode, header, request::Parts};
 use sallyport_api::{
@@ -13,6 +13,7 @@ use sallyport_api::{
 use sallyport_identity::Purpose;
 use sallyport_model::{LoginSession, LoginSessionId, SocketId};
 use sallyport_pki::{ClientRequest, ClientSubject, MYSOCKET_PRINCIPAL, SIGNED_PRINCIPAL, SSH_USER_SECONDS, SshPerson};
+use sallyport_policy::SshExtension;
 use sallyport_store::{AuthorityKind, IssuedCertificate};
 
 use super::{
@@ -116,6 +117,7 @@ impl App {
                 certificate_type: kind_name.to_owned(),
                 serial: serial.clone(),
                 not_after: date(life.1),
+                client: None,
             },
         );
         tracing::debug!(
@@ -177,12 +179,20 @@ impl App {
         let key = PublicKeyText::read(public_key).map_err(|error| ApiError::field(field, error))?;
         let (authority, line, options) = self.ssh_authority(route.account).await?;
         let email = session.person.email.as_str();
-        let extensions: Vec<&str> = options.extensions.iter().map(String::as_str).collect();
+        // What the rule says that let them in stands before what the authority says.
+        let extensions: Vec<&str> = match &admitted.ssh.extensions {
+            // Certificates list them in their order.
+            Some(granted) => {
+                let granted = SshExtension::ALL.into_iter().filter(|one| granted.contains(one));
+                granted.map(SshExtension::as_str).collect()
+            }
+            None => options.extensions.iter().map(String::as_str).collect(),
+        };
         let person = SshPerson {
             email,
             for_mysocket: for_mysocket || options.mysocket_principal,
             extensions: &extensions,
-            force_command: options.force_command.as_deref(),
+            force_command: admitted.ssh.force_command.as_deref().or(options.force_command.as_deref()),
         };
         let serial: [u8; 8] = random::bytes()?;
         let now = u64::try_from(moment.unix_seconds).unwrap_or_default();
@@ -234,6 +244,28 @@ pub(crate) async fn show(State(_app): State<App>, caller: ClientCaller) -> Respo
     json(StatusCode::OK, &login)
 }
 
+/// Log out: end the login that this token is of
+///
+/// At once, and wherever the same login is used: other programs of the person, and the browser that it was made with.
+/// Connections that are open by it are cut.
+#[utoipa::path(
+    delete, path = "/v1/client", tag = "programs", operation_id = "end_client_login",
+    responses(
+        (status = 204, description = "The login has ended."),
+        (status = 401, description = "`login-required`: it had ended before.", body = Problem,
+         content_type = "application/problem+json"),
+        (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn end(State(app): State<App>, caller: ClientCaller) -> Result<Response, ApiError> {
+    let session = &caller.session;
+    app.store.end_person_sessions(session.organisation, Some(session.id), None, None).await?;
+    app.identities.end_sessions(|other| other.id == session.id);
+    app.audit_logout(session);
+    tracing::info!(account = %session.organisation, session = %session.id, "a person's program logged out");
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
 /// Exchange the code that the browser brought
 #[utoipa::path(
     post, path = "/v1/client/token", tag = "programs", operation_id = "exchange_client_code", security(()),
@@ -281,9 +313,10 @@ pub(crate) async fn begin_device(
     let now = app.clock.now().monotonic;
     app.client_logins.begin_device(address, now)?;
     let (route, _) = app.asking_socket(&input.value.host)?;
+    app.client_logins.begin_device_at(route.account, now)?;
     let (device_code, hash) = random::secret(DEVICE_CODE_PREFIX)?;
     let code = user_code(&random::bytes::<USER_CODE_BYTES>()?).ok_or_else(ApiError::busy)?;
-    if !open(&app.client_logins.devices).begin(code.clone(), hash, route.id, address, now) {
+    if !open(&app.client_logins.devices).begin(code.clone(), hash, (route.account, route.id), address, now) {
         return Err(ApiError::busy());
     }
     let verification_uri = format!("{}/device", app.login_url());

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::{LoginSessionId, SocketId};
+use sallyport_model::{AccountId, LoginSessionId, SocketId};
 use sallyport_store::SecretHash;
 
 /// How long a person may take.
@@ -19,6 +19,8 @@ const SLOW_DOWN: Duration = Duration::from_secs(5);
 const EARLY: Duration = Duration::from_secs(1);
 /// How many logins wait at once.
 const MAX_DEVICE_LOGINS: usize = 4_096;
+/// How many of one organisation wait at once: nobody takes the places of all others.
+const MAX_DEVICE_LOGINS_OF_ORGANISATION: usize = 256;
 /// Letters that nobody mistakes for one another, and that make no words (RFC 8628 section 6.1).
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 /// How many of them a code has: 34 bits.
@@ -28,6 +30,7 @@ const CODE_LETTERS: usize = 8;
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) socket: SocketId,
+    organisation: AccountId,
     /// From where the program asks.
     pub(super) from: IpAddr,
     ends: Instant,
@@ -89,24 +92,29 @@ pub(super) fn typed(text: &str) -> Option<String> {
 }
 
 impl DeviceLogins {
-    /// Begins one; `false` when too many wait, or the code is one's already.
+    /// Begins one; `false` when too many wait, of all or of the organisation, or the code is one's already.
     pub(super) fn begin(
         &mut self,
         code: String,
         device: SecretHash,
-        socket: SocketId,
+        (organisation, socket): (AccountId, SocketId),
         from: IpAddr,
         now: Instant,
     ) -> bool {
         if self.0.len() >= MAX_DEVICE_LOGINS {
             self.0.retain(|_, waiting| waiting.ends > now);
         }
+        let is_theirs = |waiting: &&Waiting| waiting.organisation == organisation && waiting.ends > now;
+        if self.0.values().filter(is_theirs).count() >= MAX_DEVICE_LOGINS_OF_ORGANISATION {
+            return false;
+        }
         if self.0.len() >= MAX_DEVICE_LOGINS || self.0.get(&code).is_some_and(|waiting| waiting.ends > now) {
             return false;
         }
         let ends = now + DEVICE_TIME;
         let next = now + INTERVAL;
-        self.0.insert(code, Waiting { socket, from, ends, device, interval: INTERVAL, next, answer: None });
+        let waiting = Waiting { socket, organisation, from, ends, device, interval: INTERVAL, next, answer: None };
+        self.0.insert(code, waiting);
         true
     }
 
@@ -160,6 +168,10 @@ mod tests {
         SocketId::from_random([1; 16])
     }
 
+    fn at(organisation: u8) -> (AccountId, SocketId) {
+        (AccountId::from_random([organisation; 16]), socket())
+    }
+
     fn session() -> LoginSessionId {
         LoginSessionId::from_random([2; 16])
     }
@@ -168,8 +180,8 @@ mod tests {
     fn a_program_learns_the_answer_once_and_must_not_hurry() {
         let (mut logins, start) = (DeviceLogins::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
-        assert!(logins.begin("BCDFGHJK".to_owned(), [7; 32], socket(), FROM, start));
-        assert!(!logins.begin("BCDFGHJK".to_owned(), [8; 32], socket(), FROM, start), "a code is one's");
+        assert!(logins.begin("BCDFGHJK".to_owned(), [7; 32], at(1), FROM, start));
+        assert!(!logins.begin("BCDFGHJK".to_owned(), [8; 32], at(1), FROM, start), "a code is one's");
         assert_eq!(logins.poll([7; 32], after(5)), Poll::Pending);
         assert_eq!(logins.poll([7; 32], after(6)), Poll::SlowDown(Duration::from_secs(10)));
         assert_eq!(logins.poll([7; 32], after(7)), Poll::SlowDown(Duration::from_secs(15)));
@@ -179,7 +191,7 @@ mod tests {
         assert!(logins.waiting("BCDFGHJK", after(8)).is_none());
         assert_eq!(logins.poll([7; 32], after(22)), Poll::Agreed(session(), socket()));
         assert_eq!(logins.poll([7; 32], after(60)), Poll::Over);
-        assert!(logins.begin("CCCCCCCC".to_owned(), [7; 32], socket(), FROM, start));
+        assert!(logins.begin("CCCCCCCC".to_owned(), [7; 32], at(1), FROM, start));
         assert!(logins.answer("CCCCCCCC", None, start));
         assert_eq!(logins.poll([7; 32], after(5)), Poll::Denied);
     }
@@ -187,16 +199,22 @@ mod tests {
     #[test]
     fn what_nobody_answers_ends() {
         let (mut logins, start) = (DeviceLogins::default(), Instant::now());
-        assert!(logins.begin("BCDFGHJK".to_owned(), [7; 32], socket(), FROM, start));
+        assert!(logins.begin("BCDFGHJK".to_owned(), [7; 32], at(1), FROM, start));
         let late = start + DEVICE_TIME;
         assert!(logins.waiting("BCDFGHJK", late).is_none());
         assert!(!logins.answer("BCDFGHJK", Some(session()), late));
         assert_eq!(logins.poll([7; 32], late), Poll::Over);
-        for n in 0..MAX_DEVICE_LOGINS {
-            logins.begin(format!("{n}"), [7; 32], socket(), FROM, start);
+        for n in 0..MAX_DEVICE_LOGINS_OF_ORGANISATION {
+            logins.begin(format!("of-one-{n}"), [7; 32], at(1), FROM, start);
         }
-        assert!(!logins.begin("more".to_owned(), [7; 32], socket(), FROM, start), "no more than so many");
-        assert!(logins.begin("more".to_owned(), [7; 32], socket(), FROM, late), "those that ended make room");
+        assert!(!logins.begin("more".to_owned(), [7; 32], at(1), FROM, start), "no more of one organisation");
+        assert!(logins.begin("other".to_owned(), [7; 32], at(2), FROM, start), "which takes nothing from others");
+        for n in 0..MAX_DEVICE_LOGINS {
+            let organisation = u8::try_from(3 + n / MAX_DEVICE_LOGINS_OF_ORGANISATION).unwrap();
+            logins.begin(format!("{n}"), [7; 32], at(organisation), FROM, start);
+        }
+        assert!(!logins.begin("more".to_owned(), [7; 32], at(99), FROM, start), "no more than so many");
+        assert!(logins.begin("more".to_owned(), [7; 32], at(1), FROM, late), "those that ended make room");
     }
 
     #[test]

@@ -130,6 +130,7 @@ pub(crate) async fn sign_host_key(
             certificate_type: "ssh-host".to_owned(),
             serial: serial.iter().map(|byte| format!("{byte:02x}")).collect(),
             not_after: date(until),
+            client: None,
         },
     );
     tracing::debug!(

@@ -23,7 +23,7 @@ use axum::{
     Router,
     routing::{get, post},
 };
-use sallyport_model::LoginSessionId;
+use sallyport_model::{AccountId, LoginSessionId};
 
 pub(crate) use admission::ClientAddress;
 pub(crate) use api::*;
@@ -41,6 +41,10 @@ use crate::{
 const CERTIFICATES_OF_SESSION: Rate = Rate { burst: 60, every: Duration::from_secs(2) };
 /// Device logins that one client begins.
 const DEVICES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(10) };
+/// Device logins of one organisation, by all clients together.
+const DEVICES_OF_ORGANISATION: Rate = Rate { burst: 256, every: Duration::from_secs(1) };
+/// Codes for programs of one organisation.
+const CODES_OF_ORGANISATION: Rate = Rate { burst: 256, every: Duration::from_millis(250) };
 /// User codes of device logins that one client gets wrong: with 20^8 codes and these tries, nobody finds one.
 const GUESSES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(60) };
 /// User codes that all clients together get wrong.
@@ -55,6 +59,8 @@ pub(crate) struct ClientLogins {
     devices: Mutex<DeviceLogins>,
     certificates: Mutex<Limiter<LoginSessionId>>,
     devices_of_client: Mutex<Limiter<IpAddr>>,
+    devices_of_organisation: Mutex<Limiter<AccountId>>,
+    codes_of_organisation: Mutex<Limiter<AccountId>>,
     guesses_of_client: Mutex<Limiter<IpAddr>>,
     guesses_of_all: Mutex<Limiter<()>>,
 }
@@ -69,6 +75,8 @@ impl ClientLogins {
             devices: Mutex::default(),
             certificates: Mutex::new(Limiter::new(CERTIFICATES_OF_SESSION)),
             devices_of_client: Mutex::new(Limiter::new(DEVICES_OF_CLIENT)),
+            devices_of_organisation: Mutex::new(Limiter::new(DEVICES_OF_ORGANISATION)),
+            codes_of_organisation: Mutex::new(Limiter::new(CODES_OF_ORGANISATION)),
             guesses_of_client: Mutex::new(Limiter::new(GUESSES_OF_CLIENT)),
             guesses_of_all: Mutex::new(Limiter::new(GUESSES_OF_ALL)),
         }
@@ -80,6 +88,14 @@ impl ClientLogins {
 
     fn begin_device(&self, client: IpAddr, now: Instant) -> Result<(), ApiError> {
         open(&self.devices_of_client).take(&client_of(client), now).map_err(ApiError::limited)
+    }
+
+    fn begin_device_at(&self, organisation: AccountId, now: Instant) -> Result<(), ApiError> {
+        open(&self.devices_of_organisation).take(&organisation, now).map_err(ApiError::limited)
+    }
+
+    fn code(&self, organisation: AccountId, now: Instant) -> Result<(), ApiError> {
+        open(&self.codes_of_organisation).take(&organisation, now).map_err(ApiError::limited)
     }
 
     /// Counts a user code that is to be looked at; a right one does not count.
@@ -97,7 +113,7 @@ impl ClientLogins {
 /// The paths of the API.
 pub(crate) fn routes() -> Router<App> {
     Router::new()
-        .route("/v1/client", get(api::show))
+        .route("/v1/client", get(api::show).delete(api::end))
         .route("/v1/client/token", post(api::exchange_code))
         .route("/v1/client/device", post(api::begin_device))
         .route("/v1/client/device/token", post(api::exchange_device))

@@ -246,7 +246,16 @@ async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response,
         target: "audit", event = if agreed { "program-let-in" } else { "program-refused" },
         organisation = %session.organisation, email = %session.person.email, socket = %route.id, session = %session.id,
     );
-    answer(app, session, &route, form.wish, agreed)
+    let host = app.dns_name(&route.name);
+    let target = match &form.wish {
+        Wish::Device { user_code } => format!("{host} (code {})", shown(user_code)),
+        Wish::Code { .. } | Wish::Mysocket { .. } => host,
+    };
+    let refused = (!agreed).then_some("the person refused");
+    let entered = session.clone();
+    let answer = answer(app, session, &route, form.wish, agreed)?;
+    app.audit_decision(&entered, "program.let-in", &target, refused);
+    Ok(answer)
 }
 
 fn answer(
@@ -262,6 +271,7 @@ fn answer(
             format!("{redirect_uri}?error=access_denied&state={}", encoded(&state))
         }
         Wish::Code { redirect_uri, state, challenge } => {
+            app.client_logins.code(session.organisation, now.monotonic)?;
             let id = random::bytes().map_err(ApiError::from)?;
             let code = Code {
                 id,

@@ -91,6 +91,7 @@ async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Res
 async fn end(app: &App, session: &LoginSession) -> Result<(), LoginError> {
     app.store.end_person_sessions(session.organisation, Some(session.id), None, None).await?;
     app.identities.end_sessions(|other| other.id == session.id);
+    app.audit_logout(session);
     tracing::info!(account = %session.organisation, session = %session.id, "a person logged out");
     Ok(())
 }

@@ -213,6 +213,7 @@ impl App {
             certificate_type: "ssh-tunnel".to_owned(),
             serial: key.fingerprint,
             not_after: valid_until,
+            client: None,
         };
         self.audit_certificate(account, issued);
         Ok(SshCertificate { certificate, user, forward_port: tunnel.forward_port, valid_until })

@@ -173,8 +173,8 @@ async fn the_original_clients_paths_and_ssh_clients_leave_events_too() {
             "tunnel.create"
         ]
     );
-    let last = api.audit(&token, "&kind=admin").await.remove(0);
-    assert_eq!(last.admin.unwrap().actor, "ssh");
+    let last = api.audit(&token, "&kind=admin").await.remove(0).admin.unwrap();
+    assert_eq!((last.actor, last.client.is_some()), (format!("ssh:{account}"), true));
 }
 
 #[tokio::test]

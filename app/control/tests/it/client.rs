@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 use axum::body::Body;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{Request, StatusCode, header};
-use sallyport_api::{ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, DeviceLogin, Socket};
+use sallyport_api::{
+    AuditEvent, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, DeviceLogin, Page, Socket,
+};
 use sallyport_control::Secrets;
 use sallyport_identity::{Purpose, Sealer};
 use sallyport_model::{LoginSession, LoginSessionId, Person};
@@ -227,6 +229,67 @@ async fn a_program_logs_in_through_the_browser_and_gets_certificates() {
     let issued = world.api.store.issued_certificates(route.account).await.unwrap();
     assert_eq!(issued.len(), 2);
     assert!(issued.iter().all(|issued| issued.subject == "ann@example.com" && issued.socket == Some(world.socket.id)));
+}
+
+#[tokio::test]
+async fn a_program_logs_out_and_the_login_is_worth_nothing_anywhere() {
+    let world = World::new().await;
+    let (token, other) = (world.client_token().await, world.client_token().await);
+    let bob = log_in(&world.api, &world.socket, "bob@example.com", 2).0;
+    let code = world.code().await;
+    let end = |token: Option<String>| {
+        let api = &world.api;
+        async move { api.send("DELETE", "/v1/client", token.as_deref(), None).await }
+    };
+    end(None).await.is_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
+    end(Some(world.token.clone())).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+    assert_eq!(end(Some(token.clone())).await.status, StatusCode::NO_CONTENT);
+    assert!(world.api.identities.session(world.session).is_none(), "edges know at once");
+    assert!(world.api.identities.session(bob).is_some(), "others stay");
+    for token in [&token, &other] {
+        end(Some(token.clone())).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+        world.tls(token, world.host(), &p256_csr()).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+    }
+    world.exchange(&code, VERIFIER, BACK).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+    let page = world.get_page(&path(&world.client_query()), Some(&world.cookie)).await;
+    assert_eq!(page.status, StatusCode::SEE_OTHER, "the browser logs in again");
+}
+
+#[tokio::test]
+async fn what_a_person_decides_and_is_refused_is_on_record() {
+    let world = World::new().await;
+    let token = world.client_token().await;
+    let page = world.get_page(&path(&world.client_query()), Some(&world.cookie)).await;
+    world.decide("/client", &page, "deny").await;
+    world.tls(&token, world.host(), &p256_csr()).await;
+    assert_eq!(world.change(json!({"email_domains": ["example.org"]})).await, StatusCode::OK);
+    world.tls(&token, world.host(), &p256_csr()).await.is_problem(StatusCode::FORBIDDEN, "not-allowed");
+    world.api.send("DELETE", "/v1/client", Some(&token), None).await;
+    world.api.audit.flush().unwrap();
+    let seen = async |query: &str| {
+        let path = format!("/v1/audit?limit=100&order=oldest&identity=ann@example.com{query}");
+        world.api.get(&path, Some(&world.token)).await.read::<Page<AuditEvent>>(StatusCode::OK).items
+    };
+    let admin: Vec<_> = seen("&kind=admin").await.into_iter().filter_map(|event| event.admin).collect();
+    let told: Vec<_> = admin.iter().map(|one| (one.action.as_str(), one.outcome.as_str())).collect();
+    let expected = [("program.let-in", "done"), ("program.let-in", "refused"), ("certificate.create", "refused")];
+    assert_eq!(told, expected);
+    assert!(admin.iter().all(|one| one.client.is_some() && one.target.as_deref() == Some(world.host())), "{admin:?}");
+    assert_eq!(admin[2].reason.as_deref(), Some("no rule allows it"));
+    let certificates = seen("&kind=certificate").await;
+    assert_eq!(certificates.len(), 1);
+    assert!(certificates[0].certificate.as_ref().unwrap().client.is_some(), "from where it was asked for");
+    let logins = seen("&kind=login").await;
+    assert_eq!(logins[0].login.as_ref().unwrap().outcome, "ended");
+    // By whichever of its names the socket is asked for.
+    let label = world.host().split('.').next().unwrap().to_owned();
+    let by_name = seen(&format!("&socket={label}")).await;
+    assert_eq!(by_name.len(), 4, "{by_name:?}");
+    let url = format!("tls%3A%2F%2F{}%3A8443", world.host());
+    for name in [world.host().to_owned(), world.socket.id.to_string(), url, label.to_uppercase()] {
+        assert_eq!(seen(&format!("&socket={name}")).await, by_name, "{name}");
+    }
+    assert!(seen("&socket=other-name-1000").await.is_empty());
 }
 
 #[tokio::test]

@@ -62,3 +62,77 @@ async fn bad_ends_and_missing_scopes_are_refused() {
     api.post(PATH, Some(reader), json!({"name": "ci"})).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
     api.get(PATH, None).await.is_problem(StatusCode::UNAUTHORIZED, "not-logged-in");
 }
+
+#[tokio::test]
+async fn a_scope_is_shown_known_to_edges_and_refused_when_nothing_is_in_it() {
+    let api = Api::start().await;
+    let owner = api.account("ann@example.com").await;
+    let scope = json!({"read_only": true, "paths": ["/api", "/api"], "ports": [443], "types": ["http"]});
+    let body = json!({"name": "ci", "scope": scope});
+    let made: CreatedServiceToken = api.post(PATH, Some(&owner), body).await.read(StatusCode::CREATED);
+    let path = format!("{PATH}/{}", made.details.id);
+    let shown: ServiceToken = api.get(&path, Some(&owner)).await.read(StatusCode::OK);
+    assert_eq!((shown.scope.read_only, &shown.scope.paths[..]), (true, &["/api".to_owned()][..]));
+    assert_eq!(api.identities.token(made.details.id).unwrap().scope, shown.scope);
+    let api = api.restart().await;
+    assert_eq!(api.identities.token(made.details.id).unwrap().scope, shown.scope, "it outlives a restart");
+    for scope in [
+        json!({"paths": ["api"]}),
+        json!({"methods": ["GE T"]}),
+        json!({"read_only": true, "methods": ["POST"]}),
+        json!({"types": ["tcp"]}),
+        json!({"ports": [0]}),
+        json!({"hosts": ["x"]}),
+    ] {
+        let answer = api.post(PATH, Some(&owner), json!({"name": "x", "scope": scope})).await;
+        assert!(answer.status.is_client_error(), "{}", answer.text);
+    }
+    let other = api.account("bob@example.com").await;
+    api.get(&path, Some(&other)).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_token_ends_with_it_and_makes_edges_ask() {
+    let api = Api::start().await;
+    let owner = api.account("ann@example.com").await;
+    let body = json!({"name": "web", "identity": {"email_domains": ["example.com"]}});
+    let socket: sallyport_api::Socket = api.post("/v1/sockets", Some(&owner), body).await.read(StatusCode::CREATED);
+    let organisation = api.routes.get(socket.id).unwrap().account;
+    assert!(api.routes.get(socket.id).unwrap().client_authority.is_none());
+    let end = time::OffsetDateTime::from_unix_timestamp(START + 3_600).unwrap();
+    let end = end.format(&time::format_description::well_known::Rfc3339).unwrap();
+    let body = json!({"name": "ci", "expires_at": end});
+    let made: CreatedServiceToken = api.post(PATH, Some(&owner), body).await.read(StatusCode::CREATED);
+    let id = made.details.id;
+    let path = format!("{PATH}/{id}/certificate");
+    let key = sallyport_pki::KeyPair::generate_for(&sallyport_pki::PKCS_ECDSA_P256_SHA256).unwrap();
+    let csr = sallyport_pki::certificate_request(&key).unwrap();
+    for (body, code) in [
+        (json!({"csr": "nonsense"}), "invalid-request"),
+        (json!({"csr": csr, "days": 0}), "invalid-request"),
+        (json!({"csr": csr, "days": 398}), "invalid-request"),
+    ] {
+        api.post(&path, Some(&owner), body).await.is_problem(StatusCode::UNPROCESSABLE_ENTITY, code);
+    }
+    assert!(!api.identities.has_certificates(organisation, START));
+    let answer = api.post(&path, Some(&owner), json!({"csr": csr})).await;
+    let given: sallyport_api::ServiceTokenCertificate = answer.read(StatusCode::OK);
+    assert_eq!(given.valid_until.unix_timestamp(), START + 3_600, "not longer than the token");
+    assert!(given.certificate.starts_with("-----BEGIN CERTIFICATE-----") && given.serial.len() == 32);
+    assert!(api.identities.has_certificates(organisation, START));
+    assert!(!api.identities.has_certificates(organisation, START + 3_600));
+    let route = api.routes.get(socket.id).unwrap();
+    let der = route.client_authority.as_deref().map(sallyport_pki::certificate_pem);
+    assert_eq!(der.as_deref(), Some(given.authority.as_str()), "edges know whom to believe");
+    let shown: ServiceToken = api.get(&format!("{PATH}/{id}"), Some(&owner)).await.read(StatusCode::OK);
+    assert_eq!(shown.certified_until, Some(given.valid_until));
+
+    let other = api.account("bob@example.com").await;
+    api.post(&path, Some(&other), json!({"csr": csr})).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    let scopes = json!({"name": "writes", "scopes": ["identity:write"]});
+    let writer: sallyport_api::CreatedToken =
+        api.post("/v1/tokens", Some(&owner), scopes).await.read(StatusCode::CREATED);
+    api.clock.pass(3_601);
+    let late = api.post(&path, Some(writer.token.expose()), json!({"csr": csr})).await;
+    late.is_problem(StatusCode::CONFLICT, "token-ended");
+}

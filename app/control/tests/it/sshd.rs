@@ -198,3 +198,63 @@ async fn a_stock_ssh_enters_a_stock_host_for_minutes() {
     let output = host_again.ssh(&forced, world.host(), "echo entered");
     assert!(said(&output).contains("forced") && !said(&output).contains("entered"), "{}", said(&output));
 }
+
+#[tokio::test]
+async fn the_rule_that_lets_somebody_in_says_what_their_certificate_allows() {
+    if !has_sshd() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let world = World::started_at(set_clock).await;
+    let (_, host_key) = (make_key(&dir.join("id")), make_key(&dir.join("host")));
+    let path = format!("/v1/sockets/{}/ssh-host-certificate", world.socket.id);
+    let host = world.api.post(&path, Some(&world.token), json!({"public_key": host_key})).await;
+    let host: SshHostCertificate = host.read(StatusCode::OK);
+    fs::write(dir.join("known_hosts"), format!("{}\n", host.known_hosts)).unwrap();
+    let authority = world.socket.ssh_authority.clone().unwrap();
+    let token = world.client_token().await;
+    let rule = |ssh: serde_json::Value| json!({"allow": [{"who": {"emails": ["ann@example.com"]}, "ssh": ssh}]});
+    let create = async |name: &str, document: serde_json::Value| {
+        world.api.post("/v1/policies", Some(&world.token), json!({"name": name, "document": document})).await
+    };
+    for bad in [
+        rule(json!({})),
+        rule(json!({"force_command": "a\nb"})),
+        rule(json!({"force_command": ""})),
+        rule(json!({"force_command": null})),
+        rule(json!({"extensions": ["permit-everything"]})),
+        rule(json!({"extensions": ["permit-pty", "permit-pty"]})),
+        rule(json!({"principals": ["root"]})),
+        json!({"allow": [{"ssh": {"extensions": []}}]}),
+        json!({"deny": [{"who": {"emails": ["ann@example.com"]}, "ssh": {"extensions": []}}]}),
+    ] {
+        let answer = create("bad", bad).await;
+        assert!(answer.status.is_client_error(), "{}", answer.text);
+    }
+    let ssh = json!({"extensions": ["permit-user-rc", "permit-pty"], "force_command": "echo by rule \"$USER\""});
+    assert_eq!(create("operators", rule(ssh)).await.status, StatusCode::CREATED);
+    let attach = json!({"socket": world.socket.id});
+    let attached = world.api.post("/v1/policies/operators/attach", Some(&world.token), attach).await;
+    assert!(attached.status.is_success(), "{}", attached.text);
+
+    // While the socket's own list lets her in, what the authority says holds.
+    let usual = certificate(&world, &token, dir, "usual").await;
+    let shown = run("ssh-keygen", &["-L", "-f", usual.to_str().unwrap()]);
+    assert!(shown.contains("permit-port-forwarding") && !shown.contains("force-command"), "{shown}");
+    let path = format!("/v1/sockets/{}", world.socket.id);
+    let changed = world.api.send("PATCH", &path, Some(&world.token), Some(json!({"identity": {}}))).await;
+    assert_eq!(changed.status, StatusCode::OK, "{}", changed.text);
+    let ruled = certificate(&world, &token, dir, "ruled").await;
+    let shown = run("ssh-keygen", &["-L", "-f", ruled.to_str().unwrap()]);
+    for line in ["force-command echo by rule \"$USER\"", "permit-pty", "permit-user-rc", "ann@example.com"] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert!(!shown.contains("forwarding"), "{shown}");
+    let principals = shown.split("Principals:").nth(1).unwrap().split("Critical").next().unwrap();
+    assert_eq!(principals.split_whitespace().collect::<Vec<_>>(), ["ann@example.com", "sallyport_ssh_signed"]);
+    let sshd = Sshd::start(dir, &authority, "sallyport_ssh_signed", &host.certificate);
+    let output = sshd.ssh(&ruled, world.host(), "echo entered");
+    assert!(said(&output).contains("by rule") && !said(&output).contains("entered"), "{}", said(&output));
+}

@@ -12,13 +12,13 @@ use sallyport_http::{
     page::{Action, Format},
 };
 use sallyport_identity::{Binding, LOGIN_SECONDS, LoginRequest, Purpose, SocketCookie, ends_at, safe_return_to};
-use sallyport_model::{Identity, IdentitySettings, SocketRoute};
+use sallyport_model::{Identity, IdentitySettings, ServiceTokenScope, SocketRoute};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{
-    Asked, EdgeIdentity, OwnAnswer, Ruling, Standing, cookies, cookies::OurCookies, fields::Fields, judge, now,
-    own_paths, words::Refusal,
+    Asked, EdgeIdentity, OwnAnswer, Ruling, Shown, Standing, cookies, cookies::OurCookies, fields::Fields, judge,
+    judge::OUT_OF_SCOPE, now, own_paths, words::Refusal,
 };
 use crate::{Edge, answer::Trouble, connection::Client, ids, record::Ticket, rules::Rules, sockets::SocketPool};
 
@@ -80,6 +80,8 @@ pub(super) struct Known {
     pub(super) identity: Identity,
     /// The cookie, when it is by a cookie.
     pub(super) cookie: Option<SocketCookie>,
+    /// Whether a browser shows it by itself, whichever page sends the request.
+    is_ambient: bool,
 }
 
 /// Who made a browser send a request.
@@ -102,6 +104,7 @@ pub(super) struct Visit<'a> {
     pub(super) host: &'a RequestHost,
     pub(super) head: &'a Parts,
     pub(super) cookies: OurCookies,
+    pub(super) shown: Option<&'a Shown>,
     pub(super) id: RequestId,
     pub(super) now: i64,
 }
@@ -151,24 +154,30 @@ pub(crate) fn may_enter(
     };
     let Some(parts) = edge.reception.parts() else { return Err(Trouble::NobodyKnown) };
     let route = rules.route();
-    let visit = Visit { edge, parts, route, asks, host, head, cookies, id: ticket.id(), now };
+    let shown = client.shown.as_deref();
+    let visit = Visit { edge, parts, route, asks, host, head, cookies, shown, id: ticket.id(), now };
     let known = visit.who()?;
     if head.uri.path().starts_with(OWN_PATHS) {
         if let Some(known) = &known {
-            ticket.is_judged(Some(known.identity.label()), "a page of this server".to_owned());
+            ticket.is_judged(Some(&known.identity), "a page of this server".to_owned());
         }
         return Err(own_paths::answer(&visit, known.as_ref(), |who| decide(Some(who)).allowed));
     }
     let Some(known) = known else { return Err(visit.login_wanted()) };
-    let Ruling { allowed, rule } = decide(Some(&known.identity));
-    ticket.is_judged(Some(known.identity.label()), rule);
+    let Ruling { allowed, rule } = match &known.identity {
+        Identity::Service(token) if visit.goes_round(&token.scope, is_upgrade) => {
+            Ruling { allowed: false, rule: OUT_OF_SCOPE.to_owned() }
+        }
+        identity => decide(Some(identity)),
+    };
+    ticket.is_judged(Some(&known.identity), rule);
     if !allowed {
         edge.metrics.identity("denied");
         return Err(visit.not_allowed(&known).into());
     }
-    if known.cookie.is_some() && visit.is_from_elsewhere(is_upgrade) {
+    if known.is_ambient && visit.is_from_elsewhere(is_upgrade) {
         edge.metrics.identity("cross-site");
-        ticket.is_judged(Some(known.identity.label()), "a page of another site sent it".to_owned());
+        ticket.is_judged(Some(&known.identity), "a page of another site sent it".to_owned());
         return Err(visit.elsewhere_refused().into());
     }
     let fields = edge.reception.fields(&known.identity, route, &visit.own_url(), now).ok_or(Trouble::NobodyKnown)?;
@@ -179,19 +188,38 @@ pub(crate) fn may_enter(
 }
 
 impl Visit<'_> {
-    /// Who asks: by a machine's token, or else by the cookie of this socket.
+    /// Who asks: by a machine's token, by its certificate, or else by the cookie of this socket.
     fn who(&self) -> Result<Option<Known>, Trouble> {
         let fields = &self.head.headers;
-        if fields.contains_key(TOKEN_ID) || fields.contains_key(TOKEN_SECRET) {
-            return match self.machine() {
-                Some(identity) => Ok(Some(Known { identity, cookie: None })),
-                None => {
-                    self.edge.metrics.identity("bad-token");
-                    Err(self.bad_token().into())
-                }
-            };
+        let (machine, is_ambient) = if fields.contains_key(TOKEN_ID) || fields.contains_key(TOKEN_SECRET) {
+            (self.machine(), false)
+        } else if let Some(shown) = self.shown {
+            (self.certified(shown), true)
+        } else {
+            return Ok(self.person());
+        };
+        match machine {
+            Some(identity) => Ok(Some(Known { identity, cookie: None, is_ambient })),
+            None => {
+                self.edge.metrics.identity("bad-token");
+                Err(self.bad_token().into())
+            }
         }
-        Ok(self.person())
+    }
+
+    /// The machine whose certificate the connection was opened with, looked at again: its token may have ended since.
+    fn certified(&self, shown: &Shown) -> Option<Identity> {
+        let token = self.parts.identities.token(shown.token?)?;
+        let is_good = !shown.is_over(self.now) && judge::is_good_token(&token, self.route, self.now);
+        is_good.then_some(Identity::Service(token))
+    }
+
+    /// Whether the request may be another one for who stands behind than for the scope: a WebSocket, of which only the
+    /// beginning is seen, or a method or path that stands in a field.
+    fn goes_round(&self, scope: &ServiceTokenScope, is_upgrade: bool) -> bool {
+        let is_bound = scope.read_only || !scope.methods.is_empty() || !scope.paths.is_empty();
+        let is_other = || self.head.headers.keys().any(|name| forward::is_override(name.as_str()));
+        (scope.read_only && is_upgrade) || (is_bound && is_other())
     }
 
     fn machine(&self) -> Option<Identity> {
@@ -216,8 +244,11 @@ impl Visit<'_> {
             return None;
         }
         let session = self.parts.identities.session(cookie.session)?;
-        judge::is_good_session(&session, self.route, self.asks, self.now)
-            .then_some(Known { identity: Identity::Person(session), cookie: Some(cookie) })
+        judge::is_good_session(&session, self.route, self.asks, self.now).then_some(Known {
+            identity: Identity::Person(session),
+            cookie: Some(cookie),
+            is_ambient: true,
+        })
     }
 
     /// The cookie in its new form, where it is time for that.
@@ -325,7 +356,8 @@ impl Visit<'_> {
             status: StatusCode::UNAUTHORIZED,
             code: "bad-token",
             title: "Not a good token",
-            detail: "The service token is not known, has ended, or is for other sockets.".to_owned(),
+            detail: "The service token, or that of the certificate, is not known, has ended, or is for other sockets."
+                .to_owned(),
             login_url: None,
         };
         refusal.answer(Format::wanted(&self.head.headers), self.id)

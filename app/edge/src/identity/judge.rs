@@ -4,16 +4,20 @@ use std::net::IpAddr;
 
 use sallyport_geo::Geo;
 use sallyport_identity::is_worth;
-use sallyport_model::{Identity, IdentitySettings, LoginSession, ServiceTokenRoute, SocketRoute};
-use sallyport_policy::{PolicySet, Question};
+use sallyport_model::{Identity, IdentitySettings, LoginSession, ServiceTokenRoute, SocketRoute, SocketType};
+use sallyport_policy::{PolicySet, Question, Reached, scope_permits};
 
 use crate::sockets::Shared;
+
+/// What is said to have decided where a service token does not reach so far.
+pub(super) const OUT_OF_SCOPE: &str = "the scope of the service token";
 
 /// The policies of one socket, and whether it asks who comes.
 #[derive(Debug)]
 pub(crate) struct Judge {
     policies: PolicySet,
     asks: Option<IdentitySettings>,
+    socket_type: SocketType,
 }
 
 /// What somebody wants of a socket.
@@ -54,11 +58,11 @@ impl Judge {
                 "a policy asks for autonomous systems, and there is no database of these (--geoip-asn)".to_owned()
             }
             Ok(_) if asks.is_some() && !shared.knows_identities => "this edge cannot know who comes".to_owned(),
-            Ok(policies) => return Some(Self { policies, asks }),
+            Ok(policies) => return Some(Self { policies, asks, socket_type: route.socket_type }),
             Err(error) => error.to_string(),
         };
         tracing::warn!(socket = %route.id, reason, "a socket's policies cannot be kept to: it lets nobody in");
-        Some(Self { policies: PolicySet::nobody(), asks })
+        Some(Self { policies: PolicySet::nobody(), asks, socket_type: route.socket_type })
     }
 
     /// How the socket asks who comes; `None`: it does not, and nobody is known there.
@@ -71,8 +75,17 @@ impl Judge {
         self.policies.has_requests()
     }
 
-    /// Whether they may.
+    fn reached<'a>(&self, asked: &Asked<'a>) -> Reached<'a> {
+        Reached { socket_type: self.socket_type, method: asked.method, path: asked.path, port: asked.port }
+    }
+
+    /// Whether they may: the scope of a service token is asked first, and then the policies.
     pub(crate) fn decide(&self, who: Option<&Identity>, asked: &Asked<'_>, geo: Option<&Geo>, now: i64) -> Ruling {
+        if let Some(Identity::Service(token)) = who
+            && !scope_permits(&token.scope, &self.reached(asked))
+        {
+            return Ruling { allowed: false, rule: OUT_OF_SCOPE.to_owned() };
+        }
         let (person, service) = match who {
             Some(Identity::Person(session)) => (Some((&session.person).into()), None),
             Some(Identity::Service(token)) => (None, Some(token.name.as_str())),

@@ -16,11 +16,13 @@ mod judge;
 mod own_paths;
 mod stake;
 mod standing;
+mod strangers;
 mod words;
 
 use std::{
-    sync::{Arc, Mutex},
-    time::{SystemTime, UNIX_EPOCH},
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use sallyport_bus::Identities;
@@ -30,10 +32,11 @@ use serde::Serialize;
 use crate::{EdgeConfig, ids};
 
 pub(crate) use gate::may_enter;
-pub(crate) use holders::{ShownCertificates, holder, server_config};
+pub(crate) use holders::{Shown, ShownCertificates, holder, http_server_config, server_config};
 pub(crate) use judge::{Asked, Judge, Ruling};
 pub(crate) use stake::{Stake, StakeSlot, Unasked};
 pub(crate) use standing::{Standing, follow};
+pub(crate) use strangers::refusal;
 pub(crate) use words::OwnAnswer;
 
 /// What an edge needs to know who comes. An edge without it lets nobody into sockets that ask.
@@ -55,6 +58,7 @@ pub(crate) struct Reception {
     login_url: String,
     grants: Mutex<grants::UsedGrants>,
     told: Mutex<fields::Told>,
+    strangers: Mutex<strangers::Strangers>,
 }
 
 impl Reception {
@@ -66,7 +70,14 @@ impl Reception {
             login_url: format!("https://login.{}{port}", config.domain),
             grants: Mutex::default(),
             told: Mutex::default(),
+            strangers: Mutex::default(),
         }
+    }
+
+    /// Whether it is recorded that a certificate of this address was refused: a few times for each.
+    pub(crate) fn tells_of_stranger(&self, address: IpAddr) -> bool {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        strangers.may_be_told(address, Instant::now())
     }
 
     /// What it needs; `None`: nobody enters where somebody has to be known.

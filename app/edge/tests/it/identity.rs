@@ -13,7 +13,7 @@ use sallyport_edge::{EdgeConfig, EdgeIdentity};
 use sallyport_identity::{AssertionKey, Grant, LoginRequest, LogoutTicket, Purpose, Sealer, SocketCookie};
 use sallyport_model::{
     AccountId, AttachedPolicy, IdentitySettings, LoginSession, LoginSessionId, Person, PolicyId, ServiceTokenId,
-    ServiceTokenRoute, SocketId,
+    ServiceTokenRoute, ServiceTokenScope, SocketId,
 };
 use sha2::{Digest, Sha256};
 
@@ -473,18 +473,25 @@ async fn a_page_of_a_neighbour_does_nothing_with_somebody_s_login() {
     }
 }
 
-#[tokio::test]
-async fn a_machine_comes_in_with_its_token() {
-    let house = House::start().await;
-    let (mut socket, _connector) = house.socket().await;
-    let token = |number: u8| ServiceTokenRoute {
+/// A token for machines, with the secret `the secret`.
+pub(crate) fn machine(number: u8) -> ServiceTokenRoute {
+    ServiceTokenRoute {
         id: ServiceTokenId::from_random([number; 16]),
         organisation: AccountId::from_random([0; 16]),
         name: "ci".to_owned(),
         hash: Sha256::digest("the secret").into(),
         sockets: Vec::new(),
         expires_at: None,
-    };
+        scope: ServiceTokenScope::default(),
+        certified_until: None,
+    }
+}
+
+#[tokio::test]
+async fn a_machine_comes_in_with_its_token() {
+    let house = House::start().await;
+    let (mut socket, _connector) = house.socket().await;
+    let token = machine;
     let policy = r#"{"allow":[{"who":{"service_tokens":["ci"]},"what":{"methods":["GET"]}}]}"#;
     socket.route.policies =
         vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "machines".into(), document: policy.into() }];

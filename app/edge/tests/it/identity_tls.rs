@@ -23,13 +23,13 @@ use crate::{
 };
 
 /// The authority of an organisation.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    der: Vec<u8>,
+pub(crate) struct Authority {
+    pub(crate) issuer: Issuer<'static, KeyPair>,
+    pub(crate) der: Vec<u8>,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -133,8 +133,9 @@ impl Place {
 
 const TLS13: &SupportedProtocolVersion = &rustls::version::TLS13;
 
-fn says(result: io::Result<Client>, alert: &str) {
-    let error = result.expect_err("nobody may come in so").to_string();
+pub(crate) fn says<T>(result: io::Result<T>, alert: &str) {
+    let Err(error) = result else { panic!("nobody may come in so") };
+    let error = error.to_string();
     assert!(error.contains(alert), "{alert}: {error}");
 }
 
@@ -197,12 +198,20 @@ async fn no_other_certificate_opens_a_socket() {
     refused(&place, &place.wanted(&unknown), "AccessDenied").await;
     let eve = place.house.login(3, "eve@evil.test");
     refused(&place, &place.wanted(&eve), "AccessDenied").await;
+    // Strangers are on record a few times for each address, and whoever is known every time.
+    let (mut strangers, mut rules) = (0, std::collections::BTreeSet::new());
     let record = loop {
-        if let ConnectorEvent::Flow(record) = soon(place.connector.log.recv()).await.unwrap() {
+        let ConnectorEvent::Flow(record) = soon(place.connector.log.recv()).await.unwrap() else { continue };
+        assert_eq!(record.verdict, "denied");
+        if record.identity.is_some() {
             break record;
         }
+        strangers += 1;
+        rules.extend(record.rule);
     };
-    assert_eq!((record.verdict.as_str(), record.identity.as_deref()), ("denied", Some("eve@evil.test")));
+    assert_eq!(record.identity.as_deref(), Some("eve@evil.test"));
+    assert_eq!(strangers, 5, "{rules:?}");
+    assert!(rules.contains("no certificate was shown"), "{rules:?}");
     // No authority: nobody.
     let config = place.client(&place.authority, &place.wanted(&ann), TLS13);
     place.socket.route.client_authority = None;

@@ -17,6 +17,7 @@ mod http1;
 mod http2;
 mod identity;
 mod identity_flows;
+mod identity_machines;
 mod identity_tls;
 mod instructions;
 mod limits;

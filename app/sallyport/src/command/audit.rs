@@ -38,10 +38,10 @@ pub(crate) struct AuditArgs {
     /// Only one kind: flow, admin, login, certificate or gap
     #[arg(long, value_enum, value_name = "KIND", hide_possible_values = true)]
     kind: Option<KindChoice>,
-    /// Only of this e-mail address, or token:NAME
+    /// Only of this e-mail address, or service:NAME, token:NAME, ssh:KEY
     #[arg(long, value_name = "WHO")]
     identity: Option<String>,
-    /// Only about this socket: its id or DNS name
+    /// Only about this socket: its id, name, DNS name or URL
     #[arg(long, value_name = "SOCKET")]
     socket: Option<String>,
     /// Only with this verdict, such as denied
@@ -173,7 +173,7 @@ fn show(context: &Context, events: &[AuditEvent], by_line: bool) -> anyhow::Resu
         return events.iter().try_for_each(|event| output::line(&line(context, event)?));
     }
     let table = |events: &[AuditEvent]| {
-        output::table(["WHEN", "WHO", "WHAT", "FROM", "VERDICT", "IN", "OUT"], events.iter().map(row))
+        output::table(["WHEN", "WHO", "WHAT", "FROM", "LASTED", "IN", "OUT", "VERDICT"], events.iter().map(row))
     };
     context.output.list(events, "nothing is on record yet", table)
 }
@@ -186,11 +186,14 @@ fn line(context: &Context, event: &AuditEvent) -> anyhow::Result<String> {
     Ok(serde_json::to_string(event)?)
 }
 
-fn row(event: &AuditEvent) -> [String; 7] {
+fn row(event: &AuditEvent) -> [String; 8] {
     let none = || "-".to_owned();
     let from = |client: Option<std::net::SocketAddr>| client.map_or_else(none, |client| client.to_string());
     let (mut what, mut client, mut bytes) = (String::new(), none(), (none(), none()));
+    // Of a use it says when that began; it is recorded at its end.
+    let (mut when, mut lasted) = (event.at, none());
     if let Some(flow) = &event.flow {
+        (when, lasted) = (flow.began, how_long(flow.ended - flow.began));
         what = match (&flow.method, &flow.path, flow.status) {
             (Some(method), Some(path), Some(status)) => format!("{} {method} {path} {status}", flow.socket_name),
             _ => format!("{} {}", flow.socket_name, flow.transport),
@@ -201,24 +204,42 @@ fn row(event: &AuditEvent) -> [String; 7] {
         what = format!("{} {}", admin.action, admin.target.as_deref().unwrap_or_default()).trim_end().to_owned();
         client = from(admin.client);
     } else if let Some(login) = &event.login {
-        what = format!("login by {}", login.provider);
+        let done = if login.outcome == "ended" { "logout" } else { "login" };
+        what = format!("{done} by {}", login.provider);
         client = from(login.client);
     } else if let Some(certificate) = &event.certificate {
         let socket = certificate.socket.as_deref().unwrap_or("-");
         what = format!("{} certificate for {socket}", certificate.certificate_type);
+        client = from(certificate.client);
     } else if let Some(gap) = &event.gap {
         let events = gap.events.map_or_else(|| "some".to_owned(), |events| events.to_string());
         what = format!("{events} events are missing: {}", gap.reason);
     }
     let verdict = event.verdict().map_or_else(none, |verdict| {
         let rule = event.flow.as_ref().and_then(|flow| flow.rule.as_deref());
+        let reason = event.admin.as_ref().and_then(|admin| admin.reason.as_deref());
+        if let Some(reason) = reason.or(event.login.as_ref().and_then(|login| login.reason.as_deref())) {
+            return format!("{verdict}: {reason}");
+        }
         rule.map_or_else(
             || verdict.to_owned(),
             |rule| if verdict == "denied" { format!("{verdict}: {rule}") } else { format!("{verdict} by {rule}") },
         )
     });
     let who = event.identity().map_or_else(none, str::to_owned);
-    [utc(event.at), who, what, client, verdict, bytes.0, bytes.1]
+    [utc(when), who, what, client, lasted, bytes.0, bytes.1, verdict]
+}
+
+/// A span for people: `12ms`, `3.4s`, `5m 6s`, `7h 8m`, `2d 3h`.
+fn how_long(span: time::Duration) -> String {
+    let seconds = span.whole_seconds().max(0);
+    match seconds {
+        0 => format!("{}ms", span.whole_milliseconds().max(0)),
+        1..=59 => format!("{seconds}.{}s", span.subsec_milliseconds() / 100),
+        60..=3_599 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3_600..=86_399 => format!("{}h {}m", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
 }
 
 async fn verify(context: &Context, args: VerifyArgs) -> anyhow::Result<()> {
@@ -256,6 +277,20 @@ fn verdict(found: &AuditVerification) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spans_are_read_at_a_glance() {
+        for (milliseconds, shown) in [
+            (-5, "0ms"),
+            (12, "12ms"),
+            (3_450, "3.4s"),
+            (306_000, "5m 6s"),
+            (25_680_000, "7h 8m"),
+            (183_600_000, "2d 3h"),
+        ] {
+            assert_eq!(how_long(time::Duration::milliseconds(milliseconds)), shown);
+        }
+    }
 
     #[test]
     fn moments_are_read_as_they_are_or_as_how_long_ago() {

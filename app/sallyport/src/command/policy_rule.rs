@@ -11,7 +11,8 @@ use anyhow::Context as _;
 use clap::Args;
 use sallyport_model::{EmailDomain, PersonEmail, ProviderName};
 use sallyport_policy::{
-    Clock, Day, Document, MAX_DOCUMENT_BYTES, Moment, PathPattern, PolicyRule, Rule, What, When, Who, Window, Zone,
+    Clock, Day, Document, MAX_DOCUMENT_BYTES, Moment, PathPattern, PolicyRule, Rule, SshExtension, SshGrant, What,
+    When, Who, Window, Zone,
 };
 
 use crate::failure::{self, Failure, Kind};
@@ -68,6 +69,24 @@ pub(crate) struct RuleArgs {
     /// By these ports
     #[arg(long, value_name = "PORT", value_delimiter = ',')]
     port: Option<Vec<u16>>,
+    /// What an ssh certificate of those allows whom the rule lets in, such as permit-pty, several with commas; none for nothing
+    #[arg(long, value_name = "EXTENSION", value_delimiter = ',', conflicts_with = "deny")]
+    ssh_extension: Option<Vec<ExtensionArg>>,
+    /// The one command that such a certificate lets them run
+    #[arg(long, value_name = "COMMAND", conflicts_with = "deny")]
+    ssh_force_command: Option<String>,
+}
+
+/// An extension as it is typed; `None`: the word `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ExtensionArg(Option<SshExtension>);
+
+impl FromStr for ExtensionArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|one| Self(Some(one))) }
+    }
 }
 
 /// A weekly window as it is typed.
@@ -125,7 +144,10 @@ impl RuleArgs {
         let when = When { not_before: self.not_before, not_after: self.not_after, weekly, time_zone: self.time_zone };
         let methods = self.method.map(|all| all.iter().map(|one| one.to_ascii_uppercase()).collect());
         let what = What { methods, paths: self.path, ports: self.port };
+        let extensions = self.ssh_extension.map(|all| all.into_iter().filter_map(|one| one.0).collect());
+        let ssh = SshGrant { extensions, force_command: self.ssh_force_command };
         let rule = PolicyRule {
+            ssh: (ssh != SshGrant::default()).then_some(ssh),
             name: self.rule,
             who: (who != Who::default()).then_some(who),
             from: self.from,

@@ -1,15 +1,20 @@
 //! `sallyport service-token`: for machines that come to sockets that ask who comes.
 
-use std::time::Duration;
+use std::{fs::File, io::Read as _, path::PathBuf, time::Duration};
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use sallyport_api::{CreateServiceToken, CreatedServiceToken, ServiceToken};
+use sallyport_api::{
+    CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, ServiceToken, ServiceTokenCertificate,
+};
 use sallyport_client::{ApiClient, SocketRef};
-use sallyport_model::ServiceTokenId;
+use sallyport_model::{ServiceTokenId, ServiceTokenScope, SocketType};
+use sallyport_pki::{KeyPair, MAX_REQUEST_BYTES, PKCS_ECDSA_P256_SHA256, certificate_request};
+use serde::Serialize;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{display_name, utc};
+use super::{client::write_private, display_name, utc};
 use crate::{
     context::Context,
     failure::{self, Failure, Kind},
@@ -24,9 +29,13 @@ pub(crate) enum ServiceTokenCommand {
     /// List the service tokens
     #[command(alias = "list")]
     Ls,
+    /// Show one service token, without its secret
+    Show(TokenArgs),
+    /// Get a client certificate for a service token: a machine then needs no secret
+    Certificate(CertificateArgs),
     /// End a service token, and cut off who came with it
     #[command(alias = "delete")]
-    Rm(RmArgs),
+    Rm(TokenArgs),
 }
 
 /// Options of `service-token create`.
@@ -41,14 +50,107 @@ pub(crate) struct CreateArgs {
     /// In how many days it ends; it does not end when this is absent
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
     expires_in_days: Option<u32>,
+    #[command(flatten)]
+    scope: ScopeArgs,
+    /// Get a client certificate for it as well
+    #[arg(long, requires = "source", help_heading = "A client certificate")]
+    certificate: bool,
+    /// A certificate request in PEM, made elsewhere; - reads the standard input
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "source",
+        requires = "certificate",
+        help_heading = "A client certificate"
+    )]
+    csr: Option<PathBuf>,
+    /// Make a key on this machine and write it there, for you alone to read
+    #[arg(long, value_name = "FILE", group = "source", requires_all = ["certificate", "cert_out"],
+          help_heading = "A client certificate")]
+    key_out: Option<PathBuf>,
+    /// Write the certificate there instead of showing it
+    #[arg(long, value_name = "FILE", requires = "certificate", help_heading = "A client certificate")]
+    cert_out: Option<PathBuf>,
+    /// For how many days it is good: 30 when not given, and never longer than the token
+    #[arg(long, value_name = "DAYS", requires = "certificate", value_parser = clap::value_parser!(u32).range(1..=397),
+          help_heading = "A client certificate")]
+    certificate_days: Option<u32>,
 }
 
-/// Options of `service-token rm`.
+/// A token that was made, and its certificate.
+#[derive(Serialize)]
+struct Made {
+    #[serde(flatten)]
+    token: CreatedServiceToken,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<Certified>,
+}
+
+/// A certificate that was given.
+#[derive(Serialize)]
+struct Certified {
+    #[serde(flatten)]
+    details: ServiceTokenCertificate,
+    /// Where it was written, and its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<PathBuf>,
+}
+
+/// Which token.
 #[derive(Debug, Args)]
-pub(crate) struct RmArgs {
+pub(crate) struct TokenArgs {
     /// The id of the token, or its name
     #[arg(id = "service_token", value_name = "TOKEN")]
     token: String,
+}
+
+/// What a token reaches at most.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What it reaches at most")]
+pub(crate) struct ScopeArgs {
+    /// Only what changes nothing: GET, HEAD and OPTIONS, and no WebSocket
+    #[arg(long)]
+    read_only: bool,
+    /// An HTTP method, several with commas
+    #[arg(long = "method", value_name = "METHOD", value_delimiter = ',')]
+    methods: Vec<String>,
+    /// An HTTP path and everything beneath it, as policies write them, several with commas
+    #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
+    paths: Vec<String>,
+    /// A port by which clients come, several with commas
+    #[arg(long = "port", value_name = "PORT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// A type of sockets: http, https or tls, several with commas
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    types: Vec<SocketType>,
+}
+
+/// How a certificate is made.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// A certificate request in PEM, made elsewhere; - reads the standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "key_out", required_unless_present = "key_out")]
+    csr: Option<PathBuf>,
+    /// Make a key on this machine and write it there, for you alone to read
+    #[arg(long, value_name = "FILE", requires = "cert_out")]
+    key_out: Option<PathBuf>,
+    /// Write the certificate there instead of showing it
+    #[arg(long, value_name = "FILE")]
+    cert_out: Option<PathBuf>,
+    /// For how many days it is good: 30 when not given, and never longer than the token
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=397))]
+    certificate_days: Option<u32>,
+}
+
+/// Options of `service-token certificate`.
+#[derive(Debug, Args)]
+pub(crate) struct CertificateArgs {
+    #[command(flatten)]
+    token: TokenArgs,
+    #[command(flatten)]
+    key: KeyArgs,
 }
 
 /// Does it.
@@ -63,14 +165,43 @@ pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyh
             for socket in &args.sockets {
                 sockets.push(client.socket(socket).await.map_err(|error| failure::about(error, socket))?.id);
             }
-            let token = CreateServiceToken { name: display_name(&args.name)?, sockets, expires_at };
-            let created = client.create_service_token(&token).await?;
-            context.output.data(&created, show)?;
+            let ScopeArgs { read_only, methods, paths, ports, types } = args.scope;
+            let scope = ServiceTokenScope { read_only, methods, paths, ports, types };
+            let token = CreateServiceToken { name: display_name(&args.name)?, sockets, expires_at, scope };
+            // A request that cannot be read makes no token.
+            let key = args.certificate.then_some(KeyArgs {
+                csr: args.csr,
+                key_out: args.key_out,
+                cert_out: args.cert_out,
+                certificate_days: args.certificate_days,
+            });
+            let request = key.map(Request::new).transpose()?;
+            let token = client.create_service_token(&token).await?;
+            let certificate = match request {
+                Some(request) => Some(request.send(&client, token.details.id).await?),
+                None => None,
+            };
+            let made = Made { token, certificate };
+            context.output.data(&made, |made| {
+                let certificate = made.certificate.as_ref().map(|it| format!("\n{}", certified(it)));
+                format!("{}{}", show(&made.token), certificate.unwrap_or_default())
+            })?;
             context.output.hint(
                 "keep the secret now: it is not shown again. A machine sends both in the fields Sallyport-Token-Id and \
-                 Sallyport-Token-Secret, and a policy that names the token lets it in",
+                 Sallyport-Token-Secret, or shows a certificate of the token; a policy that names the token lets it in",
             );
             Ok(())
+        }
+        ServiceTokenCommand::Show(args) => {
+            let id = find(&client, &args.token).await?;
+            let token = client.service_token(id).await.map_err(|error| failure::about(error, &id))?;
+            context.output.data(&token, |token| output::pairs(&details(token)))
+        }
+        ServiceTokenCommand::Certificate(args) => {
+            let request = Request::new(args.key)?;
+            let id = find(&client, &args.token.token).await?;
+            let given = request.send(&client, id).await?;
+            context.output.data(&given, certified)
         }
         ServiceTokenCommand::Ls => {
             let empty = "no service tokens yet: `sallyport service-token create NAME` makes one";
@@ -108,21 +239,96 @@ fn sockets(token: &ServiceToken) -> String {
     token.sockets.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
+fn scope(token: &ServiceToken) -> String {
+    let ServiceTokenScope { read_only, methods, paths, ports, types } = &token.scope;
+    let list =
+        |what: &str, entries: Vec<String>| (!entries.is_empty()).then(|| format!("{what} {}", entries.join(",")));
+    let said = [
+        read_only.then(|| "reading".to_owned()),
+        list("methods", methods.clone()),
+        list("paths", paths.clone()),
+        list("ports", ports.iter().map(ToString::to_string).collect()),
+        list("types", types.iter().map(ToString::to_string).collect()),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    if said.is_empty() { "all".to_owned() } else { said.join("; ") }
+}
+
+fn details(token: &ServiceToken) -> Vec<(&'static str, String)> {
+    let mut pairs = vec![
+        ("id", token.id.to_string()),
+        ("name", token.name.to_string()),
+        ("sockets", sockets(token)),
+        ("reaches", scope(token)),
+        ("expires", expires(token)),
+    ];
+    pairs.extend(token.certified_until.map(|until| ("certificate until", utc(until))));
+    pairs
+}
+
 fn show(created: &CreatedServiceToken) -> String {
-    output::pairs(&[
-        ("id", created.details.id.to_string()),
-        ("secret", created.secret.expose().to_owned()),
-        ("name", created.details.name.to_string()),
-        ("sockets", sockets(&created.details)),
-        ("expires", expires(&created.details)),
-    ])
+    let mut pairs = details(&created.details);
+    pairs.insert(1, ("secret", created.secret.expose().to_owned()));
+    output::pairs(&pairs)
+}
+
+fn certified(it: &Certified) -> String {
+    let until = ("good until", utc(it.details.valid_until));
+    match (&it.written, &it.key) {
+        (None, _) => format!("{}\n{}", output::pairs(&[until]), it.details.certificate.trim_end()),
+        (Some(file), key) => {
+            let mut pairs = vec![("certificate", file.display().to_string())];
+            pairs.extend(key.as_ref().map(|key| ("key", key.display().to_string())));
+            pairs.push(until);
+            output::pairs(&pairs)
+        }
+    }
+}
+
+/// What is asked to be signed, and where what comes of it goes.
+struct Request {
+    csr: String,
+    key_pem: Option<String>,
+    args: KeyArgs,
+}
+
+impl Request {
+    fn new(args: KeyArgs) -> anyhow::Result<Self> {
+        let Some(file) = &args.csr else {
+            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("cannot make a key")?;
+            return Ok(Self { csr: certificate_request(&key)?, key_pem: Some(key.serialize_pem()), args });
+        };
+        let mut csr = String::new();
+        let most = MAX_REQUEST_BYTES as u64 + 1;
+        let read = if file.as_os_str() == "-" {
+            std::io::stdin().lock().take(most).read_to_string(&mut csr)
+        } else {
+            File::open(file).and_then(|open| open.take(most).read_to_string(&mut csr))
+        };
+        read.with_context(|| format!("cannot read {}", file.display()))?;
+        Ok(Self { csr, key_pem: None, args })
+    }
+
+    async fn send(self, client: &ApiClient, token: ServiceTokenId) -> anyhow::Result<Certified> {
+        let body = CreateServiceTokenCertificate { csr: self.csr, days: self.args.certificate_days };
+        let details = client.create_service_token_certificate(token, &body).await;
+        let details = details.map_err(|error| failure::about(error, &token))?;
+        if let (Some(file), Some(pem)) = (&self.args.key_out, &self.key_pem) {
+            write_private(file, pem)?;
+        }
+        if let Some(file) = &self.args.cert_out {
+            std::fs::write(file, &details.certificate).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(Certified { details, written: self.args.cert_out, key: self.args.key_out })
+    }
 }
 
 fn list(tokens: &[ServiceToken]) -> String {
     output::table(
-        ["ID", "NAME", "SOCKETS", "CREATED", "EXPIRES"],
+        ["ID", "NAME", "SOCKETS", "REACHES", "CREATED", "EXPIRES"],
         tokens.iter().map(|token| {
-            [token.id.to_string(), token.name.to_string(), sockets(token), utc(token.created_at), expires(token)]
+            let (created, expires) = (utc(token.created_at), expires(token));
+            [token.id.to_string(), token.name.to_string(), sockets(token), scope(token), created, expires]
         }),
     )
 }

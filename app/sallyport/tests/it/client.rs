@@ -213,14 +213,16 @@ fn a_login_in_the_browser_opens_the_socket_to_programs_and_is_used_again() {
         .unwrap();
     assert!(verified.status.success(), "{verified:?}");
 
-    // The login ends: what is saved is worth nothing, and the browser opens again.
+    // Logging out ends the login, wherever it is used: the browser opens again, and has to log in anew.
     let forgotten = world.run(&["client", "logout"]);
-    assert!(text(&forgotten.stdout).contains(&world.host));
+    assert!(text(&forgotten.stdout).contains(&world.host) && forgotten.stderr.is_empty());
     let again = Program::start(&mut world.command(&["client", "tls", "--host", &world.at()]));
     let url = wait_until("the browser", || world.opened().get(1).cloned());
-    world.decide(&url, "deny").header("location").map(|back| crate::harness::curl(&world.up.ca, back, &[])).unwrap();
-    assert_eq!(again.ended().code(), Some(3));
-    assert!(again.output().contains("refused in the browser"), "{}", again.output());
+    let page = world.page(&url, &[]);
+    assert_eq!(page.status, 303, "{}", page.body);
+    assert!(page.header("location").unwrap().starts_with("/sign-on?"), "{}", page.head);
+    again.signal("TERM");
+    again.ended();
 }
 
 #[test]
@@ -246,6 +248,12 @@ fn whom_the_socket_does_not_let_in_learns_it_in_a_sentence() {
     let unknown = format!("calm-bay-1000.localhost:{}", world.up.port);
     let output = world.run(&["client", "login", "--no-browser", "--host", &unknown]);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    // Logging out works while the server is away, and says what that means.
+    assert!(world.up.program.stop().success());
+    let away = world.run(&["client", "logout"]);
+    assert!(away.status.success() && text(&away.stdout).contains("logged out of"), "{}", text(&away.stderr));
+    assert!(text(&away.stderr).contains("could not be ended there"), "{}", text(&away.stderr));
+    assert!(!text(&world.run(&["client", "ls"]).stdout).contains(&world.host));
 }
 
 #[test]

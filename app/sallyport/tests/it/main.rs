@@ -9,6 +9,7 @@ mod clock;
 mod commands;
 mod database;
 mod harness;
+mod machines;
 mod main_job;
 mod observed;
 mod original_client;

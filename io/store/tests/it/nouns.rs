@@ -135,7 +135,7 @@ async fn sessions_rotate_end_and_are_forgotten() {
     assert_eq!(store.rotate_refresh([2; 32], [3; 32], NOW + 60, NOW + 160).await.unwrap(), Rotation::Invalid);
     store.tidy(NOW + 160 + 30 * 86_400).await.unwrap();
     assert_eq!(store.rotate_refresh([1; 32], [3; 32], NOW + 60, NOW + 160).await.unwrap(), Rotation::Invalid);
-    assert!(!store.end_session([1; 32]).await.unwrap());
+    assert_eq!(store.end_session([1; 32]).await.unwrap(), None);
 }
 
 #[tokio::test]

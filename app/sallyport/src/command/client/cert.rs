@@ -36,7 +36,7 @@ struct Written {
 }
 
 /// Writes a file that only its owner reads, at once or not at all.
-pub(super) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(crate) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let draft = path.with_extension(format!("new{}", std::process::id()));
     let write = || {
         drop(fs::remove_file(&draft));

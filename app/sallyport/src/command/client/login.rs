@@ -30,6 +30,8 @@ use crate::{
 
 /// How long the browser is waited for.
 const BROWSER_TIME: Duration = Duration::from_secs(600);
+/// How long it is tried to end a login where it was made.
+const LOGOUT_TIME: Duration = Duration::from_secs(5);
 /// A login that ends sooner than this is taken for ended.
 const ENDS_SOON: time::Duration = time::Duration::seconds(10);
 /// How many other logins at the same installation are tried before the browser is opened.
@@ -80,24 +82,77 @@ pub(super) async fn run(context: &Context, args: LoginArgs) -> anyhow::Result<()
         .data(&logged_in, |it| format!("logged in to {} as {} until {}", it.host, it.email, utc(it.expires_at)))
 }
 
-/// Forgets logins.
-pub(super) fn logout(context: &Context, args: LogoutArgs) -> anyhow::Result<()> {
+/// A login that goes on, since its API could not be told.
+#[derive(Serialize)]
+struct GoesOn {
+    host: String,
+    reason: String,
+    #[serde(with = "time::serde::rfc3339")]
+    until: OffsetDateTime,
+}
+
+/// Forgets logins, and ends them where they were made. This machine forgets them in any case.
+pub(super) async fn logout(context: &Context, args: LogoutArgs) -> anyhow::Result<()> {
     let mut forgotten = Vec::new();
     CredentialsFile::of_user()?.update(|contents| {
-        for profile in contents.profiles.values_mut() {
-            profile.clients.retain(|host, _| {
+        for (api, profile) in &mut contents.profiles {
+            profile.clients.retain(|host, saved| {
                 let stays = args.host.as_ref().is_some_and(|wanted| wanted.name != *host);
                 if !stays {
-                    forgotten.push(host.clone());
+                    forgotten.push((api.clone(), host.clone(), saved.clone()));
                 }
                 stays
             });
         }
     })?;
-    context.output.data(&serde_json::json!({ "logged_out": forgotten }), |_| match forgotten.as_slice() {
-        [] => "not logged in".to_owned(),
-        hosts => format!("logged out of {}", hosts.join(", ")),
-    })
+    let now = OffsetDateTime::now_utc();
+    let mut go_on: Vec<GoesOn> = Vec::new();
+    let mut away: Option<(String, String)> = None;
+    for (api, host, saved) in forgotten.iter().filter(|(.., saved)| saved.expires_at > now) {
+        let known = away.as_ref().filter(|(at, _)| at == api).map(|(_, reason)| reason.clone());
+        let reason = match known {
+            Some(reason) => Some(reason),
+            None => end(context, api, saved).await,
+        };
+        if let Some(reason) = reason {
+            away = Some((api.clone(), reason.clone()));
+            go_on.push(GoesOn { host: host.clone(), reason, until: saved.expires_at });
+        }
+    }
+    let hosts: Vec<String> = forgotten.into_iter().map(|(_, host, _)| host).collect();
+    context.output.data(&serde_json::json!({ "logged_out": hosts, "not_ended": go_on }), |_| {
+        match hosts.as_slice() {
+            [] => "not logged in".to_owned(),
+            hosts => format!("logged out of {}", hosts.join(", ")),
+        }
+    })?;
+    for login in &go_on {
+        context.output.hint(&format!(
+            "this machine has forgotten the login at {}, but it could not be ended there ({}): it would be good until {}. \
+             Whoever may, ends it with `sallyport login-session end`",
+            login.host,
+            output::safe(&login.reason),
+            utc(login.until)
+        ));
+    }
+    Ok(())
+}
+
+/// Ends a login where it was made; gives why that was not possible.
+async fn end(context: &Context, api: &str, saved: &SavedToken) -> Option<String> {
+    let ended = async {
+        let client = context.target_at(api)?.client_with(Some(&saved.token))?;
+        match client.end_client_login().await {
+            // It had ended already.
+            Err(error) if wants_login(&error) => Ok(()),
+            answer => answer.map_err(anyhow::Error::from),
+        }
+    };
+    match tokio::time::timeout(LOGOUT_TIME, ended).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some(format!("{api} does not answer")),
+    }
 }
 
 /// What a call that needs a login is answered with when the login is not good for it.

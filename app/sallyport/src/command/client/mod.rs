@@ -11,6 +11,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use time::OffsetDateTime;
 
+pub(crate) use cert::write_private;
 pub(crate) use ssh::{SshConfigArgs, ssh_config};
 
 use super::utc;
@@ -21,7 +22,7 @@ use crate::{context::Context, credentials::CredentialsFile, output};
 pub(crate) enum ClientCommand {
     /// Log in to a socket, in the browser
     Login(login::LoginArgs),
-    /// Forget the login at a socket, or all of them
+    /// End the login at a socket, or all of them
     Logout(login::LogoutArgs),
     /// List the logins
     Ls,
@@ -39,7 +40,7 @@ pub(crate) enum ClientCommand {
 pub(crate) async fn run(context: &Context, command: ClientCommand) -> anyhow::Result<()> {
     match command {
         ClientCommand::Login(args) => login::run(context, args).await,
-        ClientCommand::Logout(args) => login::logout(context, args),
+        ClientCommand::Logout(args) => login::logout(context, args).await,
         ClientCommand::Ls => list(context),
         ClientCommand::Cert(args) => cert::run(context, args).await,
         ClientCommand::Tls(args) => tls::run(context, args).await,

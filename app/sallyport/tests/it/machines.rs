@@ -1,0 +1,154 @@
+//! Machines that come with a client certificate: curl and openssl, as CI systems have them.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use crate::harness::{Home, Origin, Up, text};
+
+/// curl with a certificate.
+fn curl(up: &Up, host: &str, path: &str, cert: &Path, key: &Path, more: &[&str]) -> Output {
+    Command::new("curl")
+        .args(["-sS", "--max-time", "60", "-o", "-", "-w", "\n%{http_code}", "--cacert"])
+        .arg(&up.ca)
+        .arg("--cert")
+        .arg(cert)
+        .arg("--key")
+        .arg(key)
+        .args(more)
+        .arg(up.url(host, path))
+        .output()
+        .unwrap()
+}
+
+/// What openssl's client gets back for a line.
+fn s_client(up: &Up, host: &str, cert: &Path, key: &Path) -> Output {
+    let script = format!(
+        "(printf 'GET /x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'; sleep 2) | openssl s_client -quiet -verify_return_error -connect 127.0.0.1:{} -servername {host} \
+         -CAfile {} -cert {} -key {}",
+        up.port,
+        up.ca.display(),
+        cert.display(),
+        key.display()
+    );
+    Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output().unwrap()
+}
+
+fn status(output: &Output) -> String {
+    text(&output.stdout).rsplit('\n').next().unwrap().to_owned()
+}
+
+#[test]
+fn curl_and_openssl_come_in_with_the_certificate_of_a_service_token() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let done = |args: &[&str]| {
+        let output = home.run(args);
+        assert!(output.status.success(), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    };
+    done(&["policy", "create", "machines", "--service-token", "ci"]);
+    let origin = Origin::start("app");
+    let (web, host) = home.socket(&["--cloudauth", "--policy", "machines"]);
+    let _web = home.connector(&web, origin.address, &[]);
+    let (other, other_host) = home.socket(&["--cloudauth", "--policy", "machines"]);
+    let _other = home.connector(&other, origin.address, &[]);
+    let file = |name: &str| home.dir.path().join(name);
+    let (key, cert) = (file("ci.key"), file("ci.crt"));
+    let (key_text, cert_text) = (key.to_str().unwrap(), cert.to_str().unwrap());
+    let refused = home.run(&["service-token", "create", "ci", "--certificate"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    let made = home.json(&[
+        "service-token",
+        "create",
+        "ci",
+        "--read-only",
+        "--path",
+        "/api",
+        "--type",
+        "http",
+        "--type",
+        "tls",
+        "--certificate",
+        "--key-out",
+        key_text,
+        "--cert-out",
+        cert_text,
+        "--certificate-days",
+        "7",
+    ]);
+    assert!(made["certificate"]["serial"].is_string() && made["secret"].is_string(), "{made}");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let printed = Command::new("openssl").args(["x509", "-noout", "-text", "-in", cert_text]).output().unwrap();
+    let printed = text(&printed.stdout);
+    let uri = format!("URI:urn:sallyport:service-token:{}", made["id"].as_str().unwrap());
+    assert!(printed.contains(&uri) && printed.contains("TLS Web Client Authentication"), "{printed}");
+    let table = done(&["service-token", "show", "ci"]);
+    assert!(table.contains("reading; paths /api; types http,tls") && table.contains("certificate until"), "{table}");
+
+    for version in ["--http1.1", "--http2"] {
+        let answer = curl(&up, &host, "/api/x", &cert, &key, &[version]);
+        assert_eq!(status(&answer), "200", "{}{}", text(&answer.stdout), text(&answer.stderr));
+        let told = text(&answer.stdout).to_ascii_lowercase();
+        assert!(told.contains("x-auth-provider: service") && told.contains("x-auth-name: ci"), "{told}");
+        // Its scope: nothing else, and nothing that changes something.
+        assert_eq!(status(&curl(&up, &host, "/admin", &cert, &key, &[version])), "403");
+        assert_eq!(status(&curl(&up, &host, "/api", &cert, &key, &[version, "-d", "x"])), "403");
+        // Shown to one host, it counts at no other.
+        let other = format!("Host: {other_host}");
+        assert_eq!(status(&curl(&up, &host, "/api", &cert, &key, &[version, "-H", &other])), "421");
+    }
+    // Another key, and another authority with the same name in the certificate.
+    let stranger = (file("x.key"), file("x.crt"));
+    let san = format!("subjectAltName={uri}");
+    let signed = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=ci"])
+        .args(["-addext", &san, "-addext", "extendedKeyUsage=clientAuth", "-days", "2", "-keyout"])
+        .arg(&stranger.0)
+        .arg("-out")
+        .arg(&stranger.1)
+        .output()
+        .unwrap();
+    assert!(signed.status.success(), "{}", text(&signed.stderr));
+    let answer = curl(&up, &host, "/api", &stranger.1, &stranger.0, &[]);
+    assert!(!answer.status.success() && status(&answer) == "000", "{}", text(&answer.stdout));
+
+    // A tls socket, with a token that may be more there, and a request that openssl made.
+    let tls = home.json(&["socket", "create", "--name", "db", "--type", "tls", "--cloudauth", "--policy", "machines"]);
+    let tls_host = tls["dns_name"].as_str().unwrap();
+    let echo = Origin::start("echo");
+    let _tls = home.connector(tls["id"].as_str().unwrap(), echo.address, &[]);
+    let denied = s_client(&up, tls_host, &cert, &key);
+    assert!(!text(&denied.stdout).contains("HTTP/1.1"), "a token that only reads: {}", text(&denied.stdout));
+    done(&["service-token", "rm", "ci"]);
+    let answer = curl(&up, &host, "/api/x", &cert, &key, &[]);
+    assert!(!answer.status.success(), "what was removed is worth nothing: {}", text(&answer.stdout));
+    home.json(&["service-token", "create", "ci"]);
+    let (key, csr) = (file("own.key"), file("own.csr"));
+    let asked = Command::new("openssl")
+        .args(["req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=root/O=everybody", "-keyout"])
+        .arg(&key)
+        .arg("-out")
+        .arg(&csr)
+        .output()
+        .unwrap();
+    assert!(asked.status.success(), "{}", text(&asked.stderr));
+    done(&["service-token", "certificate", "ci", "--csr", csr.to_str().unwrap(), "--cert-out", cert_text]);
+    let answer = s_client(&up, tls_host, &cert, &key);
+    assert!(text(&answer.stdout).contains("HTTP/1.1"), "{}{}", text(&answer.stdout), text(&answer.stderr));
+    let nobody = s_client(&up, tls_host, &stranger.1, &stranger.0);
+    assert!(!text(&nobody.stdout).contains("HTTP/1.1"), "{}", text(&nobody.stdout));
+
+    let seen = done(&["audit", "--socket", tls_host]);
+    assert!(seen.contains("service:ci") && seen.contains("denied: the scope of the service token"), "{seen}");
+    assert!(seen.contains("denied: the certificate is not of the organisation's authority"), "{seen}");
+    for name in
+        [tls["id"].as_str().unwrap(), &format!("tls://{tls_host}:{}", up.port), tls_host.split('.').next().unwrap()]
+    {
+        assert_eq!(done(&["audit", "--socket", name]), seen, "{name}");
+    }
+}
