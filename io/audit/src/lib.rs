@@ -11,6 +11,7 @@
 mod export;
 mod head;
 mod line;
+mod otlp;
 mod read;
 mod recover;
 mod segment;
@@ -38,6 +39,7 @@ use sallyport_api::{AuditEvent, AuditVerification};
 use tokio::sync::watch;
 
 pub use export::{SyslogTarget, SyslogTargetError};
+pub use otlp::{OtlpTarget, OtlpTargetError};
 pub use read::{AuditFilter, AuditPage};
 pub use segment::MAX_SEGMENT_BYTES;
 
@@ -69,6 +71,8 @@ pub struct AuditConfig {
     pub max_bytes: u64,
     /// Where each line is sent too.
     pub syslog: Option<SyslogTarget>,
+    /// The collector that gets each line too.
+    pub otlp: Option<OtlpTarget>,
 }
 
 /// Why the log cannot be opened or read.
@@ -102,6 +106,7 @@ struct Counters {
     written: Counter,
     lost: Counter,
     export_lost: Counter,
+    otlp: otlp::OtlpCounters,
     bytes: Gauge,
 }
 
@@ -225,6 +230,16 @@ impl AuditLog {
             "sallyport_audit_export_lost",
             "Events that could not be sent to the syslog server",
             counters.export_lost.clone(),
+        );
+        registry.register(
+            "sallyport_audit_otlp_sent",
+            "Events of the audit log that a collector took",
+            counters.otlp.sent.clone(),
+        );
+        registry.register(
+            "sallyport_audit_otlp_lost",
+            "Events of the audit log that no collector took: it refused them, or was away for too long",
+            counters.otlp.lost.clone(),
         );
         registry.register("sallyport_audit_bytes", "Size of the audit log in bytes", counters.bytes.clone());
     }

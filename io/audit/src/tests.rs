@@ -18,7 +18,7 @@ use super::*;
 const KEY: [u8; 32] = [7; 32];
 
 fn config() -> AuditConfig {
-    AuditConfig { key: KEY, keep: Duration::from_secs(3_600), max_bytes: 1 << 30, syslog: None }
+    AuditConfig { key: KEY, keep: Duration::from_secs(3_600), max_bytes: 1 << 30, syslog: None, otlp: None }
 }
 
 fn organisation(id: u8) -> AccountId {

@@ -16,6 +16,7 @@ use crate::{
     AuditConfig, MAX_LINE_BYTES, Shared,
     export::Exporter,
     line,
+    otlp::OtlpExporter,
     recover::{Recovered, lines},
     segment::{self, MAX_SEGMENT_BYTES, Medium, Opener, Segment},
     spool::{self, Spool},
@@ -58,6 +59,7 @@ pub(crate) struct Writer {
     config: AuditConfig,
     opener: Opener,
     exporter: Option<Exporter>,
+    otlp: Option<OtlpExporter>,
     mode: Mode,
     current: Option<Current>,
     gaps: Vec<AuditGap>,
@@ -73,6 +75,7 @@ impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, config: AuditConfig, opener: Opener, recovered: Recovered) -> Self {
         let exporter =
             config.syslog.clone().and_then(|target| Exporter::start(target, shared.counters.export_lost.clone()));
+        let otlp = config.otlp.clone().and_then(|to| OtlpExporter::start(to, shared.counters.otlp.clone()));
         let current = recovered.last.and_then(|(segment, length)| {
             let medium = opener(&segment.path).ok()?;
             Some(Current { segment, medium, length, opened: Instant::now() })
@@ -82,6 +85,7 @@ impl Writer {
             config,
             opener,
             exporter,
+            otlp,
             mode: Mode::Log,
             current,
             gaps: recovered.gaps,
@@ -212,7 +216,7 @@ impl Writer {
                 continue;
             }
             (seq, hash) = (seq + 1, sealed.hash);
-            sealed_lines.push((event.kind, event.at, batch.len()..batch.len() + sealed.line.len()));
+            sealed_lines.push((event.kind, seq, event.at, batch.len()..batch.len() + sealed.line.len()));
             batch.push_str(&sealed.line);
         }
         if let Err(error) = self.write_bytes(head.seq + 1, batch.as_bytes()) {
@@ -234,9 +238,13 @@ impl Writer {
         counters.written.inc_by(sealed_lines.len() as u64);
         counters.bytes.inc_by(i64::try_from(batch.len()).unwrap_or(i64::MAX));
         self.shared.last.send_replace(seq);
-        if let Some(exporter) = &self.exporter {
-            for (kind, at, range) in sealed_lines {
-                exporter.send(kind, at, batch[range].trim_end());
+        for (kind, seq, at, range) in sealed_lines {
+            let line = batch[range].trim_end();
+            if let Some(exporter) = &self.exporter {
+                exporter.send(kind, at, line);
+            }
+            if let Some(otlp) = &self.otlp {
+                otlp.send(kind, seq, at, line);
             }
         }
         true
@@ -380,6 +388,9 @@ impl Writer {
             self.tell_gaps();
             self.sync();
             self.current = None;
+            if let Some(otlp) = &self.otlp {
+                otlp.flush();
+            }
         }
     }
 }

@@ -174,7 +174,13 @@ impl Api {
     ) -> Self {
         let store = Store::open(dir.path()).await.unwrap();
         let bus = Bus::default();
-        let kept = AuditConfig { key: [1; 32], keep: Duration::from_secs(86_400), max_bytes: 1 << 30, syslog: None };
+        let kept = AuditConfig {
+            key: [1; 32],
+            keep: Duration::from_secs(86_400),
+            max_bytes: 1 << 30,
+            syslog: None,
+            otlp: None,
+        };
         let audit = AuditLog::open(&dir.path().join("audit"), kept).unwrap();
         let flows = LiveFlows::default();
         let mut config = ControlConfig {

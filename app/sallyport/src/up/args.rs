@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use sallyport_audit::SyslogTarget;
+use sallyport_audit::{OtlpTarget, SyslogTarget};
 use sallyport_net::Congestion;
 use sallyport_policy::Network;
 
@@ -117,6 +117,9 @@ pub(crate) struct UpArgs {
     /// Send the audit log to a syslog server too (RFC 5424): udp://HOST:PORT, tcp://HOST:PORT or unix:/dev/log
     #[arg(long, value_name = "URL", env = "SALLYPORT_AUDIT_SYSLOG")]
     pub(super) audit_syslog: Option<SyslogTarget>,
+    /// Send the audit log to this OpenTelemetry collector too, as logs by OTLP over HTTP, such as http://127.0.0.1:4318
+    #[arg(long, value_name = "URL", env = "SALLYPORT_AUDIT_OTLP")]
+    pub(super) audit_otlp: Option<OtlpTarget>,
     /// Do not log each request
     #[arg(long)]
     pub(super) no_access_log: bool,

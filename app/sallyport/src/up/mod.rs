@@ -285,6 +285,7 @@ fn open_audit(args: &UpArgs, data: &Path, secrets: &Secrets) -> anyhow::Result<A
         keep: args.audit_keep,
         max_bytes: args.audit_max_size,
         syslog: args.audit_syslog.clone(),
+        otlp: args.audit_otlp.clone(),
     };
     Ok(tokio::task::block_in_place(|| AuditLog::open(&data.join(AUDIT_DIR), config))?)
 }
