@@ -50,19 +50,12 @@ fn dex(program: &Path, home: &Home, port: u16, redirect: &str) -> Program {
     dex
 }
 
-#[test]
-fn a_browser_logs_in_once_for_two_sockets_and_out_again() {
-    let (Some(chromium), Some(playwright), Some(dex_program)) = (browser(), tool("playwright"), tool("dex")) else {
-        return;
-    };
-    let home = Home::new();
-    let up = home.up(&[]);
-    home.account();
+/// Dex as a provider of the organisation of whoever is logged in; and its issuer.
+pub(crate) fn provider(program: &Path, home: &Home) -> (Program, String) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let secret = home.dir.path().join("secret");
     std::fs::write(&secret, "s3cret\n").unwrap();
     let issuer = format!("http://127.0.0.1:{port}/dex");
-    let secret = secret.to_str().unwrap();
     let provider = home.json(&[
         "provider",
         "add",
@@ -74,9 +67,20 @@ fn a_browser_logs_in_once_for_two_sockets_and_out_again() {
         "--client-id",
         "edge",
         "--client-secret-file",
-        secret,
+        secret.to_str().unwrap(),
     ]);
-    let _dex = dex(&dex_program, &home, port, provider["redirect_uri"].as_str().unwrap());
+    (dex(program, home, port, provider["redirect_uri"].as_str().unwrap()), issuer)
+}
+
+#[test]
+fn a_browser_logs_in_once_for_two_sockets_and_out_again() {
+    let (Some(chromium), Some(playwright), Some(dex_program)) = (browser(), tool("playwright"), tool("dex")) else {
+        return;
+    };
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (_dex, issuer) = provider(&dex_program, &home);
 
     let origin = Origin::start("app");
     let token =

@@ -11,6 +11,7 @@ mod database;
 mod harness;
 mod machines;
 mod main_job;
+mod miniflux;
 mod observed;
 mod original_client;
 mod policies;

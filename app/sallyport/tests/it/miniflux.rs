@@ -1,0 +1,93 @@
+//! A real application that believes who its proxy says it is.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::{
+    browser::provider,
+    harness::{Answer, Home, Program, Up, curl, wait_until},
+    protocols::tool,
+    tcp::Postgres,
+};
+
+/// Miniflux with an empty database, as docs/identity.md has it.
+fn miniflux(program: &Path, database: SocketAddr) -> (Program, SocketAddr) {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let program = Program::start(
+        Command::new(program)
+            .env("DATABASE_URL", format!("postgres://postgres@{database}/postgres?sslmode=disable"))
+            .env("LISTEN_ADDR", address.to_string())
+            .env("RUN_MIGRATIONS", "1")
+            .env("AUTH_PROXY_HEADER", "X-Auth-Email")
+            .env("AUTH_PROXY_USER_CREATION", "1")
+            .env("TRUSTED_REVERSE_PROXY_NETWORKS", "127.0.0.1/32")
+            .env("DISABLE_LOCAL_AUTH", "1")
+            .stdin(Stdio::null()),
+    );
+    wait_until("miniflux", || {
+        let answer = Command::new("curl").args(["-sf", &format!("http://{address}/healthcheck")]).output().unwrap();
+        answer.status.success().then_some(())
+    });
+    (program, address)
+}
+
+/// A browser's visit, with its cookies and on to where it is sent.
+fn visit(up: &Up, jar: &Path, url: &str, more: &[&str]) -> Answer {
+    let jar = jar.to_str().unwrap();
+    let mut args = vec!["-L", "-b", jar, "-c", jar, "-H", "Accept: text/html"];
+    args.extend(more);
+    curl(&up.ca, url, &args)
+}
+
+#[test]
+fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
+    let (Some(dex), Some(program)) = (tool("dex"), tool("miniflux")) else { return };
+    let Some(postgres) = Postgres::start() else { return };
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (_dex, issuer) = provider(&dex, &home);
+    let (_miniflux, origin) = miniflux(&program, postgres.address);
+    let (id, host) = home.socket(&["--cloudauth", "--allowed-email-domains", "example.test"]);
+    let _connector = home.connector(&id, origin, &[]);
+    let address = up.url(&host, "/settings");
+
+    // Alice wants her settings, is sent to Dex, and comes back to them: Miniflux asks nothing.
+    let jar = home.dir.path().join("cookies");
+    let form = visit(&up, &jar, &address, &[]);
+    let action = form.body.split("action=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let action =
+        action.unwrap_or_else(|| panic!("no form of Dex: {} {}", form.status, form.body)).replace("&amp;", "&");
+    let (to, _) = issuer.rsplit_once("/dex").unwrap();
+    let settings = visit(&up, &jar, &format!("{to}{action}"), &["-d", "login=alice@example.test&password=pw"]);
+    assert_eq!(settings.status, 200, "{}{}", settings.head, settings.body);
+    assert!(settings.body.contains("alice@example.test"), "{}", settings.body);
+
+    // Somebody who only says who they are stays outside, in every spelling.
+    let spellings = ["X-Auth-Email", "x-auth-email", "X_Auth_Email", "X.Auth.Email", "X-AUTH_EMAIL"];
+    for name in spellings {
+        let field = format!("{name}: alice@example.test");
+        let stranger = curl(&up.ca, &address, &["-H", &field]);
+        assert_eq!(stranger.status, 401, "{field}: {}", stranger.body);
+        assert!(!stranger.body.contains("Miniflux"), "{}", stranger.body);
+    }
+    // And Alice cannot be somebody else: without Miniflux's own cookie it looks at who comes anew.
+    let cookies = std::fs::read_to_string(&jar).unwrap();
+    let login = cookies.lines().find(|line| line.contains("\t__Host-sallyport\t")).unwrap();
+    let login = format!("Cookie: __Host-sallyport={}", login.rsplit('\t').next().unwrap());
+    let fields: Vec<String> = spellings.map(|name| format!("{name}: mallory@example.test")).into();
+    let mut args = vec!["-H", &login];
+    fields.iter().for_each(|field| args.extend(["-H", field]));
+    let fresh = home.dir.path().join("fresh");
+    let spoofed = visit(&up, &fresh, &address, &args);
+    assert_eq!(spoofed.status, 200, "{}", spoofed.body);
+    assert!(spoofed.body.contains("alice@example.test") && !spoofed.body.contains("mallory"), "{}", spoofed.body);
+    // Around the door the application believes whatever it is told, which is why it listens on its own machine alone.
+    let around = home.dir.path().join("around");
+    let field = ["-H", "X-Auth-Email: mallory@example.test"];
+    let believed = visit(&up, &around, &format!("http://{origin}/settings"), &field);
+    assert!(believed.body.contains("mallory@example.test"), "{}", believed.body);
+}
