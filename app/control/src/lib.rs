@@ -254,7 +254,7 @@ impl Control {
         secrets: Secrets,
         clock: Clock,
     ) -> anyhow::Result<Self> {
-        let Bus { routes, ssh_logins, identities, directory } = bus;
+        let Bus { routes, ssh_logins, identities, directory, .. } = bus;
         let metrics = Metrics::default();
         let passwords = Passwords::start()
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;

@@ -180,6 +180,11 @@ impl Holder {
         retry.map_or(self.next_beat, |retry| retry.min(self.next_beat))
     }
 
+    /// The tunnels that it holds, in no order.
+    pub fn held(&self) -> impl Iterator<Item = TunnelId> {
+        self.entries.iter().filter(|(_, entry)| entry.presence.is_some()).map(|(tunnel, _)| *tunnel)
+    }
+
     /// How many tunnels it holds.
     #[must_use]
     pub fn tunnels(&self) -> u32 {

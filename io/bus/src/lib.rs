@@ -1,10 +1,17 @@
-//! The events and the directory, in memory: how control and the edges of one machine meet.
+//! The events and the directory: how control and the edges meet, in memory on one machine, and by NATS between several.
 //!
 //! [`Routes`], [`SshLogins`] and [`Identities`] carry what control decides (which sockets there are, which keys let ssh
 //! clients in, who has logged in) to the edges; [`Directory`] carries what edges see (which tunnels are up) to control. All are maps that readers look into directly, so that a change is visible to
 //! the next request after the call that made it returned; a broadcast beside the map tells those who must act on it.
+//!
+//! Between machines these maps stay what readers look into; what fills them on an edge is [`follow_config`], from what
+//! [`publish_config`] writes at a control. [`Fleet`] is what [`follow_directory`] knows of all edges.
 
+mod config_entry;
+mod fleet;
 mod flows;
+mod nats;
+mod snapshot;
 
 use std::{
     collections::HashMap,
@@ -17,7 +24,15 @@ use sallyport_model::{
 };
 use tokio::sync::{broadcast, watch};
 
+pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
+pub use fleet::{EdgeSeen, Fleet};
 pub use flows::{FlowStay, FlowWay, LiveFlow, LiveFlows};
+pub use nats::{
+    BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigFollowed, ConfigSource, DIRECTORY_BUCKET, DirectoryRole,
+    Link, Nats, PublishStats, SourceFuture, follow_config, follow_directory, publish_config,
+};
+pub use sallyport_directory::EdgeCard;
+pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_FILE, Snapshot, SnapshotError};
 
 /// How many changes a slow subscriber may lag behind before it is told to look at the whole map again.
 const MAX_QUEUED_CHANGES: usize = 1_024;
@@ -43,6 +58,7 @@ pub struct Routes {
 struct RoutesShared {
     maps: RwLock<RouteMaps>,
     changes: broadcast::Sender<RouteChange>,
+    hints: Hints,
 }
 
 #[derive(Debug, Default)]
@@ -53,12 +69,16 @@ struct RouteMaps {
 
 impl Default for Routes {
     fn default() -> Self {
-        let shared = RoutesShared { maps: RwLock::default(), changes: broadcast::Sender::new(MAX_QUEUED_CHANGES) };
-        Self { shared: Arc::new(shared) }
+        Self::hinting(Hints::default())
     }
 }
 
 impl Routes {
+    fn hinting(hints: Hints) -> Self {
+        let changes = broadcast::Sender::new(MAX_QUEUED_CHANGES);
+        Self { shared: Arc::new(RoutesShared { maps: RwLock::default(), changes, hints }) }
+    }
+
     /// Makes the route known, in place of the former one of the same socket.
     pub fn put(&self, route: SocketRoute) {
         let route = Arc::new(route);
@@ -69,6 +89,7 @@ impl Routes {
             }
             maps.by_name.insert(route.name.clone(), route.id);
         }
+        self.shared.hints.tell(ConfigKey::Route(route.id));
         let _ = self.shared.changes.send(RouteChange::Changed(route));
     }
 
@@ -80,6 +101,7 @@ impl Routes {
                 maps.by_name.remove(&former.name);
             }
         }
+        self.shared.hints.tell(ConfigKey::Route(id));
         let _ = self.shared.changes.send(RouteChange::Removed(id));
     }
 
@@ -128,17 +150,39 @@ impl RouteChanges {
 }
 
 /// The live map of which tunnels are up.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Directory {
     present: Arc<RwLock<HashMap<TunnelId, TunnelPresence>>>,
+    changes: broadcast::Sender<TunnelId>,
     /// What health checks say of the origins of those that are checked.
     well: Arc<RwLock<HashMap<TunnelId, bool>>>,
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        let changes = broadcast::Sender::new(MAX_QUEUED_CHANGES);
+        Self { present: Arc::default(), changes, well: Arc::default() }
+    }
 }
 
 impl Directory {
     /// The tunnel is up.
     pub fn arrived(&self, presence: TunnelPresence) {
-        self.present.write().unwrap_or_else(PoisonError::into_inner).insert(presence.tunnel, presence);
+        let tunnel = presence.tunnel;
+        self.present.write().unwrap_or_else(PoisonError::into_inner).insert(tunnel, presence);
+        let _ = self.changes.send(tunnel);
+    }
+
+    /// The tunnels that come or go from now on: where each is then is for [`Directory::get`] to say.
+    #[must_use]
+    pub fn subscribe(&self) -> broadcast::Receiver<TunnelId> {
+        self.changes.subscribe()
+    }
+
+    /// Every tunnel that is up, in no order.
+    #[must_use]
+    pub fn all(&self) -> Vec<TunnelPresence> {
+        self.present.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Health checks say this of the tunnel's origin; `None`: it is not checked (any more).
@@ -161,6 +205,7 @@ impl Directory {
     pub fn left(&self, tunnel: TunnelId) {
         self.present.write().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
         self.checked(tunnel, None);
+        let _ = self.changes.send(tunnel);
     }
 
     /// Where the tunnel is held, when it is up.
@@ -187,6 +232,24 @@ impl Directory {
 pub struct SshLogins {
     by_account: Arc<RwLock<HashMap<AccountId, Arc<SshLogin>>>>,
     changed: Arc<watch::Sender<()>>,
+    hints: Hints,
+}
+
+/// Tells whoever publishes what has changed.
+#[derive(Clone, Debug)]
+struct Hints(broadcast::Sender<ConfigKey>);
+
+impl Default for Hints {
+    fn default() -> Self {
+        Self(broadcast::Sender::new(MAX_QUEUED_CHANGES))
+    }
+}
+
+impl Hints {
+    fn tell(&self, key: ConfigKey) {
+        // Nobody listens where nothing is published.
+        let _ = self.0.send(key);
+    }
 }
 
 /// The name that ssh clients log in with: the account's id without hyphens.
@@ -198,15 +261,17 @@ pub fn ssh_login_name(account: AccountId) -> String {
 impl SshLogins {
     /// These are the account's keys from now on.
     pub fn put(&self, login: SshLogin) {
-        let login = Arc::new(login);
-        self.by_account.write().unwrap_or_else(PoisonError::into_inner).insert(login.account, login);
+        let (account, login) = (login.account, Arc::new(login));
+        self.by_account.write().unwrap_or_else(PoisonError::into_inner).insert(account, login);
         self.changed.send_replace(());
+        self.hints.tell(ConfigKey::SshLogin(account));
     }
 
     /// The account has no keys any more.
     pub fn remove(&self, account: AccountId) {
         self.by_account.write().unwrap_or_else(PoisonError::into_inner).remove(&account);
         self.changed.send_replace(());
+        self.hints.tell(ConfigKey::SshLogin(account));
     }
 
     /// Sees a change after each change of any account's keys from now on.
@@ -237,12 +302,15 @@ pub struct Identities {
     /// When the last client certificate of any machine of these organisations ends.
     certified: Arc<RwLock<HashMap<AccountId, i64>>>,
     changed: Arc<watch::Sender<u64>>,
+    hints: Hints,
 }
 
 impl Identities {
     /// The person has logged in.
     pub fn put_session(&self, session: LoginSession) {
-        self.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(session.id, Arc::new(session));
+        let id = session.id;
+        self.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(session));
+        self.hints.tell(ConfigKey::Session(id));
     }
 
     /// Every login, in no order.
@@ -260,43 +328,44 @@ impl Identities {
     /// Ends every login of which this is said; gives how many those were.
     pub fn end_sessions(&self, is_over: impl Fn(&LoginSession) -> bool) -> usize {
         let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        let before = sessions.len();
-        sessions.retain(|_, session| !is_over(session));
-        let ended = before - sessions.len();
+        let ended: Vec<_> = sessions.extract_if(|_, session| is_over(session)).map(|(id, _)| id).collect();
         drop(sessions);
-        if ended > 0 {
+        if !ended.is_empty() {
             self.tell();
         }
-        ended
+        ended.iter().for_each(|id| self.hints.tell(ConfigKey::Session(*id)));
+        ended.len()
     }
 
     /// The machine's token is new or changed.
     pub fn put_token(&self, token: ServiceTokenRoute) {
+        let id = token.id;
         if let Some(until) = token.certified_until {
             let mut certified = self.certified.write().unwrap_or_else(PoisonError::into_inner);
             let last = certified.entry(token.organisation).or_insert(until);
             *last = until.max(*last);
         }
-        self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(token.id, Arc::new(token));
+        self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(token));
         self.tell();
+        self.hints.tell(ConfigKey::Token(id));
     }
 
     /// The token is worth nothing from now on.
     pub fn remove_token(&self, id: ServiceTokenId) {
         self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
         self.tell();
+        self.hints.tell(ConfigKey::Token(id));
     }
 
     /// Ends every token of which this is said.
     pub fn end_tokens(&self, is_over: impl Fn(&ServiceTokenRoute) -> bool) {
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
-        let before = tokens.len();
-        tokens.retain(|_, token| !is_over(token));
-        let ended = before - tokens.len();
+        let ended: Vec<_> = tokens.extract_if(|_, token| is_over(token)).map(|(id, _)| id).collect();
         drop(tokens);
-        if ended > 0 {
+        if !ended.is_empty() {
             self.tell();
         }
+        ended.iter().for_each(|id| self.hints.tell(ConfigKey::Token(*id)));
     }
 
     /// The token with this id; its secret and its end are for the caller to look at.
@@ -325,7 +394,7 @@ impl Identities {
 }
 
 /// All that control and the edges of one machine share.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Bus {
     /// The sockets that edges serve.
     pub routes: Routes,
@@ -333,8 +402,33 @@ pub struct Bus {
     pub ssh_logins: SshLogins,
     /// Who is logged in.
     pub identities: Identities,
-    /// Which tunnels are up.
+    /// Which tunnels are up: all at a control, its own at an edge.
     pub directory: Directory,
+    /// The edges of the installation, where there are several.
+    pub fleet: Fleet,
+    hints: Hints,
+}
+
+impl Default for Bus {
+    fn default() -> Self {
+        let hints = Hints::default();
+        Self {
+            routes: Routes::hinting(hints.clone()),
+            ssh_logins: SshLogins { hints: hints.clone(), ..SshLogins::default() },
+            identities: Identities { hints: hints.clone(), ..Identities::default() },
+            directory: Directory::default(),
+            fleet: Fleet::default(),
+            hints,
+        }
+    }
+}
+
+impl Bus {
+    /// What of the configuration is changed from now on; what it is then is for the maps, or for the store, to say.
+    #[must_use]
+    pub fn config_changes(&self) -> broadcast::Receiver<ConfigKey> {
+        self.hints.0.subscribe()
+    }
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ impl Api {
             Control::start_with_clock(config, store.clone(), bus.clone(), secrets, clock.clock()).await.unwrap();
         let (router, login) = (control.router(), control.login_router());
         let client = "192.0.2.1:40000".parse().unwrap();
-        let Bus { routes, ssh_logins, identities, directory } = bus;
+        let Bus { routes, ssh_logins, identities, directory, .. } = bus;
         Self {
             router,
             login,

@@ -1,0 +1,163 @@
+//! What edges need to know, entry by entry: as it travels and as it is kept on disk.
+
+use std::{fmt, str::FromStr};
+
+use sallyport_model::{
+    AccountId, LoginSession, LoginSessionId, ServiceTokenId, ServiceTokenRoute, SocketId, SocketRoute, SshLogin,
+};
+use serde::{Deserialize, Serialize};
+
+/// The schema that this program writes and the only one that it reads. Fields may be added to it; one that changes its meaning
+/// makes a new one.
+pub const CONFIG_SCHEMA: u32 = 1;
+
+/// What an entry is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ConfigKey {
+    /// A socket.
+    Route(SocketId),
+    /// The ssh keys of an account.
+    SshLogin(AccountId),
+    /// The login of a person.
+    Session(LoginSessionId),
+    /// The token of a machine.
+    Token(ServiceTokenId),
+}
+
+/// What an entry says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "value", rename_all = "kebab-case")]
+pub enum ConfigValue {
+    /// A socket.
+    Route(Box<SocketRoute>),
+    /// The ssh keys of an account.
+    SshLogin(SshLogin),
+    /// The login of a person.
+    Session(LoginSession),
+    /// The token of a machine.
+    Token(ServiceTokenRoute),
+}
+
+/// Why an entry is not understood.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigEntryError {
+    /// It is of another version of this program.
+    #[error("it has schema {found}, and this program reads schema {CONFIG_SCHEMA}: bring all machines to one version")]
+    Schema {
+        /// The schema that it has.
+        found: u32,
+    },
+    /// It is damaged.
+    #[error("it is damaged: {0}")]
+    Damaged(#[from] serde_json::Error),
+    /// It stands where another one belongs.
+    #[error("it is about something else than its key says")]
+    Misplaced,
+}
+
+#[derive(Deserialize)]
+struct Schema {
+    schema: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry<V> {
+    schema: u32,
+    #[serde(flatten)]
+    value: V,
+}
+
+impl ConfigValue {
+    /// What it is about.
+    #[must_use]
+    pub fn key(&self) -> ConfigKey {
+        match self {
+            Self::Route(route) => ConfigKey::Route(route.id),
+            Self::SshLogin(login) => ConfigKey::SshLogin(login.account),
+            Self::Session(session) => ConfigKey::Session(session.id),
+            Self::Token(token) => ConfigKey::Token(token.id),
+        }
+    }
+
+    /// As it travels.
+    ///
+    /// # Errors
+    /// Never, as far as is known.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(&Entry { schema: CONFIG_SCHEMA, value: self })
+    }
+
+    /// From what has travelled under this key. Fields that are not known are passed over.
+    ///
+    /// # Errors
+    /// It is of another schema, damaged, or about something else.
+    pub fn from_bytes(key: ConfigKey, bytes: &[u8]) -> Result<Self, ConfigEntryError> {
+        let Schema { schema } = serde_json::from_slice(bytes)?;
+        if schema != CONFIG_SCHEMA {
+            return Err(ConfigEntryError::Schema { found: schema });
+        }
+        let Entry { value, .. } = serde_json::from_slice::<Entry<Self>>(bytes)?;
+        if value.key() == key { Ok(value) } else { Err(ConfigEntryError::Misplaced) }
+    }
+}
+
+impl fmt::Display for ConfigKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Route(id) => write!(f, "route.{id}"),
+            Self::SshLogin(id) => write!(f, "ssh.{id}"),
+            Self::Session(id) => write!(f, "session.{id}"),
+            Self::Token(id) => write!(f, "token.{id}"),
+        }
+    }
+}
+
+/// The text is no key of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is no key that this program knows")]
+pub struct UnknownKey;
+
+impl FromStr for ConfigKey {
+    type Err = UnknownKey;
+    fn from_str(text: &str) -> Result<Self, UnknownKey> {
+        let (kind, id) = text.split_once('.').ok_or(UnknownKey)?;
+        let unknown = |_| UnknownKey;
+        Ok(match kind {
+            "route" => Self::Route(id.parse().map_err(unknown)?),
+            "ssh" => Self::SshLogin(id.parse().map_err(unknown)?),
+            "session" => Self::Session(id.parse().map_err(unknown)?),
+            "token" => Self::Token(id.parse().map_err(unknown)?),
+            _ => return Err(UnknownKey),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_read_back_and_another_schema_or_place_is_refused() {
+        let login = SshLogin { account: AccountId::from_random([7; 16]), keys: vec!["ssh-ed25519 AAAA".into()] };
+        let value = ConfigValue::SshLogin(login);
+        let key = value.key();
+        assert_eq!(key.to_string().parse(), Ok(key));
+        let bytes = value.to_bytes().unwrap();
+        assert_eq!(ConfigValue::from_bytes(key, &bytes).unwrap(), value);
+        let mut json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        json["later"] = 1.into();
+        json["value"]["later"] = 1.into();
+        assert_eq!(ConfigValue::from_bytes(key, json.to_string().as_bytes()).unwrap(), value);
+        json["schema"] = 9.into();
+        let error = ConfigValue::from_bytes(key, json.to_string().as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("schema 9") && error.contains("bring all machines"), "{error}");
+        let other = ConfigKey::SshLogin(AccountId::from_random([8; 16]));
+        assert!(matches!(ConfigValue::from_bytes(other, &bytes), Err(ConfigEntryError::Misplaced)));
+        for bad in ["", "{}", "x"] {
+            assert!(matches!(ConfigValue::from_bytes(key, bad.as_bytes()), Err(ConfigEntryError::Damaged(_))), "{bad}");
+        }
+        for bad in ["", "route", "route.x", "meta", "other.0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"] {
+            assert_eq!(bad.parse::<ConfigKey>(), Err(UnknownKey), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Opening buckets, and reading one entry after the other.
+
+use std::{pin::Pin, time::Duration};
+
+use async_nats::jetstream::kv::{Config, Entry, Store, Watch};
+use futures_core::Stream as _;
+use sallyport_directory::ENTRY_AGE;
+
+use super::{CONFIG_BUCKET, DIRECTORY_BUCKET, Nats};
+
+/// The largest entry, in bytes: a socket with a thousand tunnels and its policies.
+const MAX_ENTRY_BYTES: i32 = 1_000_000;
+
+/// Makes the buckets where they are not there yet, each on so many machines.
+pub(super) async fn make(nats: &Nats, replicas: usize) -> Result<(), String> {
+    for (bucket, max_age) in [(CONFIG_BUCKET, Duration::ZERO), (DIRECTORY_BUCKET, ENTRY_AGE)] {
+        let config = Config {
+            bucket: bucket.to_owned(),
+            max_value_size: MAX_ENTRY_BYTES,
+            history: 1,
+            max_age,
+            num_replicas: replicas,
+            ..Config::default()
+        };
+        let made = nats.jetstream.create_or_update_key_value(config).await;
+        made.map_err(|error| format!("cannot make the bucket {bucket}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// A bucket that is followed: first all that is in it, then what changes.
+pub(super) struct Followed {
+    watch: Watch,
+    /// The last revision that was there when this began.
+    listed_to: u64,
+    /// Whether all that was there then has come.
+    pub(super) is_complete: bool,
+    /// To read and write in the same bucket.
+    pub(super) store: Store,
+}
+
+/// What came.
+pub(super) struct Came {
+    pub(super) entry: Entry,
+    /// Whether it was written after the following began.
+    pub(super) is_told: bool,
+}
+
+impl Followed {
+    /// Begins to follow.
+    pub(super) async fn begin(nats: &Nats, bucket: &str) -> Result<Self, String> {
+        let store = nats.jetstream.get_key_value(bucket).await;
+        let store = store.map_err(|error| format!("cannot open the bucket {bucket}: {error}"))?;
+        let state = &store.stream.cached_info().state;
+        let (listed_to, is_complete) = (state.last_sequence, state.messages == 0);
+        let watch = store.watch_with_history(">").await;
+        let watch = watch.map_err(|error| format!("cannot follow the bucket {bucket}: {error}"))?;
+        Ok(Self { watch, listed_to, is_complete, store })
+    }
+
+    /// What comes next. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<Came, String> {
+        let watch = &mut self.watch;
+        match std::future::poll_fn(|context| Pin::new(&mut *watch).poll_next(context)).await {
+            None => Err("the bucket is followed no more".to_owned()),
+            Some(Err(error)) => Err(format!("the bucket cannot be followed: {error}")),
+            Some(Ok(entry)) => {
+                self.is_complete |= entry.delta == 0;
+                Ok(Came { is_told: entry.revision > self.listed_to, entry })
+            }
+        }
+    }
+}

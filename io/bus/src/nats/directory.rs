@@ -1,0 +1,368 @@
+//! What edges hold: one writes its own, everybody reads all.
+
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::{
+    context::PublishError,
+    kv::{Operation, Store},
+    publish::PublishAck,
+};
+use sallyport_directory::{Ask, BEAT, EdgeCard, Held, Holder, Lease, Reader, Tell};
+use sallyport_model::{EdgeId, TunnelId};
+use tokio::{
+    sync::{broadcast, watch},
+    task::JoinSet,
+};
+use tracing::{debug, info, warn};
+
+use super::{
+    DIRECTORY_BUCKET, Nats, OPEN_AGAIN,
+    buckets::{Came, Followed},
+};
+use crate::{Directory, Fleet};
+
+/// How many writes on end may fail before the bucket is opened again.
+const MAX_FAILURES: usize = 3;
+/// The longest pause of the loop, so that what is stale is seen.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+/// How long a listing may take.
+const LIST_TIME: Duration = Duration::from_secs(2);
+/// How long the last word may take.
+const LAST_WORD_TIME: Duration = Duration::from_secs(1);
+
+/// Who takes part in the directory.
+#[derive(Debug, Clone)]
+pub enum DirectoryRole {
+    /// An edge: what is in its directory is told to all.
+    Edge {
+        /// Who it is.
+        card: EdgeCard,
+        /// Which of its lives this is; greater than all before.
+        epoch: u64,
+        /// Its own tunnels.
+        own: Directory,
+        /// Becomes true when the edge ends.
+        ends: watch::Receiver<bool>,
+    },
+    /// A control: the tunnels of all edges come into its directory.
+    Control {
+        /// By which it hears itself: a word that is unique to it.
+        name: String,
+        /// Where all tunnels come.
+        all: Directory,
+    },
+}
+
+struct Part {
+    fleet: Fleet,
+    reader: Reader,
+    /// Where the tunnels of all edges come.
+    all: Option<Directory>,
+    edge: Option<Own>,
+    /// The key under which a control hears itself.
+    echo: Option<String>,
+    refused: u64,
+}
+
+struct Own {
+    id: EdgeId,
+    holder: Holder,
+    directory: Directory,
+    ends: watch::Receiver<bool>,
+}
+
+/// Takes part in the directory: `fleet` is filled. Runs until it is dropped, or until the edge has said that it ends.
+pub async fn follow_directory(nats: Nats, role: DirectoryRole, fleet: Fleet) {
+    let now = Instant::now();
+    let (all, edge, echo) = match role {
+        DirectoryRole::Edge { card, epoch, own, ends } => {
+            let own = Own { id: card.edge, holder: Holder::new(card, epoch, now), directory: own, ends };
+            (None, Some(own), None)
+        }
+        DirectoryRole::Control { name, all } => (Some(all), None, Some(format!("control.{name}"))),
+    };
+    let mut part = Part { fleet, reader: Reader::new(now), all, edge, echo, refused: 0 };
+    let mut was_told = String::new();
+    loop {
+        let connection = tokio::select! {
+            connection = nats.up() => connection,
+            () = part.go_stale() => continue,
+            () = part.ending() => return,
+        };
+        let why = tokio::select! {
+            () = nats.over(connection) => String::new(),
+            ended = part.follow(&nats) => match ended {
+                Ok(()) => return,
+                Err(error) => error,
+            },
+        };
+        if !why.is_empty() && why != was_told {
+            warn!(error = why, "the directory cannot be followed: what is known is kept, trying again");
+        }
+        was_told = why;
+        part.note_stale();
+        tokio::time::sleep(OPEN_AGAIN).await;
+    }
+}
+
+/// A write whose answer is awaited.
+type Written = (Option<(TunnelId, u64)>, Result<PublishAck, PublishError>);
+
+impl Part {
+    /// Says from time to time that what is known gets older.
+    async fn go_stale(&self) {
+        tokio::time::sleep(MAX_WAIT).await;
+        self.note_stale();
+    }
+
+    fn note_stale(&self) {
+        self.fleet.set_stale(self.reader.stale_since(Instant::now()));
+    }
+
+    /// Resolves when the edge ends.
+    async fn ending(&self) {
+        match &self.edge {
+            Some(own) => {
+                let mut ends = own.ends.clone();
+                let is_over = ends.wait_for(|ends| *ends).await.is_ok();
+                if !is_over {
+                    std::future::pending::<()>().await;
+                }
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Follows until it cannot any longer, and gives why; `Ok` when the edge has said its last word.
+    async fn follow(&mut self, nats: &Nats) -> Result<(), String> {
+        let mut followed = Followed::begin(nats, DIRECTORY_BUCKET).await?;
+        let store = followed.store.clone();
+        let mut changes = self.edge.as_ref().map(|own| own.directory.subscribe());
+        self.take_all_own();
+        if let Some(own) = &mut self.edge {
+            own.holder.handle_bus_back(Instant::now());
+        }
+        let (mut writes, mut failures) = (JoinSet::<Written>::new(), 0);
+        let mut next_echo = Instant::now();
+        loop {
+            self.write(nats, &mut writes).await?;
+            self.tell_fleet(&store).await;
+            let now = Instant::now();
+            if now >= next_echo {
+                next_echo = now + BEAT;
+                self.say_echo(nats, &mut writes).await?;
+            }
+            let wake = self.wake(now, next_echo);
+            tokio::select! {
+                came = followed.next() => self.read(came?),
+                change = async {
+                    match &mut changes {
+                        Some(changes) => changes.recv().await,
+                        None => std::future::pending().await,
+                    }
+                } => self.take_own(change),
+                Some(written) = writes.join_next() => {
+                    let Ok((held, answer)) = written else { continue };
+                    failures = if answer.is_ok() { 0 } else { failures + 1 };
+                    self.written(held, answer.is_ok());
+                    if let Err(error) = answer
+                        && failures >= MAX_FAILURES
+                    {
+                        return Err(format!("the bucket {DIRECTORY_BUCKET} takes nothing: {error}"));
+                    }
+                }
+                () = tokio::time::sleep_until(wake.into()) => {
+                    self.reader.handle_timeout(Instant::now());
+                    self.note_stale();
+                }
+                () = self.ending() => {
+                    self.say_last_word(nats).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn wake(&self, now: Instant, next_echo: Instant) -> Instant {
+        let mut wake = (now + MAX_WAIT).min(next_echo);
+        if let Some(own) = &self.edge {
+            wake = wake.min(own.holder.poll_timeout());
+        }
+        self.reader.poll_timeout(now).map_or(wake, |ends| wake.min(ends))
+    }
+
+    /// Writes what is to be written. The order of sending is the order in which the bucket has it.
+    async fn write(&mut self, nats: &Nats, writes: &mut JoinSet<Written>) -> Result<(), String> {
+        let Some(own) = &mut self.edge else { return Ok(()) };
+        while let Some(tell) = own.holder.poll_tell(Instant::now()) {
+            let (key, bytes, held) = match &tell {
+                Tell::Lease(lease) => (format!("edge.{}", own.id), lease.to_bytes(), None),
+                Tell::Held(held) => {
+                    (format!("tunnel.{}.{}", own.id, held.tunnel), held.to_bytes(), Some((held.tunnel, held.version)))
+                }
+            };
+            let bytes = bytes.map_err(|error| error.to_string())?;
+            send(nats, &key, bytes, held, writes).await?;
+        }
+        Ok(())
+    }
+
+    /// What a control writes to hear itself.
+    async fn say_echo(&mut self, nats: &Nats, writes: &mut JoinSet<Written>) -> Result<(), String> {
+        match &self.echo {
+            Some(key) => send(nats, key, Vec::new(), None, writes).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn say_last_word(&mut self, nats: &Nats) {
+        let Some(own) = &mut self.edge else { return };
+        own.holder.handle_end(Instant::now());
+        let mut writes = JoinSet::new();
+        let said = async {
+            self.write(nats, &mut writes).await?;
+            while writes.join_next().await.is_some() {}
+            Ok::<_, String>(())
+        };
+        if !matches!(tokio::time::timeout(LAST_WORD_TIME, said).await, Ok(Ok(()))) {
+            debug!("that this edge ends could not be said: its lease ends by itself");
+        }
+    }
+
+    fn written(&mut self, held: Option<(TunnelId, u64)>, is_done: bool) {
+        let (Some(own), Some((tunnel, version))) = (&mut self.edge, held) else { return };
+        if is_done {
+            own.holder.handle_written(tunnel, version);
+        } else {
+            own.holder.handle_not_written(tunnel, version, Instant::now());
+        }
+    }
+
+    /// A change of the edge's own tunnels.
+    fn take_own(&mut self, change: Result<TunnelId, broadcast::error::RecvError>) {
+        match change {
+            Ok(tunnel) => {
+                let Some(own) = &mut self.edge else { return };
+                match own.directory.get(tunnel) {
+                    Some(presence) => own.holder.handle_up(presence),
+                    None => own.holder.handle_down(tunnel),
+                }
+            }
+            Err(_) => self.take_all_own(),
+        }
+    }
+
+    fn take_all_own(&mut self) {
+        let Some(own) = &mut self.edge else { return };
+        let present = own.directory.all();
+        let gone: Vec<_> = own.holder.held().filter(|tunnel| own.directory.get(*tunnel).is_none()).collect();
+        gone.into_iter().for_each(|tunnel| own.holder.handle_down(tunnel));
+        present.into_iter().for_each(|presence| own.holder.handle_up(presence));
+    }
+
+    fn read(&mut self, came: Came) {
+        let Came { entry, is_told } = came;
+        let now = Instant::now();
+        if self.echo.as_ref() == Some(&entry.key) {
+            if is_told {
+                self.reader.handle_heard(now);
+            }
+            return;
+        }
+        if entry.operation != Operation::Put {
+            return;
+        }
+        let read = if entry.key.starts_with("edge.") {
+            Lease::from_bytes(&entry.value).map(|lease| self.reader.handle_lease(lease, is_told, now))
+        } else if entry.key.starts_with("tunnel.") {
+            Held::from_bytes(&entry.value).map(|held| self.reader.handle_held(held, is_told, now))
+        } else {
+            return;
+        };
+        match read {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.refuse(&entry.key, &error),
+            Err(error) => self.refuse(&entry.key, &error),
+        }
+    }
+
+    fn refuse(&mut self, key: &str, error: &dyn std::fmt::Display) {
+        // Once in a while: an edge of another version says the same each second.
+        if self.refused.is_multiple_of(1_000) {
+            warn!(key, %error, "an entry of the directory is not taken");
+        }
+        self.refused += 1;
+    }
+
+    /// Hands on what is otherwise, and asks for what is missing.
+    async fn tell_fleet(&mut self, store: &Store) {
+        while let Some(change) = self.reader.poll_change() {
+            match &change {
+                sallyport_directory::Change::EdgeCame(card) => {
+                    info!(edge = %card.name, region = %card.region, "edge there")
+                }
+                sallyport_directory::Change::EdgeLeft(edge) => info!(%edge, "edge gone"),
+                _ => {}
+            }
+            self.fleet.apply(change, self.all.as_ref());
+        }
+        self.note_stale();
+        while let Some(ask) = self.reader.poll_ask() {
+            debug!(edge = %ask.edge, "the tunnels of an edge are read again");
+            match list(store, ask).await {
+                Ok(listed) => {
+                    if let Err(error) = self.reader.handle_listing(ask, listed, Instant::now()) {
+                        self.refuse("listing", &error);
+                    }
+                }
+                Err(error) => debug!(error, "the tunnels of an edge cannot be read: trying again"),
+            }
+            while let Some(change) = self.reader.poll_change() {
+                self.fleet.apply(change, self.all.as_ref());
+            }
+        }
+    }
+}
+
+async fn send(
+    nats: &Nats,
+    key: &str,
+    bytes: Vec<u8>,
+    held: Option<(TunnelId, u64)>,
+    writes: &mut JoinSet<Written>,
+) -> Result<(), String> {
+    let sent = nats.jetstream.publish(format!("$KV.{DIRECTORY_BUCKET}.{key}"), bytes.into()).await;
+    let answer = sent.map_err(|error| format!("cannot write {key}: {error}"))?;
+    writes.spawn(async move { (held, answer.await) });
+    Ok(())
+}
+
+/// All entries of the edge that the bucket has.
+async fn list(store: &Store, ask: Ask) -> Result<Vec<Held>, String> {
+    let watch = store.watch_with_history(format!("tunnel.{}.>", ask.edge)).await;
+    let mut watch = watch.map_err(|error| error.to_string())?;
+    let mut listed = Vec::new();
+    let ended = async {
+        loop {
+            let next = std::future::poll_fn(|context| {
+                futures_core::Stream::poll_next(std::pin::Pin::new(&mut watch), context)
+            });
+            let Some(entry) = next.await else { return Ok(()) };
+            let entry = entry.map_err(|error| error.to_string())?;
+            if entry.operation == Operation::Put
+                && let Ok(held) = Held::from_bytes(&entry.value)
+            {
+                listed.push(held);
+            }
+            if entry.delta == 0 {
+                return Ok::<_, String>(());
+            }
+        }
+    };
+    // Where there is no entry at all, none comes.
+    match tokio::time::timeout(LIST_TIME, ended).await {
+        Ok(ended) => ended.map(|()| listed),
+        Err(_) if listed.is_empty() => Ok(listed),
+        Err(_) => Err("it takes too long".to_owned()),
+    }
+}

@@ -1,0 +1,171 @@
+//! What control publishes and edges follow, over a real NATS.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use sallyport_bus::{
+    Bus, BusConfig, BusCredentials, BusError, ConfigFollowed, ConfigKey, ConfigSource, ConfigValue, Nats, PublishStats,
+    Snapshot, SourceFuture, follow_config, publish_config,
+};
+use sallyport_model::{AccountId, SshLogin};
+use tokio::task::JoinHandle;
+
+use crate::nats::{Nats as Server, until};
+
+/// A store that the test writes into, and the bus beside it.
+#[derive(Clone, Default)]
+pub(crate) struct Shelf {
+    pub(crate) bus: Bus,
+    kept: Arc<Mutex<HashMap<ConfigKey, ConfigValue>>>,
+}
+
+impl Shelf {
+    pub(crate) fn source(&self) -> Arc<dyn ConfigSource> {
+        Arc::new(self.clone())
+    }
+
+    fn login(number: u8, key: &str) -> SshLogin {
+        SshLogin { account: AccountId::from_random([number; 16]), keys: vec![key.to_owned()] }
+    }
+
+    /// Commits to the store, and tells the bus as control does.
+    fn put(&self, number: u8, key: &str) {
+        self.put_quietly(number, key);
+        self.bus.ssh_logins.put(Self::login(number, key));
+    }
+
+    /// Commits to the store alone: as when the program dies between the commit and the telling.
+    fn put_quietly(&self, number: u8, key: &str) {
+        let value = ConfigValue::SshLogin(Self::login(number, key));
+        self.kept.lock().unwrap().insert(value.key(), value);
+    }
+
+    fn remove(&self, number: u8) {
+        let account = AccountId::from_random([number; 16]);
+        self.kept.lock().unwrap().remove(&ConfigKey::SshLogin(account));
+        self.bus.ssh_logins.remove(account);
+    }
+}
+
+impl ConfigSource for Shelf {
+    fn read(&self, key: ConfigKey) -> SourceFuture<'_, Option<ConfigValue>> {
+        Box::pin(async move { Ok(self.kept.lock().unwrap().get(&key).cloned()) })
+    }
+
+    fn all(&self) -> SourceFuture<'_, Vec<ConfigValue>> {
+        Box::pin(async move { Ok(self.kept.lock().unwrap().values().cloned().collect()) })
+    }
+
+    fn changed_elsewhere(&self, _key: ConfigKey) {}
+}
+
+struct Follower {
+    bus: Bus,
+    followed: ConfigFollowed,
+    task: JoinHandle<()>,
+}
+
+async fn follower(server: &Server, dir: &std::path::Path) -> Follower {
+    let nats = Nats::connect(&server.config()).await.unwrap();
+    let (bus, followed) = (Bus::default(), ConfigFollowed::default());
+    let known = Snapshot::read(dir).unwrap().unwrap_or_default();
+    known.entries.values().for_each(|value| bus.apply_config(value.clone()));
+    let task = tokio::spawn(follow_config(nats, bus.clone(), dir.to_owned(), known, followed.clone()));
+    Follower { bus, followed, task }
+}
+
+fn key_of(bus: &Bus, number: u8) -> Option<String> {
+    let account = AccountId::from_random([number; 16]).to_string();
+    bus.ssh_logins.get(&account).map(|login| login.keys[0].clone())
+}
+
+async fn publisher(server: &Server, shelf: &Shelf) -> (JoinHandle<()>, PublishStats) {
+    let (nats, stats) = (Nats::connect(&server.config()).await.unwrap(), PublishStats::default());
+    let task = tokio::spawn(publish_config(nats, shelf.bus.clone(), shelf.source(), 1, stats.clone()));
+    (task, stats)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edges_follow_what_control_publishes_and_start_from_disk_without_it() {
+    let Some(mut server) = Server::start("") else { return };
+    let (shelf, dir) = (Shelf::default(), tempfile::tempdir().unwrap());
+    shelf.put(1, "before");
+    let (control, stats) = publisher(&server, &shelf).await;
+    let edge = follower(&server, dir.path()).await;
+    until("what was before", || key_of(&edge.bus, 1).as_deref() == Some("before") && edge.followed.is_present()).await;
+    shelf.put(2, "one");
+    until("what is new", || key_of(&edge.bus, 2).as_deref() == Some("one")).await;
+    shelf.put(2, "two");
+    shelf.remove(1);
+    until("what is other, and gone", || {
+        key_of(&edge.bus, 2).as_deref() == Some("two") && key_of(&edge.bus, 1).is_none()
+    })
+    .await;
+    until("the snapshot", || Snapshot::read(dir.path()).unwrap().is_some_and(|known| known.entries.len() == 1)).await;
+    assert!(stats.written() >= 4);
+
+    // Without control and bus: what is on disk is served, and what changes meanwhile comes after.
+    edge.task.abort();
+    control.abort();
+    server.kill();
+    let edge = follower(&server, dir.path()).await;
+    assert_eq!((key_of(&edge.bus, 2).as_deref(), edge.followed.is_present()), (Some("two"), false));
+    shelf.put(3, "meanwhile");
+    shelf.remove(2);
+    // Not even what the bus has forgotten takes anything from the edge before control has filled it again.
+    server.wipe();
+    server.resume();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(key_of(&edge.bus, 2).as_deref(), Some("two"));
+    let (_control, _) = publisher(&server, &shelf).await;
+    until("what changed meanwhile", || {
+        key_of(&edge.bus, 3).as_deref() == Some("meanwhile") && key_of(&edge.bus, 2).is_none()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_controls_over_one_store_never_bring_an_older_state_back() {
+    let Some(server) = Server::start("") else { return };
+    let (shelf, dir) = (Shelf::default(), tempfile::tempdir().unwrap());
+    let other = Shelf { bus: Bus::default(), kept: shelf.kept.clone() };
+    let _one = publisher(&server, &shelf).await;
+    let _two = publisher(&server, &other).await;
+    let edge = follower(&server, dir.path()).await;
+    for turn in 0..100_u32 {
+        let (this, that) = if turn % 2 == 0 { (&shelf, &other) } else { (&other, &shelf) };
+        this.put(1, &turn.to_string());
+        that.put(1, &format!("{turn} again"));
+    }
+    until("the last state", || key_of(&edge.bus, 1).as_deref() == Some("99 again")).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(key_of(&edge.bus, 1).as_deref(), Some("99 again"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_credentials_and_addresses_are_told_in_a_sentence() {
+    let Some(server) = Server::start("authorization { user: sallyport, password: right }") else { return };
+    let connect = |config: BusConfig| async move { Nats::connect(&config).await.map(|_| ()) };
+    let with = |password: &str| {
+        let (user, password) = ("sallyport".to_owned(), password.to_owned());
+        BusConfig { credentials: BusCredentials::Password { user, password }, ..server.config() }
+    };
+    connect(with("right")).await.unwrap();
+    for config in [with("wrong"), server.config()] {
+        let error = connect(config).await.unwrap_err();
+        assert!(matches!(error, BusError::Credentials { .. }), "{error:?}");
+        let told = error.to_string();
+        assert!(told.contains("refuses the credentials") && !told.contains("wrong"), "{told}");
+    }
+    for bad in ["", "127.0.0.1:4222", "http://127.0.0.1:4222", "nats://user:secret@127.0.0.1:4222", "nats://"] {
+        let config = BusConfig { servers: vec![bad.to_owned()], ..server.config() };
+        let error = connect(config).await.unwrap_err();
+        assert!(matches!(error, BusError::Address { .. }), "{bad}: {error:?}");
+    }
+    // One that is away is waited for.
+    let away = BusConfig { servers: vec!["nats://127.0.0.1:1".to_owned()], ..server.config() };
+    assert!(!Nats::connect(&away).await.unwrap().link().is_up);
+}

@@ -1,0 +1,109 @@
+//! A NATS server of the test's own.
+
+use std::{
+    net::TcpStream,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+use sallyport_bus::{BusConfig, BusCredentials};
+
+/// How long anything may take before a test gives up. Generous: a busy machine must not fail a test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program; `None`, with the reason printed, where it is not there outside of CI.
+fn program() -> Option<PathBuf> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND
+        .get_or_init(|| {
+            let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/tools");
+            let found = Command::new(tools).arg("nats-server").stderr(Stdio::inherit()).output().ok();
+            let path = found.filter(|found| found.status.success());
+            let path = path.map(|found| PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()));
+            if path.is_none() {
+                assert!(std::env::var_os("CI").is_none(), "nats-server must be there in CI: scripts/tools nats-server");
+                println!("skipped: nats-server cannot be built here (scripts/tools nats-server says why)");
+            }
+            path
+        })
+        .clone()
+}
+
+/// A running server, which is ended with the test.
+pub(crate) struct Nats {
+    child: Option<Child>,
+    dir: tempfile::TempDir,
+    program: PathBuf,
+    pub(crate) port: u16,
+    more: String,
+}
+
+impl Nats {
+    pub(crate) fn start(more: &str) -> Option<Self> {
+        let program = program()?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut nats = Self { child: None, dir: tempfile::tempdir().unwrap(), program, port, more: more.to_owned() };
+        nats.resume();
+        Some(nats)
+    }
+
+    /// Starts it again where it was.
+    pub(crate) fn resume(&mut self) {
+        let config = self.dir.path().join("nats.conf");
+        let store = self.dir.path().join("store");
+        let text = format!(
+            "listen: 127.0.0.1:{}\njetstream {{ store_dir: {:?}, max_mem: 64M, max_file: 256M }}\n{}\n",
+            self.port, store, self.more
+        );
+        std::fs::write(&config, text).unwrap();
+        let log = std::fs::File::create(self.dir.path().join("log")).unwrap();
+        let mut command = Command::new(&self.program);
+        command.arg("-c").arg(&config).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.child = Some(command.spawn().unwrap());
+        let end = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(Instant::now() < end, "{}", std::fs::read_to_string(self.dir.path().join("log")).unwrap());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+
+    /// Forgets all that it has kept.
+    pub(crate) fn wipe(&mut self) {
+        self.kill();
+        std::fs::remove_dir_all(self.dir.path().join("store")).unwrap();
+    }
+
+    pub(crate) fn config(&self) -> BusConfig {
+        BusConfig {
+            servers: vec![format!("nats://127.0.0.1:{}", self.port)],
+            credentials: BusCredentials::None,
+            ca: None,
+            name: "test".to_owned(),
+        }
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Asks again and again until it is so.
+pub(crate) async fn until(what: &str, mut ask: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !ask() {
+        assert!(Instant::now() < end, "waited {PATIENCE:?} for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
