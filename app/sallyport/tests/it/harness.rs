@@ -74,6 +74,7 @@ impl Home {
             "SALLYPORT_API",
             "SALLYPORT_CA",
             "SALLYPORT_TOKEN",
+            "SALLYPORT_ORGANISATION",
             "SALLYPORT_DATA",
             "SALLYPORT_DATABASE",
             "SALLYPORT_DATABASE_FILE",

@@ -13,6 +13,7 @@ mod machines;
 mod main_job;
 mod miniflux;
 mod observed;
+mod organisations;
 mod original_client;
 mod policies;
 mod protocols;
