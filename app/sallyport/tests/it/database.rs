@@ -8,7 +8,7 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::harness::{Home, Program, text};
+use crate::harness::{Home, Program, Up, text};
 
 /// A server for as long as this program runs: its port.
 fn postgres() -> Option<u16> {
@@ -32,8 +32,9 @@ fn postgres() -> Option<u16> {
 }
 
 /// On a port of its own, each `up` is another API.
-fn log_in(home: &Home) {
-    let output = home.run(&["login", "--email", "test@example.com"]);
+fn log_in(home: &Home, up: &Up) {
+    let (api, ca) = (format!("https://api.localhost:{}", up.port), up.ca.to_str().unwrap());
+    let output = home.run(&["login", "--email", "test@example.com", "--api", &api, "--ca", ca]);
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
@@ -75,7 +76,7 @@ fn what_is_in_the_data_directory_moves_to_postgresql_and_goes_on_there() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::rename(home.data().join("sallyport.db"), home.dir.path().join("old.db")).unwrap();
     let up = home.up(&["--database-file", file.to_str().unwrap()]);
-    log_in(&home);
+    log_in(&home, &up);
     let listed = home.json(&["socket", "ls"]);
     assert_eq!((&listed[0]["id"], &listed[0]["dns_name"]), (&id.into(), &name.as_str().into()));
     home.socket(&[]);
@@ -152,7 +153,7 @@ fn a_backup_of_a_running_up_is_restored_into_a_fresh_one() {
     let restored = home.run(&["restore", kept_text, "--data", data]);
     assert!(restored.status.success(), "{}", text(&restored.stderr));
     let up = home.up(&[]);
-    log_in(&home);
+    log_in(&home, &up);
     let listed = home.json(&["socket", "ls"]);
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["id"]), (1, &id.into()), "{listed}");
     assert_eq!(listed[0]["dns_name"], name.as_str());
