@@ -15,13 +15,14 @@ use serde_json::{Value, json};
 use crate::{harness::Api, ssh::KEY};
 
 /// Asked by nobody in particular, or by persons' programs, whose tokens belong to no account.
-const NOT_OF_ACCOUNTS: [&str; 11] = [
+const NOT_OF_ACCOUNTS: [&str; 12] = [
     "get_info",
     "create_account",
     "login",
     "refresh",
     "logout",
     "get_client_login",
+    "end_client_login",
     "exchange_client_code",
     "begin_device_login",
     "exchange_device_code",
@@ -204,6 +205,7 @@ impl House {
             }
             "end_login_sessions" => json!({"all": true}),
             "create_service_token" => json!({"name": "x"}),
+            "create_service_token_certificate" => json!({"csr": "x"}),
             "create_person" => json!({"email": "x@example.com"}),
             "update_person" => json!({"name": "x"}),
             "reset_person" => json!({}),

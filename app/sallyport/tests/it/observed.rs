@@ -28,6 +28,8 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_edge_datagrams_dropped_total",
         "sallyport_edge_origins_healthy",
         "sallyport_edge_origin_health_changes_total",
+        "sallyport_person_logins_total",
+        "sallyport_person_links_total",
     ];
     for name in names.into_iter().filter(|name| !not_yet.contains(name)) {
         let is_shown = shown.lines().any(|line| line.starts_with(name));

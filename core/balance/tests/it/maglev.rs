@@ -141,8 +141,8 @@ fn who_loses_an_origin_is_shared_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Without one of N, its clients move, and of the others few: one or two percent, as the paper has it for tables of a
-    /// hundred slots for each.
+    /// Without one of N, its clients move, and of the others few: one or two percent in the mean, as the paper has it for
+    /// tables of a hundred slots for each. A single key may have six.
     #[test]
     fn few_move_when_one_goes(secret in any::<[u8; 16]>(), count in 2u16..40, gone in any::<prop::sample::Index>()) {
         let key = HashKey::new(secret);
@@ -159,7 +159,7 @@ proptest! {
                 moved += u32::from(before.lookup(slot) != after.lookup(slot));
             }
         }
-        prop_assert!(f64::from(moved) <= f64::from(others) * 0.05, "{moved} of {others} moved");
+        prop_assert!(f64::from(moved) <= f64::from(others) * 0.1, "{moved} of {others} moved");
     }
 
     #[test]
