@@ -11,6 +11,7 @@
 mod account;
 mod audit;
 mod client;
+mod edge;
 mod health;
 mod info;
 mod login;
@@ -38,6 +39,10 @@ pub use client::{
     BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
     CreateClientSshCertificate, CreateSshHostCertificate, DeviceLogin, ExchangeClientCode, ExchangeDeviceCode,
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
+};
+pub use edge::{
+    CreateEdgeToken, CreatedEdgeToken, Edge, EdgeCertificates, EdgeState, EdgeWorld, JOIN_SECRET_PREFIX, JoinEdge,
+    JoinToken, JoinTokenError, JoinedEdge, RenewEdge,
 };
 pub use health::{HealthCheck, ProbeType};
 pub use info::Info;

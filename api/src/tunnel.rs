@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sallyport_model::{SocketId, TunnelId};
+use sallyport_model::{EdgeName, RegionName, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -71,6 +71,14 @@ pub struct Tunnel {
     /// Whether the service behind it is well, by the socket's health check; absent where none has been made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
+    /// The edge that holds it, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "eu-1")]
+    pub edge: Option<EdgeName>,
+    /// The region of that edge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "eu")]
+    pub region: Option<RegionName>,
 }
 
 fn default_weight() -> u16 {

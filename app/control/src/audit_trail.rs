@@ -33,6 +33,7 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", "tunnel.credential"),
     ("POST", "/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", "tunnel.sign-key"),
     ("DELETE", "/v1/flows/{id}", "flow.kill"),
+    ("POST", "/node/v1/join", "edge.join"),
     ("POST", "/user", "account.create"),
     ("POST", "/connect", "socket.create"),
     ("POST", "/socket", "socket.create"),

@@ -7,7 +7,7 @@ use axum::{
 use http::{StatusCode, header};
 use sallyport_api::{Info, Problem};
 
-use crate::{App, extract::json};
+use crate::{App, edges::Via, extract::json};
 
 /// What this installation is
 #[utoipa::path(
@@ -17,12 +17,12 @@ use crate::{App, extract::json};
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn get(State(app): State<App>) -> Response {
+pub(crate) async fn get(State(app): State<App>, via: Via) -> Response {
     let info = Info {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         domain: app.config.domain.clone(),
         tunnel_host: app.config.tunnel_host.clone(),
-        tunnel_port: app.config.public_port,
+        tunnel_port: via.port(&app).unwrap_or(app.config.public_port),
         tunnel_quic_port: app.config.quic_port,
         ca_fingerprint: app.config.ca_fingerprint.clone(),
         ca_pem: app.config.ca_pem.clone(),

@@ -14,6 +14,7 @@ mod audit_trail;
 mod auth;
 mod client;
 mod clock;
+mod edges;
 mod extract;
 mod finish;
 mod flows;
@@ -61,7 +62,7 @@ use axum::{
 };
 use prometheus_client::registry::Registry;
 use sallyport_audit::AuditLog;
-use sallyport_bus::{Bus, Directory, Identities, LiveFlows, Routes, SshLogins};
+use sallyport_bus::{Bus, Directory, Fleet, Identities, LiveFlows, Routes, SshLogins};
 use sallyport_geo::Geo;
 use sallyport_identity::Sealer;
 use sallyport_model::{AccountId, SocketId, SocketRoute};
@@ -71,6 +72,7 @@ use sallyport_store::Store;
 use tokio::sync::{Mutex, Semaphore};
 
 pub use clock::{Clock, Moment};
+pub use edges::{ConfigPublishing, EdgeIssuer, EdgesConfig, IssueFailure, NodePeer};
 pub use openapi::{openapi, openapi_json};
 pub use sallyport_oidc::Reach;
 pub use secrets::{Secrets, SecretsError, TOKEN_KEY_FILE};
@@ -202,6 +204,9 @@ pub(crate) struct AppParts {
     ssh_logins: SshLogins,
     identities: Identities,
     directory: Directory,
+    fleet: Fleet,
+    /// How edges join, where they can.
+    edges: edges::Edges,
     /// Seals what browsers carry, and what only this installation may read in its store.
     sealer: Sealer,
     providers: Providers,
@@ -254,7 +259,7 @@ impl Control {
         secrets: Secrets,
         clock: Clock,
     ) -> anyhow::Result<Self> {
-        let Bus { routes, ssh_logins, identities, directory, .. } = bus;
+        let Bus { routes, ssh_logins, identities, directory, fleet, .. } = bus;
         let metrics = Metrics::default();
         let passwords = Passwords::start()
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
@@ -294,6 +299,8 @@ impl Control {
             ssh_logins,
             identities,
             directory,
+            fleet,
+            edges: edges::Edges::new(),
             sealer,
             providers,
             attempts: Attempts::new(),
@@ -371,6 +378,9 @@ impl Control {
             .route("/v1/service-tokens/{id}/certificate", post(service_tokens::certificate))
             .route("/v1/audit", get(audit::list))
             .route("/v1/audit/verify", get(audit::verify))
+            .route("/v1/edges", get(edges::list))
+            .route("/v1/edges/{id}", delete(edges::delete))
+            .route("/v1/edge-tokens", post(edges::create_token))
             .route("/v1/flows", get(flows::list))
             .route("/v1/flows/{id}", delete(flows::kill))
             .merge(mysocket::routes())

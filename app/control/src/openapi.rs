@@ -9,7 +9,7 @@ use utoipa::{
 };
 
 use crate::{
-    accounts, audit, client, flows, info, invitations, login_sessions, logins, members, organisations, persons,
+    accounts, audit, client, edges, flows, info, invitations, login_sessions, logins, members, organisations, persons,
     policies, providers, service_tokens, sockets, ssh_keys, tokens, tunnels,
 };
 
@@ -41,6 +41,7 @@ use crate::{
         service_tokens::list, service_tokens::create, service_tokens::get, service_tokens::certificate,
         service_tokens::delete,
         audit::list, audit::verify, flows::list, flows::kill,
+        edges::list, edges::delete, edges::create_token,
     ),
     modifiers(&BearerToken, &BodyMayBeAbsent),
     security(("bearer" = [])),
@@ -59,6 +60,7 @@ use crate::{
         (name = "ssh keys", description = "With which stock ssh clients log in."),
         (name = "providers", description = "Identity providers: who vouches for persons."),
         (name = "persons", description = "Persons whose passwords this installation keeps."),
+        (name = "edges", description = "The machines that take clients and tunnels, where there are several."),
         (name = "login sessions", description = "Persons who have logged in to sockets."),
     ),
 )]

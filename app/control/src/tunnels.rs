@@ -16,6 +16,7 @@ use crate::{
     App,
     auth::Caller,
     clock::date,
+    edges::Via,
     extract::{Input, PageOf, json},
     problem::ApiError,
     replay::{located, secret_already_shown},
@@ -27,6 +28,7 @@ fn location(socket: SocketId, id: TunnelId) -> String {
 
 fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
     let presence = app.directory.get(tunnel.id);
+    let holder = app.fleet.holders(tunnel.id).into_iter().next();
     Tunnel {
         id: tunnel.id,
         socket_id: tunnel.socket,
@@ -38,12 +40,14 @@ fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
         since: presence.as_ref().map(|presence| date(presence.since)),
         agent: presence.map(|presence| presence.agent),
         healthy: app.directory.is_well(tunnel.id),
+        edge: holder.as_ref().map(|card| card.name.clone()),
+        region: holder.map(|card| card.region.clone()),
     }
 }
 
-fn shown_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret) -> CreatedTunnel {
+fn shown_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret, via: Via) -> CreatedTunnel {
     let config = &app.config;
-    let (port, quic_port) = (config.public_port, config.quic_port);
+    let (port, quic_port) = (via.port(app).unwrap_or(config.public_port), config.quic_port);
     let connect = ConnectTo { host: config.tunnel_host.clone(), port, quic_port };
     CreatedTunnel { details: shown(app, tunnel), credential, connect }
 }
@@ -91,6 +95,7 @@ pub(crate) async fn list(
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller,
+    via: Via,
     Path(socket): Path<String>,
     input: Input<CreateTunnel>,
 ) -> Result<Response, ApiError> {
@@ -98,7 +103,7 @@ pub(crate) async fn create(
     let socket = app.find_socket(caller.organisation, &socket).await?;
     match app.create_tunnel(&socket, input.value.weight, false, input.keyed.as_ref()).await? {
         Creation::Made((tunnel, credential)) => {
-            let created = shown_with_credential(&app, &tunnel, credential);
+            let created = shown_with_credential(&app, &tunnel, credential, via);
             Ok(located(json(StatusCode::CREATED, &created), &location(socket.id, tunnel.id)))
         }
         Creation::Repeated(stored) => {
@@ -173,12 +178,13 @@ pub(crate) async fn update(
 pub(crate) async fn rotate(
     State(app): State<App>,
     caller: Caller,
+    via: Via,
     Path((socket, id)): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     let (tunnel, credential) = app.change_credential(&tunnel).await?;
-    Ok(json(StatusCode::OK, &shown_with_credential(&app, &tunnel, credential)))
+    Ok(json(StatusCode::OK, &shown_with_credential(&app, &tunnel, credential, via)))
 }
 
 /// Sign an ssh key for a tunnel

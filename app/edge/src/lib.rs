@@ -96,6 +96,9 @@ pub type ApiService = Arc<
         + Sync,
 >;
 
+/// Lines for `/healthz`, which everybody may read; empty when all is as it should be.
+pub type HealthNotes = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// How often connections to origins are looked through for those that ended.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How long, at a shutdown, clients that keep their connections get to hear that they should not.
@@ -120,6 +123,7 @@ pub struct Edge {
     no_socket: Arc<metrics::SocketMetrics>,
     registry: OnceLock<Registry>,
     readiness: OnceLock<readiness::Asker>,
+    health: OnceLock<HealthNotes>,
     ssh: OnceLock<Ssh>,
     api: ApiService,
     ids: ids::RequestIds,
@@ -192,6 +196,7 @@ impl Edge {
             metrics,
             registry: OnceLock::new(),
             readiness: OnceLock::new(),
+            health: OnceLock::new(),
             ssh: OnceLock::new(),
             api,
             ids: ids::RequestIds::new(ids::random()),
@@ -235,6 +240,12 @@ impl Edge {
     /// Whom `/readyz` asks from now on, beside the edge itself. Only the first call counts.
     pub fn ask_readiness(&self, ask: Readiness) {
         let _ = self.readiness.set(readiness::Asker::new(ask));
+    }
+
+    /// What `/healthz` says from now on besides that it is well: lines of what is not as it should be, and is served on
+    /// without. Only the first call counts.
+    pub fn tell_health(&self, notes: HealthNotes) {
+        let _ = self.health.set(notes);
     }
 
     /// Serves stock ssh clients from now on: on the port that all share, and on one of their own where there is one.

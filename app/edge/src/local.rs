@@ -26,7 +26,10 @@ pub(crate) async fn answer(
 ) -> Result<Response<AnswerBody>, Trouble> {
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     match head.uri.path() {
-        "/healthz" if is_read => Ok(answer::plain(StatusCode::OK, TEXT, "ok\n")),
+        "/healthz" if is_read => {
+            let notes = edge.health.get().map(|notes| notes()).unwrap_or_default();
+            Ok(answer::plain(StatusCode::OK, TEXT, format!("ok\n{notes}")))
+        }
         "/readyz" if is_read => Ok(match ready(edge).await {
             Ok(()) => answer::plain(StatusCode::OK, TEXT, "ready\n"),
             Err(reason) => {

@@ -13,6 +13,7 @@ use crate::{
         client::{ClientCommand, SshConfigArgs},
         connect::ConnectArgs,
         data::{BackupArgs, MigrateArgs, RestoreArgs},
+        edge::EdgeCommand,
         flow::FlowCommand,
         invitation::InvitationCommand,
         login::LoginArgs,
@@ -32,7 +33,7 @@ use crate::{
         tunnel::TunnelCommand,
     },
     context::Context,
-    failure,
+    control_role, edge_role, failure,
     failure::{Failure, Kind},
     network::ProxyChoice,
     output::{Color, Format, Output},
@@ -101,6 +102,10 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Run Sallyport on this machine: control and edge in one process
     Up(up::UpArgs),
+    /// Run control: accounts, sockets, policies and edges, without clients of its own
+    Control(control_role::ControlArgs),
+    /// Run an edge of an installation, or look after its edges
+    Edge(EdgeCommand),
     /// Make an account, or show it
     #[command(subcommand)]
     Account(AccountCommand),
@@ -229,7 +234,9 @@ fn allow_many_files() {
 async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result<()> {
     let verbose = cli.global.verbose;
     let mut _log = None;
-    if !matches!(cli.command, Command::Up(_)) {
+    let is_daemon =
+        matches!(cli.command, Command::Up(_) | Command::Control(_) | Command::Edge(EdgeCommand { command: None, .. }));
+    if !is_daemon {
         let telemetry = Telemetry {
             verbose,
             default_level: tracing::Level::WARN,
@@ -242,6 +249,9 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
     let context = Context::new(cli.global, output, offset);
     match cli.command {
         Command::Up(args) => up::run(args, verbose).await,
+        Command::Control(args) => control_role::run(args, verbose).await,
+        Command::Edge(EdgeCommand { command: Some(command), .. }) => command::edge::run(&context, command).await,
+        Command::Edge(EdgeCommand { run, .. }) => edge_role::run(run, verbose).await,
         Command::Account(command) => command::account::run(&context, command).await,
         Command::Login(args) => command::login::login(&context, args).await,
         Command::Logout => command::login::logout(&context).await,

@@ -4,12 +4,16 @@
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
 
 mod argv;
+mod bus_args;
+mod bus_metrics;
 mod cli;
 mod command;
 mod context;
+mod control_role;
 mod credentials;
 mod database;
 mod duration;
+mod edge_role;
 mod failure;
 mod live;
 mod local;

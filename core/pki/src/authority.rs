@@ -21,9 +21,9 @@ pub const MAX_COMMON_NAME_CHARS: usize = 64;
 
 /// A root certificate and its private key.
 pub struct Authority {
-    info: RootInfo,
+    pub(crate) info: RootInfo,
     root_pem: String,
-    issuer: Issuer<'static, KeyPair>,
+    pub(crate) issuer: Issuer<'static, KeyPair>,
 }
 
 /// A server certificate, just signed.
@@ -155,7 +155,7 @@ impl Authority {
     pub fn issue_server(
         &self,
         names: &[String],
-        leaf_key: &KeyPair,
+        leaf_key: &impl PublicKeyData,
         now: OffsetDateTime,
         serial: [u8; 16],
         lifetime: Duration,

@@ -270,6 +270,12 @@ impl std::fmt::Debug for ClientAuthority {
 }
 
 impl ClientRequest {
+    /// The key, for whoever signs it.
+    #[must_use]
+    pub fn public_key(&self) -> &SubjectPublicKeyInfo {
+        &self.key
+    }
+
     /// Reads a request in PEM, and checks that who made it has the key.
     ///
     /// # Errors

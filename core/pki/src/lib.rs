@@ -11,6 +11,7 @@ mod authority;
 mod client;
 mod fingerprint;
 mod holder;
+mod node;
 mod renewal;
 mod root;
 mod ssh;
@@ -26,6 +27,7 @@ pub use client::{
 };
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use holder::{CertificateHolder, ServiceHolder};
+pub use node::{CONTROL_NODE, NODE_DOMAIN, NODE_LIFETIME, edge_of_certificate};
 pub use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 pub use renewal::{Renewal, renewal};
 pub use root::{RootError, RootInfo};

@@ -9,16 +9,16 @@ use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_api::{
     Account, AuditEvent, AuditQuery, AuditVerification, BeginDeviceLogin, ClientCertificate, ClientLogin,
     ClientSshCertificate, ClientToken, CreateAccount, CreateClientCertificate, CreateClientSshCertificate,
-    CreatePerson, CreatePolicy, CreateProvider, CreateServiceToken, CreateServiceTokenCertificate, CreateSocket,
-    CreateSshCertificate, CreateSshHostCertificate, CreateSshKey, CreateToken, CreateTunnel, CreatedServiceToken,
-    CreatedToken, CreatedTunnel, DeviceLogin, EndLoginSessions, EndedLoginSessions, ExchangeClientCode,
-    ExchangeDeviceCode, Flow, IDEMPOTENCY_KEY, Info, InvitedPerson, LocalPerson, Login, LoginSession, Logout,
-    MAX_PAGE_ITEMS, ORGANISATION, Page, Policy, PolicyPlace, PolicyTest, Problem, Provider, ProviderFound, Refresh,
-    ResetPerson, Secret, ServiceToken, ServiceTokenCertificate, Session, Socket, SshAuthority, SshCertificate,
-    SshHostCertificate, SshKey, TestPolicy, Token, Tunnel, UpdatePerson, UpdatePolicy, UpdateProvider, UpdateSocket,
-    UpdateSshAuthority, UpdateTunnel,
+    CreateEdgeToken, CreatePerson, CreatePolicy, CreateProvider, CreateServiceToken, CreateServiceTokenCertificate,
+    CreateSocket, CreateSshCertificate, CreateSshHostCertificate, CreateSshKey, CreateToken, CreateTunnel,
+    CreatedEdgeToken, CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin, Edge, EndLoginSessions,
+    EndedLoginSessions, ExchangeClientCode, ExchangeDeviceCode, Flow, IDEMPOTENCY_KEY, Info, InvitedPerson,
+    LocalPerson, Login, LoginSession, Logout, MAX_PAGE_ITEMS, ORGANISATION, Page, Policy, PolicyPlace, PolicyTest,
+    Problem, Provider, ProviderFound, Refresh, ResetPerson, Secret, ServiceToken, ServiceTokenCertificate, Session,
+    Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey, TestPolicy, Token, Tunnel, UpdatePerson,
+    UpdatePolicy, UpdateProvider, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
 };
-use sallyport_model::{LoginSessionId, PersonEmail, ProviderName, ServiceTokenId, TokenId, TunnelId};
+use sallyport_model::{EdgeId, LoginSessionId, PersonEmail, ProviderName, ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
@@ -207,6 +207,30 @@ impl ApiClient {
     /// The organisation has no such token.
     pub async fn delete_service_token(&self, token: ServiceTokenId) -> Result<(), ClientError> {
         self.delete(&format!("/v1/service-tokens/{token}")).await
+    }
+
+    /// All edges of the installation.
+    ///
+    /// # Errors
+    /// The API refuses, or cannot be reached.
+    pub async fn edges(&self) -> Result<Vec<Edge>, ClientError> {
+        self.list("/v1/edges").await
+    }
+
+    /// Removes an edge.
+    ///
+    /// # Errors
+    /// There is no such edge.
+    pub async fn delete_edge(&self, edge: EdgeId) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/edges/{edge}")).await
+    }
+
+    /// Makes a token with which one edge may join.
+    ///
+    /// # Errors
+    /// The API refuses, or cannot be reached.
+    pub async fn create_edge_token(&self, token: &CreateEdgeToken) -> Result<CreatedEdgeToken, ClientError> {
+        self.send(Method::POST, "/v1/edge-tokens", token).await
     }
 
     /// Makes an API token.

@@ -17,7 +17,7 @@ use std::{
 
 use rustls::{
     crypto::aws_lc_rs::sign::any_ecdsa_type,
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _},
     server::{ClientHello, ResolvesServerCert},
     sign::{CertifiedKey, SigningKey},
 };
@@ -55,10 +55,8 @@ pub struct CertificateStats {
 
 /// Chooses the certificate of each handshake by the name that the client asked for.
 pub struct Certificates {
-    ca: LocalCa,
+    source: Source,
     domain: String,
-    leaf_key: KeyPair,
-    signing_key: Arc<dyn SigningKey>,
     clock: Box<dyn Fn() -> OffsetDateTime + Send + Sync>,
     started: Instant,
     counts: Counts,
@@ -68,6 +66,19 @@ pub struct Certificates {
     /// By label beneath the domain; the empty label is the domain itself.
     cache: RwLock<HashMap<String, Arc<Entry>>>,
 }
+
+/// Where certificates come from.
+enum Source {
+    /// They are signed here.
+    Signed { ca: LocalCa, leaf_key: KeyPair, signing_key: Arc<dyn SigningKey> },
+    /// They are given: one for the domain and all names directly beneath it.
+    Given(RwLock<Arc<CertifiedKey>>),
+}
+
+/// Why a given certificate is not used.
+#[derive(Debug, thiserror::Error)]
+#[error("the server certificate cannot be used: {0}")]
+pub struct GivenError(String);
 
 struct Entry {
     certificate: Arc<CertifiedKey>,
@@ -116,20 +127,45 @@ impl Certificates {
         let leaf_key = ca::new_key()?;
         let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(leaf_key.serialize_der()));
         let signing_key = any_ecdsa_type(&der).map_err(|error| CaError::Random(error.to_string()))?;
+        Ok(Arc::new(Self::from_source(Source::Signed { ca, leaf_key, signing_key }, domain, clock)))
+    }
+
+    /// One certificate that somebody else has signed, with its key, each in PEM, for `domain` and the names directly beneath it.
+    /// It is served until [`Certificates::give`] gives another one, also when it has ended: clients say so then.
+    ///
+    /// # Errors
+    /// When they cannot be read, or do not belong together.
+    pub fn given(chain_pem: &str, key_pem: &str, domain: &str) -> Result<Arc<Self>, GivenError> {
+        let domain = domain.trim_end_matches('.').to_ascii_lowercase();
+        let source = Source::Given(RwLock::new(certified(chain_pem, key_pem)?));
+        Ok(Arc::new(Self::from_source(source, domain, Box::new(OffsetDateTime::now_utc))))
+    }
+
+    /// Serves this certificate from now on. Where certificates are signed here, nothing changes.
+    ///
+    /// # Errors
+    /// When it cannot be read, or key and certificate do not belong together; the former one is served on.
+    pub fn give(&self, chain_pem: &str, key_pem: &str) -> Result<(), GivenError> {
+        let new = certified(chain_pem, key_pem)?;
+        if let Source::Given(given) = &self.source {
+            *given.write().unwrap_or_else(PoisonError::into_inner) = new;
+        }
+        Ok(())
+    }
+
+    fn from_source(source: Source, domain: String, clock: Box<dyn Fn() -> OffsetDateTime + Send + Sync>) -> Self {
         let burst = u32::try_from(MAX_CACHED_CERTIFICATES).unwrap_or(u32::MAX);
         let started = Instant::now();
-        Ok(Arc::new(Self {
-            ca,
+        Self {
+            source,
             domain,
-            leaf_key,
-            signing_key,
             clock,
             started,
             counts: Counts::default(),
             is_failing: AtomicBool::new(false),
             new_names: Mutex::new(Budget::new(MAX_NEW_NAMES_PER_SECOND, burst, started)),
             cache: RwLock::new(HashMap::new()),
-        }))
+        }
     }
 
     /// The certificate for a name: the domain itself, or one valid label beneath it. None for any other name.
@@ -139,6 +175,9 @@ impl Certificates {
             self.counts.refused_name.fetch_add(1, Relaxed);
             return None;
         };
+        if let Source::Given(given) = &self.source {
+            return Some(given.read().unwrap_or_else(PoisonError::into_inner).clone());
+        }
         if let Some(cached) = self.cached(&label) {
             return cached;
         }
@@ -162,10 +201,13 @@ impl Certificates {
         covers
     }
 
-    /// The authority that signs.
+    /// The authority that signs, where certificates are signed here.
     #[must_use]
-    pub fn ca(&self) -> &LocalCa {
-        &self.ca
+    pub fn ca(&self) -> Option<&LocalCa> {
+        match &self.source {
+            Source::Signed { ca, .. } => Some(ca),
+            Source::Given(_) => None,
+        }
     }
 
     /// What happened so far.
@@ -237,16 +279,18 @@ impl Certificates {
 
     fn sign(&self, label: &str) -> Result<Entry, String> {
         let name = if label.is_empty() { self.domain.clone() } else { format!("{label}.{}", self.domain) };
+        let Source::Signed { ca, leaf_key, signing_key } = &self.source else {
+            return Err("none is signed here".to_owned());
+        };
         let serial = ca::random_serial().map_err(|error| error.to_string())?;
-        let issued = self
-            .ca
+        let issued = ca
             .authority()
-            .issue_server(std::slice::from_ref(&name), &self.leaf_key, (self.clock)(), serial, LEAF_LIFETIME)
+            .issue_server(std::slice::from_ref(&name), leaf_key, (self.clock)(), serial, LEAF_LIFETIME)
             .map_err(|error| error.to_string())?;
         tracing::debug!(name, ends = %issued.not_after, "server certificate made");
         let chain = issued.chain.into_iter().map(CertificateDer::from).collect();
         Ok(Entry {
-            certificate: Arc::new(CertifiedKey::new(chain, self.signing_key.clone())),
+            certificate: Arc::new(CertifiedKey::new(chain, signing_key.clone())),
             not_before: issued.not_before,
             not_after: issued.not_after,
             last_used_ms: AtomicU64::new(self.now_ms()),
@@ -269,6 +313,16 @@ impl Certificates {
     fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+fn certified(chain_pem: &str, key_pem: &str) -> Result<Arc<CertifiedKey>, GivenError> {
+    let wrong = |error: &dyn fmt::Display| GivenError(error.to_string());
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain_pem.as_bytes()).collect();
+    let chain = chain.map_err(|error| wrong(&error))?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| wrong(&error))?;
+    let certified = CertifiedKey::new(chain, any_ecdsa_type(&key).map_err(|error| wrong(&error))?);
+    certified.keys_match().map_err(|error| wrong(&error))?;
+    Ok(Arc::new(certified))
 }
 
 impl ResolvesServerCert for Certificates {

@@ -22,6 +22,7 @@ mod given_up;
 mod judged;
 mod listening;
 mod near_tcp;
+mod nodes;
 mod own_ports;
 mod pass_writes;
 mod pin;
@@ -41,7 +42,7 @@ mod udp;
 
 pub use acceptor::Acceptor;
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
-pub use certificates::{CertificateStats, Certificates, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
+pub use certificates::{CertificateStats, Certificates, GivenError, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
 pub use client::{Trust, TrustError, client_config, client_config_by, client_config_of_pem, roots};
 pub use congestion::{Congestion, CongestionError};
 pub use connect::{
@@ -52,6 +53,7 @@ pub use given_up::GivenUp;
 pub use judged::{Presented, judged_by};
 pub use listening::{BACKLOG, ListenError, Listening, listen, listen_by, listen_udp};
 pub use near_tcp::NearTcp;
+pub use nodes::{NodeTlsError, client_config_of_node, server_config_for_nodes};
 pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};
 pub use pin::{PinMismatch, PresentedRoot, fetch_root, fetch_root_by};
 pub use proxy::{Proxy, ProxyEnvironment, ProxyError, ProxyKind, ProxyVariableError};

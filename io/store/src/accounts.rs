@@ -57,6 +57,15 @@ impl Store {
     /// [`StoreError::EmailTaken`], or what stands in the way.
     pub async fn create_account(&self, new: NewAccount) -> Result<(), StoreError> {
         let mut write = self.write().await?;
+        let others: i64 =
+            sql::query_scalar("SELECT count(*) FROM accounts WHERE email_key <> ''").fetch_one(write.sql()).await?;
+        if others == 0 {
+            sql::query("DELETE FROM installation_owner").execute(write.sql()).await?;
+            sql::query("INSERT INTO installation_owner (account) VALUES ($1)")
+                .bind(new.account.id.as_bytes().as_slice())
+                .execute(write.sql())
+                .await?;
+        }
         let inserted = sql::query(
             "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
         )

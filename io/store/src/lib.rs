@@ -12,6 +12,7 @@
 mod accounts;
 mod authorities;
 mod dialect;
+mod edges;
 mod error;
 mod idempotency;
 mod invitations;
@@ -43,6 +44,7 @@ use sql::DbPool;
 
 pub use accounts::{Deletion, MAX_GUEST_SOCKETS, NewAccount, guest_account};
 pub use authorities::{AuthorityKind, IssuedCertificate, MAX_LISTED_CERTIFICATES, StoredAuthority};
+pub use edges::{JoinRefusal, JoiningEdge, MAX_EDGE_TOKENS, MAX_EDGES, NewEdgeToken, StoredEdge};
 pub use error::StoreError;
 pub use idempotency::{Creation, Keyed, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer};
 pub use invitations::{Invitation, Invited, Inviting, MAX_INVITATIONS_PER_ORGANISATION};
@@ -129,6 +131,10 @@ impl Store {
             .await?;
         sql::query("DELETE FROM person_links WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
         sql::query("DELETE FROM used_once WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
+        sql::query("DELETE FROM edge_tokens WHERE expires_at <= $1")
+            .bind(now - edges::REMEMBER_EDGE_TOKENS_SECONDS)
+            .execute(write.sql())
+            .await?;
         write.commit().await
     }
 

@@ -314,6 +314,31 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE service_tokens ADD COLUMN scope TEXT NOT NULL DEFAULT '{}';
     ALTER TABLE service_tokens ADD COLUMN certified_until INTEGER;
     ",
+    "
+    -- The edges that have joined.
+    CREATE TABLE edges (
+        id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+        name       TEXT NOT NULL UNIQUE,
+        region     TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+    ) STRICT;
+    -- With each of these one edge may join, or has.
+    CREATE TABLE edge_tokens (
+        hash       BLOB PRIMARY KEY CHECK (length(hash) = 32),
+        name       TEXT,
+        region     TEXT,
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        used_by    TEXT
+    ) STRICT;
+    CREATE INDEX edge_tokens_by_end ON edge_tokens (expires_at);
+    -- Whose the installation is. When that account is gone it falls to nobody: hence no reference.
+    CREATE TABLE installation_owner (
+        account BLOB PRIMARY KEY CHECK (length(account) = 16)
+    ) STRICT;
+    INSERT INTO installation_owner (account)
+        SELECT id FROM accounts WHERE email_key <> '' ORDER BY created_at, id LIMIT 1;
+    ",
 ];
 
 /// The version that this program writes.

@@ -65,6 +65,19 @@ impl Store {
         rows.iter().map(session).collect()
     }
 
+    /// The login, unless it is over.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn person_session(&self, id: LoginSessionId, now: i64) -> Result<Option<LoginSession>, StoreError> {
+        let found = sql::query("SELECT * FROM person_sessions WHERE id = $1 AND expires_at > $2")
+            .bind(id.as_bytes().as_slice())
+            .bind(now)
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(session).transpose()
+    }
+
     /// The organisation's logins that are not over, in the order in which they began, with their positions; of one address
     /// or of all.
     ///

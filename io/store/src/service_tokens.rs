@@ -197,6 +197,26 @@ impl Store {
         Ok(token)
     }
 
+    /// The token, unless it has ended `now`, as edges know it.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn service_token_route(
+        &self,
+        id: ServiceTokenId,
+        now: i64,
+    ) -> Result<Option<ServiceTokenRoute>, StoreError> {
+        let found = sql::query(
+            "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until
+             FROM service_tokens WHERE id = $1 AND (expires_at IS NULL OR expires_at > $2)",
+        )
+        .bind(id.as_bytes().as_slice())
+        .bind(now)
+        .fetch_optional(&self.reader)
+        .await?;
+        found.as_ref().map(route).transpose()
+    }
+
     /// Deletes a token of the organisation. Gives whether there was one.
     ///
     /// # Errors

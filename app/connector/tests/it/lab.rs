@@ -41,7 +41,7 @@ impl Names {
     }
 
     pub(crate) fn ca_file(&self) -> std::path::PathBuf {
-        self.certificates.ca().pem_path().to_owned()
+        self.certificates.ca().unwrap().pem_path().to_owned()
     }
 }
 

@@ -41,6 +41,8 @@ const OF_PERSONS: [&str; 9] = [
     "decline_invitation",
     "list_organisations",
 ];
+/// What belongs to the installation, and so to the account that owns it: everybody else is refused by name.
+const OF_THE_INSTALLATION: [&str; 3] = ["list_edges", "delete_edge", "create_edge_token"];
 /// What those who may only look may do all the same: it is about themselves, or changes nothing.
 const FOR_VIEWERS: [&str; 4] = ["create_token", "delete_token", "leave_organisation", "test_policy"];
 /// What those who may only look may not see: it names who came, and from where.
@@ -161,7 +163,7 @@ impl House {
             }
         }
         assert!(endpoints.len() > 50, "{}", endpoints.len());
-        for named in OF_PERSONS.iter().chain(&FOR_VIEWERS).chain(&NOT_SHOWN) {
+        for named in OF_PERSONS.iter().chain(&FOR_VIEWERS).chain(&NOT_SHOWN).chain(&OF_THE_INSTALLATION) {
             assert!(endpoints.iter().any(|endpoint| endpoint.id == *named), "{named} does not exist (any more)");
         }
         endpoints
@@ -182,6 +184,8 @@ impl House {
             "members" => &self.viewer_id,
             "flows" => "secret-flow",
             "persons" => "secret@example.com",
+            // Whether there is such an edge is told to nobody else.
+            "edges" => "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11",
             other if path.contains("{id}") => panic!("what is {{id}} of {other}? name it here"),
             _ => "",
         };
@@ -208,7 +212,7 @@ impl House {
             "create_service_token_certificate" => json!({"csr": "x"}),
             "create_person" => json!({"email": "x@example.com"}),
             "update_person" => json!({"name": "x"}),
-            "reset_person" => json!({}),
+            "reset_person" | "create_edge_token" => json!({}),
             "update_member" => json!({"role": "owner"}),
             "create_invitation" => json!({"email": "x@example.com", "role": "viewer"}),
             "accept_invitation" => json!({"code": "spi_x"}),
@@ -253,7 +257,10 @@ async fn nobody_reaches_anything_of_an_organisation_that_is_not_theirs() {
             asked.is_problem(StatusCode::FORBIDDEN, "wrong-organisation");
         }
         // By the ids and names of what it has: neither does that.
-        if names_something {
+        if OF_THE_INSTALLATION.contains(&&*id) {
+            let asked = house.api.send(&method, &path, Some(&house.stranger), body.clone()).await;
+            asked.is_problem(StatusCode::FORBIDDEN, "not-owner");
+        } else if names_something {
             let asked = house.api.send(&method, &path, Some(&house.stranger), body.clone()).await;
             assert_eq!(asked.status, StatusCode::NOT_FOUND, "{id} {method} {path}: {}", asked.text);
         } else if method == "GET" {
@@ -312,7 +319,9 @@ async fn whoever_may_only_look_changes_nothing() {
             let told = format!("{id} {method} {path}: {}", asked.text);
             let code = asked.json_code();
             match (asked.status, code.as_str()) {
-                (StatusCode::FORBIDDEN, "own-organisation-only") => assert!(OF_PERSONS.contains(&id), "{told}"),
+                (StatusCode::FORBIDDEN, "own-organisation-only") => {
+                    assert!(OF_PERSONS.contains(&id) || OF_THE_INSTALLATION.contains(&id), "{told}");
+                }
                 (StatusCode::FORBIDDEN, "missing-role") => {
                     let shown = method == "GET" && !NOT_SHOWN.contains(&id);
                     assert!(!shown && !FOR_VIEWERS.contains(&id) && !OF_PERSONS.contains(&id), "{told}");

@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod completion;
 pub(crate) mod connect;
 pub(crate) mod data;
+pub(crate) mod edge;
 pub(crate) mod flow;
 pub(crate) mod hold;
 pub(crate) mod identity;

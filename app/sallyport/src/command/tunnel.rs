@@ -325,11 +325,13 @@ fn status(tunnel: &Tunnel) -> &'static str {
 
 fn list(tunnels: &[Tunnel]) -> String {
     output::table(
-        ["TUNNEL", "STATUS", "WEIGHT", "SSH PORT", "SINCE", "CONNECTOR", "PROGRAM"],
+        ["TUNNEL", "STATUS", "EDGE", "REGION", "WEIGHT", "SSH PORT", "SINCE", "CONNECTOR", "PROGRAM"],
         tunnels.iter().map(|tunnel| {
             [
                 tunnel.id.to_string(),
                 status(tunnel).to_owned(),
+                tunnel.edge.as_ref().map(ToString::to_string).unwrap_or_default(),
+                tunnel.region.as_ref().map(ToString::to_string).unwrap_or_default(),
                 tunnel.weight.to_string(),
                 tunnel.forward_port.to_string(),
                 tunnel.since.map(utc).unwrap_or_default(),

@@ -144,21 +144,21 @@ pub(super) enum AuditChoice {
 
 /// Who may make an account, as the command line says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum SignUpChoice {
+pub(crate) enum SignUpChoice {
     Open,
     Closed,
 }
 
 /// An address to listen on; without an IP address, the default one for the domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ListenAddress {
-    pub(super) ip: Option<IpAddr>,
-    pub(super) port: u16,
+pub(crate) struct ListenAddress {
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) port: u16,
 }
 
 /// Where plain HTTP is redirected, if at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RedirectAddress {
+pub(crate) enum RedirectAddress {
     Nowhere,
     At(ListenAddress),
 }
@@ -171,17 +171,17 @@ pub(super) enum QuicAddress {
 }
 
 impl ListenAddress {
-    pub(super) fn with_default(self, ip: IpAddr) -> SocketAddr {
+    pub(crate) fn with_default(self, ip: IpAddr) -> SocketAddr {
         SocketAddr::new(self.ip.unwrap_or(ip), self.port)
     }
 }
 
 /// A range of ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PortRange(pub(super) RangeInclusive<u16>);
+pub(crate) struct PortRange(pub(crate) RangeInclusive<u16>);
 
 /// Ports that need no privileges, at least one.
-fn port_range(text: &str) -> Result<PortRange, String> {
+pub(crate) fn port_range(text: &str) -> Result<PortRange, String> {
     text.split_once('-')
         .and_then(|(from, to)| Some((from.trim().parse().ok()?, to.trim().parse().ok()?)))
         .filter(|(from, to)| (1_024..=*to).contains(from))
@@ -189,7 +189,7 @@ fn port_range(text: &str) -> Result<PortRange, String> {
         .ok_or_else(|| "expected a range of ports from 1024 up, such as 20000-20999".to_owned())
 }
 
-fn listen_address(text: &str) -> Result<ListenAddress, String> {
+pub(crate) fn listen_address(text: &str) -> Result<ListenAddress, String> {
     let wrong = || "expected ADDR:PORT or :PORT, such as 127.0.0.1:8443 or [::]:443".to_owned();
     if let Some(port) = text.strip_prefix(':') {
         return Ok(ListenAddress { ip: None, port: port.parse().map_err(|_| wrong())? });
@@ -202,7 +202,7 @@ fn quic_address(text: &str) -> Result<QuicAddress, String> {
     if text == "same" { Ok(QuicAddress::Same) } else { listen_address(text).map(QuicAddress::At) }
 }
 
-fn redirect_address(text: &str) -> Result<RedirectAddress, String> {
+pub(crate) fn redirect_address(text: &str) -> Result<RedirectAddress, String> {
     if text == "none" {
         return Ok(RedirectAddress::Nowhere);
     }
@@ -210,7 +210,7 @@ fn redirect_address(text: &str) -> Result<RedirectAddress, String> {
 }
 
 /// A domain: labels of letters, digits and hyphens; kept in lower case without a final dot.
-fn domain(text: &str) -> Result<String, String> {
+pub(crate) fn domain(text: &str) -> Result<String, String> {
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let label_ok = |label: &str| {
         (1..=63).contains(&label.len())

@@ -1,6 +1,6 @@
 //! `sallyport up`: control and edge in one process, over one data directory.
 
-mod args;
+pub(crate) mod args;
 mod port_range;
 mod quic;
 mod ssh;
@@ -217,14 +217,14 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
 }
 
 /// What the edge needs to know who comes: the keys are made of the installation's secret, as control's are.
-fn edge_identity(secrets: &Secrets, bus: &Bus) -> Option<EdgeIdentity> {
+pub(crate) fn edge_identity(secrets: &Secrets, bus: &Bus) -> Option<EdgeIdentity> {
     let assertions = AssertionKey::new(secrets.derived("assertions"))?;
     let sealer = Arc::new(Sealer::new(secrets.derived("seal")));
     Some(EdgeIdentity { sealer, identities: bus.identities.clone(), assertions: Arc::new(assertions) })
 }
 
 /// Requests to `api.<domain>` and to `login.<domain>` go from the edge to control by a call: both are this process.
-fn api_service(control: &Control, domain: &str) -> ApiService {
+pub(crate) fn api_service(control: &Control, domain: &str) -> ApiService {
     let (api, login) = (control.router(), control.login_router());
     let login_host = format!("login.{domain}");
     Arc::new(move |mut request, client| {
@@ -291,14 +291,14 @@ fn open_audit(args: &UpArgs, data: &Path, secrets: &Secrets) -> anyhow::Result<A
 }
 
 /// The databases of addresses, where there are any.
-fn open_geo(args: &UpArgs) -> anyhow::Result<Option<Arc<Geo>>> {
+pub(crate) fn open_geo(args: &UpArgs) -> anyhow::Result<Option<Arc<Geo>>> {
     if args.geoip_country.is_none() && args.geoip_asn.is_none() {
         return Ok(None);
     }
     Ok(Some(Arc::new(Geo::open(args.geoip_country.as_deref(), args.geoip_asn.as_deref())?)))
 }
 
-fn api_url(domain: &str, port: u16) -> String {
+pub(crate) fn api_url(domain: &str, port: u16) -> String {
     if port == 443 { format!("https://api.{domain}") } else { format!("https://api.{domain}:{port}") }
 }
 
@@ -412,7 +412,7 @@ async fn keep_up(control: Control) {
 }
 
 /// Whether the domain means this machine to everybody (RFC 6761 section 6.3).
-fn is_of_this_machine(domain: &str) -> bool {
+pub(crate) fn is_of_this_machine(domain: &str) -> bool {
     domain == "localhost" || domain.ends_with(".localhost")
 }
 
@@ -455,7 +455,7 @@ fn listen(args: &UpArgs) -> anyhow::Result<Listening> {
 }
 
 /// SIGTERM, SIGINT and the end of the terminal begin the drain; a second signal ends the process at once, as an impatient user expects.
-fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
+pub(crate) fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     let shutdown = Arc::new(shutdown.clone());
     tokio::spawn(async move {

@@ -8,6 +8,7 @@ mod client;
 mod clock;
 mod commands;
 mod database;
+mod edges;
 mod harness;
 mod machines;
 mod main_job;

@@ -44,7 +44,7 @@ fn each_name_gets_a_certificate_of_its_own_with_the_root_behind_it() {
     for name in ["door.example", "x.door.example", "wandering-shape-7752.door.example", "api.door.example"] {
         let certified = simulated.get(name);
         assert_eq!(certified.cert.len(), 2);
-        assert_eq!(certified.cert[1].as_ref(), simulated.certificates.ca().root().der);
+        assert_eq!(certified.cert[1].as_ref(), simulated.certificates.ca().unwrap().root().der);
         let leaf = rustls::server::ParsedCertificate::try_from(&certified.cert[0]).unwrap();
         let is_for = |name: &str| {
             rustls::client::verify_server_name(&leaf, &ServerName::try_from(name.to_owned()).unwrap()).is_ok()

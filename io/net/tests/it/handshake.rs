@@ -54,7 +54,7 @@ async fn the_protocol_is_agreed_on() {
 async fn a_tunnel_over_tls_1_2_is_told_apart() {
     let server = TestServer::start("localhost").await;
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from(server.certificates.ca().root().der.clone())).unwrap();
+    roots.add(CertificateDer::from(server.certificates.ca().unwrap().root().der.clone())).unwrap();
     let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_protocol_versions(&[&TLS12])
         .unwrap()
@@ -71,7 +71,7 @@ async fn aes_128_is_chosen_where_the_cpu_has_aes() {
     let server = TestServer::start("localhost").await;
     // The default order of this client begins with AES-256.
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from(server.certificates.ca().root().der.clone())).unwrap();
+    roots.add(CertificateDer::from(server.certificates.ca().unwrap().root().der.clone())).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -150,7 +150,7 @@ async fn sessions_are_resumed_without_a_new_signature() {
 async fn a_stolen_root_key_cannot_speak_for_another_domain() {
     let server = TestServer::start("localhost").await;
     let stolen = std::fs::read_to_string(server.dir.path().join("ca.key")).unwrap();
-    let root = CertificateDer::from(server.certificates.ca().root().der.clone());
+    let root = CertificateDer::from(server.certificates.ca().unwrap().root().der.clone());
     let issuer = rcgen::Issuer::from_ca_cert_der(&root, rcgen::KeyPair::from_pem(&stolen).unwrap()).unwrap();
     for (name, is_accepted) in [("bank.example", false), ("x.localhost", true)] {
         let leaf_key = rcgen::KeyPair::generate().unwrap();

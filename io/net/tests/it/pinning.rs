@@ -18,7 +18,7 @@ fn pinned(pin: &str) -> Arc<rustls::ClientConfig> {
 #[tokio::test]
 async fn a_client_that_knows_the_fingerprint_needs_no_file() {
     let server = TestServer::start("localhost").await;
-    let fingerprint = server.certificates.ca().fingerprint().to_string();
+    let fingerprint = server.certificates.ca().unwrap().fingerprint().to_string();
     for pin in [fingerprint.clone(), fingerprint.to_uppercase(), fingerprint.trim_start_matches("sha256:").to_owned()] {
         let config = pinned(&pin);
         for name in ["api.localhost", "x.localhost"] {
@@ -32,7 +32,8 @@ async fn a_client_that_knows_the_fingerprint_needs_no_file() {
 async fn another_root_is_refused_and_both_fingerprints_are_said() {
     let server = TestServer::start("localhost").await;
     let other = TestServer::start("localhost").await;
-    let (theirs, pin) = (server.certificates.ca().fingerprint(), other.certificates.ca().fingerprint());
+    let (theirs, pin) =
+        (server.certificates.ca().unwrap().fingerprint(), other.certificates.ca().unwrap().fingerprint());
     let error = connect_tls("localhost", server.addr.port(), "x.localhost", pinned(&pin.to_string()), PATIENCE)
         .await
         .unwrap_err()
@@ -61,8 +62,8 @@ async fn serve_chain(chain: Vec<CertificateDer<'static>>, key: &rcgen::KeyPair) 
 #[tokio::test]
 async fn showing_the_pinned_root_is_not_enough() {
     let server = TestServer::start("localhost").await;
-    let root = CertificateDer::from(server.certificates.ca().root().der.clone());
-    let pin = server.certificates.ca().fingerprint().to_string();
+    let root = CertificateDer::from(server.certificates.ca().unwrap().root().der.clone());
+    let pin = server.certificates.ca().unwrap().fingerprint().to_string();
     let key = rcgen::KeyPair::generate().unwrap();
     // Someone in between shows the right root behind a certificate of their own.
     let forged = rcgen::CertificateParams::new(vec!["x.localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -90,15 +91,15 @@ async fn showing_the_pinned_root_is_not_enough() {
 async fn the_root_of_a_server_can_be_asked_for() {
     let server = TestServer::start("localhost").await;
     let root = fetch_root("api.localhost", server.addr.port(), "api.localhost", PATIENCE).await.unwrap();
-    assert_eq!(root.fingerprint, server.certificates.ca().fingerprint());
-    assert_eq!(root.pem, server.certificates.ca().root_pem());
+    assert_eq!(root.fingerprint, server.certificates.ca().unwrap().fingerprint());
+    assert_eq!(root.pem, server.certificates.ca().unwrap().root_pem());
     assert!(root.subject.contains("Sallyport root for localhost"), "{}", root.subject);
 }
 
 #[tokio::test]
 async fn a_root_that_did_not_sign_the_certificate_is_not_given() {
     let server = TestServer::start("localhost").await;
-    let root = CertificateDer::from(server.certificates.ca().root().der.clone());
+    let root = CertificateDer::from(server.certificates.ca().unwrap().root().der.clone());
     let key = rcgen::KeyPair::generate().unwrap();
     let forged = rcgen::CertificateParams::new(vec!["x.localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
     let port = serve_chain(vec![forged.der().clone(), root], &key).await;

@@ -37,7 +37,7 @@ impl TestServer {
     }
 
     pub(crate) fn ca_path(&self) -> PathBuf {
-        self.certificates.ca().pem_path().to_owned()
+        self.certificates.ca().unwrap().pem_path().to_owned()
     }
 
     pub(crate) fn client(&self, alpn: &[&[u8]]) -> Arc<ClientConfig> {

@@ -7,6 +7,7 @@
 
 mod authorities;
 mod disk;
+mod edges;
 mod fixtures;
 mod identity;
 mod lock;

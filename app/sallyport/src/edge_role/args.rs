@@ -1,0 +1,52 @@
+//! What `sallyport edge` can be told when it runs an edge.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::Args;
+use sallyport_model::{EdgeName, RegionName};
+use sallyport_policy::Network;
+
+use crate::{
+    duration,
+    telemetry::LogFormat,
+    up::args::{ListenAddress, RedirectAddress, listen_address, redirect_address},
+};
+
+/// What `sallyport edge` can be told when it runs an edge.
+#[derive(Debug, Args)]
+pub(crate) struct EdgeArgs {
+    /// Join with this token, which `sallyport edge token create` has printed; it is used once. An edge that has joined needs none
+    #[arg(long, value_name = "TOKEN", env = "SALLYPORT_JOIN", hide_env_values = true)]
+    pub(super) join: Option<String>,
+    /// The region that this edge is in, unless the join token says it
+    #[arg(long, value_name = "REGION", env = "SALLYPORT_REGION")]
+    pub(super) region: Option<RegionName>,
+    /// What this edge is called [default: what the join token says, else its region and a number]
+    #[arg(long, value_name = "NAME", env = "SALLYPORT_NAME")]
+    pub(super) name: Option<EdgeName>,
+    /// Where it keeps who it is and what it knows
+    #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
+    pub(super) data: Option<PathBuf>,
+    /// Where clients, the API and tunnels are served: ADDR:PORT or :PORT
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", default_value = ":443", value_parser = listen_address)]
+    pub(super) listen: ListenAddress,
+    /// Where plain HTTP is redirected to HTTPS: ADDR:PORT, :PORT or none
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", default_value = "none")]
+    #[arg(value_parser = redirect_address)]
+    pub(super) listen_http: RedirectAddress,
+    /// Where clients and connectors reach this edge [default: the address of --listen]
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_ADVERTISE", value_delimiter = ',')]
+    pub(super) advertise: Vec<SocketAddr>,
+    /// The networks of balancers in front, whose connections begin with a PROXY protocol header that is believed
+    #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
+    pub(super) trust_proxy: Vec<Network>,
+    /// How long what runs may take to finish after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
+    pub(super) drain: Duration,
+    /// Do not log each request
+    #[arg(long)]
+    pub(super) no_access_log: bool,
+    /// How log lines are written: text or json
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
+    pub(super) log_format: LogFormat,
+}

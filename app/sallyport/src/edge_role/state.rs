@@ -1,0 +1,109 @@
+//! Who an edge is: one file in its data directory.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+};
+
+use anyhow::Context as _;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sallyport_api::{EdgeCertificates, EdgeWorld, JoinedEdge, Secret};
+use sallyport_bus::{BusConfig, BusCredentials};
+use sallyport_model::{EdgeId, EdgeName, RegionName};
+use serde::{Deserialize, Serialize};
+
+/// The file.
+pub(super) const STATE_FILE: &str = "edge.json";
+/// The authority of the bus, for whoever reads files.
+const BUS_CA_FILE: &str = "bus-ca.pem";
+/// The form of the file.
+const SCHEMA: u32 = 1;
+
+/// Who an edge is, and what it needs to reach the others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct EdgeState {
+    schema: u32,
+    pub(super) id: EdgeId,
+    pub(super) name: EdgeName,
+    pub(super) region: RegionName,
+    /// Its private key, in PEM.
+    pub(super) key: Secret,
+    pub(super) certificates: EdgeCertificates,
+    /// When it got them, in seconds since 1970.
+    pub(super) certified_at: i64,
+    pub(super) world: EdgeWorld,
+    /// Which of its lives this is.
+    pub(super) epoch: u64,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    schema: u32,
+}
+
+impl EdgeState {
+    pub(super) fn new(joined: JoinedEdge, key: String, now: i64) -> Self {
+        let JoinedEdge { id, name, region, certificates, world, .. } = joined;
+        let key = Secret::from(key);
+        Self { schema: SCHEMA, id, name, region, key, certificates, certified_at: now, world, epoch: 0 }
+    }
+
+    /// What the directory holds; `None` when no edge has been there.
+    pub(super) fn read(dir: &Path) -> anyhow::Result<Option<Self>> {
+        let path = dir.join(STATE_FILE);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let damaged = || format!("{} is damaged: restore it, or remove it and join again", path.display());
+        let Head { schema } = serde_json::from_slice(&text).with_context(damaged)?;
+        anyhow::ensure!(
+            schema == SCHEMA,
+            "{} has schema {schema}, and this program reads schema {SCHEMA}: use the program that wrote it, or join again",
+            path.display()
+        );
+        serde_json::from_slice(&text).with_context(damaged).map(Some)
+    }
+
+    /// Writes it beside the former file and moves it into its place.
+    pub(super) fn write(&self, dir: &Path) -> anyhow::Result<()> {
+        let (path, draft) = (dir.join(STATE_FILE), dir.join(format!("{STATE_FILE}.new")));
+        let write = || -> io::Result<()> {
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            file.write_all(&serde_json::to_vec_pretty(self)?)?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)?;
+            if let Some(ca) = &self.world.bus_ca {
+                fs::write(dir.join(BUS_CA_FILE), ca)?;
+            }
+            File::open(dir)?.sync_all()
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Where the bus is.
+    pub(super) fn bus(&self, dir: &Path) -> BusConfig {
+        let world = &self.world;
+        let credentials = match (&world.bus_user, &world.bus_password, &world.bus_token) {
+            (Some(user), Some(password), _) => {
+                BusCredentials::Password { user: user.clone(), password: password.expose().to_owned() }
+            }
+            (_, _, Some(token)) => BusCredentials::Token(token.expose().to_owned()),
+            _ => BusCredentials::None,
+        };
+        BusConfig {
+            servers: world.bus.clone(),
+            credentials,
+            ca: world.bus_ca.as_ref().map(|_| dir.join(BUS_CA_FILE)),
+            name: format!("sallyport edge {}", self.name),
+        }
+    }
+}
+
+/// A key that control has told.
+pub(super) fn key(secret: &Secret) -> anyhow::Result<[u8; 32]> {
+    let bytes = URL_SAFE_NO_PAD.decode(secret.expose()).ok();
+    bytes.and_then(|bytes| bytes.try_into().ok()).context("a key of the installation is damaged: join again")
+}

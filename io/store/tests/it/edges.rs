@@ -1,0 +1,38 @@
+//! Whose the installation is, and which edges joined it.
+
+use sallyport_model::EdgeId;
+use sallyport_store::{JoinRefusal, JoiningEdge, NewEdgeToken};
+
+use crate::fixtures::{NOW, account, store_with_account};
+
+#[tokio::test]
+async fn the_installation_belongs_to_the_first_account_and_falls_to_nobody_else() {
+    let (_dir, store) = store_with_account().await;
+    store.create_account(account(2)).await.unwrap();
+    let (ann, bob) = (account(1).account.id, account(2).account.id);
+    assert_eq!(store.first_account().await.unwrap(), Some(ann));
+    store.delete_account(ann).await.unwrap();
+    assert_eq!(store.first_account().await.unwrap(), Some(ann), "it does not become the next one's");
+    store.delete_account(bob).await.unwrap();
+    store.create_account(account(3)).await.unwrap();
+    assert_eq!(store.first_account().await.unwrap(), Some(account(3).account.id));
+}
+
+#[tokio::test]
+async fn a_token_lets_one_edge_join() {
+    let (_dir, store) = store_with_account().await;
+    let eu = Some("eu".parse().unwrap());
+    let new = NewEdgeToken { hash: [1; 32], name: None, region: eu.clone(), created_at: NOW, expires_at: NOW + 60 };
+    store.create_edge_token(&new).await.unwrap();
+    let joining = |n: u8, now: i64| JoiningEdge { id: EdgeId::from_random([n; 16]), name: None, region: None, now };
+    assert_eq!(store.join_edge([2; 32], &joining(1, NOW)).await.unwrap(), Err(JoinRefusal::Unknown));
+    assert_eq!(store.join_edge([1; 32], &joining(1, NOW + 60)).await.unwrap(), Err(JoinRefusal::Ended));
+    let joined = store.join_edge([1; 32], &joining(1, NOW)).await.unwrap().unwrap();
+    assert_eq!((joined.name.as_str(), Some(&joined.region)), ("eu-1", eu.as_ref()));
+    let again = store.join_edge([1; 32], &joining(2, NOW)).await.unwrap();
+    assert_eq!(again, Err(JoinRefusal::Used { by: "eu-1".to_owned() }));
+    assert_eq!(store.edges().await.unwrap(), [joined.clone()]);
+    assert!(store.delete_edge(joined.id).await.unwrap());
+    assert!(!store.delete_edge(joined.id).await.unwrap());
+    assert_eq!(store.edge(joined.id).await.unwrap(), None);
+}
