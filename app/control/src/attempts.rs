@@ -18,9 +18,9 @@ use crate::limits::{Client, Known};
 
 /// How many keys one map keeps.
 const MAX_KEYS: usize = 16_384;
-/// How many wrong tries of one client as one person cost nothing.
+/// After how many wrong tries of one client as one person the next has to wait.
 const FREE_OF_PAIR: u32 = 5;
-/// How many wrong tries of all clients as one person cost nothing.
+/// After how many wrong tries of all clients as one person everybody new has to wait.
 const FREE_OF_PERSON: u32 = 20;
 /// The first wait; each is twice as long as the one before.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ impl<K: Hash + Eq + Clone> Waits<K> {
         if former.is_none() && self.tries.len() >= self.max_keys {
             self.make_room(now);
         }
-        let over = wrong.checked_sub(self.free + 1);
+        let over = wrong.checked_sub(self.free);
         let wait = over.map(|over| FIRST_WAIT.saturating_mul(1 << over.min(16)).min(MAX_WAIT));
         let tries = Tries { wrong, wait_until: now + wait.unwrap_or_default(), forget_at: now + FORGET_AFTER };
         self.tries.insert(key.clone(), tries);
@@ -113,6 +113,8 @@ pub(crate) struct Attempts(Mutex<Parts>);
 pub(crate) struct Attempt {
     person: PersonKey,
     client: IpAddr,
+    /// How long this client has to wait when it is wrong.
+    pub(crate) waits_for: Option<Duration>,
     /// How long everybody new has to wait when it is wrong.
     pub(crate) locks_for: Option<Duration>,
 }
@@ -146,9 +148,9 @@ impl Attempts {
         {
             return Err(wait);
         }
-        parts.of_pair.count(&pair, now);
+        let waits_for = parts.of_pair.count(&pair, now);
         let locks_for = parts.of_person.count(&person, now);
-        Ok(Attempt { person, client: client.0, locks_for })
+        Ok(Attempt { person, client: client.0, waits_for, locks_for })
     }
 
     /// The password was right, and more is asked for.
@@ -202,7 +204,7 @@ mod tests {
     fn waits_grow_and_end_with_what_is_right() {
         let (attempts, mut now) = (Attempts::new(), Instant::now());
         let begin = |now| attempts.begin(organisation(), "Ann@example.com", client(1), now);
-        for _ in 0..=FREE_OF_PAIR {
+        for _ in 0..FREE_OF_PAIR {
             begin(now).unwrap();
         }
         let mut waits = Vec::new();
@@ -224,7 +226,7 @@ mod tests {
         let (attempts, now) = (Attempts::new(), Instant::now());
         let begin = |n: u8| attempts.begin(organisation(), "ann@example.com", client(n), now);
         attempts.was_right(begin(1).unwrap());
-        for n in 2..2 + FREE_OF_PERSON as u8 {
+        for n in 2..1 + FREE_OF_PERSON as u8 {
             assert!(begin(n).unwrap().locks_for.is_none());
         }
         assert_eq!(begin(100).unwrap().locks_for, Some(FIRST_WAIT));
@@ -240,7 +242,7 @@ mod tests {
     fn a_right_password_alone_gives_no_more_tries_of_codes() {
         let (attempts, now) = (Attempts::new(), Instant::now());
         let begin = || attempts.begin(organisation(), "ann@example.com", client(1), now);
-        for _ in 0..FREE_OF_PAIR {
+        for _ in 1..FREE_OF_PAIR {
             attempts.goes_on(begin().unwrap(), now);
             begin().unwrap();
         }

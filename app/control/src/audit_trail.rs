@@ -46,6 +46,8 @@ const ACTIONS: &[(&str, &str, &str)] = &[
 struct Found {
     actor: Option<Actor>,
     target: Option<String>,
+    /// What is done, where the path does not say it.
+    action: Option<&'static str>,
     changed: Vec<String>,
     /// Another organisation that this is about, too.
     also: Option<AccountId>,
@@ -106,6 +108,11 @@ pub(crate) fn target(target: impl Display) {
     });
 }
 
+/// It does this, which its path does not say.
+pub(crate) fn action(action: &'static str) {
+    let _ = TRAIL.try_with(|trail| trail.found().action = Some(action));
+}
+
 /// It changes these fields.
 pub(crate) fn changed(fields: Vec<String>) {
     let _ = TRAIL.try_with(|trail| trail.found().changed = fields);
@@ -154,7 +161,7 @@ impl Trail {
         let admin = AuditAdmin {
             actor: name,
             account: Some(account),
-            action: action(method, route),
+            action: found.action.map_or_else(|| called(method, route), str::to_owned),
             target,
             changed: found.changed,
             outcome: outcome.to_owned(),
@@ -192,7 +199,7 @@ impl Trail {
 }
 
 /// What the request does, in a word: from its path where nothing better is known.
-fn action(method: &Method, route: &str) -> String {
+fn called(method: &Method, route: &str) -> String {
     if let Some((.., action)) = ACTIONS.iter().find(|(m, r, _)| *m == method.as_str() && *r == route) {
         return (*action).to_owned();
     }
@@ -352,7 +359,7 @@ mod tests {
             (Method::DELETE, "/v1/flows/{id}", "flow.kill"),
             (Method::POST, "/v1/ssh-keys", "ssh-key.create"),
         ] {
-            assert_eq!(action(&method, route), expected, "{method} {route}");
+            assert_eq!(called(&method, route), expected, "{method} {route}");
         }
         assert_eq!(named_by("/v1/a/{id}/b/{x}", "/v1/a/7/b/8").as_deref(), Some("7/8"));
         assert_eq!(named_by("/v1/a", "/v1/a"), None);

@@ -36,6 +36,11 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Refuses unless the person is at least this, whatever the token allows.
+    pub(crate) fn require_role(&self, needed: Role) -> Result<(), ApiError> {
+        if self.role < needed { Err(self.lacking_role(needed)) } else { Ok(()) }
+    }
+
     /// Refuses when the role or the token does not allow this.
     pub(crate) fn require(&self, scope: Scope) -> Result<(), ApiError> {
         if self.scopes.allows(scope) {
@@ -53,10 +58,15 @@ impl Caller {
         Err(self.lacking(scope, format_args!("{scope} or {}", Scope::TunnelsConnect)))
     }
 
+    /// Whether the caller asks for the organisation that is its own.
+    pub(crate) fn is_own(&self) -> bool {
+        self.organisation == self.who.id
+    }
+
     /// Refuses unless the caller asks for the organisation that is its own: for what belongs to the person and not to an
     /// organisation.
     pub(crate) fn require_own(&self) -> Result<(), ApiError> {
-        if self.organisation == self.who.id {
+        if self.is_own() {
             return Ok(());
         }
         let detail = "this is about your account and not about the organisation: ask for your own organisation, with a login \
@@ -67,11 +77,15 @@ impl Caller {
     fn lacking(&self, scope: Scope, scopes: impl Display) -> ApiError {
         let needed = Role::needed_for(scope);
         if self.role < needed {
-            let detail = format!("a {} of this organisation may not do that: it takes the role {needed}", self.role);
-            return ApiError::new(StatusCode::FORBIDDEN, "missing-role", detail);
+            return self.lacking_role(needed);
         }
         let detail = format!("this token may not do that: it needs the scope {scopes}");
         ApiError::new(StatusCode::FORBIDDEN, "missing-scope", detail)
+    }
+
+    fn lacking_role(&self, needed: Role) -> ApiError {
+        let detail = format!("a {} of this organisation may not do that: it takes the role {needed}", self.role);
+        ApiError::new(StatusCode::FORBIDDEN, "missing-role", detail)
     }
 }
 
@@ -176,7 +190,7 @@ async fn by_access_token(app: &App, token: &str, asked_for: Option<&str>) -> Res
 /// The organisation of this id or name that the account belongs to. Others are not told apart from what does not exist.
 async fn find_organisation(app: &App, account: &Account, id_or_name: &str) -> Result<(AccountId, Role), ApiError> {
     let missing = || {
-        let detail = "you belong to no organisation of this id or name";
+        let detail = format!("you belong to no organisation of this id or name: {id_or_name}");
         ApiError::new(StatusCode::NOT_FOUND, "no-such-organisation", detail)
     };
     if let Ok(id) = id_or_name.parse() {

@@ -8,7 +8,7 @@ use http::StatusCode;
 use sallyport_api::{
     CreatePerson, InvitedPerson, LocalPerson, Page, PageQuery, PersonState, Problem, ResetPerson, UpdatePerson,
 };
-use sallyport_model::{AccountId, PersonEmail, PersonId, Scope};
+use sallyport_model::{AccountId, PersonEmail, PersonId, Role, Scope};
 
 use crate::{
     App,
@@ -54,6 +54,8 @@ fn invited(app: &App, person: sallyport_store::LocalPerson, made: MadeLink) -> I
 }
 
 /// The persons of the account's provider of kind `local`, in the order in which they were added
+///
+/// For admins and owners.
 #[utoipa::path(
     get, path = "/v1/persons", tag = "persons", operation_id = "list_persons", params(PageQuery),
     responses(
@@ -63,6 +65,7 @@ fn invited(app: &App, person: sallyport_store::LocalPerson, made: MadeLink) -> I
 )]
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
+    caller.require_role(Role::Admin)?;
     let rows = app.store.persons(caller.organisation, page.after, page.rows()).await?;
     Ok(json(StatusCode::OK, &page.page(rows, |person| shown(&app, person))))
 }
@@ -92,7 +95,7 @@ pub(crate) async fn create(
     Ok(located(json(StatusCode::CREATED, &invited(&app, person, made)), &location))
 }
 
-/// One person
+/// One person; for admins and owners
 #[utoipa::path(
     get, path = "/v1/persons/{id}", tag = "persons", operation_id = "get_person",
     params(("id" = String, Path, description = "The person's id or e-mail address.")),
@@ -103,6 +106,7 @@ pub(crate) async fn create(
 )]
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityRead)?;
+    caller.require_role(Role::Admin)?;
     let person = find(&app, caller.organisation, &id).await?;
     Ok(json(StatusCode::OK, &shown(&app, person)))
 }
@@ -158,6 +162,7 @@ pub(crate) async fn delete(
     params(("id" = String, Path, description = "The person's id or e-mail address.")), request_body = ResetPerson,
     responses(
         (status = 200, description = "The person, and what became of the link.", body = InvitedPerson),
+        (status = 409, description = "`person-disabled`", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -131,11 +131,11 @@ pub(crate) async fn update(
     delete, path = "/v1/providers/{id}", tag = "providers", operation_id = "delete_provider",
     params(
         ("id" = String, Path, description = "The provider's name."),
-        ("force" = Option<bool>, Query, description = "Delete it although nobody could log in at a socket then."),
+        ("force" = Option<bool>, Query, description = "Delete it although nobody could log in at a socket then, or persons go with it."),
     ),
     responses(
         (status = 204, description = "It vouches for nobody any more."),
-        (status = 409, description = "`provider-in-use`: a socket believes it, or it is the last one", body = Problem,
+        (status = 409, description = "`provider-in-use`: a socket believes it, or it is the last one; `provider-has-persons`", body = Problem,
          content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )

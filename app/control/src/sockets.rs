@@ -36,7 +36,7 @@ fn location(id: SocketId) -> String {
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsRead)?;
     let rows = app.store.sockets(caller.organisation, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, |socket| app.shown_socket(socket))))
+    Ok(json(StatusCode::OK, &page.page(rows, |socket| app.shown_socket(socket, caller.is_own()))))
 }
 
 /// Make a socket
@@ -61,7 +61,8 @@ pub(crate) async fn create(
     input: Input<CreateSocket>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    match app.create_socket(caller.organisation, input.value, Lifetime::Lasting, input.keyed.as_ref()).await? {
+    let by_own = caller.is_own();
+    match app.create_socket(caller.organisation, input.value, Lifetime::Lasting, input.keyed.as_ref(), by_own).await? {
         Creation::Made((socket, answer)) => Ok(located(json_text(StatusCode::CREATED, answer), &location(socket.id))),
         Creation::Repeated(stored) => {
             let answer = stored.answer.ok_or_else(|| ApiError::internal("an answer was not stored"))?;
@@ -85,7 +86,7 @@ pub(crate) async fn create(
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
     let socket = app.find_socket(caller.organisation, &id).await?;
-    Ok(json(StatusCode::OK, &app.shown_socket(socket)))
+    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own())))
 }
 
 /// Change a socket
@@ -112,7 +113,7 @@ pub(crate) async fn update(
         caller.require(Scope::IdentityWrite)?;
     }
     let socket = app.update_socket(caller.organisation, &id, input.value).await?;
-    Ok(json(StatusCode::OK, &app.shown_socket(socket)))
+    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own())))
 }
 
 /// Delete a socket with its tunnels

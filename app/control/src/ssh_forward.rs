@@ -301,7 +301,7 @@ impl App {
         }
         let create = CreateSocket { port, ..CreateSocket::new(name, socket_type) };
         let lifetime = Lifetime::Temporary { maker: self.temporaries.maker(client, socket_type, port) };
-        let socket = match self.create_socket(client.account, create, lifetime, None).await? {
+        let socket = match self.create_socket(client.account, create, lifetime, None, true).await? {
             Creation::Made((socket, _)) => socket,
             Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
         };

@@ -132,6 +132,18 @@ impl Store {
         write.commit().await
     }
 
+    /// How many persons the organisation has.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn count_persons(&self, organisation: AccountId) -> Result<u64, StoreError> {
+        let count: i64 = sql::query_scalar("SELECT count(*) FROM persons WHERE organisation = $1")
+            .bind(organisation.as_bytes().as_slice())
+            .fetch_one(&self.reader)
+            .await?;
+        Ok(u64::try_from(count).unwrap_or_default())
+    }
+
     /// The organisation's persons after a position, in the order in which they were added, with their positions.
     ///
     /// # Errors

@@ -73,7 +73,7 @@ fn nobody() -> LoginError {
 }
 
 fn current_password() -> &'static str {
-    "<label>Password of now <input name=\"current\" type=\"password\" autocomplete=\"current-password\" maxlength=\"1024\" \
+    "<label>Current password <input name=\"current\" type=\"password\" autocomplete=\"current-password\" maxlength=\"1024\" \
      required></label>"
 }
 
@@ -149,7 +149,7 @@ pub(super) async fn change(
     }
 }
 
-/// Whether the password of now is right: a browser that is left alone is not enough.
+/// Whether the current password is right: a browser that is left alone is not enough.
 async fn knows_password(
     app: &App,
     client: Client,
@@ -165,7 +165,7 @@ async fn knows_password(
 }
 
 fn wrong_password(all: &[Mine]) -> Response {
-    written(all, StatusCode::FORBIDDEN, Some("The password of now is wrong."))
+    written(all, StatusCode::FORBIDDEN, Some("The current password is wrong."))
 }
 
 async fn set_password(
@@ -244,7 +244,7 @@ async fn confirm(
     let person = &one.person;
     let attempt = attempt(app, client, person.organisation, person.email.as_str())?;
     let Some(codes) = app.begin_codes(person, &form.secret, code).await? else {
-        let wrong = "This code is not the one of now: is the clock of the phone right?";
+        let wrong = "This is not the current code: is the clock of the phone right?";
         return setting_up(app, one, &form.secret, Some(wrong));
     };
     app.limits.person_login_was_right(client, now.monotonic);

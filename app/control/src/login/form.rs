@@ -1,12 +1,12 @@
 //! Forms that pages of ours send.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use axum::body::Body;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 
 use super::{page::LoginError, start::parameters};
-use crate::{App, extract};
+use crate::{App, extract, problem::ApiError};
 
 /// What a form of ours says; no field twice. One that another site sent is refused before it is read.
 pub(super) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<HashMap<String, String>, LoginError> {
@@ -22,7 +22,15 @@ pub(super) fn not_valid() -> LoginError {
 }
 
 /// The answer to who has tried too often, whoever they are and whoever they want to be.
-pub(super) fn later() -> LoginError {
-    LoginError::new(StatusCode::TOO_MANY_REQUESTS, "Try again later", "There were too many tries.")
-        .next("Wait some minutes, and try again.")
+pub(super) fn later(wait: Duration) -> LoginError {
+    limited(&ApiError::limited(wait))
+}
+
+/// The same, by the limit that was reached: it says how long.
+pub(super) fn limited(error: &ApiError) -> LoginError {
+    let page = LoginError::new(StatusCode::TOO_MANY_REQUESTS, "Try again later", "There were too many tries.");
+    let seconds = error.headers().find(|(name, _)| name == header::RETRY_AFTER).map(|(_, seconds)| seconds.clone());
+    let Some(seconds) = seconds else { return page.next("Wait some minutes, and try again.") };
+    let wait = seconds.to_str().unwrap_or_default().to_owned();
+    page.next(&format!("Try again in {wait} seconds.")).header(header::RETRY_AFTER, seconds)
 }

@@ -9,7 +9,7 @@ use axum::{
 use http::{HeaderMap, StatusCode, header};
 use sallyport_http::page::Escaped;
 use sallyport_identity::{LogoutTicket, Purpose, SignOn};
-use sallyport_model::LoginSession;
+use sallyport_model::{LoginSession, ProviderKind};
 
 use super::{
     cookies,
@@ -62,20 +62,22 @@ pub(super) async fn logout(State(app): State<App>, client: Client, headers: Head
     app.limits.login_step(client, app.clock.now().monotonic)?;
     app.check_origin(&headers)?;
     let logins = logins(&app, &headers);
+    let mut is_known_elsewhere = false;
     for session in &logins {
-        end(&app, session).await?;
+        is_known_elsewhere |= end(&app, session).await?;
     }
     let names: Vec<&str> =
         cookies::all(&headers).map(|(name, _)| name).filter(|name| name.starts_with(cookies::SIGN_ON_PREFIX)).collect();
-    done(&names, None)
+    done(&names, None, is_known_elsewhere)
 }
 
 async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Result<Response, LoginError> {
     let route = app.routes.get(ticket.socket);
+    let mut is_known_elsewhere = false;
     if let Some(session) = app.identities.session(ticket.session)
         && route.as_ref().is_some_and(|route| route.account == session.organisation)
     {
-        end(app, &session).await?;
+        is_known_elsewhere = end(app, &session).await?;
     }
     // Somebody else's ticket takes nothing from this browser.
     let is_its = |sealed: &str| {
@@ -85,22 +87,25 @@ async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Res
         .filter(|(name, sealed)| name.starts_with(cookies::SIGN_ON_PREFIX) && is_its(sealed))
         .map(|(name, _)| name)
         .collect();
-    done(&names, route.map(|route| app.service_url(&route)).as_deref())
+    done(&names, route.map(|route| app.service_url(&route)).as_deref(), is_known_elsewhere)
 }
 
-async fn end(app: &App, session: &LoginSession) -> Result<(), LoginError> {
+/// Ends a login, and says whether a provider outside may still know the person.
+async fn end(app: &App, session: &LoginSession) -> Result<bool, LoginError> {
+    let provider = app.store.provider(session.organisation, &session.person.provider).await?;
     app.store.end_person_sessions(session.organisation, Some(session.id), None, None).await?;
     app.identities.end_sessions(|other| other.id == session.id);
     app.audit_logout(session);
     tracing::info!(account = %session.organisation, session = %session.id, "a person logged out");
-    Ok(())
+    Ok(provider.is_some_and(|provider| provider.config.kind != ProviderKind::Local))
 }
 
-fn done(cookies_gone: &[&str], service: Option<&str>) -> Result<Response, LoginError> {
-    let mut text =
-        "<p>The login has ended, at every service that it was good for. The identity provider may still know \
-                    you: log out there too when others use this browser.</p>"
-            .to_owned();
+fn done(cookies_gone: &[&str], service: Option<&str>, is_known_elsewhere: bool) -> Result<Response, LoginError> {
+    let mut text = "<p>The login has ended, at every service that it was good for.".to_owned();
+    if is_known_elsewhere {
+        text.push_str(" The identity provider may still know you: log out there too when others use this browser.");
+    }
+    text.push_str("</p>");
     if let Some(service) = service {
         text.push_str(&format!("\n<p><a href=\"{}/\">Log in again</a></p>", Escaped(service)));
     }

@@ -69,7 +69,7 @@ impl App {
             identity,
             ..CreateSocket::new(name, wish.socket_type.unwrap_or(SocketType::Http))
         };
-        match self.create_socket(caller.account.id, create, Lifetime::Lasting, None).await? {
+        match self.create_socket(caller.account.id, create, Lifetime::Lasting, None, true).await? {
             Creation::Made((socket, _)) => Ok(socket),
             Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key")),
         }

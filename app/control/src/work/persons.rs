@@ -132,6 +132,7 @@ impl App {
         }
         if let Some(disabled) = update.disabled {
             person.disabled = disabled;
+            audit_trail::action(if disabled { "person.disable" } else { "person.enable" });
         }
         if !self.store.update_person(&person).await? {
             return Err(ApiError::not_found("person"));
@@ -166,11 +167,18 @@ impl App {
         reset: ResetPerson,
     ) -> Result<(LocalPerson, MadeLink), ApiError> {
         let provider = self.provider_of(person).await?;
+        audit_trail::target(&person.email);
+        if reset.totp {
+            audit_trail::action("person.reset-totp");
+        }
+        if person.disabled {
+            let detail = format!("{} is disabled: enable them first", person.email);
+            return Err(ApiError::new(http::StatusCode::CONFLICT, "person-disabled", detail));
+        }
         self.limits.create(person.organisation, self.clock.now().monotonic)?;
         self.store.reset_person(person.id, reset.totp, self.clock.now().unix_seconds).await?;
         self.end_logins_of(person).await?;
         self.attempts.unlock(person.organisation, person.email.as_str());
-        audit_trail::target(&person.email);
         tracing::info!(account = %person.organisation, person = %person.id, "a person's password was taken away");
         let why = if person.verified_at.is_some() { LinkFor::PasswordReset } else { LinkFor::Invitation };
         let link = self.send_link(&provider, person, why).await?;

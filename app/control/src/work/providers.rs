@@ -179,7 +179,7 @@ impl App {
     /// Deletes a provider; when this returns, those for whom it vouched are nobody.
     ///
     /// # Errors
-    /// Sockets where nobody could log in any more, unless it is forced.
+    /// Sockets where nobody could log in any more, or persons who would go with it, unless it is forced.
     pub(crate) async fn delete_provider(&self, provider: &StoredProvider, force: bool) -> Result<(), ApiError> {
         let others = self.store.providers(provider.organisation, 0, MAX_PROVIDERS_PER_ORGANISATION as u32).await?;
         let is_last = others.iter().all(|(_, other)| other.id == provider.id);
@@ -189,14 +189,24 @@ impl App {
         };
         let mut sockets: Vec<_> =
             self.routes.all().iter().filter(|route| uses(route)).map(|route| self.dns_name(&route.name)).collect();
-        if !force && !sockets.is_empty() {
+        let persons = match provider.config.kind {
+            ProviderKind::Local => self.store.count_persons(provider.organisation).await?,
+            _ => 0,
+        };
+        let mut why = Vec::new();
+        if persons > 0 {
+            let them = if persons == 1 { "1 person".to_owned() } else { format!("{persons} persons") };
+            why.push(format!("{them} would be removed with it"));
+        }
+        if !sockets.is_empty() {
             sockets.sort();
-            let detail = format!(
-                "people log in by {} at {}: let these believe another provider first; with force it is done all the same",
-                provider.name,
-                some_of(&sockets)
-            );
-            return Err(ApiError::new(StatusCode::CONFLICT, "provider-in-use", detail));
+            let (name, sockets) = (&provider.name, some_of(&sockets));
+            why.push(format!("people log in by {name} at {sockets}: let these believe another provider first"));
+        }
+        if !force && !why.is_empty() {
+            let code = if persons > 0 { "provider-has-persons" } else { "provider-in-use" };
+            let detail = format!("{}; with force it is done all the same", why.join(", and "));
+            return Err(ApiError::new(StatusCode::CONFLICT, code, detail));
         }
         if !self.store.delete_provider(provider.organisation, provider.id).await? {
             return Err(ApiError::not_found("provider"));

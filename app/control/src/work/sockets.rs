@@ -45,12 +45,12 @@ impl Lifetime {
 }
 
 impl App {
-    /// The socket as its owner sees it.
-    pub(crate) fn shown_socket(&self, socket: sallyport_model::Socket) -> Socket {
+    /// The socket as its owner sees it; `by_own`: somebody whose own organisation it belongs to, where alone ssh keys lead.
+    pub(crate) fn shown_socket(&self, socket: sallyport_model::Socket, by_own: bool) -> Socket {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
         let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
-        let ssh = self.ssh_access(&socket);
+        let ssh = self.ssh_access(&socket).filter(|_| by_own);
         let authorities = self.authorities.of(socket.account);
         let settings = socket.settings;
         Socket {
@@ -147,6 +147,7 @@ impl App {
         create: CreateSocket,
         lifetime: Lifetime,
         keyed: Option<&Keyed>,
+        by_own: bool,
     ) -> Result<Creation<(sallyport_model::Socket, String)>, ApiError> {
         self.limits.create(account, self.clock.now().monotonic)?;
         let socket_type = create.socket_type;
@@ -187,7 +188,7 @@ impl App {
         }
         let answer = |socket: &sallyport_model::Socket| {
             let policies = concerning.iter().map(|policy| policy.name.clone()).collect();
-            let shown = Socket { policies, ..self.shown_socket(socket.clone()) };
+            let shown = Socket { policies, ..self.shown_socket(socket.clone(), by_own) };
             serde_json::to_string(&shown).unwrap_or_default()
         };
         let creation = self.store.create_socket(new, &randoms, keyed, answer).await?;

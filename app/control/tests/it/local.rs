@@ -104,7 +104,7 @@ impl Shop {
         LoginRequest { at: self.now(), ..self.request() }
     }
 
-    /// The code of now, or of so many steps before or after it.
+    /// The current code, or of so many steps before or after it.
     fn code(&self, secret: &[u8], steps: i64) -> String {
         format!("{:06}", totp(secret, self.now() / 30 + steps))
     }
@@ -254,7 +254,7 @@ async fn nobody_learns_who_has_an_account_here() {
     shop.active("bob@example.com", PASSWORD).await;
     let (unknown, known) = (tries("new@example.com").await, tries("bob@example.com").await);
     assert_eq!(unknown, known);
-    assert_eq!(unknown.0, 6);
+    assert_eq!(unknown.0, 5);
 }
 
 #[tokio::test]
@@ -262,10 +262,12 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     let shop = Shop::open().await.with_local(json!({})).await;
     shop.active(EMAIL, PASSWORD).await;
     let mut walk = Walk::begin(&shop).await;
-    for _ in 0..6 {
+    for _ in 0..5 {
         is_page(&walk.password(EMAIL, "wrong").await, 403, WRONG);
     }
-    is_page(&walk.password(EMAIL, PASSWORD).await, 429, "Try again later");
+    let waits = walk.password(EMAIL, PASSWORD).await;
+    is_page(&waits, 429, "Try again in 2 seconds");
+    assert_eq!(waits.header("retry-after"), Some("2"));
     shop.api.clock.pass(2);
     is_page(&walk.password(EMAIL, "wrong").await, 403, WRONG);
     shop.api.clock.pass(2);
@@ -275,7 +277,7 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     let home = "198.51.100.7";
     shop.grant(&walk.password_from(home, EMAIL, PASSWORD).await);
     let walk = Walk::begin(&shop).await;
-    for n in 0..21 {
+    for n in 0..20 {
         let answer = walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await;
         is_page(&answer, 403, WRONG);
     }
@@ -283,6 +285,7 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     assert_eq!(shop.person(EMAIL).await.locked_until.unwrap().unix_timestamp(), shop.now() + 3);
     let logins = shop.api.audit(&shop.token, "&order=oldest&kind=login").await;
     let locked = logins.iter().filter_map(|event| event.login.as_ref()?.reason.clone());
+    assert!(locked.clone().any(|reason| reason.ends_with("this client is not looked at for 2 seconds")));
     assert_eq!(locked.filter(|reason| reason.contains("nobody new is looked at for 2 seconds")).count(), 1);
     shop.grant(&walk.password_from(home, EMAIL, PASSWORD).await);
     // One client that tries many addresses is slowed down, too.
@@ -311,7 +314,7 @@ async fn codes_are_set_up_where_they_are_needed_and_are_good_once() {
     let secret = secret_of(&page);
     assert_eq!(secret_of(&walk.show().await), secret, "the page may be loaded again");
     let wrong = walk.code("000000").await;
-    is_page(&wrong, 403, "This code is not the one of now");
+    is_page(&wrong, 403, "This is not the current code");
     let codes = walk.code(&shop.code(&secret, 0)).await;
     is_page(&codes, 200, "shown only now");
     let recovery = recovery_codes(&codes);
@@ -530,7 +533,7 @@ async fn a_person_changes_the_password_and_codes_and_logs_out_everywhere() {
     foreign.headers_mut().insert(header::ORIGIN, "https://shop.localhost:8443".parse().unwrap());
     is_page(&walk.browser.send(&shop.api, foreign).await, 403, "not sent from a page of this host");
     is_page(&Browser::default().send(&shop.api, change(PASSWORD, next, next)).await, 403, "Nobody is logged in");
-    is_page(&walk.browser.send(&shop.api, change("wrong", next, next)).await, 403, "password of now is wrong");
+    is_page(&walk.browser.send(&shop.api, change("wrong", next, next)).await, 403, "current password is wrong");
     is_page(&walk.browser.send(&shop.api, change(PASSWORD, next, "x")).await, 422, "not the same");
     is_page(&walk.browser.send(&shop.api, change(PASSWORD, EMAIL, EMAIL)).await, 422, "contains your e-mail address");
 
@@ -538,13 +541,13 @@ async fn a_person_changes_the_password_and_codes_and_logs_out_everywhere() {
     let act = |action: &str, more: &[(&str, &str)]| {
         form("/account", &[&[("session", id.as_str()), ("action", action)][..], more].concat())
     };
-    is_page(&walk.browser.send(&shop.api, act("totp-on", &[("current", "wrong")])).await, 403, "password of now");
+    is_page(&walk.browser.send(&shop.api, act("totp-on", &[("current", "wrong")])).await, 403, "current password");
     let page = walk.browser.send(&shop.api, act("totp-on", &[("current", PASSWORD)])).await;
     is_page(&page, 200, "otpauth://totp/");
     let secret = secret_of(&page);
     let sealed = page.text.split("name=\"form\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     let confirm = |code: &str| act("totp-confirm", &[("form", sealed.as_str()), ("code", code)]);
-    is_page(&walk.browser.send(&shop.api, confirm("000000")).await, 403, "not the one of now");
+    is_page(&walk.browser.send(&shop.api, confirm("000000")).await, 403, "not the current code");
     let codes = walk.browser.send(&shop.api, confirm(&shop.code(&secret, 0))).await;
     let recovery = recovery_codes(&codes);
     assert_eq!(recovery.len(), 10);

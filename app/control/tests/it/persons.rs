@@ -302,6 +302,8 @@ async fn who_is_disabled_removed_or_reset_is_out_at_once() {
     assert_eq!(shop.person(email).await.state, PersonState::Disabled);
     let mut walk = Walk::begin(&shop).await;
     is_page(&walk.password(email, PASSWORD).await, 403, "is wrong");
+    let refused = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;
+    refused.is_problem(StatusCode::CONFLICT, "person-disabled");
     shop.change(email, json!({"disabled": false})).await;
     let third = log_in().await;
     let reset = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;
@@ -319,6 +321,21 @@ async fn who_is_disabled_removed_or_reset_is_out_at_once() {
         let mut walk = Walk::begin(&shop).await;
         shop.grant(&walk.password("bob@example.com", PASSWORD).await).session
     };
+    let refused = shop.api.send("DELETE", "/v1/providers/local", Some(&shop.token), None).await;
+    refused.is_problem(StatusCode::CONFLICT, "provider-has-persons");
+    assert!(refused.text.contains("1 person would be removed with it"), "{}", refused.text);
+    assert!(shop.api.identities.session(fifth).is_some());
+    let reset = shop.api.post("/v1/persons/bob@example.com/reset", Some(&shop.token), json!({"totp": true})).await;
+    let link = reset.read::<InvitedPerson>(StatusCode::OK).link.unwrap();
+    set_password(&shop.api, &path_of(link.expose()), PASSWORD).await;
+    let sixth = {
+        let mut walk = Walk::begin(&shop).await;
+        shop.grant(&walk.password("bob@example.com", PASSWORD).await).session
+    };
     shop.api.send("DELETE", "/v1/providers/local?force=true", Some(&shop.token), None).await;
-    assert!(shop.api.identities.session(fifth).is_none(), "its persons go with a provider");
+    assert!(shop.api.identities.session(sixth).is_none(), "its persons go with a provider");
+    let acted = shop.api.actions(&shop.token).await;
+    for action in ["person.disable", "person.enable", "person.reset", "person.reset-totp"] {
+        assert!(acted.iter().any(|acted| acted == action), "{action}: {acted:?}");
+    }
 }

@@ -46,7 +46,7 @@ const OF_THE_INSTALLATION: [&str; 3] = ["list_edges", "delete_edge", "create_edg
 /// What those who may only look may do all the same: it is about themselves, or changes nothing.
 const FOR_VIEWERS: [&str; 4] = ["create_token", "delete_token", "leave_organisation", "test_policy"];
 /// What those who may only look may not see: it names who came, and from where.
-const NOT_SHOWN: [&str; 3] = ["list_audit_events", "verify_audit_log", "list_flows"];
+const NOT_SHOWN: [&str; 5] = ["list_audit_events", "verify_audit_log", "list_flows", "list_persons", "get_person"];
 
 /// One endpoint, with the things of the organisation in its path.
 struct Endpoint {
@@ -360,6 +360,7 @@ async fn each_role_is_refused_what_its_token_allows_and_the_role_does_not() {
         ("GET", "/v1/audit".to_owned(), json!({}), [false, false, true]),
         ("GET", "/v1/flows".to_owned(), json!({}), [false, false, true]),
         ("PATCH", format!("/v1/members/{}", house.viewer_id), json!({"role": "viewer"}), [false, false, true]),
+        ("GET", "/v1/persons".to_owned(), json!({}), [false, false, true]),
         ("GET", "/v1/members".to_owned(), json!({}), [true, true, true]),
         ("GET", "/v1/policies".to_owned(), json!({}), [true, true, true]),
     ];

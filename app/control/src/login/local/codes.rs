@@ -214,7 +214,7 @@ pub(super) async fn enrol(
     let (person, _) = app.person_since(&going, who.0, who.1).await?;
     let attempt = attempt(app, client, person.organisation, person.email.as_str())?;
     let Some(codes) = app.begin_codes(&person, &secret, code).await? else {
-        let wrong = "This code is not the one of now: is the clock of the phone right?";
+        let wrong = "This is not the current code: is the clock of the phone right?";
         return enrol_page(app, &going, person.email.as_str(), &secret, Some(wrong));
     };
     app.limits.person_login_was_right(client, now.monotonic);

@@ -62,7 +62,7 @@ pub(super) async fn send(
         return Err(no_hook());
     }
     let email = given.get("email").ok_or_else(form::not_valid)?;
-    app.limits.wish_for_message(client, now).map_err(|_| form::later())?;
+    app.limits.wish_for_message(client, now).map_err(|error| form::limited(&error))?;
     // All that depends on the address happens when the answer is on its way.
     if let Ok(email) = email.trim().parse::<PersonEmail>() {
         match app.hook_turns.clone().try_acquire_owned() {

@@ -32,9 +32,9 @@ fn not_good() -> LoginError {
     LoginError::new(
         StatusCode::NOT_FOUND,
         "This link does not work any more",
-        "It was used already, it is older than a day, or a newer one has taken its place.",
+        "It was used already, it is older than a day, a newer one has taken its place, or whom it was for may not log in now.",
     )
-    .next("Ask for a new one where you log in, or ask the owner of the service.")
+    .next("Ask the owner of the service for a new one.")
 }
 
 async fn person_of(app: &App, key: Option<&String>) -> Result<(LocalPerson, [u8; 32]), LoginError> {

@@ -49,12 +49,12 @@ pub(in crate::login) fn attempt(
     address: &str,
 ) -> Result<Attempt, LoginError> {
     let now = app.clock.now().monotonic;
-    let limited = || {
+    let limited = |later| {
         app.metrics.person_login(LoginOutcome::Limited);
-        form::later()
+        later
     };
-    app.limits.person_login(client, now).map_err(|_| limited())?;
-    app.attempts.begin(organisation, address, client, now).map_err(|_| limited())
+    app.limits.person_login(client, now).map_err(|error| limited(form::limited(&error)))?;
+    app.attempts.begin(organisation, address, client, now).map_err(|wait| limited(form::later(wait)))
 }
 
 /// Looks at an address and a password. Whoever the address belongs to, and whether it does, the same is done and said.
@@ -97,11 +97,16 @@ pub(in crate::login) async fn try_password(
     }
 }
 
-/// Why something was refused, and for how long all that is new is.
+/// Why something was refused, and for how long this client is, or all that is new.
 pub(super) fn locked(why: &str, attempt: &Attempt) -> String {
-    match attempt.locks_for {
-        Some(wait) => format!("{why}; too many were wrong, so nobody new is looked at for {} seconds", wait.as_secs()),
-        None => why.to_owned(),
+    match (attempt.locks_for, attempt.waits_for) {
+        (Some(wait), _) => {
+            format!("{why}; too many were wrong, so nobody new is looked at for {} seconds", wait.as_secs())
+        }
+        (None, Some(wait)) => {
+            format!("{why}; too many were wrong, so this client is not looked at for {} seconds", wait.as_secs())
+        }
+        (None, None) => why.to_owned(),
     }
 }
 
