@@ -184,12 +184,18 @@ pub(crate) enum Command {
 /// The whole program.
 pub(crate) fn main() -> ExitCode {
     let args = argv::fold_underscores(std::env::args_os());
-    let asks_for_json = asks_for_json(&args);
+    let (asks_for_json, names_organisation) = (asks_for_json(&args), names_organisation(&args));
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => return misused(&error, asks_for_json),
     };
     let output = Output::new(cli.global.output, cli.global.color);
+    // An empty variable is as none; an empty flag is a mistake of a script that must not act for another organisation.
+    if names_organisation && cli.global.organisation.as_deref() == Some("") {
+        let failure = Failure::usage("--organisation is empty").next("give a name or an id, or leave it out");
+        output.failure(&failure);
+        return ExitCode::from(failure.kind.exit_code());
+    }
     let has_token = cli.global.token.as_ref().is_some_and(|token| !token.is_empty());
     let describe = if has_token { failure::describe_with_token } else { failure::describe };
     match run(cli, output) {
@@ -301,6 +307,13 @@ pub(crate) fn sentence(text: &str) -> String {
     paragraph.trim_start_matches("error: ").to_owned()
 }
 
+/// Whether the flag itself stands in the command line, and not only its variable in the environment.
+fn names_organisation(args: &[std::ffi::OsString]) -> bool {
+    let flags = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
+    let mut names = flags.map(|arg| arg.split_once('=').map_or(arg, |(name, _)| name));
+    names.any(|name| name == "--organisation" || name == "--organization")
+}
+
 /// Whether a command line that cannot be parsed asks for JSON all the same.
 fn asks_for_json(args: &[std::ffi::OsString]) -> bool {
     args.windows(2).any(|two| (two[0] == "-o" || two[0] == "--output") && two[1] == "json")
@@ -351,5 +364,14 @@ mod tests {
         assert!(asks("sallyport nonsense -o json"));
         assert!(asks("sallyport --output=json nonsense"));
         assert!(!asks("sallyport -o yaml json"));
+    }
+
+    #[test]
+    fn a_flag_of_the_organisation_is_told_from_its_variable() {
+        let names = |line: &str| names_organisation(&line.split(' ').map(Into::into).collect::<Vec<_>>());
+        assert!(names("sallyport socket ls --organisation "));
+        assert!(names("sallyport --organization= socket ls"));
+        assert!(!names("sallyport socket ls"));
+        assert!(!names("sallyport run -- --organisation"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, path::Path};
 
-use sallyport_api::Problem;
+use sallyport_api::{FieldError, Problem};
 use sallyport_client::ClientError;
 use sallyport_connector::ConnectorError;
 use sallyport_store::{StoreError, TransferError};
@@ -16,8 +16,10 @@ pub(crate) enum Kind {
     Failed,
     /// The command line cannot be used as it is.
     Usage,
-    /// Nobody is logged in, or the one who is may not do this.
+    /// Nobody is logged in.
     NotLoggedIn,
+    /// The one who is logged in may not do this.
+    NotAllowed,
     /// The thing does not exist.
     NotFound,
     /// The API refused what was asked for: it conflicts with what is there, or is not valid.
@@ -32,7 +34,7 @@ impl Kind {
         match self {
             Self::Failed => 1,
             Self::Usage => 2,
-            Self::NotLoggedIn => 3,
+            Self::NotLoggedIn | Self::NotAllowed => 3,
             Self::NotFound => 4,
             Self::Refused => 5,
             Self::Unreachable => 6,
@@ -188,6 +190,9 @@ const WHICH: &[(&str, &str)] = &[
     ("policy", "see `sallyport policy ls`"),
     ("identity provider", "see `sallyport provider ls`"),
     ("provider", "see `sallyport provider ls`"),
+    ("person", "see `sallyport person ls`"),
+    ("member", "see `sallyport member ls`"),
+    ("invitation", "see `sallyport invitation ls`, or `sallyport invitation ls --sent` for those of the organisation"),
     ("flow", "see `sallyport flow ls`: it may have ended by itself"),
     ("service token", "see `sallyport service-token ls`"),
     ("tunnel", "see `sallyport tunnel ls SOCKET`"),
@@ -206,7 +211,7 @@ pub(crate) fn about_both(
 /// The error of a call about this thing: when the API does not know it, the failure names it.
 pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Error {
     match &error {
-        ClientError::Problem(problem) if problem.status == 404 => {
+        ClientError::Problem(problem) if problem.status == 404 && problem.code != "no-such-organisation" => {
             let (said, thing) = (problem.to_string(), thing.to_string());
             // "there is no such tunnel: tunnel 1" would say it twice.
             let unsaid = thing.split_once(' ').filter(|(kind, _)| said.ends_with(kind)).map(|(_, name)| name);
@@ -218,27 +223,46 @@ pub(crate) fn about(error: ClientError, thing: &dyn fmt::Display) -> anyhow::Err
     }
 }
 
+/// The refusals that go away with `--force`.
+const FORCED: [&str; 4] = ["opens-sockets", "closes-sockets", "provider-in-use", "provider-has-persons"];
+
 /// What to tell of a refusal by the API.
 fn of_problem(problem: &Problem) -> Failure {
     let kind = match problem.status {
-        401 | 403 => Kind::NotLoggedIn,
+        401 => Kind::NotLoggedIn,
+        403 => Kind::NotAllowed,
         404 => Kind::NotFound,
         400 | 409 | 410 | 413 | 422 => Kind::Refused,
         _ => Kind::Failed,
     };
     let message = in_flags(problem);
-    let untold = problem.errors.iter().filter(|error| !message.contains(&error.detail));
+    let said = problem.to_string();
+    let untold = problem.errors.iter().filter(|error| !said.contains(&error.detail));
     let wrong: Vec<String> =
-        untold.map(|error| format!("{}: {}", flag(&error.field).unwrap_or(&error.field), error.detail)).collect();
+        untold.map(|error| format!("{}: {}", flag_of(error).unwrap_or(&error.field), error.detail)).collect();
     let next_step = match problem.status {
         401 => Some("log in with `sallyport login --email you@example.com`, or use another API token".to_owned()),
         _ if problem.code == "no-such-organisation" => Some(
-            "`sallyport organisation ls` shows yours; `sallyport organisation use --own` goes back to your own"
+            "`sallyport organisation ls` shows yours; where it was chosen with `organisation use`, `sallyport organisation \
+             use --own` goes back to your own"
                 .to_owned(),
         ),
-        _ if matches!(problem.code.as_str(), "opens-sockets" | "closes-sockets" | "provider-in-use") => {
-            Some("if that is meant, add --force".to_owned())
+        _ if FORCED.contains(&problem.code.as_str()) => Some("if that is meant, add --force".to_owned()),
+        403 if problem.code == "missing-role" => said.split_once("it takes the role ").map(|(_, role)| {
+            format!("ask an admin of the organisation: `sallyport member edit YOUR_EMAIL --role {role}`")
+        }),
+        403 if problem.code == "missing-scope" => said
+            .split_once("it needs the scope ")
+            .map(|(_, scope)| scope.split(' ').next().unwrap_or(scope))
+            .map(|scope| format!("make a token with it: `sallyport token create --name NAME --scope {scope}`")),
+        409 if problem.code == "person-disabled" => {
+            let email = said.split(' ').next().unwrap_or("EMAIL").to_owned();
+            Some(format!("`sallyport person enable {email}`"))
         }
+        409 if problem.code == "person-taken" => {
+            Some("`sallyport person reset EMAIL` makes a new link for them".to_owned())
+        }
+        409 if problem.code == "no-local-provider" => Some("`sallyport provider add local`".to_owned()),
         _ if !wrong.is_empty() => Some(wrong.join("; ")),
         _ => None,
     };
@@ -259,11 +283,14 @@ const FLAGS: &[(&str, &str)] = &[
     ("ca_pem", "--provider-ca"),
     ("client_id", "--client-id"),
     ("client_secret", "--client-secret-file"),
+    ("groups", "--group"),
     ("groups_claim", "--groups-claim"),
+    ("hook", "--verification-hook"),
     ("issuer", "--issuer"),
     ("kind", "--kind"),
     ("tenant", "--tenant"),
     ("trust_email", "--trust-email"),
+    ("require_totp", "--require-totp"),
     ("scopes", "--scope"),
     ("health_check", "--health-check"),
     ("identity.email_addresses", "--allowed-email-addresses"),
@@ -284,6 +311,13 @@ const FLAGS: &[(&str, &str)] = &[
     ("type", "--type"),
 ];
 
+/// What the command line calls the field that is wrong; the API keeps the secret of a hook where that of a client is.
+fn flag_of(error: &FieldError) -> Option<&'static str> {
+    let is_of_hook = error.field == "client_secret"
+        && (error.detail.contains("hook") || error.detail.contains("messages are signed"));
+    if is_of_hook { Some("--hook-secret-file") } else { flag(&error.field) }
+}
+
 /// What the command line calls this field of the API.
 fn flag(field: &str) -> Option<&'static str> {
     let is_it =
@@ -294,6 +328,7 @@ fn flag(field: &str) -> Option<&'static str> {
 /// Words of the API within its sentences, and what the command line calls them.
 const WORDS: &[(&str, &str)] = &[
     ("; with force it is done all the same", ""),
+    ("Sallyport-Organisation", "--organisation"),
     ("set identity there", "ask for a login there (--cloudauth)"),
     ("without identity", "without --cloudauth"),
     ("set identity", "add --cloudauth"),
@@ -321,7 +356,7 @@ fn in_flags(problem: &Problem) -> String {
 }
 
 fn with_flags_ahead(problem: &Problem) -> String {
-    problem.errors.iter().fold(problem.to_string(), |said, error| match flag(&error.field) {
+    problem.errors.iter().fold(problem.to_string(), |said, error| match flag_of(error) {
         Some(flag) => {
             let (from, to) = (format!("{}: {}", error.field, error.detail), format!("{flag}: {}", error.detail));
             said.replacen(&from, &to, 1)
@@ -358,6 +393,7 @@ mod tests {
     fn every_kind_has_its_own_exit_code() {
         let kinds = [Kind::Failed, Kind::Usage, Kind::NotLoggedIn, Kind::NotFound, Kind::Refused, Kind::Unreachable];
         assert_eq!(kinds.map(Kind::exit_code), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(Kind::NotAllowed.exit_code(), 3, "as those who are not logged in");
     }
 
     #[test]
@@ -422,6 +458,36 @@ mod tests {
             assert_eq!(failure.message, format!("{called}: it is odd; name: no"));
             assert_eq!(failure.next_step, None);
         }
+    }
+
+    #[test]
+    fn refusals_say_what_to_do_in_words_of_the_command_line() {
+        let told = |json: &str| {
+            let error = ClientError::Problem(Box::new(serde_json::from_str(json).unwrap()));
+            describe(&error.into()).unwrap()
+        };
+        let role = told(
+            r#"{"status":403,"code":"missing-role","detail":"a viewer of this organisation may not do that: it takes the role admin"}"#,
+        );
+        assert_eq!(role.kind, Kind::NotAllowed);
+        assert!(role.next_step.unwrap().ends_with("`sallyport member edit YOUR_EMAIL --role admin`"));
+        let scope = told(
+            r#"{"status":403,"code":"missing-scope","detail":"this token may not do that: it needs the scope a:b or c:d"}"#,
+        );
+        assert!(scope.next_step.unwrap().ends_with("--scope a:b`"));
+        let disabled = told(
+            r#"{"status":409,"code":"person-disabled","detail":"bob@example.com is disabled: enable them first"}"#,
+        );
+        assert_eq!(disabled.next_step.as_deref(), Some("`sallyport person enable bob@example.com`"));
+        let hook = told(
+            r#"{"status":422,"detail":"client_secret: a secret with which messages are signed is needed","errors":[{"field":"client_secret","detail":"a secret with which messages are signed is needed"}]}"#,
+        );
+        assert!(hook.message.starts_with("--hook-secret-file: "), "{}", hook.message);
+        let nobody = told(
+            r#"{"status":422,"detail":"identity: give email_addresses","errors":[{"field":"identity","detail":"give email_addresses"}]}"#,
+        );
+        assert_eq!(nobody.message, "--cloudauth: give --allowed-email-addresses");
+        assert_eq!(nobody.next_step, None, "it is said once");
     }
 
     #[test]

@@ -2,11 +2,16 @@
 
 use clap::{Args, Subcommand};
 use sallyport_api::{AcceptInvitation, Invitation, Organisation, ReceivedInvitation};
+use sallyport_client::ApiClient;
 use sallyport_model::InvitationId;
 use serde_json::json;
 
 use super::utc;
-use crate::{context::Context, failure, output};
+use crate::{
+    context::Context,
+    failure::{self, Failure, Kind},
+    output,
+};
 
 /// What can be done with invitations.
 #[derive(Debug, Subcommand)]
@@ -19,7 +24,7 @@ pub(crate) enum InvitationCommand {
     /// Decline an invitation that you have
     Decline(IdArgs),
     /// Take an invitation of the organisation back
-    Withdraw(IdArgs),
+    Withdraw(WithdrawArgs),
 }
 
 /// Options of `invitation ls`.
@@ -38,7 +43,15 @@ pub(crate) struct AcceptArgs {
     code: String,
 }
 
-/// Options of `invitation decline` and `invitation withdraw`.
+/// Options of `invitation withdraw`.
+#[derive(Debug, Args)]
+pub(crate) struct WithdrawArgs {
+    /// The invitation, by its id or the e-mail address
+    #[arg(value_name = "INVITATION")]
+    which: String,
+}
+
+/// Options of `invitation decline`.
 #[derive(Debug, Args)]
 pub(crate) struct IdArgs {
     /// The id of the invitation, as `invitation ls` shows it
@@ -70,10 +83,27 @@ pub(crate) async fn run(context: &Context, command: InvitationCommand) -> anyhow
         }
         InvitationCommand::Withdraw(args) => {
             let client = context.client(&target)?;
-            client.withdraw_invitation(args.id).await.map_err(|error| failure::about(error, &args.id))?;
-            context.output.data(&json!({ "withdrawn": args.id }), |_| format!("withdrawn {}", args.id))
+            let id = sent_to(&client, &args.which).await?;
+            client.withdraw_invitation(id).await.map_err(|error| failure::about(error, &args.which))?;
+            context
+                .output
+                .data(&json!({ "withdrawn": id }), |_| output::safe(&format!("withdrawn {}", args.which)).into_owned())
         }
     }
+}
+
+/// The invitation of the organisation with this id, or to this address.
+async fn sent_to(client: &ApiClient, which: &str) -> anyhow::Result<InvitationId> {
+    if let Ok(id) = which.parse() {
+        return Ok(id);
+    }
+    let mut sent = client.invitations().await?.into_iter();
+    let found = sent.find(|one| one.email.as_str().eq_ignore_ascii_case(which.trim()));
+    let missing = || {
+        let failure = Failure::new(Kind::NotFound, format!("there is no such invitation: {which}"));
+        failure.next("see `sallyport invitation ls --sent`")
+    };
+    Ok(found.ok_or_else(missing)?.id)
 }
 
 fn show(joined: &Organisation) -> String {

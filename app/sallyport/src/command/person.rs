@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand};
 use sallyport_api::{CreatePerson, InvitedPerson, LocalPerson, PersonState, ResetPerson, UpdatePerson};
-use sallyport_model::PersonEmail;
+use sallyport_client::ApiClient;
+use sallyport_model::{PersonEmail, ProviderKind};
 use serde_json::json;
 
 use super::utc;
@@ -93,26 +94,30 @@ pub(crate) async fn run(context: &Context, command: PersonCommand) -> anyhow::Re
     match command {
         PersonCommand::Add(AddArgs { email, name, groups }) => {
             let invited = client.create_person(&CreatePerson { email, name, groups }).await?;
-            told(context, &invited)
+            told(context, &invited, needs_codes(&client).await)
         }
         PersonCommand::Ls => {
             let empty = "no persons yet: `sallyport person add you@example.com` adds one";
-            context.output.list(&client.persons().await?, empty, list)
+            let (persons, needs_codes) = (client.persons().await?, needs_codes(&client).await);
+            context.output.list(&persons, empty, |persons| list(persons, needs_codes))
         }
         PersonCommand::Show(EmailArgs { email }) => {
             let person = client.person(&email).await.map_err(|error| failure::about(error, &email))?;
-            context.output.data(&person, show)
+            let needs_codes = needs_codes(&client).await;
+            context.output.data(&person, |person| show(person, needs_codes))
         }
         PersonCommand::Edit(args) => {
             let (email, update) = update(args)?;
             let person = client.update_person(&email, &update).await.map_err(|error| failure::about(error, &email))?;
-            context.output.data(&person, show)
+            let needs_codes = needs_codes(&client).await;
+            context.output.data(&person, |person| show(person, needs_codes))
         }
         PersonCommand::Disable(EmailArgs { email }) => set_disabled(context, &client, &email, true).await,
         PersonCommand::Enable(EmailArgs { email }) => set_disabled(context, &client, &email, false).await,
         PersonCommand::Reset(ResetArgs { email, totp }) => {
             let reset = client.reset_person(&email, &ResetPerson { totp }).await;
-            told(context, &reset.map_err(|error| failure::about(error, &email))?)
+            let reset = reset.map_err(|error| failure::about(error, &email))?;
+            told(context, &reset, needs_codes(&client).await)
         }
         PersonCommand::Rm(EmailArgs { email }) => {
             client.delete_person(&email).await.map_err(|error| failure::about(error, &email))?;
@@ -122,20 +127,27 @@ pub(crate) async fn run(context: &Context, command: PersonCommand) -> anyhow::Re
     }
 }
 
+/// Whether the provider asks everybody for codes; where that cannot be known, it is not said.
+async fn needs_codes(client: &ApiClient) -> bool {
+    let providers = client.providers().await.unwrap_or_default();
+    providers.iter().any(|provider| provider.kind == ProviderKind::Local && provider.require_totp)
+}
+
 async fn set_disabled(
     context: &Context,
-    client: &sallyport_client::ApiClient,
+    client: &ApiClient,
     email: &PersonEmail,
     disabled: bool,
 ) -> anyhow::Result<()> {
     let update = UpdatePerson { disabled: Some(disabled), ..UpdatePerson::default() };
     let person = client.update_person(email, &update).await.map_err(|error| failure::about(error, email))?;
-    context.output.data(&person, show)
+    let needs_codes = needs_codes(client).await;
+    context.output.data(&person, |person| show(person, needs_codes))
 }
 
 /// Shows a person with a link, and says what is to be done with it.
-fn told(context: &Context, invited: &InvitedPerson) -> anyhow::Result<()> {
-    context.output.data(invited, show_invited)?;
+fn told(context: &Context, invited: &InvitedPerson, needs_codes: bool) -> anyhow::Result<()> {
+    context.output.data(invited, |invited| show_invited(invited, needs_codes))?;
     if let Some(problem) = &invited.problem {
         context.output.hint(&format!("no message was sent: {problem}"));
     }
@@ -163,7 +175,7 @@ fn state(person: &LocalPerson) -> &'static str {
     }
 }
 
-fn rows(person: &LocalPerson) -> Vec<(&'static str, String)> {
+fn rows(person: &LocalPerson, needs_codes: bool) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("e-mail", person.email.to_string()),
         ("name", person.name.clone().unwrap_or_default()),
@@ -175,6 +187,8 @@ fn rows(person: &LocalPerson) -> Vec<(&'static str, String)> {
     rows.extend(person.verified_at.map(|at| ("verified", utc(at))));
     let codes = if person.totp {
         format!("asked for; {} recovery codes are left", person.recovery_codes)
+    } else if needs_codes {
+        "needed, not set up yet".to_owned()
     } else {
         "not asked for".to_owned()
     };
@@ -185,12 +199,12 @@ fn rows(person: &LocalPerson) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn show(person: &LocalPerson) -> String {
-    output::pairs(&rows(person))
+fn show(person: &LocalPerson, needs_codes: bool) -> String {
+    output::pairs(&rows(person, needs_codes))
 }
 
-fn show_invited(invited: &InvitedPerson) -> String {
-    let mut rows = rows(&invited.person);
+fn show_invited(invited: &InvitedPerson, needs_codes: bool) -> String {
+    let mut rows = rows(&invited.person, needs_codes);
     match &invited.link {
         Some(link) => rows.push(("link", link.expose().to_owned())),
         None => rows.push(("link", "sent".to_owned())),
@@ -199,7 +213,8 @@ fn show_invited(invited: &InvitedPerson) -> String {
     output::pairs(&rows)
 }
 
-fn list(persons: &[LocalPerson]) -> String {
+fn list(persons: &[LocalPerson], needs_codes: bool) -> String {
+    let none = if needs_codes { "needed, not set up yet" } else { "no" };
     output::table(
         ["E-MAIL", "NAME", "GROUPS", "STATE", "CODES", "LAST LOGIN"],
         persons.iter().map(|person| {
@@ -208,7 +223,7 @@ fn list(persons: &[LocalPerson]) -> String {
                 person.name.clone().unwrap_or_default(),
                 person.groups.join(","),
                 state(person).to_owned(),
-                if person.totp { "yes" } else { "no" }.to_owned(),
+                if person.totp { "yes" } else { none }.to_owned(),
                 person.last_login_at.map(utc).unwrap_or_default(),
             ]
         }),

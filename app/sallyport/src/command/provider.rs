@@ -52,7 +52,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct RmArgs {
     #[command(flatten)]
     provider: NameArgs,
-    /// Remove it although nobody could log in at a socket then
+    /// Remove it although nobody could log in at a socket then, or persons go with it
     #[arg(long)]
     force: bool,
 }
@@ -103,7 +103,7 @@ pub(crate) struct EditArgs {
     #[arg(long, conflicts_with = "verification_hook")]
     no_verification_hook: bool,
     /// Ask for one-time codes beside passwords, of local: true or false
-    #[arg(long, value_name = "BOOL")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     require_totp: Option<bool>,
 }
 
@@ -223,16 +223,32 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
             context.output.data(&provider, show)
         }
         ProviderCommand::Rm(RmArgs { provider: args, force }) => {
+            let found = client.provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
+            let persons = match found.kind {
+                ProviderKind::Local if force => client.persons().await?.len(),
+                _ => 0,
+            };
             client.delete_provider(&args.name, force).await.map_err(|error| failure::about(error, &args.name))?;
-            let gone = json!({ "deleted": args.name.as_str() });
-            context.output.data(&gone, |_| format!("removed {}; those for whom it vouched are logged out", args.name))
+            let gone = json!({ "deleted": args.name.as_str(), "persons": persons });
+            let with_it = match persons {
+                0 => String::new(),
+                1 => " and 1 person".to_owned(),
+                n => format!(" and {n} persons"),
+            };
+            let said = format!("removed {}{with_it}; those for whom it vouched are logged out", args.name);
+            context.output.data(&gone, |_| said.clone())
         }
         ProviderCommand::Test(args) => {
             let found = client.test_provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
             if !found.works {
-                return Err(Failure::new(Kind::Failed, found.detail)
-                    .next(format!("see `sallyport provider show {}`", args.name))
-                    .into());
+                let is_local =
+                    client.provider(&args.name).await.is_ok_and(|provider| provider.kind == ProviderKind::Local);
+                let step = if is_local {
+                    format!("mend it, or name another: `sallyport provider edit {} --verification-hook URL`", args.name)
+                } else {
+                    format!("see `sallyport provider show {}`", args.name)
+                };
+                return Err(Failure::new(Kind::Failed, found.detail).next(step).into());
             }
             context.output.data(&found, found_text)
         }
