@@ -1,6 +1,6 @@
 //! The store: a SQLite file in the data directory, or a database of PostgreSQL that several processes share.
 //!
-//! Every statement of SQL is in this crate, one module per noun, in one text for both ([`mod@sql`] says which words to
+//! Every statement of SQL is in this crate, one module per noun, in one text for both (`sql.rs` says which words to
 //! use); so are the tables (`migrations.rs`). What [`Store`] acknowledged is on disk. There is one writer at a time: with
 //! SQLite the one connection that writes (write-ahead logging, `synchronous=FULL`), with PostgreSQL whoever holds a lock
 //! of the database, in whichever process. Readers see what is committed and wait for nobody. A database that is damaged,
