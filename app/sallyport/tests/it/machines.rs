@@ -27,7 +27,7 @@ fn curl(up: &Up, host: &str, path: &str, cert: &Path, key: &Path, more: &[&str])
 /// What openssl's client gets back for a line.
 fn s_client(up: &Up, host: &str, cert: &Path, key: &Path) -> Output {
     let script = format!(
-        "(printf 'GET /x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'; sleep 2) | openssl s_client -quiet -verify_return_error -connect 127.0.0.1:{} -servername {host} \
+        "(printf 'GET /x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'; sleep 2) | openssl s_client -quiet -no_ign_eof -verify_return_error -connect 127.0.0.1:{} -servername {host} \
          -CAfile {} -cert {} -key {}",
         up.port,
         up.ca.display(),

@@ -55,15 +55,17 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
     let _connector = home.connector(&id, origin, &[]);
     let address = up.url(&host, "/settings");
 
-    // Alice wants her settings, is sent to Dex, and comes back to them: Miniflux asks nothing.
+    // Alice wants her settings, is sent to Dex, and comes back: Miniflux asks nothing.
     let jar = home.dir.path().join("cookies");
     let form = visit(&up, &jar, &address, &[]);
     let action = form.body.split("action=\"").nth(1).and_then(|rest| rest.split('"').next());
     let action =
         action.unwrap_or_else(|| panic!("no form of Dex: {} {}", form.status, form.body)).replace("&amp;", "&");
     let (to, _) = issuer.rsplit_once("/dex").unwrap();
-    let settings = visit(&up, &jar, &format!("{to}{action}"), &["-d", "login=alice@example.test&password=pw"]);
-    assert_eq!(settings.status, 200, "{}{}", settings.head, settings.body);
+    let landed = visit(&up, &jar, &format!("{to}{action}"), &["-d", "login=alice@example.test&password=pw"]);
+    assert_eq!(landed.status, 200, "{}{}", landed.head, landed.body);
+    assert!(landed.body.contains("Miniflux</title>") && landed.body.contains("logout"), "{}", landed.body);
+    let settings = visit(&up, &jar, &address, &[]);
     assert!(settings.body.contains("alice@example.test"), "{}", settings.body);
 
     // Somebody who only says who they are stays outside, in every spelling.
@@ -77,17 +79,21 @@ fn miniflux_knows_who_has_logged_in_and_believes_nobody_else() {
     // And Alice cannot be somebody else: without Miniflux's own cookie it looks at who comes anew.
     let cookies = std::fs::read_to_string(&jar).unwrap();
     let login = cookies.lines().find(|line| line.contains("\t__Host-sallyport\t")).unwrap();
-    let login = format!("Cookie: __Host-sallyport={}", login.rsplit('\t').next().unwrap());
-    let fields: Vec<String> = spellings.map(|name| format!("{name}: mallory@example.test")).into();
-    let mut args = vec!["-H", &login];
-    fields.iter().for_each(|field| args.extend(["-H", field]));
     let fresh = home.dir.path().join("fresh");
+    std::fs::write(&fresh, format!("# Netscape HTTP Cookie File\n{login}\n")).unwrap();
+    let fields: Vec<String> = spellings.map(|name| format!("{name}: mallory@example.test")).into();
+    let mut args = Vec::new();
+    fields.iter().for_each(|field| args.extend(["-H", field]));
+    // The first visit ends at what there is to read; the second one is to the settings, with Miniflux's own cookie.
+    visit(&up, &fresh, &address, &args);
     let spoofed = visit(&up, &fresh, &address, &args);
     assert_eq!(spoofed.status, 200, "{}", spoofed.body);
     assert!(spoofed.body.contains("alice@example.test") && !spoofed.body.contains("mallory"), "{}", spoofed.body);
     // Around the door the application believes whatever it is told, which is why it listens on its own machine alone.
     let around = home.dir.path().join("around");
     let field = ["-H", "X-Auth-Email: mallory@example.test"];
-    let believed = visit(&up, &around, &format!("http://{origin}/settings"), &field);
+    let settings = format!("http://{origin}/settings");
+    visit(&up, &around, &settings, &field);
+    let believed = visit(&up, &around, &settings, &field);
     assert!(believed.body.contains("mallory@example.test"), "{}", believed.body);
 }
