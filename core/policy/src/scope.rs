@@ -111,9 +111,13 @@ pub fn scope_permits(scope: &ServiceTokenScope, wanted: &Reached<'_>) -> bool {
     let of_list = |wanted: &str, methods: &[String]| {
         methods.iter().any(|method| method == wanted || (method == "GET" && wanted == "HEAD"))
     };
-    let method = wanted.method.is_some_and(|method| {
-        (!scope.read_only || READING.contains(&method)) && (scope.methods.is_empty() || of_list(method, &scope.methods))
-    });
+    let method = || {
+        wanted.method.is_some_and(|method| {
+            let reads = !scope.read_only || READING.contains(&method);
+            reads && (scope.methods.is_empty() || of_list(method, &scope.methods))
+        })
+    };
+    let binds_methods = scope.read_only || !scope.methods.is_empty();
     let path = || {
         wanted.path.is_some_and(|path| match PathView::of(path) {
             PathView::Plain { path, .. } => scope.paths.iter().any(|pattern| text_matches(pattern, &path)),
@@ -122,7 +126,7 @@ pub fn scope_permits(scope: &ServiceTokenScope, wanted: &Reached<'_>) -> bool {
     };
     (scope.types.is_empty() || scope.types.contains(&wanted.socket_type))
         && (scope.ports.is_empty() || scope.ports.contains(&wanted.port))
-        && (!(scope.read_only || !scope.methods.is_empty()) || method)
+        && (!binds_methods || method())
         && (scope.paths.is_empty() || path())
 }
 

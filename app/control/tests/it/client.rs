@@ -250,7 +250,7 @@ async fn a_program_logs_out_and_the_login_is_worth_nothing_anywhere() {
         end(Some(token.clone())).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
         world.tls(token, world.host(), &p256_csr()).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
     }
-    world.exchange(&code, VERIFIER, BACK).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
+    world.exchange(&code, VERIFIER, BACK).await.is_problem(StatusCode::BAD_REQUEST, "bad-code");
     let page = world.get_page(&path(&world.client_query()), Some(&world.cookie)).await;
     assert_eq!(page.status, StatusCode::SEE_OTHER, "the browser logs in again");
 }
