@@ -6,7 +6,7 @@ use std::{
     io::{self, Read as _, Write as _},
     net::{TcpStream, ToSocketAddrs as _},
     str::FromStr,
-    sync::mpsc::{self, Receiver, SyncSender, TryRecvError},
+    sync::mpsc::{self, Receiver, SyncSender},
     time::{Duration, Instant},
 };
 
@@ -152,10 +152,7 @@ impl Sending {
                     Message::Flush(done) => flushes.push(done),
                 }
                 if records.len() < MAX_BATCH_RECORDS && bytes < MAX_BATCH_BYTES && flushes.is_empty() {
-                    next = match messages.try_recv() {
-                        Ok(message) => Some(message),
-                        Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-                    };
+                    next = messages.try_recv().ok();
                 }
             }
             self.deliver(&records, !flushes.is_empty());
