@@ -10,7 +10,7 @@ use sallyport_api::{
     Problem, ReceivedInvitation,
 };
 use sallyport_model::{InvitationId, Scope};
-use sallyport_store::{Invited, Inviting};
+use sallyport_store::{Invited, Inviting, Withdrawing};
 
 use crate::{
     App, audit_trail,
@@ -70,7 +70,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     request_body = CreateInvitation,
     responses(
         (status = 201, description = "The invitation, with its code.", body = CreatedInvitation),
-        (status = 403, description = "`missing-role`: only owners invite owners", body = Problem,
+        (status = 403, description = "`missing-role`: only owners invite owners, or put another invitation in the place of such a one", body = Problem,
          content_type = "application/problem+json"),
         (status = 409, description = "`already-member` or `limit-reached`", body = Problem,
          content_type = "application/problem+json"),
@@ -121,6 +121,8 @@ pub(crate) async fn create(
     params(("id" = uuid::Uuid, Path, description = "The invitation's id.")),
     responses(
         (status = 204, description = "Its code is good for nothing now."),
+        (status = 403, description = "`missing-role`: only owners take invitations of owners back", body = Problem,
+         content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -131,8 +133,11 @@ pub(crate) async fn delete(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::OrganisationWrite)?;
     let id = id.parse().map_err(|_| ApiError::not_found("invitation"))?;
-    let gone = app.store.withdraw_invitation(caller.organisation, id).await?;
-    let gone = gone.ok_or_else(|| ApiError::not_found("invitation"))?;
+    let gone = match app.store.withdraw_invitation(caller.organisation, id, caller.role).await? {
+        Withdrawing::Done(gone) => gone,
+        Withdrawing::NotFound => return Err(ApiError::not_found("invitation")),
+        Withdrawing::NotAllowed => return Err(may_not_give(caller.role)),
+    };
     audit_trail::target(&gone.email);
     Ok(StatusCode::NO_CONTENT.into_response())
 }

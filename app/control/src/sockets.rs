@@ -109,7 +109,8 @@ pub(crate) async fn update(
     if input.is_absent {
         return Err(ApiError::field("", "the body is missing: send a JSON object with what is to change"));
     }
-    if input.value.identity.is_some() {
+    // Who serves a socket may set a password or another one, but not take the gate away.
+    if input.value.identity.is_some() || matches!(input.value.protected, Some(None)) {
         caller.require(Scope::IdentityWrite)?;
     }
     let socket = app.update_socket(caller.organisation, &id, input.value).await?;

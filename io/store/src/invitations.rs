@@ -50,7 +50,18 @@ pub enum Inviting {
     Done,
     /// Somebody with this address belongs to the organisation.
     IsMember,
-    /// Whoever invites does not belong to it any more, or may not give this role.
+    /// Whoever invites does not belong to it any more, or may not give this role, or that of the former invitation.
+    NotAllowed,
+}
+
+/// What became of an invitation that was to be taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Withdrawing {
+    /// It is gone.
+    Done(Invitation),
+    /// There is none.
+    NotFound,
+    /// Whoever takes it back may not give its role.
     NotAllowed,
 }
 
@@ -76,6 +87,19 @@ impl Store {
         .await?;
         if is_member > 0 {
             return Ok(Inviting::IsMember);
+        }
+        let formers =
+            sql::query("SELECT role FROM invitations WHERE organisation = $1 AND email_key = $2 AND expires_at > $3")
+                .bind(new.organisation.as_bytes().as_slice())
+                .bind(&key)
+                .bind(new.created_at)
+                .fetch_all(write.sql())
+                .await?;
+        for former in &formers {
+            let former: Role = row::parsed(former, "role")?;
+            if !role.is_some_and(|role| role.may_give(former)) {
+                return Ok(Inviting::NotAllowed);
+            }
         }
         sql::query("DELETE FROM invitations WHERE organisation = $1 AND (email_key = $2 OR expires_at <= $3)")
             .bind(new.organisation.as_bytes().as_slice())
@@ -122,7 +146,7 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, invitation(found)?))).collect()
     }
 
-    /// Takes an invitation of the organisation back. Gives it, if there was one.
+    /// Takes an invitation of the organisation back, as somebody with this role there.
     ///
     /// # Errors
     /// What stands in the way.
@@ -130,7 +154,8 @@ impl Store {
         &self,
         organisation: AccountId,
         id: InvitationId,
-    ) -> Result<Option<Invitation>, StoreError> {
+        by: Role,
+    ) -> Result<Withdrawing, StoreError> {
         let mut write = self.write().await?;
         let found = sql::query(
             "DELETE FROM invitations WHERE id = $1 AND organisation = $2
@@ -140,9 +165,12 @@ impl Store {
         .bind(organisation.as_bytes().as_slice())
         .fetch_optional(write.sql())
         .await?;
-        let found = found.as_ref().map(invitation).transpose()?;
+        let Some(found) = found.as_ref().map(invitation).transpose()? else { return Ok(Withdrawing::NotFound) };
+        if !by.may_give(found.role) {
+            return Ok(Withdrawing::NotAllowed);
+        }
         write.commit().await?;
-        Ok(found)
+        Ok(Withdrawing::Done(found))
     }
 
     /// The open invitations of an address, those that end first before the others, `limit` at most.

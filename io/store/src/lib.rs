@@ -47,7 +47,7 @@ pub use authorities::{AuthorityKind, IssuedCertificate, MAX_LISTED_CERTIFICATES,
 pub use edges::{JoinRefusal, JoiningEdge, MAX_EDGE_TOKENS, MAX_EDGES, NewEdgeToken, StoredEdge};
 pub use error::StoreError;
 pub use idempotency::{Creation, Keyed, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer};
-pub use invitations::{Invitation, Invited, Inviting, MAX_INVITATIONS_PER_ORGANISATION};
+pub use invitations::{Invitation, Invited, Inviting, MAX_INVITATIONS_PER_ORGANISATION, Withdrawing};
 pub use lock::{DataDirLock, LockError};
 pub use open::DATABASE_FILE;
 pub use organisations::{

@@ -200,7 +200,7 @@ impl App {
         Ok(creation)
     }
 
-    /// Refuses to open a socket to everybody that asks for no login any more.
+    /// Refuses to open a socket to everybody that asks for neither a login nor a password any more.
     fn check_that_it_stays_shut(&self, name: &SocketName, policies: &[AttachedPolicy]) -> Result<(), ApiError> {
         if !PolicySet::of(policies, None).is_ok_and(|set| set.is_open()) {
             return Ok(());
@@ -301,7 +301,9 @@ impl App {
                 check_that_somebody_enters(&policies, settings.identity.as_ref())?;
             }
             let keeps_password = basic_auth.as_ref().map_or(now.basic_auth.is_some(), Option::is_some);
-            if now.settings.identity.is_some() && settings.identity.is_none() && !keeps_password && !force {
+            // One gate after the other, or both at once: the last one is not taken off unasked.
+            let had_gate = now.settings.identity.is_some() || now.basic_auth.is_some();
+            if had_gate && settings.identity.is_none() && !keeps_password && !force {
                 self.check_that_it_stays_shut(&now.name, &policies)?;
             }
             Ok(SocketChange { display_name: name, socket_type, origin_protocol, basic_auth, settings: Some(settings) })

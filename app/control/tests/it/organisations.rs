@@ -212,6 +212,13 @@ async fn a_role_changes_at_once_and_owners_are_for_owners() {
     }
     let body = Some(json!({"email": "new@example.com", "role": "owner"}));
     api.send_for("POST", "/v1/invitations", &max, &house, body).await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+    // Nor does one end what an owner has sent for an owner.
+    let heir = api.invite(&ann, &house, "heir@example.com", "owner").await;
+    let body = Some(json!({"email": "Heir@example.com", "role": "viewer"}));
+    api.send_for("POST", "/v1/invitations", &max, &house, body).await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+    let heirs = format!("/v1/invitations/{}", heir.details.id);
+    api.send_for("DELETE", &heirs, &max, &house, None).await.is_problem(StatusCode::FORBIDDEN, "missing-role");
+    assert_eq!(api.send_for("DELETE", &heirs, &kim, &house, None).await.status, StatusCode::NO_CONTENT);
     let kims = "/v1/members/kim@example.com";
     api.send_for("DELETE", kims, &max, &house, None).await.is_problem(StatusCode::FORBIDDEN, "missing-role");
     // The founder stays an owner, whoever asks.

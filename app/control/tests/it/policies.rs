@@ -314,6 +314,42 @@ async fn tokens_need_the_scope_of_identity() {
 }
 
 #[tokio::test]
+async fn the_last_gate_is_not_taken_off_unasked() {
+    let api = Api::start().await;
+    let owner = api.account("ann@example.com").await;
+    let serves = api.api_token(&owner, &["sockets:write"]).await;
+    let password = json!({"username": "u", "password": "open sesame"});
+    let made = send(&api, &owner, "POST", "/v1/sockets", json!({"name": "app", "protected": password})).await;
+    let path = format!("/v1/sockets/{}", made.read::<sallyport_api::Socket>(StatusCode::CREATED).id);
+    let patch = async |token: &str, body: Value| api.send("PATCH", &path, Some(token), Some(body)).await;
+    // Who serves a socket sets another password, and takes none away, by force neither.
+    let another = json!({"protected": {"username": "v", "password": "open barley"}});
+    assert_eq!(patch(&serves, another).await.status, StatusCode::OK);
+    for force in [false, true] {
+        let says = patch(&serves, json!({"protected": null, "force": force})).await;
+        assert!(says.is_problem(StatusCode::FORBIDDEN, "missing-scope").contains("identity:write"));
+    }
+    patch(&owner, json!({"protected": null})).await.is_problem(StatusCode::CONFLICT, "opens-sockets");
+    // In two steps it is the same.
+    let asks = json!({"identity": {"email_domains": ["example.com"]}, "protected": null});
+    assert_eq!(patch(&owner, asks).await.status, StatusCode::OK);
+    assert_eq!(patch(&owner, json!({"identity": null, "protected": password})).await.status, StatusCode::OK);
+    let says = patch(&owner, json!({"protected": null})).await;
+    assert!(says.is_problem(StatusCode::CONFLICT, "opens-sockets").contains("to everybody"));
+    // A policy that says who may come in is a gate, too.
+    let document = json!({"allow": [{"who": {"anyone": true}}]});
+    create(&api, &owner, "office", document).await;
+    let attach = json!({"socket": path.rsplit('/').next().unwrap()});
+    let attached = send(&api, &owner, "POST", "/v1/policies/office/attach", attach.clone()).await;
+    assert!(attached.status.is_success(), "{}", attached.text);
+    assert_eq!(patch(&owner, json!({"protected": null})).await.status, StatusCode::OK);
+    // Where there was no gate there is nothing to ask.
+    let plain = send(&api, &owner, "POST", "/v1/sockets", json!({"name": "plain"})).await;
+    let plain = format!("/v1/sockets/{}", plain.json()["id"].as_str().unwrap());
+    assert_eq!(send(&api, &owner, "PATCH", &plain, json!({"protected": null})).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn a_socket_believes_only_providers_that_there_are() {
     let api = Api::start().await;
     let owner = api.account("ann@example.com").await;

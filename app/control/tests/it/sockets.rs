@@ -48,7 +48,7 @@ async fn a_socket_is_changed_field_by_field() {
     assert_eq!((kept.protected.unwrap().username.as_str(), kept.origin_protocol), ("u", OriginProtocol::Http2));
     let same = patch(json!({})).await;
     assert_eq!((same.name.as_str(), same.socket_type), ("second", SocketType::Https));
-    let open = patch(json!({"protected": null})).await;
+    let open = patch(json!({"protected": null, "force": true})).await;
     assert_eq!(open.protected, None);
     let route = api.routes.get(socket.id).unwrap();
     assert_eq!(

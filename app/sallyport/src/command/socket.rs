@@ -84,7 +84,7 @@ pub(crate) struct EditArgs {
     protect: ProtectArgs,
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Open it to everybody, where --no-cloudauth does that
+    /// Open it to everybody, where --no-cloudauth or --not-protected does that
     #[arg(long)]
     force: bool,
 }

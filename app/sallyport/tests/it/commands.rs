@@ -104,7 +104,13 @@ fn sockets_are_edited_and_listed_in_every_form() {
     assert_eq!((edited["name"].as_str(), edited["protected"]["username"].as_str()), (Some("no"), Some("ann")));
     wait_until("the protection", || (up.curl(&host, "/", &[]).status == 401).then_some(()));
     assert_eq!(up.curl(&host, "/", &["-u", &format!("ann:{PASSWORD}")]).status, 200);
-    assert!(home.json(&["socket", "edit", &socket, "--not-protected"])["protected"].is_null());
+    let refused = home.run(&["socket", "edit", &socket, "--not-protected"]);
+    let says = text(&refused.stderr);
+    assert!(
+        refused.status.code() == Some(5) && says.contains("to everybody") && says.contains("add --force"),
+        "{says}"
+    );
+    assert!(home.json(&["socket", "edit", &socket, "--not-protected", "--force"])["protected"].is_null());
     let output = home.run(&["socket", "edit", &socket, "--type", "https"]);
     assert!(text(&output.stderr).contains("restart them"), "{}", text(&output.stderr));
     assert_eq!(home.json(&["socket", "edit", &socket, "--type", "http"])["type"], "http");

@@ -3,7 +3,7 @@
 use sallyport_model::{AccountId, InvitationId, Role, ScopeSet, TokenId};
 use sallyport_store::{
     Deletion, Invitation, Inviting, MAX_INVITATIONS_PER_ORGANISATION, MAX_ORGANISATIONS_PER_ACCOUNT, MemberChange,
-    NewToken, Store, StoreError, StoredToken,
+    NewToken, Store, StoreError, StoredToken, Withdrawing,
 };
 
 use crate::fixtures::{NOW, account, store_with_account};
@@ -69,6 +69,14 @@ async fn members_come_with_invitations_and_go_with_what_was_theirs_there() {
     assert_eq!(store.invite(&guest, hash(2)).await.unwrap(), Inviting::Done);
     let too_much = invitation(3, 1, "other@example.com", Role::Owner, 2);
     assert_eq!(store.invite(&too_much, hash(3)).await.unwrap(), Inviting::NotAllowed);
+    // What an owner has sent for an owner only an owner ends.
+    let heir = invitation(6, 1, "heir@example.com", Role::Owner, 1);
+    assert_eq!(store.invite(&heir, hash(6)).await.unwrap(), Inviting::Done);
+    let lower = invitation(7, 1, "HEIR@example.com", Role::Viewer, 2);
+    assert_eq!(store.invite(&lower, hash(7)).await.unwrap(), Inviting::NotAllowed);
+    assert_eq!(store.withdraw_invitation(id(1), heir.id, Role::Admin).await.unwrap(), Withdrawing::NotAllowed);
+    assert_eq!(store.withdraw_invitation(id(2), heir.id, Role::Owner).await.unwrap(), Withdrawing::NotFound);
+    assert_eq!(store.withdraw_invitation(id(1), heir.id, Role::Owner).await.unwrap(), Withdrawing::Done(heir));
 
     assert_eq!(store.remove_member(id(1), id(2), Role::Member).await.unwrap(), MemberChange::NotAllowed);
     assert_eq!(store.remove_member(id(1), id(1), Role::Owner).await.unwrap(), MemberChange::Founder);
