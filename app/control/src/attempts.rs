@@ -174,6 +174,12 @@ impl Attempts {
         self.parts().of_person.wait(&key(organisation, address), now)
     }
 
+    /// The person has proved from there to have the address: nobody waits any more, and they do not later either.
+    pub(crate) fn proved(&self, organisation: AccountId, address: &str, client: Client) {
+        self.unlock(organisation, address);
+        self.parts().known.remember((key(organisation, address), client.0));
+    }
+
     /// Nobody waits any more who is this person.
     pub(crate) fn unlock(&self, organisation: AccountId, address: &str) {
         let person = key(organisation, address);

@@ -48,6 +48,6 @@ pub use settings::{
 };
 pub use socket::{
     DisplayName, DisplayNameError, MAX_DISPLAY_NAME_CHARS, MAX_TUNNELS_PER_SOCKET, OriginProtocol, Socket, SocketType,
-    Tunnel, UnknownOriginProtocol, UnknownSocketType,
+    Tunnel, UnknownOriginProtocol, UnknownSocketType, misleads,
 };
 pub use ssh::{SshLogin, SshTunnelLogin, SshTunnelLoginError};

@@ -141,7 +141,8 @@ pub struct DisplayNameError;
 
 /// Whether the character could make a name look like another one: controls, marks that turn the direction of writing
 /// (Unicode Standard Annex 9), and those that show nothing. The joiners that some scripts and emoji need may stay.
-fn misleads(c: char) -> bool {
+#[must_use]
+pub fn misleads(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}')
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}')

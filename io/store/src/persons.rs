@@ -197,12 +197,23 @@ impl Store {
         found.as_ref().map(with_secrets).transpose()
     }
 
-    /// Puts this name, these groups and this state in the place of the former. Gives whether the person is there.
+    /// Puts this name, these groups and this state in the place of the former; links of who is disabled by that end. Gives
+    /// whether the person is there.
     ///
     /// # Errors
     /// What stands in the way.
     pub async fn update_person(&self, person: &LocalPerson) -> Result<bool, StoreError> {
         let mut write = self.write().await?;
+        if person.disabled {
+            sql::query(
+                "DELETE FROM person_links WHERE person IN (
+                     SELECT id FROM persons WHERE organisation = $1 AND id = $2 AND disabled = 0)",
+            )
+            .bind(person.organisation.as_bytes().as_slice())
+            .bind(person.id.as_bytes().as_slice())
+            .execute(write.sql())
+            .await?;
+        }
         let updated = sql::query(
             "UPDATE persons SET name = $3, member_of = $4, disabled = $5 WHERE organisation = $1 AND id = $2",
         )

@@ -2,7 +2,7 @@
 
 use sallyport_api::{CreatePerson, ResetPerson, Secret, UpdatePerson};
 use sallyport_model::{
-    AccountId, MAX_GROUP_BYTES, MAX_GROUPS, MAX_PERSON_NAME_BYTES, PersonId, ProviderKind, ProviderName,
+    AccountId, MAX_GROUP_BYTES, MAX_GROUPS, MAX_PERSON_NAME_BYTES, PersonId, ProviderKind, ProviderName, misleads,
 };
 use sallyport_oidc::HookCall;
 use sallyport_store::{LocalPerson, MAX_PROVIDERS_PER_ORGANISATION, NewPersonLink, StoredProvider};
@@ -48,19 +48,22 @@ pub(crate) struct MadeLink {
 fn check_name(name: Option<String>) -> Result<Option<String>, ApiError> {
     let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
     match &name {
-        Some(name) if name.len() > MAX_PERSON_NAME_BYTES || name.chars().any(char::is_control) => {
-            Err(ApiError::field("name", format!("a name has at most {MAX_PERSON_NAME_BYTES} bytes, in one line")))
-        }
+        Some(name) if name.len() > MAX_PERSON_NAME_BYTES || name.chars().any(misleads) => Err(ApiError::field(
+            "name",
+            format!("a name has at most {MAX_PERSON_NAME_BYTES} bytes in one line, none of which hides or turns text"),
+        )),
         _ => Ok(name),
     }
 }
 
 fn check_groups(mut groups: Vec<String>) -> Result<Vec<String>, ApiError> {
     let is_group = |group: &String| {
-        (1..=MAX_GROUP_BYTES).contains(&group.len()) && !group.chars().any(char::is_control) && group.trim() == group
+        (1..=MAX_GROUP_BYTES).contains(&group.len()) && !group.chars().any(misleads) && group.trim() == group
     };
     if groups.len() > MAX_GROUPS || !groups.iter().all(is_group) {
-        let reason = format!("at most {MAX_GROUPS} groups of 1 to {MAX_GROUP_BYTES} bytes, without blanks around them");
+        let reason = format!(
+            "at most {MAX_GROUPS} groups of 1 to {MAX_GROUP_BYTES} bytes, without blanks around them, or what hides or turns text"
+        );
         return Err(ApiError::field("groups", reason));
     }
     groups.sort_unstable();

@@ -168,8 +168,10 @@ impl App {
             provider.secret = secret;
         }
         let who = |config: &ProviderConfig| (config.issuer.clone(), config.tenant.clone(), config.client_id.clone());
-        // Whom another provider meant by a name, or an address that is believed no longer, is nobody now.
-        if who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email {
+        let wants_codes = provider.config.require_totp && !former.require_totp;
+        // Whom another provider meant by a name, or an address that is believed no longer, is nobody now; nor is known who
+        // has logged in without a code.
+        if who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email || wants_codes {
             self.end_login_sessions(provider.organisation, None, Some(&provider.name)).await?;
         }
         tracing::info!(account = %provider.organisation, provider = %provider.name, "provider changed");

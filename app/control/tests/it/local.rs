@@ -288,6 +288,22 @@ async fn who_guesses_waits_longer_each_time_and_the_owner_sees_it() {
     assert!(locked.clone().any(|reason| reason.ends_with("this client is not looked at for 2 seconds")));
     assert_eq!(locked.filter(|reason| reason.contains("nobody new is looked at for 2 seconds")).count(), 1);
     shop.grant(&walk.password_from(home, EMAIL, PASSWORD).await);
+    // Nor where they have proved the address.
+    let reset = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;
+    let link = path_of(reset.read::<sallyport_api::InvitedPerson>(StatusCode::OK).link.unwrap().expose());
+    let walk = Walk::begin(&shop).await;
+    for n in 0..21 {
+        is_page(&walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await, 403, WRONG);
+    }
+    assert!(shop.person(EMAIL).await.locked_until.is_some());
+    is_page(&set_password(&shop.api, &link, PASSWORD).await, 200, "Your password is set");
+    assert!(shop.person(EMAIL).await.locked_until.is_none());
+    for n in 0..21 {
+        is_page(&walk.password_from(&format!("203.0.113.{n}"), EMAIL, "wrong").await, 403, WRONG);
+    }
+    is_page(&walk.password_from("203.0.113.99", EMAIL, PASSWORD).await, 429, "Try again later");
+    let mut walk = Walk::begin(&shop).await;
+    shop.grant(&walk.password(EMAIL, PASSWORD).await);
     // One client that tries many addresses is slowed down, too.
     let walk = Walk::begin(&shop).await;
     let mut tried = 0;

@@ -76,7 +76,14 @@ async fn persons_are_added_shown_changed_and_removed() {
         let refused = api.post("/v1/persons", token, json!({"email": bad})).await;
         refused.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
     }
-    for (field, value) in [("name", json!("a\nb")), ("groups", json!([" a"])), ("groups", json!([""]))] {
+    for (field, value) in [
+        ("name", json!("a\nb")),
+        ("name", json!("a\u{202e}b")),
+        ("name", json!("a\u{2028}b")),
+        ("groups", json!([" a"])),
+        ("groups", json!([""])),
+        ("groups", json!(["ops", "o\u{200b}ps"])),
+    ] {
         let refused = api.post("/v1/persons", token, json!({"email": "x@example.com", field: value})).await;
         refused.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
         assert_eq!(refused.field(), field);
@@ -306,6 +313,17 @@ async fn who_is_disabled_removed_or_reset_is_out_at_once() {
     refused.is_problem(StatusCode::CONFLICT, "person-disabled");
     shop.change(email, json!({"disabled": false})).await;
     let third = log_in().await;
+    let codes = async |wanted: bool| {
+        let body = Some(json!({"require_totp": wanted}));
+        let changed = shop.api.send("PATCH", "/v1/providers/local", Some(&shop.token), body).await;
+        assert_eq!(changed.status, StatusCode::OK, "{}", changed.text);
+    };
+    codes(true).await;
+    assert!(shop.api.identities.session(third).is_none(), "nobody is in without a code");
+    codes(false).await;
+    let third = log_in().await;
+    codes(false).await;
+    assert!(shop.api.identities.session(third).is_some());
     let reset = shop.api.post("/v1/persons/ann@example.com/reset", Some(&shop.token), json!({})).await;
     let reset: InvitedPerson = reset.read(StatusCode::OK);
     assert_eq!(reset.person.state, PersonState::Invited);

@@ -78,9 +78,12 @@ async fn a_link_sets_a_password_once() {
     assert!(!store.use_person_link([2; 32], NOW + 2, "hash").await.unwrap());
     store.update_person(&LocalPerson { disabled: true, ..ann.clone() }).await.unwrap();
     assert!(!store.use_person_link([3; 32], NOW, "hash").await.unwrap(), "who is disabled sets no password");
+    store.create_person_link(link(5, NOW + 5)).await.unwrap();
+    store.update_person(&LocalPerson { disabled: true, name: Some("Ann".into()), ..ann.clone() }).await.unwrap();
     store.update_person(&ann).await.unwrap();
-    assert!(store.use_person_link([3; 32], NOW, "hash").await.unwrap());
-    for n in 2..=4 {
+    assert!(!store.use_person_link([3; 32], NOW, "hash").await.unwrap(), "it ended when the person was disabled");
+    assert!(store.use_person_link([5; 32], NOW, "hash").await.unwrap(), "it was made since");
+    for n in 2..=5 {
         assert!(!store.use_person_link([n; 32], NOW, "other").await.unwrap(), "{n}");
     }
     let (person, secrets) = store.person(ann.organisation, ann.id).await.unwrap().unwrap();
