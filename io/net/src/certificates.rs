@@ -70,7 +70,7 @@ pub struct Certificates {
 /// Where certificates come from.
 enum Source {
     /// They are signed here.
-    Signed { ca: LocalCa, leaf_key: KeyPair, signing_key: Arc<dyn SigningKey> },
+    Signed { ca: Box<LocalCa>, leaf_key: KeyPair, signing_key: Arc<dyn SigningKey> },
     /// They are given: one for the domain and all names directly beneath it.
     Given(RwLock<Arc<CertifiedKey>>),
 }
@@ -127,7 +127,7 @@ impl Certificates {
         let leaf_key = ca::new_key()?;
         let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(leaf_key.serialize_der()));
         let signing_key = any_ecdsa_type(&der).map_err(|error| CaError::Random(error.to_string()))?;
-        Ok(Arc::new(Self::from_source(Source::Signed { ca, leaf_key, signing_key }, domain, clock)))
+        Ok(Arc::new(Self::from_source(Source::Signed { ca: Box::new(ca), leaf_key, signing_key }, domain, clock)))
     }
 
     /// One certificate that somebody else has signed, with its key, each in PEM, for `domain` and the names directly beneath it.

@@ -31,7 +31,7 @@ async fn a_token_lets_one_edge_join() {
     assert_eq!((joined.name.as_str(), Some(&joined.region)), ("eu-1", eu.as_ref()));
     let again = store.join_edge([1; 32], &joining(2, NOW)).await.unwrap();
     assert_eq!(again, Err(JoinRefusal::Used { by: "eu-1".to_owned() }));
-    assert_eq!(store.edges().await.unwrap(), [joined.clone()]);
+    assert_eq!(store.edges().await.unwrap(), std::slice::from_ref(&joined));
     assert!(store.delete_edge(joined.id).await.unwrap());
     assert!(!store.delete_edge(joined.id).await.unwrap());
     assert_eq!(store.edge(joined.id).await.unwrap(), None);
