@@ -123,9 +123,7 @@ pub(crate) async fn serve(
             }
         };
         // 8. Answer.
-        if let Some(guest) = &guest {
-            guest.is_answered(&edge, response.headers_mut());
-        }
+        identity::is_answered(&edge, guest.as_deref(), &outgoing.host, response.headers_mut());
         let mut answer = answer_with(&ticket, &pool, response, carrier, origin, websocket, &mut upgraded)?;
         if let Some(guest) = &mut guest {
             guest.renew(answer.headers_mut());

@@ -4,8 +4,11 @@
 
 use http::{
     HeaderMap, HeaderValue,
-    header::{COOKIE, SET_COOKIE},
+    header::{COOKIE, HeaderName, SET_COOKIE},
 };
+
+/// What a browser is to forget (W3C Clear Site Data section 3.1).
+const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
 /// The login at this socket.
 pub(super) const LOGIN: &str = "__Host-sallyport";
@@ -85,6 +88,62 @@ pub(super) fn drop_ours(headers: &mut HeaderMap) -> bool {
     true
 }
 
+/// Drops from an answer what would reach beyond the socket's own host, `host`: a browser takes cookies with a wider
+/// `Domain`, and clears those of the whole installation where it is told to clear cookies. Whether there was anything.
+pub(super) fn keep_to_own_host(headers: &mut HeaderMap, host: &str) -> bool {
+    let cookies = drop_wide(headers, host);
+    drop_clearing(headers) || cookies
+}
+
+/// Whether a cookie is for this host alone. What is no such name at all is dropped, too: browsers read names in more
+/// than one spelling (RFC 6265 section 5.2.3 ignores one dot before it).
+fn is_for(host: &str, field: &HeaderValue) -> bool {
+    field.as_bytes().split(|byte| *byte == b';').skip(1).all(|attribute| {
+        let name = name_of(attribute);
+        if !name.trim_ascii().eq_ignore_ascii_case(b"domain") {
+            return true;
+        }
+        let value = attribute.get(name.len() + 1..).unwrap_or_default().trim_ascii();
+        let value = value.strip_prefix(b".").unwrap_or(value);
+        value.is_empty() || value.eq_ignore_ascii_case(host.as_bytes())
+    })
+}
+
+fn drop_wide(headers: &mut HeaderMap, host: &str) -> bool {
+    if headers.get_all(SET_COOKIE).iter().all(|field| is_for(host, field)) {
+        return false;
+    }
+    let kept: Vec<_> = headers.get_all(SET_COOKIE).iter().filter(|field| is_for(host, field)).cloned().collect();
+    headers.remove(SET_COOKIE);
+    kept.into_iter().for_each(|field| {
+        headers.append(SET_COOKIE, field);
+    });
+    true
+}
+
+/// Drops `"cookies"` and `"*"` from Clear-Site-Data, and leaves what is about the socket's own origin.
+fn drop_clearing(headers: &mut HeaderMap) -> bool {
+    if !headers.contains_key(CLEAR_SITE_DATA) {
+        return false;
+    }
+    let is_own = |directive: &&[u8]| {
+        let text = directive.to_ascii_lowercase();
+        !text.windows(b"cookies".len()).any(|part| part == b"cookies") && !text.iter().any(|byte| b"*\\".contains(byte))
+    };
+    let fields = headers.get_all(CLEAR_SITE_DATA).iter().map(HeaderValue::as_bytes);
+    let all = fields.collect::<Vec<_>>().join(&b", "[..]);
+    let directives: Vec<&[u8]> = all.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
+    let kept: Vec<&[u8]> = directives.iter().copied().filter(is_own).collect();
+    if kept.len() == directives.len() {
+        return false;
+    }
+    headers.remove(CLEAR_SITE_DATA);
+    if let Some(kept) = HeaderValue::from_bytes(&kept.join(&b", "[..])).ok().filter(|kept| !kept.is_empty()) {
+        headers.insert(CLEAR_SITE_DATA, kept);
+    }
+    true
+}
+
 /// A cookie that lasts so long, in seconds; 0 takes it away.
 pub(super) fn set(name: &str, value: &str, seconds: i64) -> Option<HeaderValue> {
     let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={seconds}");
@@ -136,6 +195,59 @@ mod tests {
         let kept: Vec<_> = headers.get_all(SET_COOKIE).iter().collect();
         assert_eq!(kept, ["id=1; Path=/", "my-sallyport=kept", "__Host-session=kept"]);
         assert!(!drop_ours(&mut headers));
+    }
+
+    #[test]
+    fn an_origin_sets_cookies_for_its_own_host_alone() {
+        let host = "app.example.com";
+        let kept = [
+            "id=1; Path=/",
+            "a=domain=x",
+            "own=1; Domain=app.example.com",
+            "dot=1; domain = .APP.Example.com;",
+            "e=1; Domain=",
+        ];
+        let mut headers = HeaderMap::new();
+        for field in kept {
+            headers.append(SET_COOKIE, HeaderValue::from_static(field));
+        }
+        assert!(!keep_to_own_host(&mut headers, host));
+        for field in [
+            "w=1; Domain=example.com",
+            "w=1; Domain=app.example.com; DOMAIN\t= .example.com",
+            "w=1; domain=login.example.com; Path=/",
+            "w=1;Domain=exa%6dple.com",
+            "w=1; Domain=..example.com",
+            "w=1; Domain=other.app.example.com",
+            "; Domain=example.com",
+        ] {
+            headers.append(SET_COOKIE, HeaderValue::from_static(field));
+        }
+        assert!(keep_to_own_host(&mut headers, host));
+        assert!(headers.get_all(SET_COOKIE).iter().eq(kept.iter()));
+        assert!(!keep_to_own_host(&mut headers, host));
+    }
+
+    #[test]
+    fn an_origin_has_browsers_forget_what_is_its_own_alone() {
+        for (fields, left) in [
+            (&["\"cache\", \"storage\""][..], Some("\"cache\", \"storage\"")),
+            (&["\"clientHints\""], Some("\"clientHints\"")),
+            (&["\"cookies\""], None),
+            (&["\"*\""], None),
+            (&["\"cache\",\"cookies\" , \"storage\""], Some("\"cache\", \"storage\"")),
+            (&["\"cache\"", "\"Cookies\"", "\"*\""], Some("\"cache\"")),
+            (&["\"c\\ookies\""], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for field in fields {
+                headers.append(CLEAR_SITE_DATA, HeaderValue::from_static(field));
+            }
+            let has_changed = keep_to_own_host(&mut headers, "app.example.com");
+            let now: Vec<_> = headers.get_all(CLEAR_SITE_DATA).iter().map(|field| field.to_str().unwrap()).collect();
+            assert_eq!(now, left.into_iter().collect::<Vec<_>>(), "{fields:?}");
+            assert_eq!(has_changed, now != fields, "{fields:?}");
+        }
     }
 
     #[test]

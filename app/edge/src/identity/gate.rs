@@ -62,16 +62,18 @@ impl Guest {
         }
     }
 
-    /// An origin has answered: it does not set cookies that only we set.
-    pub(crate) fn is_answered(&self, edge: &Edge, headers: &mut HeaderMap) {
-        if self.fields.is_some() && cookies::drop_ours(headers) {
-            edge.metrics.identity("origin-cookie");
-        }
-    }
-
     /// What is looked at again for as long as the request lasts.
     pub(crate) fn standing(&mut self) -> Option<Standing> {
         self.standing.take()
+    }
+}
+
+/// An origin has answered: nothing in that reaches cookies that only we set, or those of other hosts.
+pub(crate) fn is_answered(edge: &Edge, guest: Option<&Guest>, host: &RequestHost, headers: &mut HeaderMap) {
+    let is_known = guest.is_some_and(|guest| guest.fields.is_some());
+    let took_ours = is_known && cookies::drop_ours(headers);
+    if cookies::keep_to_own_host(headers, host.name()) || took_ours {
+        edge.metrics.identity("origin-cookie");
     }
 }
 

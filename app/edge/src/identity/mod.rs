@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use crate::{EdgeConfig, ids};
 
-pub(crate) use gate::may_enter;
+pub(crate) use gate::{is_answered, may_enter};
 pub(crate) use holders::{Shown, ShownCertificates, holder, http_server_config, server_config};
 pub(crate) use judge::{Asked, Judge, Ruling};
 pub(crate) use stake::{Stake, StakeSlot, Unasked};

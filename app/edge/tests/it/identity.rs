@@ -670,3 +670,72 @@ async fn an_origin_sets_no_cookie_under_a_name_of_ours() {
     let metrics = house.world.edge.metrics_text().unwrap();
     assert!(metrics.contains(r#"identity_total{outcome="origin-cookie"} 1"#), "{metrics}");
 }
+
+#[tokio::test]
+async fn no_answer_reaches_the_cookies_of_neighbours() {
+    let house = House::start().await;
+    let world = &house.world;
+    let mut socket = world.socket();
+    let domain = socket.host().split_once('.').unwrap().1.to_owned();
+    let domain = domain.split(':').next().unwrap().to_owned();
+    let reaching = format!(
+        "set-cookie: wide=1; Domain={domain}\r\nset-cookie: kept=1; Path=/\r\nset-cookie: login=1; Domain=.login.{domain}\r\n\
+         clear-site-data: \"cache\", \"cookies\"\r\nclear-site-data: \"*\"\r\n"
+    );
+    let (addr, _) = raw_origin(move |mut tcp| {
+        let reaching = reaching.clone();
+        async move {
+            use tokio::io::AsyncWriteExt;
+            let head = read_head(&mut tcp).await;
+            let answer = if head.starts_with("GET /ws") {
+                format!("HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: websocket\r\n{reaching}\r\n")
+            } else {
+                format!(
+                    "HTTP/1.1 103 Early Hints\r\n{reaching}\r\n\
+                     HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 4\r\n{reaching}\r\nhere"
+                )
+            };
+            tcp.write_all(answer.as_bytes()).await.unwrap();
+            read_rest(&mut tcp).await;
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let is_kept_at_home = |head: &str| {
+        let head = head.to_ascii_lowercase();
+        assert_eq!(head.matches("set-cookie:").count(), 1, "{head}");
+        assert!(
+            head.contains("set-cookie: kept=1; path=/") && head.contains("clear-site-data: \"cache\"\r\n"),
+            "{head}"
+        );
+        assert!(!head.contains("cookies\"") && !head.contains("\"*\""), "{head}");
+    };
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    for asked in [false, true] {
+        let mut lines = String::new();
+        if asked {
+            socket.set(world, |settings| settings.identity = asks("example.com"));
+            let ann = house.login(1, "ann@example.com");
+            lines = house.cookie(socket.route.id, &ann, now());
+        }
+        is_kept_at_home(&house.ask(&socket, "GET /", &lines).await.head);
+        let mut client = world.client(&socket).await;
+        let head = format!("GET /ws HTTP/1.1\r\nHost: {}\r\n{upgrade}{lines}\r\n", socket.host());
+        tokio::io::AsyncWriteExt::write_all(&mut client, head.as_bytes()).await.unwrap();
+        let head = read_head(&mut client).await;
+        assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+        is_kept_at_home(&head);
+        let mut sender = world.http2(&socket).await;
+        let mut request = Request::get(format!("https://{}/", socket.host()));
+        if let Some((_, cookie)) = lines.trim_end().split_once(": ") {
+            request = request.header("cookie", cookie);
+        }
+        let answer = soon(sender.send_request(request.body(text("")).unwrap())).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let values = |name| answer.headers().get_all(name).iter().collect::<Vec<_>>();
+        assert_eq!(values("set-cookie"), ["kept=1; Path=/"]);
+        assert_eq!(values("clear-site-data"), ["\"cache\""]);
+    }
+    let metrics = world.edge.metrics_text().unwrap();
+    assert!(metrics.contains(r#"identity_total{outcome="origin-cookie"} 6"#), "{metrics}");
+}
