@@ -60,7 +60,7 @@ mod way;
 
 use std::{
     future::Future,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -330,11 +330,17 @@ impl Edge {
             let judged = identity::follow(self);
             tokio::join!(self.gate.follow(&self.tunnels, changes), self.follow_ssh(), self.sweep(), geo, judged)
         };
+        let mut upkeep = pin!(upkeep);
+        let is_kept_up = tokio::select! {
+            _ = async { tokio::join!(clients, plain, ports, ssh) } => true,
+            _ = &mut upkeep => false,
+        };
+        // What runs out is judged like what came before, to its end.
+        let mut drain = pin!(self.drain());
         tokio::select! {
-            _ = async { tokio::join!(clients, plain, ports, ssh) } => {}
-            _ = upkeep => {}
+            report = &mut drain => Ok(report),
+            _ = upkeep, if is_kept_up => Ok(drain.await),
         }
-        Ok(self.drain().await)
     }
 
     /// Sends ssh clients away whose tunnel or key is gone, for as long as the routes change.

@@ -31,7 +31,10 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_person_logins_total",
         "sallyport_person_links_total",
     ];
-    for name in names.into_iter().filter(|name| !not_yet.contains(name)) {
+    // And there is no bus on one machine.
+    let of_many =
+        |name: &str| ["bus", "directory", "config"].iter().any(|part| name.starts_with(&format!("sallyport_{part}_")));
+    for name in names.into_iter().filter(|name| !not_yet.contains(name) && !of_many(name)) {
         let is_shown = shown.lines().any(|line| line.starts_with(name));
         assert!(is_shown, "{name} is not among the metrics:\n{shown}");
     }

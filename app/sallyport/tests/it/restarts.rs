@@ -4,7 +4,7 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::harness::{Home, Origin, Program, text, wait_until};
@@ -134,6 +134,41 @@ fn up_is_replaced_under_load_without_a_failed_request() {
     assert_eq!(first.program.ended().code(), Some(0), "{}", first.program.output());
     load.all_good();
     assert_eq!(second.curl(&host, "/", &[]).status, 200);
+    assert!(second.program.stop().success());
+}
+
+#[test]
+fn what_a_replaced_process_still_serves_ends_with_what_let_it_in() {
+    let home = Home::new();
+    let first = home.up(&["--drain", "120s"]);
+    home.account();
+    let policy = home.run(&["policy", "create", "machines", "--service-token", "ci"]);
+    assert!(policy.status.success(), "{}", text(&policy.stderr));
+    let (socket, host) = home.socket(&["--cloudauth", "--policy", "machines"]);
+    let origin = Origin::start("origin");
+    let _connector = home.connector(&socket, origin.address, &[]);
+    let made = home.json(&["service-token", "create", "ci"]);
+    let field = |name: &str, value: &str| format!("Sallyport-Token-{name}: {}", made[value].as_str().unwrap());
+    // The origin would answer for ten minutes.
+    let mut events = Command::new("curl")
+        .args(["-sSN", "--cacert", first.ca.to_str().unwrap(), &first.url(&host, "/trickle/6000")])
+        .args(["-H", &field("Id", "id"), "-H", &field("Secret", "secret")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(events.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "line");
+    let second = home.up(&["--takeover", "--drain", "120s"]);
+    // It goes on where it was, for longer than what was on its way.
+    lines.by_ref().take(20).for_each(|line| assert_eq!(line.unwrap(), "line"));
+    let gone = home.run(&["service-token", "rm", "ci"]);
+    assert!(gone.status.success(), "{}", text(&gone.stderr));
+    let removed = Instant::now();
+    assert!(lines.all(|line| line.unwrap() == "line"));
+    assert!(!events.wait().unwrap().success(), "cut off, and not as if it were complete");
+    assert!(removed.elapsed() < Duration::from_secs(60), "cut by the end of the drain: {:?}", removed.elapsed());
+    assert_eq!(first.program.ended().code(), Some(0), "{}", first.program.output());
     assert!(second.program.stop().success());
 }
 
