@@ -7,24 +7,21 @@ use http::{HeaderValue, Method, Request, header};
 use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use sallyport_api::{
-    Account, AuditEvent, AuditQuery, AuditVerification, BeginDeviceLogin, ClientCertificate, ClientLogin,
-    ClientSshCertificate, ClientToken, CreateAccount, CreateClientCertificate, CreateClientSshCertificate,
-    CreateEdgeToken, CreatePerson, CreatePolicy, CreateProvider, CreateServiceToken, CreateServiceTokenCertificate,
-    CreateSocket, CreateSshCertificate, CreateSshHostCertificate, CreateSshKey, CreateToken, CreateTunnel,
-    CreatedEdgeToken, CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin, Edge, EndLoginSessions,
-    EndedLoginSessions, ExchangeClientCode, ExchangeDeviceCode, Flow, IDEMPOTENCY_KEY, Info, InvitedPerson,
-    LocalPerson, Login, LoginSession, Logout, MAX_PAGE_ITEMS, ORGANISATION, Page, Policy, PolicyPlace, PolicyTest,
-    Problem, Provider, ProviderFound, Refresh, ResetPerson, Secret, ServiceToken, ServiceTokenCertificate, Session,
-    Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey, TestPolicy, Token, Tunnel, UpdatePerson,
-    UpdatePolicy, UpdateProvider, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
+    Account, BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateAccount,
+    CreateClientCertificate, CreateClientSshCertificate, CreateEdgeToken, CreateServiceToken,
+    CreateServiceTokenCertificate, CreateSocket, CreateSshCertificate, CreateSshHostCertificate, CreateSshKey,
+    CreateToken, CreateTunnel, CreatedEdgeToken, CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin, Edge,
+    ExchangeClientCode, ExchangeDeviceCode, IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, ORGANISATION, Page,
+    Problem, Refresh, Secret, ServiceToken, ServiceTokenCertificate, Session, Socket, SshAuthority, SshCertificate,
+    SshHostCertificate, SshKey, Token, Tunnel, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
 };
-use sallyport_model::{EdgeId, LoginSessionId, PersonEmail, ProviderName, ServiceTokenId, TokenId, TunnelId};
+use sallyport_model::{EdgeId, ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{ApiAddress, ClientError, PolicyRef, SessionStore, SocketRef, session, transport};
+use crate::{ApiAddress, ClientError, SessionStore, SocketRef, session, transport};
 
 /// The most items that a whole list may have, over all its pages.
 pub const MAX_LIST_ITEMS: usize = 100_000;
@@ -471,239 +468,6 @@ impl ApiClient {
         self.delete(&format!("/v1/ssh-keys/{key}")).await
     }
 
-    /// All policies of the organisation.
-    ///
-    /// # Errors
-    /// Nobody is logged in.
-    pub async fn policies(&self) -> Result<Vec<Policy>, ClientError> {
-        self.list("/v1/policies").await
-    }
-
-    /// Makes a policy, attached to nothing.
-    ///
-    /// # Errors
-    /// The name is taken, or nobody could meet its rules.
-    pub async fn create_policy(&self, policy: &CreatePolicy) -> Result<Policy, ClientError> {
-        self.send(Method::POST, "/v1/policies", policy).await
-    }
-
-    /// One policy.
-    ///
-    /// # Errors
-    /// The organisation has none with this id or name.
-    pub async fn policy(&self, policy: &PolicyRef) -> Result<Policy, ClientError> {
-        self.get(&format!("/v1/policies/{policy}")).await
-    }
-
-    /// Changes a policy.
-    ///
-    /// # Errors
-    /// The organisation has none with this id or name, or what is asked for is not valid.
-    pub async fn update_policy(&self, policy: &PolicyRef, update: &UpdatePolicy) -> Result<Policy, ClientError> {
-        self.send(Method::PATCH, &format!("/v1/policies/{policy}"), update).await
-    }
-
-    /// Deletes a policy that is attached to nothing.
-    ///
-    /// # Errors
-    /// The organisation has none with this id or name, or it is attached.
-    pub async fn delete_policy(&self, policy: &PolicyRef) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/policies/{policy}")).await
-    }
-
-    /// Attaches a policy.
-    ///
-    /// # Errors
-    /// There is no such policy or socket, or nobody could use a socket then.
-    pub async fn attach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
-        self.send(Method::POST, &format!("/v1/policies/{policy}/attach"), place).await
-    }
-
-    /// Detaches a policy.
-    ///
-    /// # Errors
-    /// There is no such policy or socket, or everybody or nobody could use a socket then.
-    pub async fn detach_policy(&self, policy: &PolicyRef, place: &PolicyPlace) -> Result<Policy, ClientError> {
-        self.send(Method::POST, &format!("/v1/policies/{policy}/detach"), place).await
-    }
-
-    /// Asks what rules say.
-    ///
-    /// # Errors
-    /// There is no such policy or socket, or the question is not valid.
-    pub async fn test_policy(&self, test: &TestPolicy) -> Result<PolicyTest, ClientError> {
-        self.send(Method::POST, "/v1/policy-test", test).await
-    }
-
-    /// All persons of the account's provider of kind `local`.
-    ///
-    /// # Errors
-    /// Nobody is logged in.
-    pub async fn persons(&self) -> Result<Vec<LocalPerson>, ClientError> {
-        self.list("/v1/persons").await
-    }
-
-    /// Adds a person.
-    ///
-    /// # Errors
-    /// The address is taken, or there is no provider of kind `local`.
-    pub async fn create_person(&self, person: &CreatePerson) -> Result<InvitedPerson, ClientError> {
-        self.send(Method::POST, "/v1/persons", person).await
-    }
-
-    /// A person.
-    ///
-    /// # Errors
-    /// The account has none with this address.
-    pub async fn person(&self, email: &PersonEmail) -> Result<LocalPerson, ClientError> {
-        self.get(&person_path(email)).await
-    }
-
-    /// Changes a person.
-    ///
-    /// # Errors
-    /// The account has none with this address, or what is asked for is not valid.
-    pub async fn update_person(&self, email: &PersonEmail, update: &UpdatePerson) -> Result<LocalPerson, ClientError> {
-        self.send(Method::PATCH, &person_path(email), update).await
-    }
-
-    /// Takes a person's password away, and has a link made for another one.
-    ///
-    /// # Errors
-    /// The account has none with this address.
-    pub async fn reset_person(&self, email: &PersonEmail, reset: &ResetPerson) -> Result<InvitedPerson, ClientError> {
-        self.send(Method::POST, &format!("{}/reset", person_path(email)), reset).await
-    }
-
-    /// Deletes a person.
-    ///
-    /// # Errors
-    /// The account has none with this address.
-    pub async fn delete_person(&self, email: &PersonEmail) -> Result<(), ClientError> {
-        self.delete(&person_path(email)).await
-    }
-
-    /// All identity providers of the account.
-    ///
-    /// # Errors
-    /// Nobody is logged in.
-    pub async fn providers(&self) -> Result<Vec<Provider>, ClientError> {
-        self.list("/v1/providers").await
-    }
-
-    /// Adds an identity provider to the account.
-    ///
-    /// # Errors
-    /// There is one by that name, or it could not be used.
-    pub async fn create_provider(&self, provider: &CreateProvider) -> Result<Provider, ClientError> {
-        self.send(Method::POST, "/v1/providers", provider).await
-    }
-
-    /// An identity provider.
-    ///
-    /// # Errors
-    /// The account has none by this name.
-    pub async fn provider(&self, name: &ProviderName) -> Result<Provider, ClientError> {
-        self.get(&format!("/v1/providers/{name}")).await
-    }
-
-    /// Changes an identity provider.
-    ///
-    /// # Errors
-    /// The account has none by this name, or it could not be used.
-    pub async fn update_provider(&self, name: &ProviderName, update: &UpdateProvider) -> Result<Provider, ClientError> {
-        self.send(Method::PATCH, &format!("/v1/providers/{name}"), update).await
-    }
-
-    /// Deletes an identity provider; those for whom it vouched are logged out.
-    ///
-    /// # Errors
-    /// The account has none by this name.
-    pub async fn delete_provider(&self, name: &ProviderName, force: bool) -> Result<(), ClientError> {
-        let forced = if force { "?force=true" } else { "" };
-        self.delete(&format!("/v1/providers/{name}{forced}")).await
-    }
-
-    /// Has an identity provider asked what it is.
-    ///
-    /// # Errors
-    /// The account has none by this name.
-    pub async fn test_provider(&self, name: &ProviderName) -> Result<ProviderFound, ClientError> {
-        self.send(Method::POST, &format!("/v1/providers/{name}/test"), &serde_json::json!({})).await
-    }
-
-    /// The persons who are logged in at the account's sockets.
-    ///
-    /// # Errors
-    /// Nobody is logged in here.
-    pub async fn login_sessions(&self) -> Result<Vec<LoginSession>, ClientError> {
-        self.list("/v1/login-sessions").await
-    }
-
-    /// Ends logins of persons.
-    ///
-    /// # Errors
-    /// It is not said whose.
-    pub async fn end_login_sessions(&self, which: &EndLoginSessions) -> Result<EndedLoginSessions, ClientError> {
-        self.send(Method::POST, "/v1/login-sessions/end", which).await
-    }
-
-    /// Ends one login of a person.
-    ///
-    /// # Errors
-    /// The account has none with this id.
-    pub async fn end_login_session(&self, id: LoginSessionId) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/login-sessions/{id}")).await
-    }
-
-    /// Events of the audit log, one page of them.
-    ///
-    /// # Errors
-    /// What is asked for is not valid, or the token may not read it.
-    pub async fn audit_events(&self, query: &AuditQuery) -> Result<Page<AuditEvent>, ClientError> {
-        let rfc3339 =
-            |at: OffsetDateTime| at.format(&time::format_description::well_known::Rfc3339).unwrap_or_default();
-        let parameters = [
-            ("since", query.since.map(rfc3339)),
-            ("until", query.until.map(rfc3339)),
-            ("kind", query.kind.map(|kind| kind.as_str().to_owned())),
-            ("identity", query.identity.clone()),
-            ("socket", query.socket.clone()),
-            ("verdict", query.verdict.clone()),
-            ("order", query.order.map(|order| order.as_str().to_owned())),
-            ("limit", query.limit.map(|limit| limit.to_string())),
-            ("after", query.after.clone()),
-            ("wait", query.wait.map(|wait| wait.to_string())),
-        ];
-        let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
-        let text: Vec<_> = given.map(|(name, value)| format!("{name}={}", query_value(value))).collect();
-        self.get(&format!("/v1/audit?{}", text.join("&"))).await
-    }
-
-    /// Whether the audit log is as it was written.
-    ///
-    /// # Errors
-    /// The token may not read it, or it cannot be read.
-    pub async fn verify_audit(&self) -> Result<AuditVerification, ClientError> {
-        self.get("/v1/audit/verify").await
-    }
-
-    /// The flows that run at the account's sockets.
-    ///
-    /// # Errors
-    /// Nobody is logged in.
-    pub async fn flows(&self) -> Result<Vec<Flow>, ClientError> {
-        self.list("/v1/flows").await
-    }
-
-    /// Cuts a flow.
-    ///
-    /// # Errors
-    /// None with this id runs at the account's sockets.
-    pub async fn kill_flow(&self, id: &str) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/flows/{}", query_value(id))).await
-    }
-
     /// A call that needs nobody to be logged in.
     async fn open<B: Serialize, T: DeserializeOwned>(
         &self,
@@ -835,13 +599,8 @@ fn json<B: Serialize>(body: &B) -> Bytes {
     serde_json::to_vec(body).map(Bytes::from).unwrap_or_default()
 }
 
-/// The path of a person.
-fn person_path(email: &PersonEmail) -> String {
-    format!("/v1/persons/{}", query_value(email.as_str()))
-}
-
 /// The text as the value of a query parameter (RFC 3986 section 2.1).
-fn query_value(text: &str) -> PercentEncode<'_> {
+pub(crate) fn query_value(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
 

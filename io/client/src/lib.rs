@@ -5,6 +5,7 @@
 
 mod address;
 mod client;
+mod comers;
 mod error;
 mod organisation;
 mod policy_ref;
