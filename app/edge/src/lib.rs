@@ -105,6 +105,8 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_LINGER: Duration = Duration::from_secs(1);
 /// How long, at a shutdown, tunnels get to end their streams after the last request has ended.
 const MAX_TUNNEL_DRAIN: Duration = Duration::from_secs(2);
+/// How long what was cut off has to end.
+const MAX_CUT: Duration = Duration::from_secs(1);
 
 /// An edge. Made once for a process.
 pub struct Edge {
@@ -403,6 +405,8 @@ impl Edge {
         }
         let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest()), self.tunnels.drained()).await;
         self.phase.send_replace(Phase::Cut);
+        // What is cut off resets its client and is recorded, before the process ends.
+        let _ = tokio::time::timeout(MAX_CUT, self.running.none_left()).await;
         if let Some(over) = ssh_over {
             let _ = tokio::time::timeout(rest(), over).await;
         }
