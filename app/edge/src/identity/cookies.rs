@@ -77,10 +77,15 @@ pub(super) fn drop_ours(headers: &mut HeaderMap) -> bool {
         }
         !name.get(..OUR_NAMES.len()).is_some_and(|head| head.eq_ignore_ascii_case(OUR_NAMES))
     };
-    if headers.get_all(SET_COOKIE).iter().all(is_foreign) {
+    keep_cookies(headers, is_foreign)
+}
+
+/// Keeps those cookies of an answer of which this holds. Whether there were others.
+fn keep_cookies(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderValue) -> bool) -> bool {
+    if headers.get_all(SET_COOKIE).iter().all(&is_kept) {
         return false;
     }
-    let kept: Vec<_> = headers.get_all(SET_COOKIE).iter().filter(|field| is_foreign(field)).cloned().collect();
+    let kept: Vec<_> = headers.get_all(SET_COOKIE).iter().filter(|field| is_kept(field)).cloned().collect();
     headers.remove(SET_COOKIE);
     kept.into_iter().for_each(|field| {
         headers.append(SET_COOKIE, field);
@@ -91,7 +96,7 @@ pub(super) fn drop_ours(headers: &mut HeaderMap) -> bool {
 /// Drops from an answer what would reach beyond the socket's own host, `host`: a browser takes cookies with a wider
 /// `Domain`, and clears those of the whole installation where it is told to clear cookies. Whether there was anything.
 pub(super) fn keep_to_own_host(headers: &mut HeaderMap, host: &str) -> bool {
-    let cookies = drop_wide(headers, host);
+    let cookies = keep_cookies(headers, |field| is_for(host, field));
     drop_clearing(headers) || cookies
 }
 
@@ -107,18 +112,6 @@ fn is_for(host: &str, field: &HeaderValue) -> bool {
         let value = value.strip_prefix(b".").unwrap_or(value);
         value.is_empty() || value.eq_ignore_ascii_case(host.as_bytes())
     })
-}
-
-fn drop_wide(headers: &mut HeaderMap, host: &str) -> bool {
-    if headers.get_all(SET_COOKIE).iter().all(|field| is_for(host, field)) {
-        return false;
-    }
-    let kept: Vec<_> = headers.get_all(SET_COOKIE).iter().filter(|field| is_for(host, field)).cloned().collect();
-    headers.remove(SET_COOKIE);
-    kept.into_iter().for_each(|field| {
-        headers.append(SET_COOKIE, field);
-    });
-    true
 }
 
 /// Drops `"cookies"` and `"*"` from Clear-Site-Data, and leaves what is about the socket's own origin.
