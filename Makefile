@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help demo test lint instructions instructions-accept bench bench-quick docs build clean
+.PHONY: help demo test lint instructions instructions-accept bench bench-quick flame docs build clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -16,8 +16,8 @@ demo: ## give a small web service a public name on this machine, and call it (CI
 test: ## run every test, and count the instructions of the hot paths
 	@scripts/need rust cc curl openssl python3 ssh venv wrk
 	@scripts/need faketime || echo "test: faketime is not there; the tests that turn the clock say that they are skipped"
-	@scripts/need postgres sshd nginx dnsmasq dig tinyproxy || echo "test: not all services are there; the tests of sockets that need them say so"
-	@for tool in h2spec python aioquic dex miniflux; do \
+	@scripts/need postgres sshd nginx dnsmasq dig tinyproxy chromium || echo "test: not all services are there; the tests of sockets that need them say so"
+	@for tool in h2spec python aioquic dex miniflux nats-server; do \
 	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \
 	done
 	@scripts/test
@@ -45,6 +45,10 @@ bench-quick: ## the same with the main rows and one short round (asks for root; 
 	@scripts/need rust cc go python3 curl openssl iproute nginx haproxy ssh wrk h2load
 	@scripts/need sshd || echo "bench: sshd is not there; its cells are not available"
 	@python3 bench/run.py --quick $(if $(ROWS),--rows $(ROWS))
+
+flame: ## draw where the time of a request goes, by perf (asks for root; ROWS=down_8: other rows)
+	@scripts/need rust cc python3 curl openssl iproute nginx wrk h2load perf
+	@python3 bench/run.py --flame --quick --only sallyport --rows $(or $(ROWS),keepalive h2_100_streams tcp_keepalive)
 
 docs: ## build the book and the API documentation
 	@scripts/need rust cc

@@ -165,6 +165,13 @@ SETS = {
         Row("udp_flood", "200,000 a second of 1,200 bytes, one way", ("per_s", "arrived_percent", "cpu_us"),
             partial(measures.datagrams, 16, 1200, "flood", 200_000)),
     ],
+    "relay": [
+        keepalive("relay_", "plain"),
+        keepalive_1("relay_"),
+        requests("relay_connections", "new TLS connections, 32 at a time", "100b", 32, figures=("per_s", "cpu_us"), close=True),
+        requests("relay_bodies_64k", "64 KiB bodies, 32 connections", "64k", 32),
+        *bulk_rows("relay_", "plain"),
+    ],
     "ssh": [
         *bulk_rows("ssh_", "plain", counts=(1,)),
         keepalive("ssh_", "plain"),
@@ -191,6 +198,7 @@ TITLES = {
     "tcp": "A TCP port",
     "hard": "A TCP port, when it is hard",
     "udp": "A UDP port",
+    "relay": "HTTPS, relayed through a second edge",
     "ssh": "A TCP port, by a stock ssh client",
     "loss": "A TCP port",
     "growth": "Growth",
@@ -240,6 +248,7 @@ TARGETS = [
     Target("loss_down_1_32m", "gbit_s", "sallyport-cubic", 100.0),
     # So many programs at once share the processors and their caches with the server, whoever it is.
     Target("growth_programs", "cost_growth", "haproxy-x2", 1.0),
+    Target("relay_keepalive", "per_s", "haproxy-x3", 1.0),
     Target("udp_echo", "per_s", "frp", 2.0),
     Target("udp_echo", "p99_ms", "frp", 2.0),
 ]

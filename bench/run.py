@@ -18,10 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import contenders  # noqa: E402
+import flame  # noqa: E402
 import harness  # noqa: E402
 import load  # noqa: E402
 import measures  # noqa: E402
@@ -145,7 +147,7 @@ class Run:
 
     def __init__(self, bench, options):
         self.bench, self.options = bench, options
-        self.samples, self.commands, self.points = [], {}, {}
+        self.samples, self.commands, self.points, self.drawings = [], {}, {}, []
         self.began = time.monotonic()
 
     def tries(self, row):
@@ -155,7 +157,7 @@ class Run:
     def record(self, number, contender, row):
         sample = {"round": number, "contender": contender.name, "row": row.name}
         try:
-            figures, foreign = harness.measure(lambda: row.measure(contender, self.options.seconds), self.tries(row))
+            figures, foreign = harness.measure(lambda: self.measured(contender, row), self.tries(row))
             points = figures.pop("points", None)
             if points:
                 sample["points"] = points
@@ -170,6 +172,15 @@ class Run:
             shown = f"FAILED: {error}"
         self.samples.append(sample)
         print(f"round {number}  {contender.name:14} {row.name:20} {shown}", flush=True)
+
+    def measured(self, contender, row):
+        """What the row gives; with `--flame`, drawings of where its time went too."""
+        measure = partial(row.measure, contender, self.options.seconds)
+        if not self.options.flame:
+            return measure()
+        figures, drawings = flame.recorded(contender, measure, f"{HERE}/results/flame-{contender.name}-{row.name}")
+        self.drawings += drawings
+        return figures
 
     def round(self, number):
         for group, kinds in self.options.kinds.items():
@@ -267,6 +278,8 @@ def options():
                             f"{group} is {' '.join(row.name for row in table)}" for group, table in rows.SETS.items()))
     parser.add_argument("--mtu", type=int, default=65536, help="of the loopback interface; 1500 is more like a wire")
     parser.add_argument("--sallyport", help="a binary that is there already; otherwise the release build is made")
+    parser.add_argument("--flame", action="store_true",
+                        help="draw where the time of the rows goes (perf, inferno) from a build with symbols, and keep no figures")
     chosen = parser.parse_args()
     if chosen.sallyport and not os.access(chosen.sallyport, os.X_OK):
         parser.error(f"{chosen.sallyport} cannot be run")
@@ -289,18 +302,26 @@ def every_kind(chosen):
     return list(dict.fromkeys(kind for kinds in chosen.kinds.values() for kind in kinds))
 
 
+def profile(chosen):
+    """Which build is measured."""
+    return "profiling" if chosen.flame else "release"
+
+
 def prepare(chosen):
     """Builds what is missing, outside the namespace, which has no network; gives the environment for the inside."""
     environment = {"BENCH_FOLDER": tempfile.mkdtemp(prefix="sallyport-bench.")}
     kinds = every_kind(chosen)
     if any(issubclass(kind, Sallyport) for kind in kinds) and not chosen.sallyport:
         print("bench: building the release binary", flush=True)
-        subprocess.run(["cargo", "build", "--release", "--package", "sallyport", "--locked"], cwd=ROOT, check=True)
-    for tool in sorted({tool for kind in kinds for tool in kind.tools}):
+        # Stacks are walked by frame pointers.
+        flags = {**os.environ, "RUSTFLAGS": "-C force-frame-pointers=yes"} if chosen.flame else None
+        subprocess.run(["cargo", "build", "--profile", profile(chosen), "--package", "sallyport", "--locked"], cwd=ROOT, check=True, env=flags)
+    drawers = {"inferno"} if chosen.flame else set()
+    for tool in sorted({tool for kind in kinds for tool in kind.tools} | drawers):
         built = subprocess.run([f"{ROOT}/scripts/tools", tool], stdout=subprocess.PIPE, text=True)
         if built.returncode == 0:
             environment[f"BENCH_{tool.upper()}"] = built.stdout.strip()
-        elif not all(kind.is_optional for kind in kinds if tool in kind.tools):
+        elif tool in drawers or not all(kind.is_optional for kind in kinds if tool in kind.tools):
             raise SystemExit(f"bench: {tool} could not be built; see above, or leave it out with --only")
     if any(row.name == "resumed" for row in chosen.rows["https"]) and shutil.which("go", path=GO_PATH):
         path, cache = f"{environment['BENCH_FOLDER']}/resume", os.path.expanduser("~/.cache/sallyport-tools/go-build")
@@ -312,7 +333,7 @@ def prepare(chosen):
         environment[f"BENCH_{program.upper()}"] = path
     environment["BENCH_HOSTS"] = f"{environment['BENCH_FOLDER']}/hosts"
     target = os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target")
-    environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/release/sallyport")
+    environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/{profile(chosen)}/sallyport")
     return environment
 
 
@@ -395,6 +416,14 @@ def since_last(written):
     return ["", "No committed result has rows in common with this one."]
 
 
+def own(paths):
+    """Gives what was written to who called sudo."""
+    if "SUDO_UID" in os.environ:
+        for path in paths:
+            os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
+    return paths
+
+
 def main():
     chosen = options()
     if "BENCH_FOLDER" not in os.environ:
@@ -418,6 +447,9 @@ def main():
             run.round(number)
     except KeyboardInterrupt:
         print("\nbench: interrupted; what was measured so far follows")
+    if chosen.flame:
+        print("\nbench: drew " + ", ".join(os.path.relpath(path, ROOT) for path in own(run.drawings)))
+        raise SystemExit(any("failed" in sample for sample in run.samples))
     result = report.medians(run.samples)
     names = {group: [kind.name for kind in kinds] for group, kinds in chosen.kinds.items()}
     print("\n".join(report.table(result, names)))
@@ -437,11 +469,8 @@ def main():
         made.append(path.replace(".json", "-growth.svg"))
         with open(made[-1], "w") as file:
             file.write(plot.growth(run.points))
-    if "SUDO_UID" in os.environ:
-        for path in made:
-            os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
     shutil.rmtree(bench.folder, ignore_errors=True)
-    print("\nbench: wrote " + ", ".join(os.path.relpath(path, ROOT) for path in made[1:]))
+    print("\nbench: wrote " + ", ".join(os.path.relpath(path, ROOT) for path in own(made)[1:]))
     absent = sorted({f"{sample['contender']}, {sample['row']}: {sample['unavailable']}" for sample in run.samples if "unavailable" in sample})
     if absent:
         print("bench: not available: " + "; ".join(absent))

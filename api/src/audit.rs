@@ -6,6 +6,7 @@ use sallyport_model::{AccountId, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
 
 /// The longest that a request for events may wait for one, in seconds.
 pub const MAX_AUDIT_WAIT_SECONDS: u32 = 20;
@@ -58,6 +59,9 @@ pub struct AuditEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<uuid::Uuid>)]
     pub organisation: Option<AccountId>,
+    /// Where it was recorded first, when that was another machine of the installation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Box<AuditNode>>,
     /// A use of a socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<Box<AuditFlow>>,
@@ -76,6 +80,23 @@ pub struct AuditEvent {
     /// The hash of the event before, in hexadecimal digits; zeros for the first one of all.
     pub prev: String,
     /// The hash of this event, in hexadecimal digits.
+    pub hash: String,
+}
+
+/// The machine whose log an event comes from, and its place there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditNode {
+    /// The id of that log.
+    pub id: Uuid,
+    /// What the machine is called: the name of an edge, or `control-` and digits.
+    #[schema(example = "eu-1")]
+    pub name: String,
+    /// Its number in that log; of a gap, that of the last event before it that came.
+    pub seq: u64,
+    /// The how many-th event it is that this machine has passed on.
+    pub number: u64,
+    /// Its hash in that log; empty for a gap.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hash: String,
 }
 
@@ -98,6 +119,10 @@ pub struct AuditFlow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub origin: Option<SocketAddr>,
+    /// Where the direct origin is that took it, or was asked last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "10.0.0.7:8080")]
+    pub direct_origin: Option<String>,
     /// The type of the socket: http, https, tcp, tls or udp.
     #[schema(example = "http")]
     pub transport: String,
@@ -211,7 +236,7 @@ pub struct AuditCertificate {
 /// Something is missing before this event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditGap {
-    /// Why: overflow, write-error, half-line, damaged, missing, no-head, spool or ended.
+    /// Why: overflow, write-error, half-line, damaged, missing, no-head, spool, ended or stream.
     pub reason: String,
     /// How many events, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,6 +278,7 @@ impl AuditEvent {
             at: to_millisecond(at),
             kind,
             organisation,
+            node: None,
             flow: None,
             admin: None,
             login: None,
@@ -378,33 +404,4 @@ pub struct AuditProblem {
     pub place: String,
     /// What is wrong there.
     pub what: String,
-}
-
-/// A flow that runs. `GET /v1/flows`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Flow {
-    /// Its id, under which it is in the audit log when it has ended.
-    pub id: String,
-    /// The socket.
-    #[schema(value_type = uuid::Uuid)]
-    pub socket: SocketId,
-    /// The label of its DNS name.
-    pub socket_name: String,
-    /// The type of the socket.
-    pub transport: String,
-    /// The tunnel that took it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<uuid::Uuid>)]
-    pub tunnel: Option<TunnelId>,
-    /// Who it is, where the socket asks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub identity: Option<String>,
-    /// Where it comes from.
-    #[schema(value_type = String, example = "192.0.2.1:40000")]
-    pub client: SocketAddr,
-    /// When it began.
-    #[serde(with = "time::serde::rfc3339")]
-    pub began: OffsetDateTime,
-    /// How many bytes went either way so far.
-    pub bytes: u64,
 }

@@ -1,8 +1,11 @@
 //! Edges, and how they join.
 
-use std::{net::SocketAddr, str::FromStr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
 
-use sallyport_model::{EdgeId, EdgeName, RegionName};
+use sallyport_model::{AccountId, EdgeId, EdgeName, Email, RegionName, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -15,6 +18,8 @@ use crate::Secret;
 pub enum EdgeState {
     /// It renews its lease.
     Up,
+    /// It is there, and is being emptied or empty.
+    Draining,
     /// It has joined, and is not there now.
     Down,
     /// What is known of it is not of the present: the bus is away.
@@ -22,7 +27,7 @@ pub enum EdgeState {
 }
 
 /// An edge that has joined.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Edge {
     /// Its id.
     #[schema(value_type = uuid::Uuid)]
@@ -45,12 +50,50 @@ pub struct Edge {
     /// How many tunnels it holds.
     #[serde(default)]
     pub tunnels: usize,
+    /// How many sockets it serves; absent when it did not say so within a second, as what follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<u64>,
+    /// How many connections, flows of datagrams and WebSockets run there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u64>,
+    /// How many connections of clients are open there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u64>,
+    /// The memory of its process, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The processor time that its process has used since it began, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<u64>,
+    /// How long a question took from this control to it and back over the bus, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 0.8)]
+    pub round_trip_ms: Option<f64>,
+    /// When this control last heard of it.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub heard_at: Option<OffsetDateTime>,
     /// Since when it runs; absent when it is not there.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub since: Option<OffsetDateTime>,
+    /// It is to be emptied: until when what runs there may go on.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub drain_until: Option<OffsetDateTime>,
     /// When it joined.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
+}
+
+/// How an edge is emptied. `POST /v1/edges/{id}/drain`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DrainEdge {
+    /// How long requests and connections that run may go on, in seconds: 300 when absent, 86,400 at most.
+    #[schema(maximum = 86400)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_seconds: Option<u32>,
+    /// Do so even where no other edge serves, or where that is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// A token with which one edge may join. `POST /v1/edge-tokens`
@@ -87,6 +130,54 @@ pub struct CreatedEdgeToken {
     /// When it ends.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
+}
+
+/// What became of a join token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EdgeTokenState {
+    /// An edge may join with it.
+    Waiting,
+    /// An edge has joined with it.
+    Used,
+    /// Its time was over before any did.
+    Ended,
+}
+
+/// A token with which one edge may join, or has joined, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EdgeToken {
+    /// Its id: 16 hexadecimal digits.
+    #[schema(example = "0f1e2d3c4b5a6978")]
+    pub id: String,
+    /// What became of it.
+    pub state: EdgeTokenState,
+    /// What the edge will be called, if that is said.
+    #[schema(value_type = Option<String>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<EdgeName>,
+    /// The region that the edge will be in, if that is said.
+    #[schema(value_type = Option<String>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<RegionName>,
+    /// The name of the edge that has joined with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_by: Option<String>,
+    /// When it was made.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// When it ends.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+}
+
+/// The next owner of the installation. `PUT /v1/installation/owner`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HandOver {
+    /// The e-mail address of an account.
+    #[schema(value_type = String, format = Email)]
+    pub email: Email,
 }
 
 /// What `sallyport edge --join` is given: `SECRET@HOST:PORT#FINGERPRINT`, with several places by commas.
@@ -202,6 +293,9 @@ pub struct EdgeWorld {
     /// The authority of the bus's certificates, in PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_ca: Option<String>,
+    /// What edges need to take stock ssh clients, where they may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<EdgeSsh>,
     /// Key of what browsers carry, in base64url.
     pub seal_key: Secret,
     /// Key of what origins are told of who comes, in base64url.
@@ -221,6 +315,68 @@ pub struct JoinedEdge {
     pub region: RegionName,
     /// Its certificates.
     pub certificates: EdgeCertificates,
+    /// What it needs to know.
+    pub world: EdgeWorld,
+    /// What time it is for control, in seconds since 1970.
+    pub now: i64,
+}
+
+/// What an edge needs to take stock ssh clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeSsh {
+    /// The keys that prove to ssh clients that this is the server they know, in OpenSSH's format, the preferred one first.
+    pub host_keys: Vec<Secret>,
+    /// Whose certificates let in, each for one tunnel: a public key as in a `.pub` file.
+    pub authority: String,
+}
+
+/// What an edge asks about a forward that an ssh client wants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskForward {
+    /// The account that it has logged in to; absent: a guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<AccountId>,
+    /// The fingerprint of the key that it has proven to hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The one tunnel that it may serve, when it has logged in with a certificate for it: the certificate's key id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<String>,
+    /// Where the client is.
+    pub client: IpAddr,
+    /// The address that it asks for.
+    pub address: String,
+    /// The port that it asks for.
+    pub port: u32,
+}
+
+/// What a forward of an ssh client leads to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardTarget {
+    /// The socket.
+    pub socket: SocketId,
+    /// The tunnel that the client holds.
+    pub tunnel: TunnelId,
+    /// Whether the tunnel, and maybe the socket, were made for this forward.
+    pub temporary: bool,
+    /// Where clients reach the socket.
+    pub url: String,
+    /// The socket's own port, when it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// What an edge is told of what it has asked or said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {}
+
+/// What an edge says to learn what it needs to know now.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct AskWorld {}
+
+/// The answer to [`AskWorld`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeTold {
     /// What it needs to know.
     pub world: EdgeWorld,
     /// What time it is for control, in seconds since 1970.

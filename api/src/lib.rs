@@ -12,11 +12,13 @@ mod account;
 mod audit;
 mod client;
 mod edge;
+mod flow;
 mod health;
 mod info;
 mod login;
 mod login_session;
 mod organisation;
+mod origin;
 mod page;
 mod person;
 mod policy;
@@ -27,13 +29,14 @@ mod secret;
 mod service_token;
 mod socket;
 mod ssh_key;
+mod stats;
 mod token;
 mod tunnel;
 
 pub use account::{Account, CreateAccount};
 pub use audit::{
-    AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditOrder, AuditProblem,
-    AuditQuery, AuditVerification, Flow, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
+    AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode, AuditOrder,
+    AuditProblem, AuditQuery, AuditVerification, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
 };
 pub use client::{
     BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateClientCertificate,
@@ -41,9 +44,11 @@ pub use client::{
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
 };
 pub use edge::{
-    CreateEdgeToken, CreatedEdgeToken, Edge, EdgeCertificates, EdgeState, EdgeWorld, JOIN_SECRET_PREFIX, JoinEdge,
+    AskForward, AskWorld, CreateEdgeToken, CreatedEdgeToken, Done, DrainEdge, Edge, EdgeCertificates, EdgeSsh,
+    EdgeState, EdgeToken, EdgeTokenState, EdgeTold, EdgeWorld, ForwardTarget, HandOver, JOIN_SECRET_PREFIX, JoinEdge,
     JoinToken, JoinTokenError, JoinedEdge, RenewEdge,
 };
+pub use flow::{EndedFlow, EndedFlowPage, EndedFlowQuery, Flow, FlowPage, SilentEdge};
 pub use health::{HealthCheck, ProbeType};
 pub use info::Info;
 pub use login::{Login, Logout, Refresh, Session};
@@ -52,6 +57,7 @@ pub use organisation::{
     AcceptInvitation, CreateInvitation, CreatedInvitation, Invitation, Member, Organisation, ReceivedInvitation,
     UpdateMember, UpdateOrganisation,
 };
+pub use origin::{CreateDirectOrigin, DirectOrigin, UpdateDirectOrigin};
 pub use page::{DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS, Page, PageQuery};
 pub use person::{CreatePerson, InvitedPerson, LocalPerson, PersonState, ResetPerson, UpdatePerson};
 pub use policy::{CreatePolicy, Policy, PolicyPlace, PolicyTest, RuleTested, TestPolicy, UpdatePolicy};
@@ -63,8 +69,11 @@ pub use service_token::{
 };
 pub use socket::{CreateSocket, Protect, Protected, Socket, SshAccess, UpdateSocket};
 pub use ssh_key::{CreateSshCertificate, CreateSshKey, SshCertificate, SshKey};
+pub use stats::{Counts, EdgeCounts, OriginCounts, Quantiles, RegionCounts, SocketStats};
 pub use token::{CreateToken, CreatedToken, Token};
-pub use tunnel::{ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelStatus, UpdateTunnel};
+pub use tunnel::{
+    ConnectEdge, ConnectTo, CreateTunnel, CreatedTunnel, Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
+};
 
 /// The header that says for which organisation a request is: its id, or its name. Without it, for that of the token, which
 /// is the account's own for everybody who logged in.

@@ -79,6 +79,43 @@ pub(crate) fn limits() -> Object {
         .build()
 }
 
+/// The endpoint groups of a socket, by their regions.
+pub(crate) fn regions() -> Object {
+    let says =
+        "How many of the flows that come to the region it keeps, in percent; the rest goes on to the next nearest.";
+    let dial = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .minimum(Some(0.0))
+        .maximum(Some(f64::from(sallyport_model::FULL_DIAL)))
+        .default(Some(sallyport_model::FULL_DIAL.into()))
+        .description(Some(says));
+    ObjectBuilder::new()
+        .description(Some("The origins of each region that something is said about, by its name; at most 64."))
+        .additional_properties(Some(ObjectBuilder::new().property("dial", dial)))
+        .build()
+}
+
+/// How a direct origin proves who it is.
+pub(crate) fn origin_tls() -> Object {
+    ObjectBuilder::new()
+        .description(Some("How an origin that speaks TLS proves who it is: one that does not is not spoken to."))
+        .property(
+            "server_name",
+            text("The name that its certificate must have; its host when absent.").max_length(Some(253)),
+        )
+        .property(
+            "ca",
+            text("The authorities that are believed, in PEM, instead of those of the edges' machines.")
+                .max_length(Some(8_192)),
+        )
+        .property(
+            "pin",
+            text("The SHA-256 of the certificate that it must show, whatever stands in it.")
+                .pattern(Some("^sha256:[0-9a-fA-F]{64}$")),
+        )
+        .build()
+}
+
 /// From where clients may come.
 pub(crate) fn access() -> Object {
     let rules = |description: &str| {

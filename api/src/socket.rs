@@ -1,8 +1,10 @@
 //! Sockets.
 
+use std::collections::BTreeMap;
+
 use sallyport_model::{
-    AccessRules, Affinity, DisplayName, IdentitySettings, Limits, OriginProtocol, ProxyProtocol, SocketId, SocketName,
-    SocketType, TlsMode,
+    AccessRules, Affinity, DisplayName, EndpointGroup, IdentitySettings, Limits, OriginProtocol, ProxyProtocol,
+    RegionName, SocketId, SocketName, SocketType, TlsMode,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
@@ -67,6 +69,10 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::identity, required = false)]
     pub identity: Option<IdentitySettings>,
+    /// How much its origins in some regions take of what comes to them; those that are not named take all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::regions, required = false)]
+    pub regions: Option<BTreeMap<RegionName, EndpointGroup>>,
     /// Policies of the organisation that say who may come in, by name or id, from the beginning; at most 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 20, example = json!(["staff"]))]
@@ -92,6 +98,7 @@ impl CreateSocket {
             access: None,
             amplification_guard: None,
             identity: None,
+            regions: None,
             policies: None,
         }
     }
@@ -153,6 +160,10 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::identity, required = false)]
     pub identity: Option<Option<IdentitySettings>>,
+    /// How much its origins in some regions take of what comes to them; all regions at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::regions, required = false)]
+    pub regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
     /// Open the socket to everybody, where nothing else says who may come in once `identity` is `null`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
@@ -175,6 +186,7 @@ impl UpdateSocket {
             && self.access.is_none()
             && self.amplification_guard.is_none()
             && self.identity.is_none()
+            && self.regions.is_none()
     }
 }
 
@@ -258,6 +270,13 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::identity)]
     pub identity: Option<IdentitySettings>,
+    /// How much its origins in some regions take of what comes to them; those that are not named take all.
+    #[serde(default)]
+    #[schema(schema_with = schema::regions)]
+    pub regions: BTreeMap<RegionName, EndpointGroup>,
+    /// What is set and has no effect as things are, in sentences for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The names of the policies that concern it: attached to it, or to all sockets of its organisation.
     #[serde(default)]
     pub policies: Vec<String>,
@@ -350,11 +369,13 @@ mod tests {
     fn every_setting_is_kept_set_or_back_at_its_default() {
         let full = r#"{"proxy_protocol":"v2","tls_mode":null,"alpn":["h2"],"health_check":{"type":"tcp"},
                        "affinity":null,"limits":{"queue":5},"access":{"allow":["192.0.2.0/24"]},
-                       "amplification_guard":false}"#;
+                       "amplification_guard":false,"regions":{"eu":{"dial":20},"us":{}}}"#;
         let update: UpdateSocket = serde_json::from_str(full).unwrap();
         assert_eq!(update.proxy_protocol, Some(Some(ProxyProtocol::V2)));
         assert_eq!((update.tls_mode, update.affinity), (Some(None), Some(None)));
         assert_eq!(update.amplification_guard, Some(Some(false)));
+        let dials: Vec<_> = update.regions.iter().flatten().flatten().map(|(_, group)| group.dial).collect();
+        assert_eq!(dials, [20, 100]);
         assert!(!update.is_empty() && UpdateSocket::default().is_empty());
         let again: UpdateSocket = serde_json::from_str(&serde_json::to_string(&update).unwrap()).unwrap();
         assert_eq!(format!("{again:?}"), format!("{update:?}"));

@@ -39,7 +39,7 @@ pub enum TunnelStatus {
 }
 
 /// A tunnel: one origin's place at a socket, whether its connector is there or not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Tunnel {
     /// Its id.
     #[schema(value_type = uuid::Uuid)]
@@ -79,6 +79,37 @@ pub struct Tunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu")]
     pub region: Option<RegionName>,
+    /// Every edge that holds it, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<TunnelHolder>,
+    /// The round trip between edge and connector in milliseconds, the shortest one where several edges hold it; absent until it
+    /// was measured, and of stock ssh clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = 12.4)]
+    pub round_trip_ms: Option<f64>,
+    /// How many requests and flows it carries now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<u64>,
+}
+
+/// An edge that holds a tunnel. What is absent was not said within a second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TunnelHolder {
+    /// The edge.
+    #[schema(value_type = String, example = "eu-1")]
+    pub edge: EdgeName,
+    /// The region that it is in.
+    #[schema(value_type = String, example = "eu")]
+    pub region: RegionName,
+    /// Whether the service behind the tunnel is well, by this edge's health checks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<bool>,
+    /// The round trip between this edge and the connector, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_ms: Option<f64>,
+    /// How many requests and flows it carries at this edge now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<u64>,
 }
 
 fn default_weight() -> u16 {
@@ -95,10 +126,27 @@ pub struct ConnectTo {
     /// UDP port for connectors that come over QUIC; absent when the edge takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quic_port: Option<u16>,
+    /// Edges that it may dial when that one does not answer, at most eight; on one machine there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<ConnectEdge>,
+}
+
+/// An edge that takes connectors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConnectEdge {
+    /// Its name.
+    #[schema(value_type = String, example = "eu-1")]
+    pub name: EdgeName,
+    /// The region that it is in.
+    #[schema(value_type = String, example = "eu")]
+    pub region: RegionName,
+    /// Where it is reached.
+    #[schema(value_type = Vec<String>)]
+    pub addresses: Vec<SocketAddr>,
 }
 
 /// A tunnel that was just made, or given a new credential.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedTunnel {
     /// What it is.
     #[serde(flatten)]

@@ -11,6 +11,7 @@ from .frp import FrpHttps, FrpTcp, FrpTcpPool, FrpUdp, NginxFrp
 from .haproxy import Haproxy, HaproxyH2, HaproxyTcp
 from .nginx import NginxAlone
 from .rathole import NginxRathole, NginxRatholePlain, RatholePlain, RatholeTcp, RatholeUdp
+from .relay import HaproxyThree, HaproxyThreeH2, SallyportRelay
 from .sallyport import (
     SallyportCubic, SallyportHttps, SallyportLossy, SallyportQuic, SallyportSsh, SallyportTcp, SallyportUdp,
 )
@@ -24,6 +25,7 @@ KINDS = {
     "tcp": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh, Chisel, Bore],
     "hard": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh, Chisel, Bore],
     "udp": [SallyportUdp, FrpUdp, RatholeUdp],
+    "relay": [SallyportRelay, HaproxyThree, HaproxyThreeH2],
     "ssh": [SallyportSsh, OpenSsh, Sish],
     "loss": [SallyportLossy, SallyportCubic, SallyportQuic, FrpTcpPool, RatholeTcp],
     "growth": [SallyportHttps, Haproxy, NginxAlone],

@@ -62,11 +62,11 @@ class Sallyport(Contender):
         self._until_ready(process)
         return process
 
-    def _until_ready(self, process):
+    def _until_ready(self, process, port=PUBLIC_PORT):
         deadline = time.monotonic() + 20
         while True:
             try:
-                load.one_request(load.Target(f"api.{DOMAIN}", PUBLIC_PORT, tls=True), "/readyz", seconds=5)
+                load.one_request(load.Target(f"api.{DOMAIN}", port, tls=True), "/readyz", seconds=5)
                 return
             except (OSError, Failed):
                 process.check()

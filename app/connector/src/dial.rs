@@ -5,16 +5,16 @@
 
 use std::{
     fmt, io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use rustls::{AlertDescription, ClientConfig};
-use sallyport_net::{Congestion, Outbound, ReadAhead, TlsFailure};
+use sallyport_net::{Congestion, Outbound, TlsFailure};
 use sallyport_tunnel::{
-    BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, Dial,
+    BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, Dial, EdgePlace,
     carrier::{
         quic::{QuicCarrier, QuicConnection},
         websocket::WebSocketCarrier,
@@ -22,7 +22,6 @@ use sallyport_tunnel::{
 };
 use sallyport_wire::ALPN;
 use tokio::{net::TcpStream, task::JoinSet, time::Instant};
-use tokio_rustls::client::TlsStream;
 
 /// How long a connection to the edge may take to come about, and as long again its TLS handshake; that gets less where
 /// there are other transports to try.
@@ -124,11 +123,14 @@ pub(crate) struct Edge {
 }
 
 /// Where the edge is, and how it may be reached.
+#[derive(Clone)]
 pub(crate) struct EdgeAddress {
     /// Its host; its certificate must be for this name.
     pub(crate) host: String,
     /// Its port.
     pub(crate) port: u16,
+    /// Where it is, when that is known; else the name is asked for.
+    pub(crate) addresses: Vec<SocketAddr>,
     /// Its port for QUIC, as far as that is known; the other one is tried too, where a mapping of ports may lead.
     pub(crate) quic_port: Option<u16>,
     /// Name and version of the program.
@@ -150,7 +152,7 @@ struct Shared {
     used: Mutex<Used>,
     /// Which of the edge's addresses the session is at. Its legs go there too: another one may be another edge's, and
     /// asking for the name's addresses takes a thread each time.
-    session_at: Mutex<Option<IpAddr>>,
+    session_at: Mutex<Option<SocketAddr>>,
     /// The QUIC connection of the last session that came about by QUIC.
     quic: Mutex<Option<QuicConnection>>,
 }
@@ -204,17 +206,30 @@ impl Edge {
         let with = |alpn: &[u8]| {
             let mut config = (*address.tls).clone();
             config.alpn_protocols = vec![alpn.to_vec()];
-            Arc::new(config)
+            config
         };
         let first = address.choice.candidates().first().copied().unwrap_or(Transport::Tcp);
         let used = Mutex::new(Used::new(first));
-        let (native, http) = (with(ALPN), with(b"http/1.1"));
+        let mut native = with(ALPN);
+        // Legs rest for long: their records are handled without buffers.
+        native.enable_secret_extraction = true;
+        let (native, http) = (Arc::new(native), Arc::new(with(b"http/1.1")));
         let (quic, session_at) = Default::default();
         Self { shared: Arc::new(Shared { native, http, address, used, quic, session_at }) }
     }
 }
 
 impl Edge {
+    /// Another edge of the same installation, which is known by the same name: by the transport that works here.
+    fn beside(&self, place: &EdgePlace) -> Option<Self> {
+        let port = place.addresses.first()?.port();
+        let address =
+            EdgeAddress { port, quic_port: None, addresses: place.addresses.clone(), ..self.shared.address.clone() };
+        let other = Self::new(address);
+        other.shared.use_from_now_on(self.shared.used().transport);
+        Some(other)
+    }
+
     /// Tells the edge that nothing more will come.
     pub(crate) async fn close(&self) {
         let connection = self.shared.quic.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -305,9 +320,12 @@ impl Shared {
     async fn dial(&self, transport: Transport, purpose: Purpose) -> Result<BoxedCarrier, Failed> {
         match transport {
             Transport::Tcp => {
-                let stream = self.tls(&self.native, purpose).await?;
-                if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
-                    let EdgeAddress { host, port, .. } = &self.address;
+                let EdgeAddress { host, port, .. } = &self.address;
+                let tcp = self.tcp(purpose).await?;
+                let started =
+                    sallyport_net::start_lean_tls(tcp, host, *port, host, self.native.clone(), self.handshake_time());
+                let (stream, agreed) = started.await.map_err(failed)?;
+                if agreed.as_deref() != Some(ALPN) {
                     let text = format!("{host}:{port} takes no tunnels: is it a Sallyport edge?");
                     let error = io::Error::new(io::ErrorKind::Unsupported, text);
                     return Err(Failed { error, verdict: Verdict::Blocked });
@@ -315,8 +333,11 @@ impl Shared {
                 Ok(Box::new(stream))
             }
             Transport::WebSocket => {
-                let stream = self.tls(&self.http, purpose).await?;
                 let EdgeAddress { host, port, agent, .. } = &self.address;
+                let tcp = self.tcp(purpose).await?;
+                let started =
+                    sallyport_net::start_tls(tcp, host, *port, host, self.http.clone(), self.handshake_time());
+                let stream = started.await.map_err(failed)?;
                 let asking = WebSocketCarrier::request(stream, host, *port, agent);
                 let error = match tokio::time::timeout(WEBSOCKET_TIME, asking).await {
                     Ok(Ok(carrier)) => return Ok(Box::new(carrier)),
@@ -340,7 +361,7 @@ impl Shared {
 
     /// The first carrier of a new QUIC connection.
     async fn new_quic(&self) -> io::Result<QuicCarrier> {
-        let EdgeAddress { host, port, quic_port, outbound, .. } = &self.address;
+        let EdgeAddress { host, port, addresses: known_addresses, quic_port, outbound, .. } = &self.address;
         if let Some(proxy) = &outbound.proxy {
             let text = format!("QUIC does not go through the proxy {proxy}: choose another transport, or --proxy none");
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
@@ -348,7 +369,11 @@ impl Shared {
         let connecting = async {
             let mut attempts = JoinSet::new();
             let mut addresses = Vec::new();
-            for address in sallyport_net::resolve(host, *port).await?.into_iter().take(MAX_QUIC_ADDRESSES) {
+            let at = match known_addresses.as_slice() {
+                [] => sallyport_net::resolve(host, *port).await?,
+                known => known.to_vec(),
+            };
+            for address in at.into_iter().take(MAX_QUIC_ADDRESSES) {
                 let known = quic_port.filter(|quic_port| quic_port != port);
                 addresses.extend(known.map(|port| SocketAddr::new(address.ip(), port)));
                 addresses.push(address);
@@ -389,7 +414,7 @@ impl Shared {
     }
 
     /// Where the session's edge is, as far as that is known.
-    fn session_at(&self) -> Option<IpAddr> {
+    fn session_at(&self) -> Option<SocketAddr> {
         *self.session_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -398,20 +423,42 @@ impl Shared {
     fn set_session_at(&self, peer: Option<SocketAddr>) {
         let is_whole = |peer: &SocketAddr| !matches!(peer, SocketAddr::V6(six) if six.scope_id() != 0);
         let known = peer.filter(|peer| self.address.outbound.proxy.is_none() && is_whole(peer));
-        *self.session_at.lock().unwrap_or_else(PoisonError::into_inner) = known.map(|peer| peer.ip());
+        *self.session_at.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
-    async fn tls(
-        &self,
-        config: &Arc<ClientConfig>,
-        purpose: Purpose,
-    ) -> Result<TlsStream<ReadAhead<TcpStream>>, Failed> {
-        let EdgeAddress { host, port, outbound, choice, .. } = &self.address;
+    /// A connection to the first of these addresses that takes one.
+    async fn connect_to(&self, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+        let time = EDGE_CONNECT_TIME / u32::try_from(addresses.len().max(1)).unwrap_or(1);
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for at in addresses {
+            match sallyport_net::connect_tcp_by(&self.address.outbound, &at.ip().to_string(), at.port(), time).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// How long a TLS handshake may take.
+    fn handshake_time(&self) -> Duration {
+        match self.address.choice {
+            TransportChoice::Auto => HANDSHAKE_TIME_OF_SEVERAL,
+            TransportChoice::Only(_) => EDGE_CONNECT_TIME,
+        }
+    }
+
+    /// A TCP connection to the edge.
+    async fn tcp(&self, purpose: Purpose) -> Result<TcpStream, Failed> {
+        let EdgeAddress { host, port, outbound, .. } = &self.address;
         let known = if purpose == Purpose::Control { None } else { self.session_at() };
-        let at = known.map_or_else(|| host.clone(), |known| known.to_string());
         // All transports need this much: when it fails no other one is tried.
         let unreachable = |error| Failed { error, verdict: Verdict::Unreachable };
-        let tcp = sallyport_net::connect_tcp_by(outbound, &at, *port, EDGE_CONNECT_TIME).await.map_err(unreachable)?;
+        let tcp = match (known, self.address.addresses.as_slice()) {
+            (Some(known), _) => self.connect_to(&[known]).await,
+            (None, []) => sallyport_net::connect_tcp_by(outbound, host, *port, EDGE_CONNECT_TIME).await,
+            (None, addresses) => self.connect_to(addresses).await,
+        };
+        let tcp = tcp.map_err(unreachable)?;
         if purpose == Purpose::Control {
             self.set_session_at(tcp.peer_addr().ok());
         }
@@ -419,14 +466,13 @@ impl Shared {
             // Multipath TCP knows the option in newer kernels only, and works without.
             let _ = sallyport_net::set_notsent_lowat(&tcp, CONTROL_NOTSENT_BYTES);
         }
-        let time = match choice {
-            TransportChoice::Auto => HANDSHAKE_TIME_OF_SEVERAL,
-            TransportChoice::Only(_) => EDGE_CONNECT_TIME,
-        };
-        sallyport_net::start_tls(tcp, host, *port, host, config.clone(), time)
-            .await
-            .map_err(|error| Failed { verdict: verdict(&error), error })
+        Ok(tcp)
     }
+}
+
+/// A TLS handshake that failed.
+fn failed(error: io::Error) -> Failed {
+    Failed { verdict: verdict(&error), error }
 }
 
 /// What a failed handshake says. A certificate that is not trusted will not be for another transport either.
@@ -473,6 +519,10 @@ impl Dial for Edge {
         })
     }
 
+    fn other(&self, edge: &EdgePlace) -> Option<Arc<dyn Dial>> {
+        Some(Arc::new(self.beside(edge)?))
+    }
+
     fn transport(&self) -> &'static str {
         self.shared.used().transport.name()
     }
@@ -506,6 +556,7 @@ mod tests {
         let address = EdgeAddress {
             host: "127.0.0.1".into(),
             port: 1,
+            addresses: Vec::new(),
             quic_port: None,
             agent: "test".into(),
             tls: Arc::new(tls),

@@ -17,11 +17,16 @@ use std::{sync::Arc, time::Duration};
 use dial::{Edge, EdgeAddress};
 pub use dial::{Transport, TransportChoice, UnknownTransport};
 pub use origin_tls::{OriginTls, OriginTlsError};
+use sallyport_model::RegionName;
 use sallyport_net::{Outbound, Shutdown};
 use sallyport_shards::Shards;
 use sallyport_tunnel::{ConnectorConfig, TunnelChange, run_changing_connector};
 pub use sallyport_tunnel::{ConnectorError, ConnectorEvent, TunnelCredential};
-pub use sallyport_wire::{ALPN, session::MAX_TUNNELS_PER_SESSION as MAX_SERVICES};
+pub use sallyport_wire::{
+    ALPN, EdgePlace,
+    places::{DEFAULT_REDUNDANCY, MAX_REDUNDANCY},
+    session::MAX_TUNNELS_PER_SESSION as MAX_SERVICES,
+};
 pub use services::{Service, Services};
 use tokio::sync::mpsc;
 
@@ -44,6 +49,12 @@ pub struct ConnectorOptions {
     pub outbound: Outbound,
     /// The private services, each with its tunnel: at most [`MAX_SERVICES`].
     pub services: Vec<Service>,
+    /// At how many edges each tunnel is held, where there are so many: 1 to [`MAX_REDUNDANCY`].
+    pub redundancy: usize,
+    /// The region that the services are in; `None`: that of the edge to which the connector comes first.
+    pub region: Option<RegionName>,
+    /// Other edges that are known from the beginning.
+    pub edges: Vec<EdgePlace>,
     /// How many legs there may be; 0: all streams share the control connection.
     pub max_legs: usize,
     /// After how much silence the edge is asked for a sign of life.
@@ -73,6 +84,7 @@ impl Connector {
         getrandom::fill(&mut id).map_err(|error| anyhow::anyhow!("the system gives no random bytes: {error}"))?;
         let tunnels = options.services.iter().map(|service| service.tunnel.clone()).collect();
         let mut config = ConnectorConfig::new(&options.agent, id, tunnels);
+        (config.redundancy, config.home, config.edges) = (options.redundancy, options.region, options.edges);
         config.max_legs = options.max_legs;
         config.ready_legs = config.ready_legs.min(options.max_legs);
         config.session.keepalive = options.keepalive;
@@ -81,6 +93,7 @@ impl Connector {
         let edge = Edge::new(EdgeAddress {
             host: options.edge_host,
             port: options.edge_port,
+            addresses: Vec::new(),
             quic_port: options.quic_port,
             agent: options.agent,
             tls: options.tls,

@@ -70,7 +70,8 @@ pub(crate) async fn get(caller: Caller) -> Result<Response, ApiError> {
     delete, path = "/v1/account", tag = "accounts", operation_id = "delete_account",
     responses(
         (status = 204, description = "It is gone."),
-        (status = 409, description = "`has-members`: others belong to its organisation; remove them first",
+        (status = 409, description = "`has-members`: others belong to its organisation; remove them first. \
+         `owns-installation`: name another owner first",
          body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )

@@ -14,7 +14,10 @@ use std::{
 
 use sallyport_model::AccountId;
 
-use crate::limits::{Client, Known};
+use crate::{
+    counted::{Counted, Telling},
+    limits::{Client, Known},
+};
 
 /// How many keys one map keeps.
 const MAX_KEYS: usize = 16_384;
@@ -106,7 +109,7 @@ struct Parts {
 
 /// All tries.
 #[derive(Debug)]
-pub(crate) struct Attempts(Mutex<Parts>);
+pub(crate) struct Attempts(Mutex<Parts>, Telling);
 
 /// A try that was let through.
 #[derive(Debug, Clone)]
@@ -120,9 +123,9 @@ pub(crate) struct Attempt {
 }
 
 impl Attempts {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(telling: Telling) -> Self {
         let (of_pair, of_person) = (Waits::new(FREE_OF_PAIR), Waits::new(FREE_OF_PERSON));
-        Self(Mutex::new(Parts { of_pair, of_person, known: Known::default() }))
+        Self(Mutex::new(Parts { of_pair, of_person, known: Known::default() }), telling)
     }
 
     fn parts(&self) -> MutexGuard<'_, Parts> {
@@ -148,25 +151,28 @@ impl Attempts {
         {
             return Err(wait);
         }
-        let waits_for = parts.of_pair.count(&pair, now);
-        let locks_for = parts.of_person.count(&person, now);
+        let (waits_for, locks_for) = parts.count(&pair, now);
+        let address = || person.1.clone();
+        self.1.tell(|| Counted::Attempt { organisation, address: address(), client: client.0 });
         Ok(Attempt { person, client: client.0, waits_for, locks_for })
     }
 
     /// The password was right, and more is asked for.
     pub(crate) fn goes_on(&self, attempt: Attempt, now: Instant) {
-        let mut parts = self.parts();
-        parts.of_person.take_back(&attempt.person, now);
-        parts.of_pair.take_back(&(attempt.person, attempt.client), now);
+        self.1.tell(|| {
+            let (organisation, address) = attempt.person.clone();
+            Counted::AttemptGoesOn { organisation, address, client: attempt.client }
+        });
+        self.parts().take_back(attempt.person, attempt.client, now);
     }
 
     /// It was right.
     pub(crate) fn was_right(&self, attempt: Attempt) {
-        let mut parts = self.parts();
-        parts.of_person.tries.remove(&attempt.person);
-        let pair = (attempt.person, attempt.client);
-        parts.of_pair.tries.remove(&pair);
-        parts.known.remember(pair);
+        self.1.tell(|| {
+            let (organisation, address) = attempt.person.clone();
+            Counted::AttemptRight { organisation, address, client: attempt.client }
+        });
+        self.parts().forgive((attempt.person, attempt.client));
     }
 
     /// How long nobody new is believed to be this person.
@@ -176,16 +182,63 @@ impl Attempts {
 
     /// The person has proved from there to have the address: nobody waits any more, and they do not later either.
     pub(crate) fn proved(&self, organisation: AccountId, address: &str, client: Client) {
-        self.unlock(organisation, address);
-        self.parts().known.remember((key(organisation, address), client.0));
+        let person = key(organisation, address);
+        self.1.tell(|| Counted::Proved { organisation, address: person.1.clone(), client: client.0 });
+        let mut parts = self.parts();
+        parts.unlock(&person);
+        parts.known.remember((person, client.0));
     }
 
     /// Nobody waits any more who is this person.
     pub(crate) fn unlock(&self, organisation: AccountId, address: &str) {
         let person = key(organisation, address);
+        self.1.tell(|| Counted::Unlocked { organisation, address: person.1.clone() });
+        self.parts().unlock(&person);
+    }
+
+    /// Counts what another control has counted.
+    pub(crate) fn hear(&self, counted: &Counted, now: Instant) {
         let mut parts = self.parts();
-        parts.of_pair.tries.retain(|(other, _), _| *other != person);
-        parts.of_person.tries.remove(&person);
+        match counted {
+            Counted::Attempt { organisation, address, client } => {
+                parts.count(&(key(*organisation, address), *client), now);
+            }
+            Counted::AttemptGoesOn { organisation, address, client } => {
+                parts.take_back(key(*organisation, address), *client, now);
+            }
+            Counted::AttemptRight { organisation, address, client } => {
+                parts.forgive((key(*organisation, address), *client));
+            }
+            Counted::Proved { organisation, address, client } => {
+                let person = key(*organisation, address);
+                parts.unlock(&person);
+                parts.known.remember((person, *client));
+            }
+            Counted::Unlocked { organisation, address } => parts.unlock(&key(*organisation, address)),
+            _ => {}
+        }
+    }
+}
+
+impl Parts {
+    fn count(&mut self, pair: &(PersonKey, IpAddr), now: Instant) -> (Option<Duration>, Option<Duration>) {
+        (self.of_pair.count(pair, now), self.of_person.count(&pair.0, now))
+    }
+
+    fn take_back(&mut self, person: PersonKey, client: IpAddr, now: Instant) {
+        self.of_person.take_back(&person, now);
+        self.of_pair.take_back(&(person, client), now);
+    }
+
+    fn forgive(&mut self, pair: (PersonKey, IpAddr)) {
+        self.of_person.tries.remove(&pair.0);
+        self.of_pair.tries.remove(&pair);
+        self.known.remember(pair);
+    }
+
+    fn unlock(&mut self, person: &PersonKey) {
+        self.of_pair.tries.retain(|(other, _), _| other != person);
+        self.of_person.tries.remove(person);
     }
 }
 
@@ -208,7 +261,7 @@ mod tests {
 
     #[test]
     fn waits_grow_and_end_with_what_is_right() {
-        let (attempts, mut now) = (Attempts::new(), Instant::now());
+        let (attempts, mut now) = (Attempts::new(Telling::default()), Instant::now());
         let begin = |now| attempts.begin(organisation(), "Ann@example.com", client(1), now);
         for _ in 0..FREE_OF_PAIR {
             begin(now).unwrap();
@@ -229,7 +282,7 @@ mod tests {
 
     #[test]
     fn many_clients_lock_a_person_and_not_who_has_been_it() {
-        let (attempts, now) = (Attempts::new(), Instant::now());
+        let (attempts, now) = (Attempts::new(Telling::default()), Instant::now());
         let begin = |n: u8| attempts.begin(organisation(), "ann@example.com", client(n), now);
         attempts.was_right(begin(1).unwrap());
         for n in 2..1 + FREE_OF_PERSON as u8 {
@@ -246,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_right_password_alone_gives_no_more_tries_of_codes() {
-        let (attempts, now) = (Attempts::new(), Instant::now());
+        let (attempts, now) = (Attempts::new(Telling::default()), Instant::now());
         let begin = || attempts.begin(organisation(), "ann@example.com", client(1), now);
         for _ in 1..FREE_OF_PAIR {
             attempts.goes_on(begin().unwrap(), now);
@@ -255,6 +308,37 @@ mod tests {
         attempts.goes_on(begin().unwrap(), now);
         begin().unwrap();
         assert!(begin().is_err());
+    }
+
+    #[test]
+    fn what_another_control_counted_counts_here() {
+        let telling = Telling::default();
+        let mut said = telling.begin().unwrap();
+        let (one, two, now) = (Attempts::new(telling), Attempts::new(Telling::default()), Instant::now());
+        let hear = |said: &mut tokio::sync::mpsc::Receiver<Vec<u8>>| {
+            while let Ok(word) = said.try_recv() {
+                two.hear(&serde_json::from_slice(&word).unwrap(), now);
+            }
+        };
+        let begin = |at: &Attempts| at.begin(organisation(), "ann@example.com", client(1), now);
+        for _ in 0..FREE_OF_PAIR {
+            begin(&one).unwrap();
+        }
+        begin(&two).unwrap();
+        let fresh = begin(&two).unwrap();
+        hear(&mut said);
+        assert!(begin(&two).is_err(), "the tries of both together are too many");
+        one.unlock(organisation(), "Ann@example.com");
+        hear(&mut said);
+        assert!(begin(&two).is_ok(), "who is let in there is let in here");
+        drop(fresh);
+        one.was_right(begin(&one).unwrap());
+        hear(&mut said);
+        for n in 2..2 + FREE_OF_PERSON as u8 {
+            two.begin(organisation(), "ann@example.com", client(n), now).unwrap();
+        }
+        assert!(two.begin(organisation(), "ann@example.com", client(200), now).is_err());
+        assert!(begin(&two).is_ok(), "who has been her at one is known at the other");
     }
 
     #[test]

@@ -53,3 +53,9 @@ impl fmt::Debug for Clock {
 pub(crate) fn date(unix_seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(unix_seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
+
+/// The same of milliseconds.
+pub(crate) fn date_of_ms(unix_milliseconds: i64) -> OffsetDateTime {
+    let nanoseconds = i128::from(unix_milliseconds) * 1_000_000;
+    OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}

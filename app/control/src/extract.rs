@@ -96,8 +96,7 @@ fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, ApiError> {
         return Err(ApiError::field("", "the body must be a JSON object: {...}"));
     }
     let read: Strict = serde_json::from_slice(json).map_err(|error| not_json(&error))?;
-    serde_path_to_error::deserialize(read)
-        .map_err(|error| ApiError::fields(vec![explain(&error.path().to_string(), &error.inner().to_string())]))
+    read.read().map_err(|refused| ApiError::fields(vec![explain(&refused.path, &refused.error.to_string())]))
 }
 
 fn not_json(error: &serde_json::Error) -> ApiError {
@@ -112,7 +111,6 @@ fn explain(path: &str, message: &str) -> FieldError {
         Some((parent, _)) if !parent.is_empty() => format!("{parent}.{name}"),
         _ => name.to_owned(),
     };
-    let path = if path == "." { "" } else { path };
     if let Some((name, rest)) = quoted("unknown field `") {
         let known = rest.trim_start_matches(", expected ").trim_start_matches("one of ").replace('`', "");
         let known =
@@ -124,7 +122,8 @@ fn explain(path: &str, message: &str) -> FieldError {
         return FieldError { field, detail: "it is missing".to_owned() };
     }
     if let Some((name, _)) = quoted("duplicate field `") {
-        return FieldError { field: parent(name), detail: "it is given twice".to_owned() };
+        let field = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        return FieldError { field, detail: "it is given twice".to_owned() };
     }
     FieldError { field: path.to_owned(), detail: message.to_owned() }
 }

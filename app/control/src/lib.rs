@@ -14,9 +14,11 @@ mod audit_trail;
 mod auth;
 mod client;
 mod clock;
+mod counted;
 mod edges;
 mod extract;
 mod finish;
+mod flow_log;
 mod flows;
 mod info;
 mod invitations;
@@ -30,7 +32,9 @@ mod metrics;
 mod mysocket;
 mod openapi;
 mod organisations;
+mod origins;
 mod password;
+mod peers;
 mod persons;
 mod policies;
 mod problem;
@@ -43,7 +47,9 @@ mod signed_token;
 mod sockets;
 mod ssh_forward;
 mod ssh_keys;
+mod stats;
 mod strict;
+mod together;
 mod tokens;
 mod tunnels;
 mod work;
@@ -58,17 +64,18 @@ use std::{
 use anyhow::Context;
 use axum::{
     Router,
-    routing::{delete, get, patch, post},
+    routing::{delete, get, patch, post, put},
 };
 use prometheus_client::registry::Registry;
 use sallyport_audit::AuditLog;
-use sallyport_bus::{Bus, Directory, Fleet, Identities, LiveFlows, Routes, SshLogins};
+use sallyport_bus::{Asker, Bus, Directory, Fleet, Identities, Orders, Routes, SshLogins};
 use sallyport_geo::Geo;
 use sallyport_identity::Sealer;
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_oidc::Providers;
+use sallyport_policy::DialedNetworks;
 use sallyport_ssh::UserAuthority;
-use sallyport_store::Store;
+use sallyport_store::{HolderId, Store};
 use tokio::sync::{Mutex, Semaphore};
 
 pub use clock::{Clock, Moment};
@@ -83,12 +90,14 @@ use crate::{
     attempts::Attempts,
     audit::AuditReaders,
     client::{ClientLogins, MysocketClientTokens},
+    counted::Telling,
     limits::Limits,
     metrics::Metrics,
     mysocket::MysocketTokens,
     password::Passwords,
     problem::ApiError,
     ssh_forward::Temporaries,
+    together::PeersWatched,
     work::KnownAuthorities,
 };
 
@@ -134,6 +143,8 @@ pub enum SignUp {
 /// What control tells others about where things are, and whom it takes.
 #[derive(Debug, Clone)]
 pub struct ControlConfig {
+    /// What it is called among the processes that share its store: the same after a restart, and of no other.
+    pub id: HolderId,
     /// The domain under which sockets get their names, such as `localhost`.
     pub domain: String,
     /// The TCP port at which clients and connectors reach the edge.
@@ -158,6 +169,8 @@ pub struct ControlConfig {
     pub ssh: Option<SshInfo>,
     /// Signs ssh keys for one tunnel each, where ssh clients can log in.
     pub ssh_authority: Option<UserAuthority>,
+    /// Which networks edges dial into by themselves, for direct origins.
+    pub direct_origins: DialedNetworks,
     /// Which databases of addresses the edges have; rules that need another one are refused.
     pub databases: AddressDatabases,
     /// Where identity providers may be.
@@ -166,8 +179,8 @@ pub struct ControlConfig {
     pub geo: Option<Arc<Geo>>,
     /// Where it is recorded who did what.
     pub audit: Option<AuditLog>,
-    /// The flows that run at the edges.
-    pub flows: LiveFlows,
+    /// Asks edges what only they know.
+    pub asker: Asker,
 }
 
 impl ControlConfig {
@@ -205,6 +218,7 @@ pub(crate) struct AppParts {
     identities: Identities,
     directory: Directory,
     fleet: Fleet,
+    orders: Orders,
     /// How edges join, where they can.
     edges: edges::Edges,
     /// Seals what browsers carry, and what only this installation may read in its store.
@@ -216,6 +230,8 @@ pub(crate) struct AppParts {
     hook_turns: Arc<Semaphore>,
     authorities: KnownAuthorities,
     client_logins: ClientLogins,
+    /// Tells the other controls what was counted here.
+    telling: Telling,
     mysocket_client_tokens: MysocketClientTokens,
     tokens: AccessTokens,
     mysocket_tokens: MysocketTokens,
@@ -228,8 +244,8 @@ pub(crate) struct AppParts {
     /// What lives as long as an ssh client's forward.
     temporaries: Temporaries,
     audit_readers: AuditReaders,
-    /// Held, where sign-up is closed, from counting the accounts until the first one is made.
-    signing_up: Mutex<()>,
+    /// Which controls share the store.
+    peers: PeersWatched,
 }
 
 impl Deref for App {
@@ -259,12 +275,13 @@ impl Control {
         secrets: Secrets,
         clock: Clock,
     ) -> anyhow::Result<Self> {
-        let Bus { routes, ssh_logins, identities, directory, fleet, .. } = bus;
+        let Bus { routes, ssh_logins, identities, directory, fleet, orders, .. } = bus;
         let metrics = Metrics::default();
         let passwords = Passwords::start()
             .map_err(|e| anyhow::anyhow!("cannot hash passwords: {}", e.inner().unwrap_or("busy")))?;
-        let temporaries = Temporaries::new(&secrets);
-        temporaries.sweep(&store).await.context("cannot remove what ssh clients left")?;
+        let temporaries = Temporaries::new(&secrets, config.id);
+        // Who else lives is not known yet.
+        temporaries.sweep(&store, |_, _| store.is_shared()).await.context("cannot remove what ssh clients left")?;
         for login in store.ssh_logins().await.context("cannot read the ssh keys")? {
             ssh_logins.put(login);
         }
@@ -289,7 +306,8 @@ impl Control {
         for authority in store.authorities().await.context("cannot read the authorities of organisations")? {
             authorities.learn(&authority);
         }
-        let limits = Limits::new();
+        let telling = Telling::default();
+        let limits = Limits::new(telling.clone());
         let sealer = Sealer::new(secrets.derived("seal"));
         let providers = Providers::new(config.provider_reach, concat!("sallyport/", env!("CARGO_PKG_VERSION")));
         let app = App(Arc::new(AppParts {
@@ -300,13 +318,15 @@ impl Control {
             identities,
             directory,
             fleet,
+            orders,
             edges: edges::Edges::new(),
             sealer,
             providers,
-            attempts: Attempts::new(),
+            attempts: Attempts::new(telling.clone()),
             hook_turns: Arc::new(Semaphore::new(MAX_HOOKS_AT_ONCE)),
             authorities,
-            client_logins: ClientLogins::new(),
+            client_logins: ClientLogins::new(telling.clone()),
+            telling,
             mysocket_client_tokens,
             tokens,
             mysocket_tokens,
@@ -317,8 +337,12 @@ impl Control {
             publishing: Mutex::new(()),
             temporaries,
             audit_readers: AuditReaders::default(),
-            signing_up: Mutex::new(()),
+            peers: PeersWatched::default(),
         }));
+        if app.store.is_shared() {
+            app.beat().await.context("cannot tell the other controls that this one is there")?;
+            tokio::spawn(together::beat(Arc::downgrade(&app.0)));
+        }
         tokio::spawn(tidy(Arc::downgrade(&app.0)));
         tokio::spawn(sweep(Arc::downgrade(&app.0)));
         Ok(Self { app })
@@ -349,6 +373,12 @@ impl Control {
             .route("/v1/account/invitations/{id}", delete(invitations::decline))
             .route("/v1/sockets", get(sockets::list).post(sockets::create))
             .route("/v1/sockets/{id}", get(sockets::get).patch(sockets::update).delete(sockets::delete))
+            .route("/v1/sockets/{id}/origins", get(origins::list).post(origins::create))
+            .route(
+                "/v1/sockets/{id}/origins/{origin_id}",
+                get(origins::get).patch(origins::update).delete(origins::delete),
+            )
+            .route("/v1/sockets/{id}/stats", get(stats::get))
             .route("/v1/sockets/{id}/tunnels", get(tunnels::list).post(tunnels::create))
             .route(
                 "/v1/sockets/{id}/tunnels/{tunnel_id}",
@@ -380,8 +410,13 @@ impl Control {
             .route("/v1/audit/verify", get(audit::verify))
             .route("/v1/edges", get(edges::list))
             .route("/v1/edges/{id}", delete(edges::delete))
-            .route("/v1/edge-tokens", post(edges::create_token))
+            .route("/v1/edges/{id}/drain", post(edges::drain))
+            .route("/v1/edges/{id}/resume", post(edges::resume))
+            .route("/v1/edge-tokens", get(edges::list_tokens).post(edges::create_token))
+            .route("/v1/edge-tokens/{id}", delete(edges::delete_token))
+            .route("/v1/installation/owner", put(edges::hand_over))
             .route("/v1/flows", get(flows::list))
+            .route("/v1/flows/log", get(flow_log::list))
             .route("/v1/flows/{id}", delete(flows::kill))
             .merge(mysocket::routes())
             .fallback(finish::no_such_path)
@@ -407,8 +442,10 @@ impl Control {
     /// When the store cannot be read; nothing was told then.
     pub async fn reload(&self) -> anyhow::Result<usize> {
         let app = &self.app;
+        // Before the turn: who makes something for an ssh client holds back the sweep, and publishes what it has made.
+        app.sweep().await.context("cannot remove what ssh clients left")?;
         let _turn = app.publishing.lock().await;
-        app.temporaries.sweep(&app.store).await.context("cannot remove what ssh clients left")?;
+        app.know_edges().await.context("cannot read the edges again")?;
         let stored = app.store.routes().await.context("cannot read the sockets again")?;
         let logins = app.store.ssh_logins().await.context("cannot read the ssh keys again")?;
         let accounts = app.store.count_accounts().await.context("cannot count the accounts again")?;
@@ -447,6 +484,16 @@ impl Control {
             }
         }
         app.follow_who_may_come(Newcomers::StayOut).await
+    }
+
+    /// Tells the other controls that this one ends.
+    pub async fn leave(&self) {
+        if !self.app.store.is_shared() {
+            return;
+        }
+        if let Err(error) = self.app.store.forget_control(self.app.config.id, i64::MAX).await {
+            tracing::debug!(%error, "the other controls find out by themselves that this one has ended");
+        }
     }
 
     /// Whether control can do its work: for readiness checks.
@@ -512,6 +559,9 @@ impl App {
             let route = self.config.served(route);
             if self.routes.get(route.id).is_none_or(|known| *known != route) {
                 self.put(route);
+            } else if self.store.is_shared() {
+                // Another control may have told edges otherwise meanwhile.
+                self.routes.tell_again(route.id);
             }
         }
         Ok(())
@@ -545,6 +595,12 @@ async fn sweep(app: std::sync::Weak<AppParts>) {
     while let Some(app) = app.upgrade() {
         let now = app.clock.now().unix_seconds;
         app.identities.end_sessions(|session| session.expires_at <= now);
+        let app = App(app);
+        if app.edges.get().is_some()
+            && let Err(error) = app.sweep_and_tell().await
+        {
+            tracing::debug!(error = error.sentence(), "what ssh clients left is removed later");
+        }
         drop(app);
         tokio::time::sleep(SWEEP_EVERY).await;
     }

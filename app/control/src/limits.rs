@@ -15,6 +15,7 @@ use sallyport_model::{AccountId, ClientAddr, Email, PersonId};
 
 use crate::{
     App,
+    counted::{Counted, Telling},
     limit::{Limiter, Rate, client_of},
     problem::ApiError,
 };
@@ -105,7 +106,8 @@ impl<K: Hash + Eq + Clone> Known<K> {
     }
 }
 
-/// All limits.
+/// All limits. Those that slow down guessing hold for all controls together; those that keep a process from being filled are each
+/// process's own.
 #[derive(Debug)]
 pub(crate) struct Limits {
     logins_of_client: Mutex<Limiter<IpAddr>>,
@@ -123,6 +125,7 @@ pub(crate) struct Limits {
     bad_tokens_of_client: Mutex<Limiter<IpAddr>>,
     messages_of_client: Mutex<Limiter<IpAddr>>,
     messages_of_person: Mutex<Limiter<PersonId>>,
+    telling: Telling,
 }
 
 fn open<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -130,8 +133,9 @@ fn open<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Limits {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(telling: Telling) -> Self {
         Self {
+            telling,
             logins_of_client: Mutex::new(Limiter::new(LOGINS_OF_CLIENT)),
             logins_of_pair: Mutex::new(Limiter::new(LOGINS_OF_PAIR)),
             logins_of_email: Mutex::new(Limiter::new(LOGINS_OF_EMAIL)),
@@ -153,6 +157,7 @@ impl Limits {
     pub(crate) fn login(&self, client: Client, email: &Email, now: Instant) -> Result<(), ApiError> {
         open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)?;
         let pair = (email.as_str().to_lowercase(), client.0);
+        self.telling.tell(|| Counted::Login { email: pair.0.clone(), client: client.0 });
         let failed_before = {
             let mut pairs = open(&self.logins_of_pair);
             let failed_before = pairs.has_tries(&pair, now);
@@ -170,14 +175,21 @@ impl Limits {
     /// The login was right: it does not count.
     pub(crate) fn login_was_right(&self, client: Client, email: &Email, now: Instant) {
         let pair = (email.as_str().to_lowercase(), client.0);
-        open(&self.logins_of_client).give_back(&client.0, now);
+        self.telling.tell(|| Counted::LoginRight { email: pair.0.clone(), client: client.0 });
+        self.forgive_login(pair, now);
+    }
+
+    fn forgive_login(&self, pair: Pair, now: Instant) {
+        open(&self.logins_of_client).give_back(&pair.1, now);
         open(&self.logins_of_pair).give_back(&pair, now);
         open(&self.logins_of_email).give_back(&pair.0, now);
         open(&self.known).remember(pair);
     }
 
     pub(crate) fn create_account(&self, client: Client, now: Instant) -> Result<(), ApiError> {
-        open(&self.accounts_of_client).take(&client.0, now).map_err(ApiError::limited)
+        open(&self.accounts_of_client).take(&client.0, now).map_err(ApiError::limited)?;
+        self.telling.tell(|| Counted::Account { client: client.0 });
+        Ok(())
     }
 
     pub(crate) fn create(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {
@@ -199,16 +211,23 @@ impl Limits {
 
     /// Whether one more message may go to this person.
     pub(crate) fn message(&self, person: PersonId, now: Instant) -> bool {
-        open(&self.messages_of_person).take(&person, now).is_ok()
+        let may = open(&self.messages_of_person).take(&person, now).is_ok();
+        if may {
+            self.telling.tell(|| Counted::Message { person });
+        }
+        may
     }
 
     /// Counts a try of a password of a person, of a client that tries many.
     pub(crate) fn person_login(&self, client: Client, now: Instant) -> Result<(), ApiError> {
-        open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)
+        open(&self.logins_of_client).take(&client.0, now).map_err(ApiError::limited)?;
+        self.telling.tell(|| Counted::PersonLogin { client: client.0 });
+        Ok(())
     }
 
     /// It was right: it does not count.
     pub(crate) fn person_login_was_right(&self, client: Client, now: Instant) {
+        self.telling.tell(|| Counted::PersonLoginRight { client: client.0 });
         open(&self.logins_of_client).give_back(&client.0, now);
     }
 
@@ -221,7 +240,35 @@ impl Limits {
     }
 
     pub(crate) fn try_code(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {
-        open(&self.codes_of_account).take(&account, now).map_err(ApiError::limited)
+        open(&self.codes_of_account).take(&account, now).map_err(ApiError::limited)?;
+        self.telling.tell(|| Counted::Code { account });
+        Ok(())
+    }
+
+    /// Counts what another control has counted: what is too much there is too much here.
+    pub(crate) fn hear(&self, counted: &Counted, now: Instant) {
+        match counted {
+            Counted::Login { email, client } => {
+                let _ = open(&self.logins_of_client).take(client, now);
+                let _ = open(&self.logins_of_pair).take(&(email.clone(), *client), now);
+                let _ = open(&self.logins_of_email).take(email, now);
+            }
+            Counted::LoginRight { email, client } => self.forgive_login((email.clone(), *client), now),
+            Counted::PersonLogin { client } => {
+                let _ = open(&self.logins_of_client).take(client, now);
+            }
+            Counted::PersonLoginRight { client } => open(&self.logins_of_client).give_back(client, now),
+            Counted::Account { client } => {
+                let _ = open(&self.accounts_of_client).take(client, now);
+            }
+            Counted::Message { person } => {
+                let _ = open(&self.messages_of_person).take(person, now);
+            }
+            Counted::Code { account } => {
+                let _ = open(&self.codes_of_account).take(account, now);
+            }
+            _ => {}
+        }
     }
 
     /// Whether one more token that is not taken leaves an event.

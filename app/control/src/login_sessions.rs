@@ -89,10 +89,10 @@ pub(crate) async fn delete(
     let id: LoginSessionId = id.parse().map_err(|_| missing())?;
     let organisation = caller.organisation;
     let ended = app.store.end_person_sessions(organisation, Some(id), None, None).await?;
-    let told = app.identities.end_sessions(|session| session.id == id && session.organisation == organisation);
-    if ended.is_empty() && told == 0 {
+    if ended.is_empty() {
         return Err(missing());
     }
+    app.identities.end_these(&ended);
     tracing::info!(account = %organisation, session = %id, "a person's login ended");
     Ok(StatusCode::NO_CONTENT.into_response())
 }

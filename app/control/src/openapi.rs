@@ -9,8 +9,8 @@ use utoipa::{
 };
 
 use crate::{
-    accounts, audit, client, edges, flows, info, invitations, login_sessions, logins, members, organisations, persons,
-    policies, providers, service_tokens, sockets, ssh_keys, tokens, tunnels,
+    accounts, audit, client, edges, flow_log, flows, info, invitations, login_sessions, logins, members, organisations,
+    origins, persons, policies, providers, service_tokens, sockets, ssh_keys, stats, tokens, tunnels,
 };
 
 #[derive(OpenApi)]
@@ -30,7 +30,8 @@ use crate::{
         invitations::list_received, invitations::accept, invitations::decline,
         tokens::list, tokens::create, tokens::delete, sockets::list, sockets::create, sockets::get, sockets::update,
         sockets::delete, tunnels::list, tunnels::create, tunnels::get, tunnels::update, tunnels::delete,
-        tunnels::rotate, tunnels::sign_key, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
+        tunnels::rotate, tunnels::sign_key,
+        origins::list, origins::create, origins::get, origins::update, origins::delete, ssh_keys::list, ssh_keys::create, ssh_keys::delete,
         policies::list, policies::create, policies::get, policies::update, policies::delete, policies::attach,
         policies::detach, policies::test,
         providers::list, providers::create, providers::get, providers::update, providers::delete, providers::test,
@@ -40,8 +41,8 @@ use crate::{
         client::tls_certificate, client::ssh_certificate, client::sign_host_key, client::show_ssh_authority, client::update_ssh_authority,
         service_tokens::list, service_tokens::create, service_tokens::get, service_tokens::certificate,
         service_tokens::delete,
-        audit::list, audit::verify, flows::list, flows::kill,
-        edges::list, edges::delete, edges::create_token,
+        audit::list, audit::verify, flows::list, flows::kill, flow_log::list, stats::get,
+        edges::list, edges::delete, edges::drain, edges::resume, edges::create_token, edges::list_tokens, edges::delete_token, edges::hand_over,
     ),
     modifiers(&BearerToken, &BodyMayBeAbsent),
     security(("bearer" = [])),
@@ -53,6 +54,7 @@ use crate::{
         (name = "tokens", description = "API tokens, for programs."),
         (name = "sockets", description = "Public endpoints."),
         (name = "tunnels", description = "Origins' places at a socket."),
+        (name = "origins", description = "Addresses that edges dial themselves, beside the tunnels of a socket."),
         (name = "policies", description = "Named rules about who may come in."),
         (name = "programs", description = "Programs of persons who log in to a socket, and the certificates that they get."),
         (name = "identity", description = "Who may come to sockets that ask who comes."),

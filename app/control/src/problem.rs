@@ -135,6 +135,11 @@ impl From<StoreError> for ApiError {
         let says = error.to_string();
         match error {
             StoreError::EmailTaken => Self::new(StatusCode::CONFLICT, "email-taken", says),
+            StoreError::NotFirst => {
+                let detail =
+                    "this API takes no new accounts: ask its operator, who opens it with `sallyport up --sign-up open`";
+                Self::new(StatusCode::FORBIDDEN, "sign-up-closed", detail)
+            }
             StoreError::Limit { .. } => Self::new(StatusCode::CONFLICT, "limit-reached", says),
             StoreError::PortsExhausted { .. } => Self::new(StatusCode::CONFLICT, "ports-exhausted", says),
             StoreError::PortTaken { .. } => Self::new(StatusCode::CONFLICT, "port-taken", says),
@@ -145,6 +150,7 @@ impl From<StoreError> for ApiError {
             StoreError::SshKeyTaken { .. } => Self::new(StatusCode::CONFLICT, "ssh-key-taken", says),
             StoreError::PolicyNameTaken { .. } => Self::new(StatusCode::CONFLICT, "policy-name-taken", says),
             StoreError::PolicyAttached { .. } => Self::new(StatusCode::CONFLICT, "policy-attached", says),
+            StoreError::OriginTaken { .. } => Self::new(StatusCode::CONFLICT, "origin-taken", says),
             StoreError::KeyReused => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused", says),
             StoreError::Gone => Self::unauthorized("logged-out", "this account is gone"),
             StoreError::Busy | StoreError::NoFreeName | StoreError::NoFreeForwardPort => Self::busy().inside(says),

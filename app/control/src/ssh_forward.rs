@@ -4,17 +4,21 @@ use std::{
     collections::{HashMap, HashSet},
     net::IpAddr,
     sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use sallyport_api::CreateSocket;
 use sallyport_model::{AccountId, Socket, SocketId, SocketType, SshTunnelLogin, Tunnel, TunnelId};
-use sallyport_store::{Creation, Maker, Store, StoreError, guest_account};
+use sallyport_store::{Creation, HolderId, Maker, Store, StoreError, guest_account};
 use sha2::{Digest, Sha256};
 
 use crate::{App, Control, Secrets, limit::client_of, problem::ApiError, work::Lifetime};
 
 /// How many sockets guests of one address (in IPv6: of one network of 64 bits) have at a time.
 pub const MAX_GUEST_SOCKETS_PER_ADDRESS: usize = 5;
+
+/// How long nobody may hold a tunnel of an ssh client of an edge before it is gone.
+const MAX_ABSENCE: Duration = Duration::from_secs(60);
 
 /// What a forward leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct SshClient {
     pub only: Option<SshTunnelLogin>,
     /// Where it is.
     pub address: IpAddr,
+    /// Who holds its connection, when that is not this process.
+    pub holder: Option<HolderId>,
 }
 
 /// Why a forward is refused, in a sentence for the ssh client.
@@ -69,7 +75,11 @@ impl From<StoreError> for ForwardRefusal {
 
 /// What this process made for forwards that have not ended.
 pub(crate) struct Temporaries {
+    /// By which the store knows who keeps it.
+    holder: HolderId,
     tunnels: Mutex<HashSet<TunnelId>>,
+    /// What edges keep, and which of them has not been seen in the directory since when.
+    absent: Mutex<HashMap<[u8; 16], Instant>>,
     /// Where the guests are that have a socket; no more than [`sallyport_store::MAX_GUEST_SOCKETS`].
     guests: Mutex<HashMap<TunnelId, IpAddr>>,
     /// Held while something is made, so that it is not taken for a remainder before it is known.
@@ -79,9 +89,9 @@ pub(crate) struct Temporaries {
 }
 
 impl Temporaries {
-    pub(crate) fn new(secrets: &Secrets) -> Self {
-        let (tunnels, guests, making) = Default::default();
-        Self { tunnels, guests, making, maker_key: secrets.derived("makers of sockets") }
+    pub(crate) fn new(secrets: &Secrets, holder: HolderId) -> Self {
+        let (tunnels, absent, guests, making) = Default::default();
+        Self { holder, tunnels, absent, guests, making, maker_key: secrets.derived("makers of sockets") }
     }
 
     /// Who makes this socket, and may have its name and its port again. None for those who have shown no key.
@@ -122,25 +132,62 @@ impl Temporaries {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner).insert(tunnel, address);
     }
 
-    /// Removes from the store what a process that is gone made for forwards.
-    pub(crate) async fn sweep(&self, store: &Store) -> Result<(), StoreError> {
+    /// Whether something that an edge keeps has not been seen for so long that it is gone.
+    pub(crate) fn is_lost(&self, thing: [u8; 16], is_seen: bool, now: Instant) -> bool {
+        let mut absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_seen {
+            absent.remove(&thing);
+            return false;
+        }
+        absent.retain(|_, since| now.saturating_duration_since(*since) < 10 * MAX_ABSENCE);
+        let since = *absent.entry(thing).or_insert(now);
+        now.saturating_duration_since(since) >= MAX_ABSENCE
+    }
+
+    /// Removes from the store what was made for forwards by who is gone: by a former life of this process, and by those of whom
+    /// `lives` says so. Gives the sockets that are gone, and those that lost a tunnel.
+    pub(crate) async fn sweep(
+        &self,
+        store: &Store,
+        lives: impl Fn(HolderId, [u8; 16]) -> bool,
+    ) -> Result<Swept, StoreError> {
         let _turn = self.making.lock().await;
         let tunnels = store.temporary_tunnels().await?;
-        let (ours, left): (Vec<_>, Vec<_>) = {
+        let (kept, left): (Vec<_>, Vec<_>) = {
             let ours = self.tunnels.lock().unwrap_or_else(PoisonError::into_inner);
-            tunnels.into_iter().partition(|(_, tunnel)| ours.contains(tunnel))
+            tunnels.into_iter().partition(|(_, tunnel, holder)| match holder {
+                Some(holder) if *holder == self.holder => ours.contains(tunnel),
+                Some(holder) => lives(*holder, *tunnel.as_bytes()),
+                None => false,
+            })
         };
-        let kept: HashSet<SocketId> = ours.into_iter().map(|(socket, _)| socket).collect();
-        for (account, socket) in store.temporary_sockets().await? {
-            if !kept.contains(&socket) {
-                store.delete_socket(account, socket).await?;
+        let there: HashSet<TunnelId> = kept.iter().map(|(_, tunnel, _)| *tunnel).collect();
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner).retain(|tunnel, _| there.contains(tunnel));
+        let kept: HashSet<SocketId> = kept.into_iter().map(|(socket, ..)| socket).collect();
+        let mut swept = Swept::default();
+        for (account, socket, holder) in store.temporary_sockets().await? {
+            // Another one may just be about to give it its tunnel.
+            let is_theirs = holder.is_some_and(|holder| holder != self.holder && lives(holder, *socket.as_bytes()));
+            if !kept.contains(&socket) && !is_theirs && store.delete_socket(account, socket).await? {
+                swept.gone.push(socket);
             }
         }
-        for (socket, tunnel) in left {
-            store.delete_tunnel(socket, tunnel).await?;
+        for (socket, tunnel, _) in left {
+            if store.delete_tunnel(socket, tunnel).await? {
+                swept.changed.push(socket);
+            }
         }
-        Ok(())
+        Ok(swept)
     }
+}
+
+/// What was swept away.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    /// Sockets that are gone.
+    pub(crate) gone: Vec<SocketId>,
+    /// Sockets that lost a tunnel.
+    pub(crate) changed: Vec<SocketId>,
 }
 
 /// Which socket an address and a port stand for, when none of the account is meant.
@@ -277,9 +324,12 @@ impl App {
 
     /// A tunnel for as long as a forward; only while `making` is held.
     async fn temporary_tunnel(&self, client: &SshClient, socket: &Socket) -> Result<SshTarget, ForwardRefusal> {
-        match self.create_tunnel(socket, None, true, None).await? {
+        let holder = client.holder.unwrap_or(self.temporaries.holder);
+        match self.create_tunnel(socket, None, Some(holder), None).await? {
             Creation::Made((tunnel, _)) => {
-                self.temporaries.added(tunnel.id);
+                if holder == self.temporaries.holder {
+                    self.temporaries.added(tunnel.id);
+                }
                 self.audit_ssh(client, socket, "tunnel.create", &format!("{}/{}", socket.name, tunnel.id));
                 Ok(self.target(socket, &tunnel, true))
             }
@@ -300,7 +350,13 @@ impl App {
             self.temporaries.admit_guest(address)?;
         }
         let create = CreateSocket { port, ..CreateSocket::new(name, socket_type) };
-        let lifetime = Lifetime::Temporary { maker: self.temporaries.maker(client, socket_type, port) };
+        let maker = self.temporaries.maker(client, socket_type, port);
+        if client.holder.is_some()
+            && let Some(maker) = maker
+        {
+            self.remove_lost(maker).await?;
+        }
+        let lifetime = Lifetime::Temporary { maker, holder: client.holder.unwrap_or(self.temporaries.holder) };
         let socket = match self.create_socket(client.account, create, lifetime, None, true).await? {
             Creation::Made((socket, _)) => socket,
             Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
@@ -320,9 +376,22 @@ impl App {
         }
     }
 
+    /// Removes what this maker had at an edge that nobody holds any more, so that its name and its port are free.
+    async fn remove_lost(&self, maker: Maker) -> Result<(), ApiError> {
+        let mut gone = Vec::new();
+        for (account, socket, tunnels) in self.store.temporaries_of(maker).await? {
+            let is_held = tunnels.iter().any(|tunnel| self.directory.get(*tunnel).is_some());
+            if !is_held && !tunnels.is_empty() && self.store.delete_socket(account, socket).await? {
+                gone.push(socket);
+            }
+        }
+        self.unpublish(&gone).await;
+        Ok(())
+    }
+
     async fn remove_temporary(&self, target: &SshTarget) -> Result<(), ApiError> {
         let sockets = self.store.temporary_sockets().await?;
-        if let Some((account, id)) = sockets.into_iter().find(|(_, id)| *id == target.socket) {
+        if let Some((account, id, _)) = sockets.into_iter().find(|(_, id, _)| *id == target.socket) {
             if self.store.delete_socket(account, id).await? {
                 self.unpublish(&[id]).await;
                 tracing::info!(socket = %id, "temporary socket deleted");

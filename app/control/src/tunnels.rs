@@ -1,15 +1,18 @@
 //! `/v1/sockets/{id}/tunnels`.
 
+use std::collections::{HashMap, HashSet};
+
 use axum::{
     extract::{Path, State},
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
 use sallyport_api::{
-    ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Problem, Secret, SshCertificate,
-    Tunnel, TunnelStatus, UpdateTunnel,
+    ConnectEdge, ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Page, PageQuery, Problem, Secret,
+    SshCertificate, Tunnel, TunnelHolder, TunnelStatus, UpdateTunnel,
 };
-use sallyport_model::{Scope, SocketId, TunnelId};
+use sallyport_bus::{Answer, Ask, EdgeState, HeldBy, HeldTunnel};
+use sallyport_model::{AccountId, EdgeId, EdgeName, RegionName, Scope, SocketId, TunnelId};
 use sallyport_store::Creation;
 
 use crate::{
@@ -26,9 +29,71 @@ fn location(socket: SocketId, id: TunnelId) -> String {
     format!("/v1/sockets/{socket}/tunnels/{id}")
 }
 
+/// What edges said of tunnels: which edge, `None` on one machine, and how the tunnel is there.
+type Said = HashMap<TunnelId, Vec<(Option<EdgeId>, HeldTunnel)>>;
+
+/// Asks those edges that hold tunnels of the socket how these are.
+async fn ask_holders(app: &App, organisation: AccountId, socket: SocketId, tunnels: &[TunnelId]) -> Said {
+    let ask = Ask::Tunnels { organisation, socket };
+    let is_one_machine = app.fleet.edges().is_empty();
+    let holders = tunnels.iter().flat_map(|tunnel| app.fleet.holders(*tunnel)).map(|card| card.edge);
+    let holders: Vec<_> = holders.collect::<HashSet<_>>().into_iter().collect();
+    let gathered = match holders.as_slice() {
+        [] if is_one_machine && tunnels.iter().any(|tunnel| app.directory.get(*tunnel).is_some()) => {
+            app.config.asker.ask_all(&ask).await
+        }
+        [] => return Said::new(),
+        holders => app.config.asker.ask_these(holders, &ask).await,
+    };
+    let mut said = Said::new();
+    for answered in gathered.answered {
+        let Answer::Tunnels(held) = answered.answer else { continue };
+        let edge = answered.edge.as_ref().map(|card| card.edge);
+        for one in held {
+            said.entry(one.tunnel).or_default().push((edge, one));
+        }
+    }
+    said
+}
+
+#[expect(clippy::cast_precision_loss, reason = "round trips are far below 2^52 microseconds")]
+fn ms(us: u64) -> f64 {
+    us as f64 / 1_000.0
+}
+
+/// The edge and the region at which a tunnel is at home: the region that its connector says, else that of the edge which has it
+/// longest; and of the edges there the one that has it longest. Where none of them is there, the edge is one elsewhere.
+fn home(held: &[HeldBy]) -> Option<(EdgeName, RegionName)> {
+    let longest = |one: &&HeldBy| (one.presence.since, one.card.name.clone());
+    let said = held.iter().filter(|one| one.presence.home.is_some()).min_by_key(longest);
+    let first = held.iter().min_by_key(longest)?;
+    let region = said.and_then(|one| one.presence.home.clone()).unwrap_or_else(|| first.card.region.clone());
+    let at_home = held.iter().filter(|one| one.card.region == region).min_by_key(longest);
+    Some((at_home.unwrap_or(first).card.name.clone(), region))
+}
+
+/// The tunnel as far as control itself knows it.
 fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
+    shown_with(app, tunnel, &Said::new())
+}
+
+fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &Said) -> Tunnel {
     let presence = app.directory.get(tunnel.id);
-    let holder = app.fleet.holders(tunnel.id).into_iter().next();
+    let held = app.fleet.held(tunnel.id);
+    let said = said.get(&tunnel.id).map(Vec::as_slice).unwrap_or_default();
+    let of = |edge: EdgeId| said.iter().find(|(id, _)| *id == Some(edge)).map(|(_, held)| held);
+    let holders = held.iter().map(|HeldBy { card, .. }| TunnelHolder {
+        edge: card.name.clone(),
+        region: card.region.clone(),
+        healthy: of(card.edge).and_then(|held| held.is_well),
+        round_trip_ms: of(card.edge).and_then(|held| held.rtt_us).map(ms),
+        live: of(card.edge).map(|held| held.live),
+    });
+    let holders: Vec<_> = holders.collect();
+    // Well where any edge finds it so: it gets what comes there.
+    let well = said.iter().filter_map(|(_, held)| held.is_well).reduce(|one, other| one || other);
+    let round_trip_us = said.iter().filter_map(|(_, held)| held.rtt_us).min();
+    let home = home(&held);
     Tunnel {
         id: tunnel.id,
         socket_id: tunnel.socket,
@@ -39,17 +104,38 @@ fn shown(app: &App, tunnel: &sallyport_model::Tunnel) -> Tunnel {
         connector_addr: presence.as_ref().map(|presence| presence.connector_addr),
         since: presence.as_ref().map(|presence| date(presence.since)),
         agent: presence.map(|presence| presence.agent),
-        healthy: app.directory.is_well(tunnel.id),
-        edge: holder.as_ref().map(|card| card.name.clone()),
-        region: holder.map(|card| card.region.clone()),
+        healthy: well.or_else(|| app.directory.is_well(tunnel.id)),
+        edge: home.as_ref().map(|(edge, _)| edge.clone()),
+        region: home.map(|(_, region)| region),
+        holders,
+        round_trip_ms: round_trip_us.map(ms),
+        live: (!said.is_empty()).then(|| said.iter().map(|(_, held)| held.live).sum()),
     }
 }
 
 fn shown_with_credential(app: &App, tunnel: &sallyport_model::Tunnel, credential: Secret, via: Via) -> CreatedTunnel {
     let config = &app.config;
     let (port, quic_port) = (via.port(app).unwrap_or(config.public_port), config.quic_port);
-    let connect = ConnectTo { host: config.tunnel_host.clone(), port, quic_port };
+    let connect = ConnectTo { host: config.tunnel_host.clone(), port, quic_port, edges: serving_edges(app) };
     CreatedTunnel { details: shown(app, tunnel), credential, connect }
+}
+
+/// How many edges connectors are told of at the beginning; the first one that answers tells of more.
+const MAX_CONNECT_EDGES: usize = 8;
+
+/// Some edges that take connectors, of all regions in turn.
+fn serving_edges(app: &App) -> Vec<ConnectEdge> {
+    let cards = app.fleet.edges().into_iter().map(|seen| seen.card).filter(|card| card.state == EdgeState::Serving);
+    let mut turns = std::collections::HashMap::new();
+    let mut edges: Vec<(usize, ConnectEdge)> = cards
+        .map(|card| {
+            let turn = turns.entry(card.region.clone()).and_modify(|turn| *turn += 1).or_insert(0_usize);
+            let (name, region) = (card.name.clone(), card.region.clone());
+            (*turn, ConnectEdge { name, region, addresses: card.addresses.clone() })
+        })
+        .collect();
+    edges.sort_by_key(|(turn, _)| *turn);
+    edges.into_iter().map(|(_, edge)| edge).take(MAX_CONNECT_EDGES).collect()
 }
 
 /// The socket's tunnels, oldest first
@@ -70,7 +156,9 @@ pub(crate) async fn list(
     caller.require_or_connect(Scope::SocketsRead)?;
     let socket = app.find_socket(caller.organisation, &socket).await?;
     let rows = app.store.tunnels(socket.id, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, |tunnel| shown(&app, &tunnel))))
+    let ids: Vec<_> = rows.iter().map(|(_, tunnel)| tunnel.id).collect();
+    let said = ask_holders(&app, caller.organisation, socket.id, &ids).await;
+    Ok(json(StatusCode::OK, &page.page(rows, |tunnel| shown_with(&app, &tunnel, &said))))
 }
 
 /// Make a tunnel at a socket
@@ -101,7 +189,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::TunnelsConnect)?;
     let socket = app.find_socket(caller.organisation, &socket).await?;
-    match app.create_tunnel(&socket, input.value.weight, false, input.keyed.as_ref()).await? {
+    match app.create_tunnel(&socket, input.value.weight, None, input.keyed.as_ref()).await? {
         Creation::Made((tunnel, credential)) => {
             let created = shown_with_credential(&app, &tunnel, credential, via);
             Ok(located(json(StatusCode::CREATED, &created), &location(socket.id, tunnel.id)))
@@ -132,7 +220,8 @@ pub(crate) async fn get(
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
-    Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
+    let said = ask_holders(&app, caller.organisation, tunnel.socket, &[tunnel.id]).await;
+    Ok(json(StatusCode::OK, &shown_with(&app, &tunnel, &said)))
 }
 
 /// Change a tunnel
@@ -239,4 +328,51 @@ pub(crate) async fn delete(
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
     app.delete_tunnel(tunnel.socket, tunnel.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sallyport_bus::EdgeCard;
+    use sallyport_model::{OriginHealth, TunnelPresence};
+
+    use super::*;
+
+    fn held(edge: &str, region: &str, since: i64, home: Option<&str>) -> HeldBy {
+        let card = EdgeCard {
+            edge: EdgeId::from_random([1; 16]),
+            name: edge.parse().unwrap(),
+            region: region.parse().unwrap(),
+            addresses: Vec::new(),
+            program: "test".to_owned(),
+            since: 0,
+            state: EdgeState::Serving,
+        };
+        let presence = TunnelPresence {
+            tunnel: TunnelId::from_random([2; 16]),
+            socket: SocketId::from_random([3; 16]),
+            connector_addr: "192.0.2.1:1".parse().unwrap(),
+            agent: "test".to_owned(),
+            since,
+            home: home.map(|home| home.parse().unwrap()),
+            health: OriginHealth::Well,
+        };
+        HeldBy { card: Arc::new(card), presence }
+    }
+
+    #[test]
+    fn a_tunnel_is_at_home_where_its_connector_came_first() {
+        let at = |held: &[HeldBy]| home(held).map(|(edge, region)| format!("{edge} {region}"));
+        assert_eq!(at(&[]), None);
+        let first = held("eu-1", "eu", 10, None);
+        assert_eq!(at(&[held("us-1", "us", 11, Some("eu")), first.clone()]).unwrap(), "eu-1 eu", "in whatever order");
+        // It came back to its first edge later.
+        let back = held("eu-1", "eu", 20, Some("eu"));
+        assert_eq!(at(&[held("us-1", "us", 11, Some("eu")), back]).unwrap(), "eu-1 eu");
+        // Nobody of its region holds it: it is at home there all the same.
+        assert_eq!(at(&[held("us-1", "us", 11, Some("eu"))]).unwrap(), "us-1 eu");
+        // Older connectors do not say it.
+        assert_eq!(at(&[held("us-1", "us", 11, None), first]).unwrap(), "eu-1 eu");
+    }
 }

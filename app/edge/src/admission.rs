@@ -8,7 +8,7 @@ use std::{
 };
 
 use sallyport_bus::{Directory, RouteChange, RouteChanges, Routes};
-use sallyport_model::{CredentialHash, SocketId, SocketRoute, SocketType, TunnelId, TunnelPresence};
+use sallyport_model::{CredentialHash, OriginHealth, SocketId, SocketRoute, SocketType, TunnelId, TunnelPresence};
 use sallyport_tunnel::{Admission, Admitted, EdgeTunnels, SessionId, TunnelHandle};
 use sallyport_wire::Refusal;
 use sha2::{Digest, Sha256};
@@ -97,6 +97,8 @@ impl Gate {
 
     /// Follows the routes for as long as they change.
     pub(crate) async fn follow(&self, tunnels: &EdgeTunnels, mut changes: RouteChanges) {
+        // Those that there are already: their direct origins are checked from now on.
+        self.routes.all().iter().for_each(|route| self.sockets.changed(route));
         while let Some(change) = changes.next().await {
             match change {
                 RouteChange::Changed(route) => {
@@ -145,6 +147,8 @@ impl Admission for Gate {
             connector_addr: tunnel.connector_addr(),
             agent: tunnel.agent().to_owned(),
             since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            home: tunnel.home().cloned(),
+            health: OriginHealth::default(),
         });
         let id = tunnel.tunnel();
         self.sockets.pool(tunnel.socket()).arrived(tunnel.into());

@@ -10,10 +10,11 @@ use sallyport_balance::{
     HashKey, OriginId,
     affinity::{AffinityCode, COOKIE_NAME, from_cookies},
 };
-use sallyport_model::TunnelId;
+use sallyport_model::OriginRef;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    choice::OfOrigin,
     origin::Origin,
     rules::{Rules, Stickiness},
 };
@@ -47,8 +48,8 @@ impl AffinityKey {
 }
 
 /// An origin as hashes know it.
-pub(crate) fn origin_id(tunnel: TunnelId) -> OriginId {
-    *tunnel.as_bytes()
+pub(crate) fn origin_id(origin: OriginRef) -> OriginId {
+    *origin.as_bytes()
 }
 
 /// Which origin a flow should go to, when that is fit to take it.
@@ -81,21 +82,22 @@ impl Wish {
     }
 
     /// The place of the origin that is wished for, when it is there and fit.
-    pub(crate) fn find(
+    pub(crate) fn find<T: OfOrigin>(
         &self,
-        origins: &[Arc<Origin>],
+        origins: &[T],
         code: impl Fn(&Origin) -> AffinityCode,
         fit: impl Fn(&Arc<Origin>) -> bool,
     ) -> Option<usize> {
+        let mut all = origins.iter().map(OfOrigin::origin);
         match self {
             Self::Any | Self::Cookie(None) => None,
-            Self::Cookie(Some(wished)) => origins.iter().position(|origin| fit(origin) && code(origin).matches(wished)),
+            Self::Cookie(Some(wished)) => all.position(|origin| fit(origin) && code(origin).matches(wished)),
             Self::Address(rules, hash) => {
                 let Stickiness::Address(table) = rules.stickiness() else { return None };
-                let is = |origin: &Arc<Origin>, id: &OriginId| origin_id(origin.handle().tunnel()) == *id;
-                let id = table.lookup_usable(*hash, |id| origins.iter().any(|origin| is(origin, id) && fit(origin)))?;
+                let is = |origin: &Arc<Origin>, id: &OriginId| origin_id(origin.handle().origin()) == *id;
+                let id = table.lookup_usable(*hash, |id| all.clone().any(|origin| is(origin, id) && fit(origin)))?;
                 // While a tunnel changes connectors it is there twice: the later one stays.
-                origins.iter().rposition(|origin| is(origin, id) && fit(origin))
+                all.rposition(|origin| is(origin, id) && fit(origin))
             }
         }
     }

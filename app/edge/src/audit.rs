@@ -5,7 +5,7 @@ use std::{fmt, net::SocketAddr, sync::Arc, time::SystemTime};
 use sallyport_api::{AuditEvent, AuditFlow};
 use sallyport_audit::AuditSink;
 use sallyport_bus::{Directory, LiveFlow};
-use sallyport_model::{SocketRoute, TunnelId};
+use sallyport_model::{OriginRef, SocketRoute};
 
 use crate::Edge;
 
@@ -41,7 +41,7 @@ pub(crate) struct Audited {
 pub(crate) struct Use<'a> {
     pub(crate) id: &'a str,
     pub(crate) client: SocketAddr,
-    pub(crate) tunnel: Option<TunnelId>,
+    pub(crate) origin: Option<OriginRef>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) verdict: &'a str,
@@ -68,13 +68,16 @@ impl Audited {
     /// Records it.
     pub(crate) fn record(self, end: Use<'_>) {
         let now = SystemTime::now();
+        let tunnel = end.origin.and_then(OriginRef::tunnel);
+        let direct = end.origin.and_then(OriginRef::direct).and_then(|id| self.route.origin(id));
         let short = |text: &str, max: usize| text.chars().take(max).collect::<String>();
         let flow = AuditFlow {
             id: end.id.to_owned(),
             socket: self.route.id,
             socket_name: self.route.name.as_str().to_owned(),
-            tunnel: end.tunnel,
-            origin: end.tunnel.and_then(|tunnel| Some(self.directory.get(tunnel)?.connector_addr)),
+            tunnel,
+            origin: tunnel.and_then(|tunnel| Some(self.directory.get(tunnel)?.connector_addr)),
+            direct_origin: direct.map(|origin| origin.address.to_string()),
             transport: self.route.socket_type.as_str().to_owned(),
             identity: end.identity.map(|(identity, _)| identity.to_owned()),
             provider: end.identity.and_then(|(_, provider)| provider).map(str::to_owned),

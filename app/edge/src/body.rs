@@ -24,7 +24,7 @@ use tokio::time::Sleep;
 use crate::{
     Edge,
     bounds::Meter,
-    origin::Download,
+    download::Download,
     record::Ticket,
     send_bound::{self, Patience},
     upload_meter::{MeteredUpload, UploadMeter},
@@ -160,11 +160,6 @@ impl UploadSlot {
         }
     }
 
-    /// The origin said `100 Continue`.
-    pub(crate) fn continue_came(&self) {
-        self.continued.store(true, Ordering::Release);
-    }
-
     /// The answer has come to its end.
     pub(crate) fn answered(&self) {
         self.answered.store(true, Ordering::Release);
@@ -208,6 +203,13 @@ impl Upload {
         };
         let pace = shared.as_ref().and_then(|slot| slot.pace.get().cloned());
         Self { shared, gate, pace }
+    }
+
+    /// The origin said `100 Continue`.
+    pub(crate) fn continue_came(&self) {
+        if let Some(slot) = &self.shared {
+            slot.continued.store(true, Ordering::Release);
+        }
     }
 
     fn after_origin(slot: &UploadSlot) -> Gate {

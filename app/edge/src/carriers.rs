@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use http::{Response, StatusCode, request::Parts};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use sallyport_net::set_notsent_lowat;
+use sallyport_net::{LeanTls, set_notsent_lowat};
 use sallyport_tunnel::{
     CONTROL_NOTSENT_BYTES, CarrierKind,
     carrier::websocket::{self, WebSocketCarrier, WebSocketRefusal},
@@ -34,8 +34,8 @@ const TEXT: &str = "text/plain; charset=utf-8";
 type ClientHttp1 = GuardedIo<Box<SendBound<TlsStream<ClientTcp>>>>;
 
 /// Serves a carrier that came with our ALPN.
-pub(crate) async fn serve_native(edge: &Edge, stream: TlsStream<ClientTcp>, peer: SocketAddr) {
-    serve(edge, stream, peer, "tcp", |stream| Some(tcp_of(stream))).await;
+pub(crate) async fn serve_native(edge: &Edge, stream: LeanTls<ClientTcp>, peer: SocketAddr) {
+    serve(edge, stream, peer, "tcp", |stream| Some(stream.get_ref().get_ref().get_ref().get_ref())).await;
 }
 
 /// Answers a request to the host that connectors dial. A WebSocket that is agreed on becomes a carrier.
@@ -110,7 +110,7 @@ pub(crate) async fn serve<S>(
 }
 
 /// The TCP connection under a client's TLS.
-fn tcp_of(stream: &TlsStream<ClientTcp>) -> &TcpStream {
+pub(crate) fn tcp_of(stream: &TlsStream<ClientTcp>) -> &TcpStream {
     stream.get_ref().0.get_ref().get_ref().get_ref()
 }
 

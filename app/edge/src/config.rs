@@ -4,10 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use sallyport_bus::LiveFlows;
 use sallyport_geo::Geo;
+use sallyport_model::RegionName;
 use sallyport_net::Congestion;
-use sallyport_policy::Network;
+use sallyport_policy::{DialedNetworks, Network};
 use sallyport_shards::Shards;
-use sallyport_wire::SessionConfig;
+use sallyport_wire::{Neighbours, SessionConfig};
+use tokio::{sync::watch, time::Instant};
 
 use crate::{AffinityKey, EdgeIdentity, audit::EdgeAudit, ids};
 
@@ -21,6 +23,8 @@ pub struct EdgeConfig {
     pub domain: String,
     /// The port that clients know us by; for addresses that we hand out.
     pub public_port: u16,
+    /// The region that the edge is in, where there are regions.
+    pub region: Option<RegionName>,
     /// How long an origin may take to accept a connection before another is tried.
     pub connect_timeout: Duration,
     /// How long a client may take to send a request's header.
@@ -40,6 +44,10 @@ pub struct EdgeConfig {
     pub drain: Duration,
     /// Keepalive and windows of the connectors' sessions.
     pub session: SessionConfig,
+    /// What this edge is called and which others serve, for connectors; nothing where it is alone.
+    pub neighbours: watch::Receiver<Arc<Neighbours>>,
+    /// Until when what runs may go on, when the edge is to be emptied; `None`: it serves.
+    pub emptied: watch::Receiver<Option<Instant>>,
     /// How congestion of the connectors' TCP connections is controlled; `None`: as the kernel does it.
     pub tunnel_congestion: Option<Congestion>,
     /// How many legs of each connector stand ready.
@@ -56,6 +64,8 @@ pub struct EdgeConfig {
     pub max_requests_per_connection: u64,
     /// From which networks connections begin with a PROXY protocol header that is believed.
     pub trusted_proxies: Vec<Network>,
+    /// Which networks may be dialed for direct origins.
+    pub direct_origins: DialedNetworks,
     /// Where addresses are, for access lists that ask for countries or autonomous systems. A list that asks for what is
     /// not here lets nobody in.
     pub geo: Option<Arc<Geo>>,
@@ -80,6 +90,7 @@ impl EdgeConfig {
         Self {
             domain: domain.trim_matches('.').to_ascii_lowercase(),
             public_port,
+            region: None,
             connect_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
@@ -89,6 +100,8 @@ impl EdgeConfig {
             udp_idle_timeout: Duration::from_secs(60),
             drain: Duration::from_secs(30),
             session: SessionConfig::default(),
+            neighbours: watch::Sender::default().subscribe(),
+            emptied: watch::Sender::default().subscribe(),
             tunnel_congestion: None,
             ready_legs: 8,
             max_sessions: 10_000,
@@ -97,6 +110,7 @@ impl EdgeConfig {
             max_connections_per_address: 16_384,
             max_requests_per_connection: 100_000,
             trusted_proxies: Vec::new(),
+            direct_origins: DialedNetworks::default(),
             geo: None,
             affinity_key: AffinityKey::from(ids::random()),
             identity: None,

@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -17,7 +17,9 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sallyport_http::{forward::ClientFields, guard::MAX_HEADER_COUNT};
+use sallyport_bus::Routes;
+use sallyport_http::{RequestHost, forward::ClientFields, guard::MAX_HEADER_COUNT};
+use sallyport_model::SocketRoute;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::watch,
@@ -79,8 +81,19 @@ pub(crate) struct Client {
     /// The client certificate that it was opened with, where there was one.
     pub(crate) shown: Option<Box<Shown>>,
     requests: AtomicU64,
+    /// What its last request was for: the next one mostly is for the same.
+    last: Mutex<Option<LastRoute>>,
     /// Its connection's place: kept by whatever outlives the HTTP on it, such as a WebSocket.
     _place: Option<ConnectionPlace>,
+}
+
+/// Where the requests of a connection go.
+struct LastRoute {
+    /// A copy: the field itself lies in the buffer that its request was read into.
+    host: Box<[u8]>,
+    /// Of the routes when it was found.
+    version: u64,
+    route: Arc<SocketRoute>,
 }
 
 impl Client {
@@ -94,15 +107,32 @@ impl Client {
         let fields = ClientFields::new(addr, "https", edge.config.public_port);
         let send_timeout = edge.config.send_timeout;
         let uploads = http2.then(|| edge.uploads.meter(addr.ip()));
-        let (wire, requests) = (Arc::default(), AtomicU64::new(0));
-        Arc::new(Self { addr, fields, wire, http2, send_timeout, uploads, shown, requests, _place: place })
+        let (wire, requests, last) = (Arc::default(), AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { addr, fields, wire, http2, send_timeout, uploads, shown, requests, last, _place: place })
+    }
+
+    /// The route to this host: as it was for the request before, when that was for the same and no route has changed; else
+    /// what is found.
+    pub(crate) fn route_of(
+        &self,
+        routes: &Routes,
+        host: &RequestHost,
+        find: impl FnOnce() -> Option<Arc<SocketRoute>>,
+    ) -> Option<Arc<SocketRoute>> {
+        let (version, asked) = (routes.version(), host.value().as_bytes());
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = last.as_ref().filter(|known| known.version == version && *known.host == *asked) {
+            return Some(known.route.clone());
+        }
+        let route = find()?;
+        *last = Some(LastRoute { host: asked.into(), version, route: route.clone() });
+        Some(route)
     }
 
     /// Whether no request should follow this one on an HTTP/1 connection.
     pub(crate) fn is_last_request(&self, edge: &Edge) -> bool {
         !self.http2
-            && (edge.draining.load(Ordering::Relaxed)
-                || self.requests.load(Ordering::Relaxed) >= edge.config.max_requests_per_connection)
+            && (edge.sends_away() || self.requests.load(Ordering::Relaxed) >= edge.config.max_requests_per_connection)
     }
 }
 

@@ -10,11 +10,13 @@ use std::{
 };
 
 use rustls::{ServerConfig, server::Acceptor};
-use sallyport_model::{Identity, SocketRoute, SocketType, TlsMode};
+use sallyport_model::{EdgeId, Identity, SocketRoute, SocketType, TlsMode};
 use sallyport_net::{
-    Certificates, NearTcp, ProxiedAddresses, ReadAhead, Recorded, read_header, server_config, server_config_for,
+    Certificates, LeanTls, NearTcp, ProxiedAddresses, ReadAhead, Recorded, read_header, server_config,
+    server_config_for, server_config_for_tunnels,
 };
 use sallyport_policy::Network;
+use sallyport_wire::MESH_ALPN;
 use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server::TlsStream};
 
@@ -24,6 +26,7 @@ use crate::{
     flow_record::{FlowTicket, Verdict},
     identity::{self, ShownCertificates},
     limits::HandshakePlace,
+    mesh::Mesh,
 };
 
 /// How long a TLS handshake may take; and, from a balancer, the header before it.
@@ -41,6 +44,7 @@ pub(crate) type ClientTcp = Recorded<ReadAhead<NearTcp>>;
 /// What every connection that comes in passes.
 pub(crate) struct Doors {
     base: Arc<ServerConfig>,
+    tunnels: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
     trusted_proxies: Vec<Network>,
 }
@@ -50,7 +54,11 @@ pub(crate) struct Doors {
 pub(crate) enum Opened {
     /// A stock ssh client.
     Ssh(TcpStream, SocketAddr),
-    /// TLS ended here, for HTTP, the API or a tunnel.
+    /// Another edge, by its machine certificate.
+    Mesh(Box<TlsStream<ClientTcp>>, EdgeId, SocketAddr),
+    /// A connector, with our protocol.
+    Tunnel(LeanTls<ClientTcp>, SocketAddr),
+    /// TLS ended here, for HTTP, the API or a WebSocket.
     Shared(TlsStream<ClientTcp>, SocketAddr),
     /// TLS ended here, for a `tls` socket.
     Ended(Box<Arrival<TlsStream<ClientTcp>>>),
@@ -62,7 +70,8 @@ impl Doors {
     /// Doors with certificates from here, where these networks may say who stands behind them.
     pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
         let base = server_config(certificates.clone(), sallyport_wire::ALPN);
-        Arc::new(Self { base, certificates, trusted_proxies })
+        let tunnels = server_config_for_tunnels(&base, sallyport_wire::ALPN);
+        Arc::new(Self { base, tunnels, certificates, trusted_proxies })
     }
 
     /// Who the client is: the peer, or whom a trusted balancer names in the PROXY protocol. `None`: the balancer said
@@ -113,7 +122,11 @@ impl Doors {
                 Ok(opened) => return Some(opened),
                 Err(error) => {
                     tracing::debug!(%error, "a TLS handshake failed");
-                    if error.kind() == io::ErrorKind::InvalidData { "tls" } else { "closed" }
+                    match error.kind() {
+                        io::ErrorKind::InvalidData => "tls",
+                        io::ErrorKind::Unsupported => "tunnel-too-old",
+                        _ => "closed",
+                    }
                 }
             },
             () = place.pushed_out() => "pushed-out",
@@ -140,6 +153,13 @@ impl Doors {
         }
         let io = Recorded::new(ReadAhead::new(NearTcp::new(stream)));
         let mut start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
+        if socket.is_none()
+            && let Some(mesh) = edge.mesh.get()
+            && start.client_hello().alpn().is_some_and(|mut offered| offered.any(|one| one == MESH_ALPN))
+        {
+            start.io.stop();
+            return mesh_link(mesh, start, ends.client).await;
+        }
         let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
         if socket.is_none() && !server_name.is_empty() && !self.certificates.covers(&server_name) {
             start.io.stop();
@@ -148,6 +168,11 @@ impl Doors {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the client wants a name that is not of this edge"));
         }
         let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {
+            if is_tunnel(&start) {
+                start.io.replay();
+                let (stream, _) = LeanTls::accept(start.io, self.tunnels.clone()).await?;
+                return Ok(Opened::Tunnel(stream, ends.client));
+            }
             start.io.stop();
             let asking = identity::http_server_config(edge, &self.base, &self.certificates, &server_name);
             let Some((config, route)) = asking else {
@@ -209,6 +234,24 @@ impl Doors {
     }
 }
 
+/// Ends TLS for another edge, which has to show that it is one.
+async fn mesh_link(mesh: &Arc<Mesh>, start: StartHandshake<ClientTcp>, client: SocketAddr) -> io::Result<Opened> {
+    let refused = |error| {
+        mesh.metrics().failed("refused");
+        tracing::debug!(%client, %error, "a link is refused: who made it has not shown to be an edge of this installation");
+        error
+    };
+    let stream = start.into_stream(mesh.tls().server()).await.map_err(refused)?;
+    let der = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let edge: Option<EdgeId> = der.and_then(|der| sallyport_pki::edge_of_certificate(der)?.parse().ok());
+    let no_edge = || refused(io::Error::new(io::ErrorKind::InvalidData, "no certificate of another edge"));
+    let edge = edge.ok_or_else(no_edge)?;
+    if !mesh.may_link_soon(edge).await {
+        return Err(no_edge());
+    }
+    Ok(Opened::Mesh(Box::new(stream), edge, client))
+}
+
 /// A handshake failed where a certificate was asked for. Whoever showed a good one and may not come in nevertheless is
 /// recorded; others a few times for each address.
 fn refused_certificate(
@@ -229,6 +272,11 @@ fn refused_certificate(
     let mut ticket = FlowTicket::new(edge, route, &pool, client);
     ticket.is_judged(who.as_ref(), rule);
     ticket.ended_in(&pool, Verdict::Denied);
+}
+
+/// Whether it is a connector, which offers our protocol.
+fn is_tunnel(start: &StartHandshake<ClientTcp>) -> bool {
+    start.client_hello().alpn().is_some_and(|mut offered| offered.any(|protocol| protocol == sallyport_wire::ALPN))
 }
 
 /// The `tls` socket of this name. Only the outer name of an encrypted ClientHello is seen (RFC 9849): it is what counts,
@@ -261,6 +309,6 @@ fn serve_opened(edge: Arc<Edge>, opened: Opened) -> Option<Pin<Box<dyn Future<Ou
     match opened {
         Opened::Ended(arrival) => Some(Box::pin(flow::serve(edge, *arrival, running))),
         Opened::Passed(arrival) => Some(Box::pin(flow::serve(edge, *arrival, running))),
-        Opened::Shared(..) | Opened::Ssh(..) => None,
+        Opened::Tunnel(..) | Opened::Shared(..) | Opened::Ssh(..) | Opened::Mesh(..) => None,
     }
 }

@@ -1,4 +1,6 @@
-//! The end of an edge, phase by phase.
+//! The end of connections, phase by phase: of all when the edge ends, of those that there are when it is emptied.
+
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
@@ -13,6 +15,57 @@ pub(crate) enum Phase {
     Draining,
     /// Whatever still runs is cut off.
     Cut,
+}
+
+/// In which phase connections are: those that came at one time together. An edge that is emptied serves who comes all the same,
+/// while those who came before are asked to go.
+#[derive(Debug)]
+pub(crate) struct Phases {
+    /// The last one is that of connections that come.
+    cohorts: Mutex<Vec<watch::Sender<Phase>>>,
+}
+
+impl Phases {
+    /// All is served.
+    pub(crate) fn new() -> Self {
+        Self { cohorts: Mutex::new(vec![watch::Sender::new(Phase::Serving)]) }
+    }
+
+    /// The phase of a connection that comes now.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Phase> {
+        let cohorts = self.cohorts.lock().unwrap_or_else(PoisonError::into_inner);
+        cohorts.last().map_or_else(|| watch::Sender::new(Phase::Cut).subscribe(), watch::Sender::subscribe)
+    }
+
+    /// All connections, those to come among them, are in this phase.
+    pub(crate) fn all(&self, phase: Phase) {
+        let cohorts = self.cohorts.lock().unwrap_or_else(PoisonError::into_inner);
+        cohorts.iter().for_each(|cohort| forward(cohort, phase));
+    }
+
+    /// The connections that there are are in this phase; those to come are served.
+    pub(crate) fn turn(&self, phase: Phase) {
+        let mut cohorts = self.cohorts.lock().unwrap_or_else(PoisonError::into_inner);
+        cohorts.iter().for_each(|cohort| forward(cohort, phase));
+        cohorts.retain(|cohort| cohort.receiver_count() > 0);
+        cohorts.push(watch::Sender::new(Phase::Serving));
+    }
+
+    /// The connections that were there at the last turn are in this phase.
+    pub(crate) fn turned(&self, phase: Phase) {
+        let cohorts = self.cohorts.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = cohorts.len().saturating_sub(1);
+        cohorts.iter().take(before).for_each(|cohort| forward(cohort, phase));
+    }
+}
+
+/// Nobody goes back.
+fn forward(cohort: &watch::Sender<Phase>, wanted: Phase) {
+    cohort.send_if_modified(|phase| {
+        let is_later = wanted > *phase;
+        *phase = wanted.max(*phase);
+        is_later
+    });
 }
 
 /// What a drain came to.
@@ -35,4 +88,27 @@ pub(crate) async fn reached(phase: &mut watch::Receiver<Phase>, wanted: Phase) {
 /// Resolves when whatever still runs is to be cut off.
 pub(crate) async fn cut(phase: &mut watch::Receiver<Phase>) {
     reached(phase, Phase::Cut).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_come_later_are_served_while_the_others_go() {
+        let phases = Phases::new();
+        let early = phases.subscribe();
+        phases.turn(Phase::Lingering);
+        let late = phases.subscribe();
+        assert_eq!((*early.borrow(), *late.borrow()), (Phase::Lingering, Phase::Serving));
+        phases.turn(Phase::Draining);
+        let last = phases.subscribe();
+        phases.turned(Phase::Cut);
+        assert_eq!((*early.borrow(), *late.borrow(), *last.borrow()), (Phase::Cut, Phase::Cut, Phase::Serving));
+        drop((early, late));
+        phases.turn(Phase::Lingering);
+        assert_eq!(phases.cohorts.lock().unwrap().len(), 2, "those that are empty are forgotten");
+        phases.all(Phase::Draining);
+        assert_eq!((*last.borrow(), *phases.subscribe().borrow()), (Phase::Draining, Phase::Draining));
+    }
 }

@@ -4,19 +4,23 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use http::{Request, Response};
-use hyper::{body::Incoming, client::conn::TrySendError};
+use http::{HeaderMap, Method, Request, Response, Uri, Version, header::TRANSFER_ENCODING};
+use hyper::client::conn::TrySendError;
+use sallyport_balance::{Delivery, Received, ejection};
+use sallyport_http::codec::AnswerError;
 use sallyport_tunnel::Establishment;
 use sallyport_wire::{FailureReason, OpenFailure};
 use tokio::time::{Instant, Sleep};
 
 use crate::{
-    body::{Upload, UploadSlot},
-    origin::{Carrier, ConnectError, H1Connection, H2Place},
+    body::{BoxError, Upload, UploadSlot},
+    download::Carrier,
+    h1::{H1Connection, H1Error},
+    origin::{ConnectError, H2Place},
 };
 
 /// How often a request that waits for its origin is looked at: whether it may go on is seen then.
@@ -40,21 +44,29 @@ pub(crate) enum Failure {
     /// The connector said that it did not reach the origin: nothing was sent to it.
     #[error("{0}")]
     NotReached(OpenFailure),
-    /// The connector did not say in time whether it reached the origin.
+    /// Nobody said in time whether the origin was reached.
     #[error("the origin did not take the connection in time")]
-    ConnectTimedOut,
-    /// The tunnel broke before it was known whether the origin got anything.
-    #[error("{0}")]
-    TunnelLost(OpenFailure),
+    ConnectTimedOut {
+        /// Whether anything of the request had left by then.
+        sent: bool,
+    },
+    /// The tunnel broke before it was known whether the origin was reached.
+    #[error("{failure}")]
+    TunnelLost {
+        /// How.
+        failure: OpenFailure,
+        /// Whether anything of the request had left by then.
+        sent: bool,
+    },
     /// An idle connection turned out to be dead; what of the request was sent is not known.
     #[error("an idle connection to the origin had ended: {0}")]
-    Stale(hyper::Error),
+    Stale(BoxError),
     /// An idle connection turned out to be dead before anything was sent.
     #[error("an idle connection to the origin had ended")]
     Unsent,
     /// The origin had the request, or part of it, and gave no proper answer.
     #[error("the origin gave no valid answer: {0}")]
-    Broken(hyper::Error),
+    Broken(BoxError),
     /// The origin did not begin its answer in time.
     #[error("the origin did not answer in time")]
     ResponseTimedOut,
@@ -73,14 +85,14 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether the request may be sent again, to this or another origin. `idempotent`: sending it twice does no more
-    /// than sending it once (RFC 9110 section 9.2.2). `untouched`: its body is still whole.
-    pub(crate) fn may_retry(&self, idempotent: bool, untouched: bool) -> bool {
+    /// What the origin has got of the request.
+    pub(crate) fn received(&self) -> Received {
         match self {
-            Self::NoStream(_) | Self::NotReached(_) | Self::ConnectTimedOut | Self::Unsent => untouched,
-            Self::TunnelLost(_) | Self::Stale(_) => untouched && idempotent,
-            Self::Broken(_) | Self::Unasked | Self::ForeignCoding => false,
-            Self::ResponseTimedOut | Self::UploadStalled | Self::UploadBroken => false,
+            Self::NoStream(_) | Self::NotReached(_) | Self::Unsent => Received::Nothing,
+            Self::ConnectTimedOut { sent } | Self::TunnelLost { sent, .. } => Received::unsaid(*sent),
+            Self::Stale(_) => Received::Unknown,
+            Self::Broken(_) | Self::Unasked | Self::ForeignCoding => Received::Some,
+            Self::ResponseTimedOut | Self::UploadStalled | Self::UploadBroken => Received::Some,
         }
     }
 
@@ -92,16 +104,26 @@ impl Failure {
     /// Whether the origin took no connection.
     pub(crate) fn is_of_origin(&self) -> bool {
         match self {
-            Self::ConnectTimedOut | Self::NoStream(ConnectError::TimedOut) => true,
+            Self::ConnectTimedOut { .. } | Self::NoStream(ConnectError::TimedOut) => true,
             Self::NotReached(failure) => failure.reason != FailureReason::Draining,
             _ => false,
         }
     }
 
+    /// What it says of an origin that took no connection.
+    pub(crate) fn as_ejection(&self) -> ejection::Failure {
+        let is_silent = match self {
+            Self::NotReached(failure) => failure.reason == FailureReason::TimedOut,
+            Self::ConnectTimedOut { .. } | Self::NoStream(ConnectError::TimedOut) => true,
+            _ => false,
+        };
+        if is_silent { ejection::Failure::Silent } else { ejection::Failure::Connect }
+    }
+
     /// Whether the tunnel was to blame and not the origin: another tunnel, or the same one when it is back, may do.
     pub(crate) fn is_of_tunnel(&self) -> bool {
         match self {
-            Self::NoStream(_) | Self::TunnelLost(_) | Self::Stale(_) | Self::Unsent => true,
+            Self::NoStream(_) | Self::TunnelLost { .. } | Self::Stale(_) | Self::Unsent => true,
             Self::NotReached(failure) => failure.reason == FailureReason::Draining,
             _ => false,
         }
@@ -122,65 +144,135 @@ pub(crate) enum OriginConnection {
 }
 
 impl OriginConnection {
-    /// What to wait for before a body may be sent; none where the origin is known to be there.
+    /// Whether the origin was reached, while that is not known.
     pub(crate) fn pending_establishment(&self) -> Option<Establishment> {
-        match self {
-            Self::H1 { reused: true, .. } => None,
-            Self::H1 { connection, .. } => Some(connection.establishment().clone()),
-            Self::H2(place) => Some(place.establishment().clone()),
+        let establishment = match self {
+            Self::H1 { reused: true, .. } => return None,
+            Self::H1 { connection, .. } => connection.establishment(),
+            Self::H2(place) => place.establishment(),
+        };
+        establishment.peek().is_none().then(|| establishment.clone())
+    }
+}
+
+/// What an origin is asked.
+pub(crate) struct Question<'a> {
+    /// The method.
+    pub(crate) method: &'a Method,
+    /// The path with its query; over HTTP/2 with scheme and authority.
+    pub(crate) target: &'a Uri,
+    /// The header fields. When an answer came their place is free for others.
+    pub(crate) headers: &'a mut HeaderMap,
+    /// The body, where there is one.
+    pub(crate) upload: Option<&'a Arc<UploadSlot>>,
+    /// What attempts there may be.
+    pub(crate) delivery: Delivery,
+}
+
+impl Question<'_> {
+    /// The body for one attempt. It waits for the connection, when that is not known to stand.
+    fn body(&self, establishment: Option<Establishment>) -> Upload {
+        Upload::new(self.upload.cloned(), establishment)
+    }
+}
+
+/// Sends the request over the connection and waits for the answer's head. A request that may not be repeated is sent when the
+/// origin has taken the connection.
+pub(crate) async fn exchange(
+    connection: OriginConnection,
+    question: Question<'_>,
+    patience: Patience,
+) -> Result<(Response<()>, Carrier), Failure> {
+    match connection {
+        OriginConnection::H1 { mut connection, reused } => {
+            if !question.delivery.may_go_ahead() && !reused {
+                Box::pin(taken_h1(&mut connection, patience)).await?;
+            }
+            over_h1(connection, reused, question, patience).await
+        }
+        OriginConnection::H2(place) => {
+            let exchanged = async {
+                if !question.delivery.may_go_ahead() {
+                    taken_h2(&place, patience).await?;
+                }
+                over_h2(place, question, patience).await
+            };
+            Box::pin(exchanged).await
         }
     }
 }
 
-/// Sends the request over the connection and waits for the answer's head.
-pub(crate) async fn exchange(
-    connection: OriginConnection,
-    request: Request<Upload>,
-    upload: Option<&Arc<UploadSlot>>,
-    patience: Patience,
-) -> Result<(Response<Incoming>, Carrier), Failure> {
-    match connection {
-        OriginConnection::H1 { connection, reused } => over_h1(connection, reused, request, upload, patience).await,
-        OriginConnection::H2(place) => Box::pin(over_h2(place, request, upload, patience)).await,
+/// Waits until the origin has taken the connection; nothing of the request has left.
+async fn taken_h1(connection: &mut H1Connection, patience: Patience) -> Result<(), Failure> {
+    let establishment = connection.establishment().clone();
+    let mut taken = pin!(establishment.wait());
+    let taken = tokio::time::timeout(
+        patience.connect,
+        poll_fn(|cx| {
+            let is_over = connection.poll_open(cx).is_ready();
+            match taken.as_mut().poll(cx) {
+                // What it ended with is told when the request is not taken.
+                Poll::Pending if is_over => Poll::Ready(Ok(())),
+                polled => polled,
+            }
+        }),
+    );
+    not_taken(&establishment, taken.await)
+}
+
+/// As [`taken_h1`]; the connection has a task that reads.
+async fn taken_h2(place: &H2Place, patience: Patience) -> Result<(), Failure> {
+    let establishment = place.establishment();
+    not_taken(establishment, tokio::time::timeout(patience.connect, establishment.wait()).await)
+}
+
+fn not_taken(
+    establishment: &Establishment,
+    taken: Result<Result<(), OpenFailure>, tokio::time::error::Elapsed>,
+) -> Result<(), Failure> {
+    match taken {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(failure)) if establishment.is_lost() => Err(Failure::TunnelLost { failure, sent: false }),
+        Ok(Err(failure)) => Err(Failure::NotReached(failure)),
+        Err(_) => Err(Failure::ConnectTimedOut { sent: false }),
     }
 }
 
 async fn over_h1(
     mut connection: Box<H1Connection>,
     reused: bool,
-    request: Request<Upload>,
-    upload: Option<&Arc<UploadSlot>>,
+    question: Question<'_>,
     patience: Patience,
-) -> Result<(Response<Incoming>, Carrier), Failure> {
+) -> Result<(Response<()>, Carrier), Failure> {
     let establishment = connection.establishment().clone();
-    let mut answer = pin!(connection.sender().try_send_request(request));
-    let mut clock = Clock::start(&establishment, upload, patience);
-    let answer = poll_fn(|cx| {
-        connection.drive(cx);
-        // Only the connection, polled just before, can make the answer ready.
-        let mut quiet = Context::from_waker(Waker::noop());
-        let mut polled = answer.as_mut().poll(&mut quiet);
-        if polled.is_pending() && connection.is_over() {
-            connection.let_go();
-            polled = answer.as_mut().poll(&mut quiet);
-        }
-        if let Poll::Ready(answer) = polled {
-            return Poll::Ready(Ok(answer));
-        }
-        clock.poll_expiry(connection.alarm(), cx).map(Err)
+    // On a connection that is used again a body need not wait.
+    let body = question.body((question.upload.is_some() && !reused).then(|| establishment.clone()));
+    // Where it was waited for, what came since is looked at as on one that is used again.
+    connection.ask(reused || establishment.peek().is_some(), question.method, question.target, question.headers, body);
+    let mut clock = Clock::start(&establishment, question.upload, patience);
+    let answered = poll_fn(|cx| match connection.poll_answer(question.headers, cx) {
+        Poll::Ready(answered) => Poll::Ready(Ok(answered)),
+        Poll::Pending => clock.poll_expiry(connection.alarm(), cx).map(Err),
     })
     .await?;
-    let response = answer.map_err(|error| explain(error, reused, &establishment, upload))?;
+    let status = answered.map_err(|error| explain_h1(error, reused, &establishment, question.upload))?;
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = std::mem::take(question.headers);
     Ok((response, Carrier::H1(connection)))
 }
 
 async fn over_h2(
     mut place: H2Place,
-    request: Request<Upload>,
-    upload: Option<&Arc<UploadSlot>>,
+    question: Question<'_>,
     patience: Patience,
-) -> Result<(Response<Incoming>, Carrier), Failure> {
-    let establishment = place.establishment().clone();
+) -> Result<(Response<()>, Carrier), Failure> {
+    let (establishment, upload) = (place.establishment().clone(), question.upload);
+    let mut request = Request::new(question.body(Some(establishment.clone())));
+    *request.method_mut() = question.method.clone();
+    *request.uri_mut() = question.target.clone();
+    *request.headers_mut() = question.headers.clone();
+    *request.version_mut() = Version::HTTP_2;
     let mut answer = pin!(place.sender().try_send_request(request));
     let (mut clock, mut alarm) = (Clock::start(&establishment, upload, patience), Alarm::default());
     let answer = poll_fn(|cx| {
@@ -190,29 +282,61 @@ async fn over_h2(
         clock.poll_expiry(&mut alarm, cx).map(Err)
     })
     .await?;
-    let response = answer.map_err(|error| explain(error, place.is_reused(), &establishment, upload))?;
-    Ok((response, Carrier::H2 { _place: place }))
+    let response = answer.map_err(|error| explain_h2(error, place.is_reused(), &establishment, upload))?;
+    let (mut head, body) = response.into_parts();
+    // No connection has a coding of its own over HTTP/2 (RFC 9113 section 8.2.2).
+    if head.headers.contains_key(TRANSFER_ENCODING) {
+        return Err(Failure::ForeignCoding);
+    }
+    head.version = Version::HTTP_11;
+    head.extensions = http::Extensions::new();
+    Ok((Response::from_parts(head, ()), Carrier::H2 { body, _place: place }))
+}
+
+/// What the request's body and the establishment of the connection say of an exchange that failed, before all else.
+fn explain(establishment: &Establishment, upload: Option<&Arc<UploadSlot>>) -> Option<Failure> {
+    if upload.is_some_and(|upload| upload.is_broken()) {
+        return Some(Failure::UploadBroken);
+    }
+    let failure = establishment.peek()?.err()?;
+    let is_lost = establishment.is_lost();
+    Some(if is_lost { Failure::TunnelLost { failure, sent: true } } else { Failure::NotReached(failure) })
 }
 
 /// What the error of a connection means for the request.
-fn explain(
+fn explain_h1(
+    error: H1Error,
+    reused: bool,
+    establishment: &Establishment,
+    upload: Option<&Arc<UploadSlot>>,
+) -> Failure {
+    // An answer that began and makes no sense is the origin's fault; one that did not begin is the idle connection's.
+    explain(establishment, upload).unwrap_or_else(|| match error {
+        H1Error::Unsent => Failure::Unsent,
+        H1Error::Malformed(AnswerError::ForeignCoding) => Failure::ForeignCoding,
+        H1Error::Stream(_) | H1Error::Ended if reused => Failure::Stale(error.into()),
+        error => Failure::Broken(error.into()),
+    })
+}
+
+fn explain_h2(
     mut error: TrySendError<Request<Upload>>,
     reused: bool,
     establishment: &Establishment,
     upload: Option<&Arc<UploadSlot>>,
 ) -> Failure {
-    if upload.is_some_and(|upload| upload.is_broken()) {
-        return Failure::UploadBroken;
-    }
-    if let Some(Err(failure)) = establishment.peek() {
-        return if establishment.is_lost() { Failure::TunnelLost(failure) } else { Failure::NotReached(failure) };
+    if let Some(failure) = explain(establishment, upload) {
+        return failure;
     }
     if error.take_message().is_some() {
         return Failure::Unsent;
     }
     let error = error.into_error();
-    // An answer that began and makes no sense is the origin's fault; one that did not begin is the idle connection's.
-    if reused && !error.is_parse() && !error.is_user() { Failure::Stale(error) } else { Failure::Broken(error) }
+    if reused && !error.is_parse() && !error.is_user() {
+        Failure::Stale(error.into())
+    } else {
+        Failure::Broken(error.into())
+    }
 }
 
 /// A timer that a connection keeps from one exchange to the next, and that is set again only when it fires: so a bound
@@ -266,7 +390,7 @@ impl<'a> Clock<'a> {
         loop {
             ready!(alarm.poll_due(self.due, cx));
             if !self.is_answer_due {
-                return Poll::Ready(Failure::ConnectTimedOut);
+                return Poll::Ready(Failure::ConnectTimedOut { sent: true });
             }
             let bytes = self.upload.map_or(0, |upload| upload.bytes());
             if bytes == self.bytes_seen {

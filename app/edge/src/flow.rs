@@ -8,7 +8,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use sallyport_balance::Attempts;
+use sallyport_balance::{Attempts, Delivery, Next, ejection};
 use sallyport_bus::LiveFlow;
 use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
 use sallyport_net::{
@@ -25,6 +25,7 @@ use crate::{
     entry::{self, Pass},
     flow_record::{FlowTicket, Verdict},
     identity::Standing,
+    opening::Opening,
     origin::InFlight,
     rarely::Rarely,
     reach::{self, Reached, Unreached},
@@ -163,7 +164,7 @@ impl Pace for Watched<'_> {
     }
 }
 
-/// Steps 3 and 4. Another origin is tried only when the one before took nothing.
+/// Steps 3 and 4. Another origin is tried only when the one before has got nothing.
 async fn reach_origin<S: ClientIo>(
     edge: &Edge,
     client: &mut S,
@@ -173,7 +174,7 @@ async fn reach_origin<S: ClientIo>(
     ticket: &mut FlowTicket,
 ) -> Result<(Reached, InFlight), Verdict> {
     let mut first_bytes = reach::FirstBytes::new(greeting(wanted.route.settings.proxy_protocol, wanted.ends));
-    let mut tried = Attempts::default();
+    let (mut delivery, mut tried) = (Delivery::new(false), Attempts::default());
     let mut last = None;
     // A client's first words mostly come right behind its connection. After one look at what came, they are there, and
     // leave in one piece with the opening.
@@ -181,7 +182,7 @@ async fn reach_origin<S: ClientIo>(
     loop {
         let Some(origin) = pool.choose(&mut tried, wish) else {
             let is_unwell = pool.is_unwell();
-            let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none();
+            let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
             if is_hopeful && edge.sockets.hold(pool, &tried, ticket.began()).await {
                 continue;
             }
@@ -196,17 +197,36 @@ async fn reach_origin<S: ClientIo>(
                 continue;
             }
         };
-        match reach::reach(client, stream, &mut first_bytes, edge.config.connect_timeout).await {
+        let opening = Opening::new(pool, origin.origin(), stream.establishment());
+        let reached = reach::reach(client, stream, &mut first_bytes, edge.config.connect_timeout).await;
+        match reached {
+            Err(Unreached::ClientLeft) => opening.give_up(),
+            _ => opening.settle(),
+        }
+        let why = match reached {
             Ok(reached) => {
                 origin.origin().standing().served();
                 return Ok((reached, origin));
             }
-            Err(Unreached::ClientLeft) => return Err(Verdict::ClientLeft),
-            Err(Unreached::Lost) => return Err(Verdict::Broken),
-            Err(Unreached::Refused) => last = Some(Verdict::OriginRefused),
-            Err(Unreached::TimedOut) => last = Some(Verdict::OriginTimedOut),
+            Err(why) => why,
+        };
+        let next = delivery.handle_end(why.received(), true, false);
+        let (verdict, failure) = match why {
+            Unreached::ClientLeft => return Err(Verdict::ClientLeft),
+            Unreached::NoTunnel => (Verdict::NoTunnel, None),
+            // Another tunnel may do, or this one when it is back.
+            Unreached::Lost(_) if next != Next::Nothing => (Verdict::NoTunnel, None),
+            Unreached::Lost(_) => (Verdict::Broken, None),
+            Unreached::Refused => (Verdict::OriginRefused, Some(ejection::Failure::Connect)),
+            Unreached::TimedOut(_) => (Verdict::OriginTimedOut, Some(ejection::Failure::Silent)),
+        };
+        if let Some(failure) = failure {
+            pool.failed(origin.origin(), failure);
         }
-        pool.failed(origin.origin());
+        if next == Next::Nothing {
+            return Err(verdict);
+        }
+        last = Some(verdict);
         edge.metrics.retried();
     }
 }

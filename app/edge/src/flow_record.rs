@@ -13,7 +13,9 @@ use sallyport_net::Carried;
 use crate::{
     Edge,
     audit::{self, Audited, Use},
+    ended::{Entry, EntryId},
     metrics::{Metrics, SocketMetrics},
+    socket_counts,
     sockets::SocketPool,
     way::Way,
 };
@@ -54,6 +56,25 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
+    /// Every verdict, in their order.
+    pub(crate) const ALL: [Self; 15] = [
+        Self::Complete,
+        Self::Denied,
+        Self::Limited,
+        Self::NoHealthyOrigin,
+        Self::ClientLeft,
+        Self::Broken,
+        Self::NoTunnel,
+        Self::OriginRefused,
+        Self::OriginTimedOut,
+        Self::Unanswered,
+        Self::Evicted,
+        Self::TooManyFlows,
+        Self::Revoked,
+        Self::Killed,
+        Self::CutOff,
+    ];
+
     /// The verdict as it stands in the log and in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -80,7 +101,7 @@ impl Verdict {
 pub(crate) struct FlowTicket {
     began: Instant,
     at_ms: i64,
-    tunnel: Option<Way>,
+    way: Option<Way>,
     carried: Carried,
     metrics: Metrics,
     of_socket: Arc<SocketMetrics>,
@@ -103,7 +124,7 @@ impl FlowTicket {
             at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
             audit: Audited::when_wanted(edge, route, wall),
             live: edge.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
-            tunnel: None,
+            way: None,
             carried: Carried::default(),
             metrics: edge.metrics.clone(),
             of_socket: pool.metrics(|| edge.metrics.of_socket(route.name.as_str())),
@@ -119,10 +140,10 @@ impl FlowTicket {
         self.began
     }
 
-    /// The tunnel that took it, or was asked last.
-    pub(crate) fn went_to(&mut self, tunnel: Way) {
-        self.live.flow().goes_to(tunnel.tunnel());
-        self.tunnel = Some(tunnel);
+    /// The way to the origin that took it, or was asked last.
+    pub(crate) fn went_to(&mut self, way: Way) {
+        self.live.flow().goes_to(way.origin());
+        self.way = Some(way);
     }
 
     /// It was decided by this rule whether they may come in.
@@ -154,7 +175,7 @@ impl FlowTicket {
     /// The flow is over, and may have been refused before there was a tunnel for it: then the owner learns of it through
     /// any one that is up.
     pub(crate) fn ended_in(self, pool: &SocketPool, verdict: Verdict) {
-        let other = if self.tunnel.is_none() { pool.any_up() } else { None };
+        let other = if self.way.is_none() { pool.any_up() } else { None };
         self.over(verdict, other.as_ref());
     }
 
@@ -163,9 +184,14 @@ impl FlowTicket {
         let flow = self.live.flow();
         self.metrics.flow_ended(flow.transport.as_str(), verdict.as_str());
         self.of_socket.carried(forth, back);
-        let duration_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if let Some((way, omitted_before)) = self.tunnel.as_ref().or(other).and_then(|way| Some((way, way.log_turn()?)))
-        {
+        let duration = self.began.elapsed();
+        let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let (counts, ended) = (&self.of_socket.counts, self.began + duration);
+        let origin = self.way.as_ref().map(Way::origin);
+        let (took, bytes) = (Some(duration), (forth, back));
+        counts.flow_ended(verdict);
+        counts.used(&socket_counts::Use { ended, took, first_byte: None, origin, bytes });
+        if let Some((way, omitted_before)) = self.way.as_ref().or(other).and_then(|way| Some((way, way.log_turn()?))) {
             way.log_flow(&FlowRecord {
                 at_ms: self.at_ms,
                 flow_id: flow.id.clone(),
@@ -175,7 +201,7 @@ impl FlowTicket {
                 bytes_out: back,
                 duration_us,
                 client: flow.client,
-                tunnel: Some(way.tunnel()),
+                tunnel: way.tunnel(),
                 omitted_before,
                 identity: self.identity.clone(),
                 rule: self.rule.clone(),
@@ -185,7 +211,7 @@ impl FlowTicket {
             audit.record(Use {
                 id: &flow.id,
                 client: flow.client,
-                tunnel: self.tunnel.as_ref().map(Way::tunnel),
+                origin: self.way.as_ref().map(Way::origin),
                 bytes_in: forth,
                 bytes_out: back,
                 verdict: verdict.as_str(),
@@ -208,9 +234,25 @@ impl FlowTicket {
                 bytes_out = back,
                 duration_us,
                 socket = %flow.socket,
-                tunnel = self.tunnel.as_ref().map(|tunnel| tracing::field::display(tunnel.tunnel())),
+                tunnel = self.way.as_ref().and_then(Way::tunnel).map(tracing::field::display),
+                direct_origin = self.way.as_ref().and_then(|way| way.origin().direct()).map(tracing::field::display),
+                relayed_by = self.way.as_ref().and_then(Way::relay).map(tracing::field::display),
                 verdict = verdict.as_str(),
             );
+        }
+        if verdict != Verdict::Evicted {
+            self.of_socket.ended.keep(ended, || Entry {
+                id: EntryId::Flow(flow.id.as_str().into()),
+                duration_us,
+                first_byte_us: None,
+                client: flow.client,
+                origin,
+                identity: self.identity.map(Into::into),
+                rule: self.rule.map(Into::into),
+                bytes: (forth, back),
+                verdict: verdict.as_str(),
+                http: None,
+            });
         }
     }
 }

@@ -11,19 +11,22 @@ use std::{
 };
 
 use http::{
-    HeaderValue, Method, Request, Uri, Version,
+    HeaderMap, HeaderValue, Method, Uri,
     header::{CONNECTION, HOST, USER_AGENT},
     uri::Scheme,
 };
-use sallyport_balance::health::{CheckFailure, HealthCheck, HealthConfig, HealthEvent, HealthState};
+use sallyport_balance::{
+    Delivery,
+    health::{CheckFailure, HealthCheck, HealthConfig, HealthEvent, HealthState},
+};
+use sallyport_bus::Directory;
 use sallyport_model::{OriginProtocol, ProxyProtocol, SocketRoute, SocketType};
 use sallyport_net::ProxiedAddresses;
 use sallyport_wire::FailureReason;
 use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
 
 use crate::{
-    body::Upload,
-    exchange::{self, Failure, OriginConnection, Patience},
+    exchange::{self, Failure, OriginConnection, Patience, Question},
     origin::{ConnectError, Origin},
     sockets::SocketPool,
     way::WayStream,
@@ -133,7 +136,9 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
         let now = Instant::now();
         let event = match outcome {
             Ok(()) => {
-                origin.standing().check_passed(now);
+                if origin.standing().check_passed(now) {
+                    tell(&pool.shared().directory, &origin);
+                }
                 state.check_passed(number, now, random())
             }
             Err(why) => state.check_failed(number, why, now, random()),
@@ -150,7 +155,7 @@ fn random() -> u64 {
 
 /// A connection on which an origin is asked.
 enum Opened {
-    Raw(WayStream),
+    Raw(Box<WayStream>),
     Http(OriginConnection),
 }
 
@@ -161,14 +166,14 @@ async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
     if probe.config.check == HealthCheck::Tcp {
         return origin
             .open_flow(ProxiedAddresses { client: NOBODY, destination: NOBODY }, &probe.host)
-            .map(Opened::Raw);
+            .map(|stream| Opened::Raw(Box::new(stream)));
     }
     Ok(Opened::Http(match probe.protocol {
         OriginProtocol::Http2 => {
             OriginConnection::H2(origin.connect_h2(NOBODY, &probe.host, probe.config.timeout).await?)
         }
         OriginProtocol::Auto | OriginProtocol::Http1 => {
-            OriginConnection::H1 { connection: origin.connect_h1(NOBODY, &probe.host, false).await?, reused: false }
+            OriginConnection::H1 { connection: origin.connect_h1(NOBODY, &probe.host, false)?, reused: false }
         }
     }))
 }
@@ -176,12 +181,19 @@ async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
 impl Opened {
     async fn ask(self, probe: &Probe) -> Result<(), CheckFailure> {
         match (self, &probe.config.check) {
-            (Self::Raw(stream), _) => ask_tcp(stream, probe).await,
+            (Self::Raw(stream), _) => ask_tcp(*stream, probe).await,
             (Self::Http(connection), HealthCheck::Http { path, expected_status, .. }) => {
-                let request = request(probe, path).ok_or(CheckFailure::BadAnswer)?;
+                let (target, mut headers) = request(probe, path).ok_or(CheckFailure::BadAnswer)?;
+                let question = Question {
+                    method: &Method::GET,
+                    target: &target,
+                    headers: &mut headers,
+                    upload: None,
+                    delivery: Delivery::new(true),
+                };
                 let patience = Patience { connect: probe.config.timeout, response: probe.config.timeout };
                 let (response, _carrier) =
-                    exchange::exchange(connection, request, None, patience).await.map_err(|failure| why(&failure))?;
+                    exchange::exchange(connection, question, patience).await.map_err(|failure| why(&failure))?;
                 let status = response.status().as_u16();
                 if expected_status.contains(status) { Ok(()) } else { Err(CheckFailure::Status(status)) }
             }
@@ -218,40 +230,56 @@ async fn ask_tcp(mut stream: WayStream, probe: &Probe) -> Result<(), CheckFailur
     Ok(())
 }
 
-fn request(probe: &Probe, path: &str) -> Option<Request<Upload>> {
-    let mut request = Request::new(Upload::new(None, None));
-    *request.method_mut() = Method::GET;
-    *request.uri_mut() = path.parse().ok()?;
-    let fields = request.headers_mut();
+/// The target and the header fields of what an origin is asked.
+fn request(probe: &Probe, path: &str) -> Option<(Uri, HeaderMap)> {
+    let mut fields = HeaderMap::new();
     fields.insert(USER_AGENT, HeaderValue::from_static(AGENT));
     if probe.protocol == OriginProtocol::Http2 {
         let scheme = if probe.socket_type == SocketType::Https { Scheme::HTTPS } else { Scheme::HTTP };
         let uri = Uri::builder().scheme(scheme).authority(probe.host.as_str()).path_and_query(path);
-        *request.uri_mut() = uri.build().ok()?;
-        *request.version_mut() = Version::HTTP_2;
-    } else {
-        fields.insert(HOST, HeaderValue::from_str(&probe.host).ok()?);
-        fields.insert(CONNECTION, HeaderValue::from_static("close"));
+        return Some((uri.build().ok()?, fields));
     }
-    Some(request)
+    fields.insert(HOST, HeaderValue::from_str(&probe.host).ok()?);
+    fields.insert(CONNECTION, HeaderValue::from_static("close"));
+    Some((path.parse().ok()?, fields))
 }
 
 fn why(failure: &Failure) -> CheckFailure {
     match failure {
-        Failure::ConnectTimedOut | Failure::ResponseTimedOut => CheckFailure::TimedOut,
+        Failure::ConnectTimedOut { .. } | Failure::ResponseTimedOut => CheckFailure::TimedOut,
         Failure::NotReached(failure) if failure.reason == FailureReason::TimedOut => CheckFailure::TimedOut,
-        Failure::NotReached(_) | Failure::NoStream(_) | Failure::TunnelLost(_) => CheckFailure::Connect,
+        Failure::NotReached(_) | Failure::NoStream(_) | Failure::TunnelLost { .. } => CheckFailure::Connect,
         _ => CheckFailure::BadAnswer,
     }
 }
 
+/// Tells other edges how this one finds the origin, where it holds the tunnel to it.
+pub(crate) fn tell(directory: &Directory, origin: &Origin) {
+    let tunnel = origin.handle().tunnel().filter(|_| origin.place().is_local && !origin.has_left());
+    if let Some(tunnel) = tunnel {
+        directory.finds(tunnel, || origin.standing().health());
+    }
+}
+
+/// Tells so now, and again when the origin is not left out any more.
+pub(crate) fn tell_until(directory: &Directory, origin: &Arc<Origin>, until: Instant) {
+    tell(directory, origin);
+    let (directory, origin) = (directory.clone(), Arc::downgrade(origin));
+    tokio::spawn(async move {
+        tokio::time::sleep_until(until.into()).await;
+        if let Some(origin) = origin.upgrade() {
+            tell(&directory, &origin);
+        }
+    });
+}
+
 /// What the log says of an origin whose checks say something new.
 pub(crate) fn log(pool: &SocketPool, origin: &Origin, event: HealthEvent) {
-    let (socket, tunnel) = (pool.socket(), origin.handle().tunnel());
+    let (socket, origin) = (pool.socket(), origin.handle().origin());
     match event {
-        HealthEvent::Up => tracing::info!(%socket, %tunnel, "an origin is well, by its health check"),
+        HealthEvent::Up => tracing::info!(%socket, %origin, "an origin is well, by its health check"),
         HealthEvent::Down { why, failures } => {
-            tracing::info!(%socket, %tunnel, %why, failures, "an origin is not well, by its health check: it gets nothing");
+            tracing::info!(%socket, %origin, %why, failures, "an origin is not well, by its health check: it gets nothing");
         }
     }
 }

@@ -3,36 +3,47 @@
 //! The way of a request is [`request`](self) `serve`: one function of named steps. Around it:
 //! `listener` and `connection` bring requests in, `guarded_io` keeps malformed ones out, `sockets` and `origin` know
 //! where they can go, `exchange` is one attempt to get an answer there, `body` is what streams through, `record` is
-//! what remains; `identity` asks who comes. `ports` opens the ports that sockets have for themselves; `flow` is the way of a TCP or TLS connection,
+//! what remains; `identity` asks who comes; `mesh` brings requests to tunnels at other edges. `ports` opens the ports that sockets have for themselves; `flow` is the way of a TCP or TLS connection,
 //! `udp` that of a datagram. `admission` lets tunnels in. `docs/life-of-a-request.md` walks through all of it.
 
 mod admission;
 mod affinity;
 mod answer;
+mod answers;
 mod audit;
 mod auth;
 mod body;
 mod bounds;
 mod carriers;
+mod choice;
 mod config;
 mod connection;
+mod dials;
+mod direct;
 mod doors;
+mod download;
 mod drain;
+mod emptied;
+mod ended;
 mod entry;
 mod exchange;
 mod flow;
 mod flow_record;
 mod guarded_io;
+mod h1;
 mod health;
 mod identity;
 mod ids;
 mod limits;
 mod listener;
 mod local;
+mod mesh;
 mod metrics;
+mod opening;
 mod origin;
 mod origin_metrics;
 mod origin_standing;
+mod place;
 mod ports;
 mod quic;
 mod rarely;
@@ -43,6 +54,7 @@ mod redirect;
 mod request;
 mod rules;
 mod send_bound;
+mod socket_counts;
 mod sockets;
 mod ssh;
 mod ssh_live;
@@ -74,7 +86,7 @@ use sallyport_bus::{Directory, RouteChange, Routes};
 use sallyport_model::ClientAddr;
 use sallyport_net::{Certificates, Listening, OwnPorts, Shutdown};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::net::TcpListener;
 
 pub use affinity::AffinityKey;
 pub use audit::EdgeAudit;
@@ -82,11 +94,12 @@ pub use body::{ApiBody, ApiRequestBody, BoxError};
 pub use config::EdgeConfig;
 pub use drain::DrainReport;
 pub use identity::EdgeIdentity;
+pub use mesh::{MeshSettings, MeshTls, MeshTlsPair};
 pub use readiness::Readiness;
 pub use ssh::{SshCaller, SshConcierge, SshSettings, SshTarget};
 
 use doors::Doors;
-use drain::Phase;
+use drain::{Phase, Phases};
 use ports::Ports;
 
 /// Answers requests to `api.<domain>`, and to `login.<domain>` where people log in. Made by whoever puts edge and control into one process.
@@ -127,6 +140,7 @@ pub struct Edge {
     readiness: OnceLock<readiness::Asker>,
     health: OnceLock<HealthNotes>,
     ssh: OnceLock<Ssh>,
+    mesh: OnceLock<Arc<mesh::Mesh>>,
     api: ApiService,
     ids: ids::RequestIds,
     refusal_path: guarded_io::RefusalPath,
@@ -142,7 +156,9 @@ pub struct Edge {
     udp_allowances: Mutex<udp_standing::Allowances>,
     uploads: Arc<upload_meter::UploadBudget>,
     draining: AtomicBool,
-    phase: watch::Sender<Phase>,
+    /// It is to be emptied, or is empty; those who come are served.
+    emptied: Arc<AtomicBool>,
+    phase: Phases,
 }
 
 /// The server for stock ssh clients, and the tunnels that they hold up.
@@ -179,6 +195,7 @@ impl Edge {
                 ready_legs: config.ready_legs,
                 max_sessions: config.max_sessions,
                 max_legs_per_session: config.max_legs_per_session,
+                neighbours: config.neighbours.clone(),
             },
             gate.clone(),
         );
@@ -200,6 +217,7 @@ impl Edge {
             readiness: OnceLock::new(),
             health: OnceLock::new(),
             ssh: OnceLock::new(),
+            mesh: OnceLock::new(),
             api,
             ids: ids::RequestIds::new(ids::random()),
             refusal_path: guarded_io::RefusalPath::from_random(ids::random()),
@@ -212,22 +230,36 @@ impl Edge {
             udp_allowances: Mutex::new(udp_standing::Allowances::new(Instant::now())),
             uploads: Arc::default(),
             draining: AtomicBool::new(false),
-            phase: watch::Sender::new(Phase::Serving),
+            emptied: Arc::default(),
+            phase: Phases::new(),
             config,
         })
     }
 
-    /// Makes the edge's metrics known to the registry, those of ssh clients only after [`Edge::serve_ssh`].
+    /// Relays for other edges from now on, and has them relay. To be called before [`Edge::serve`]; only the first call counts.
+    pub fn join_mesh(&self, settings: MeshSettings) {
+        self.sockets.shared().dialer.is_among(settings.fleet.clone());
+        let _ = self.mesh.set(mesh::Mesh::new(self, settings));
+    }
+
+    /// Makes the edge's metrics known to the registry, those of ssh clients only after [`Edge::serve_ssh`], and those of the
+    /// mesh after [`Edge::join_mesh`].
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.metrics.register(registry);
         self.sockets.shared().metrics.register(&self.sockets, registry);
+        self.sockets.shared().dialer.register(registry);
+        self.sockets.shared().regions.register(registry);
         registry.register_collector(Box::new(metrics::Gauges {
             tunnels: metrics::TunnelsInDebug(self.tunnels.clone()),
             connections: self.connections.clone(),
             handshakes: self.handshakes.clone(),
             udp_flows: self.udp_flows.clone(),
             uploads: self.uploads.clone(),
+            emptied: self.emptied.clone(),
         }));
+        if let Some(mesh) = self.mesh.get() {
+            mesh.register_metrics(registry);
+        }
         if let Some(ssh) = self.ssh.get() {
             registry.register_collector(Box::new(ssh_metrics::SshMetrics(ssh.server.stats().clone())));
         }
@@ -239,9 +271,9 @@ impl Edge {
         let _ = self.registry.set(registry);
     }
 
-    /// Whom `/readyz` asks from now on, beside the edge itself. Only the first call counts.
-    pub fn ask_readiness(&self, ask: Readiness) {
-        let _ = self.readiness.set(readiness::Asker::new(ask));
+    /// Whom `/readyz` asks from now on, beside the edge itself, and what it says when that cannot. Only the first call counts.
+    pub fn ask_readiness(&self, told: &'static str, ask: Readiness) {
+        let _ = self.readiness.set(readiness::Asker::new(told, ask));
     }
 
     /// What `/healthz` says from now on besides that it is well: lines of what is not as it should be, and is served on
@@ -297,7 +329,9 @@ impl Edge {
     ) -> anyhow::Result<DrainReport> {
         let doors = Doors::new(certificates, self.config.trusted_proxies.clone());
         let changes = self.routes.subscribe();
-        let ip = listening.tls.local_addr()?.ip();
+        let address = listening.tls.local_addr()?;
+        let ip = address.ip();
+        self.sockets.shared().dialer.listens_on(address.port());
         let ports = Ports::new(self.clone(), doors.clone(), ip, listening.own.clone(), shutdown.clone())
             .follow(self.routes.subscribe());
         let clients = listener::accept(listening.tls, shutdown.clone(), |stream, peer| {
@@ -330,7 +364,21 @@ impl Edge {
         };
         let upkeep = async {
             let judged = identity::follow(self);
-            tokio::join!(self.gate.follow(&self.tunnels, changes), self.follow_ssh(), self.sweep(), geo, judged)
+            let emptied = self.follow_emptied(&shutdown);
+            let mesh = async {
+                if let Some(mesh) = self.mesh.get() {
+                    mesh.run(self).await;
+                }
+            };
+            tokio::join!(
+                self.gate.follow(&self.tunnels, changes),
+                self.follow_ssh(),
+                self.sweep(),
+                geo,
+                judged,
+                emptied,
+                mesh
+            )
         };
         let mut upkeep = pin!(upkeep);
         let is_kept_up = tokio::select! {
@@ -388,10 +436,10 @@ impl Edge {
         let ran = self.running.count();
         // Answers say from here on that they are the last on their connection. Tunnels still serve those requests.
         self.draining.store(true, Ordering::Relaxed);
-        self.phase.send_replace(Phase::Lingering);
+        self.phase.all(Phase::Lingering);
         let linger = MAX_LINGER.min(self.config.drain);
         let _ = tokio::time::timeout(linger, self.quiet()).await;
-        self.phase.send_replace(Phase::Draining);
+        self.phase.all(Phase::Draining);
         self.tunnels.go_away("the edge is shutting down");
         let ssh_over = self.ssh.get().map(|ssh| {
             let (server, grace) = (ssh.server.clone(), self.config.drain);
@@ -404,7 +452,7 @@ impl Edge {
             pool.origins().iter().for_each(|origin| origin.leave());
         }
         let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest()), self.tunnels.drained()).await;
-        self.phase.send_replace(Phase::Cut);
+        self.phase.all(Phase::Cut);
         // What is cut off resets its client and is recorded, before the process ends.
         let _ = tokio::time::timeout(MAX_CUT, self.running.none_left()).await;
         if let Some(over) = ssh_over {

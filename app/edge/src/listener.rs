@@ -20,6 +20,7 @@ use crate::{
     flow::{self, ClientIo as _},
     identity::Shown,
     limits::{ConnectionPlace, HandshakePlace},
+    mesh,
     send_bound::SendBound,
 };
 
@@ -162,6 +163,8 @@ fn dispatch(
                 ssh.server.serve_connection(stream, client).await;
             }
         }),
+        Opened::Mesh(stream, from, client) => Box::pin(mesh::inbound::serve(edge, stream, from, client)),
+        Opened::Tunnel(stream, client) => Box::pin(async move { carriers::serve_native(&edge, stream, client).await }),
         Opened::Shared(stream, client) => dispatch_shared(edge, stream, client, place),
         Opened::Ended(arrival) => {
             let running = edge.running.enter();
@@ -186,11 +189,8 @@ fn dispatch_shared(
     let shown = Shown::of(stream.get_ref().1);
     let bounded = |stream| SendBound::new(stream, bound, |stream: &TlsStream<ClientTcp>| stream.socket());
     match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
-        Negotiated::Tunnel => Box::pin(async move { carriers::serve_native(&edge, stream, peer).await }),
-        Negotiated::TunnelTooOld => {
-            edge.metrics.handshake_failed("tunnel-too-old");
-            Box::pin(std::future::ready(()))
-        }
+        // Whoever offers to speak it gets no other handshake than that of tunnels.
+        Negotiated::Tunnel | Negotiated::TunnelTooOld => Box::pin(std::future::ready(())),
         Negotiated::Http2 => {
             let (running, place, stream) = (edge.running.enter(), place.take(), bounded(stream));
             Box::pin(async move {

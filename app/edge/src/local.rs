@@ -1,7 +1,7 @@
 //! What the edge answers under its own name, `api.<domain>`: its health, its metrics, and through the API's handler
 //! everything else.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use http::{Method, Request, Response, StatusCode, request::Parts};
 use sallyport_model::ClientAddr;
@@ -28,6 +28,7 @@ pub(crate) async fn answer(
     match head.uri.path() {
         "/healthz" if is_read => {
             let notes = edge.health.get().map(|notes| notes()).unwrap_or_default();
+            let notes = notes + &edge.mesh.get().map(|mesh| mesh.notes()).unwrap_or_default();
             Ok(answer::plain(StatusCode::OK, TEXT, format!("ok\n{notes}")))
         }
         "/readyz" if is_read => Ok(match ready(edge).await {
@@ -55,7 +56,7 @@ pub(crate) async fn pass_on(
 
 /// Whether new requests are welcome, or why not: words that need no escape in JSON.
 async fn ready(edge: &Edge) -> Result<(), &'static str> {
-    if edge.draining.load(Ordering::Relaxed) {
+    if edge.sends_away() {
         return Err("draining");
     }
     match edge.readiness.get() {

@@ -1,8 +1,12 @@
 //! What the edge counts, for Prometheus.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
 };
 
 use prometheus_client::{
@@ -20,7 +24,9 @@ use prometheus_client::{
 use sallyport_tunnel::EdgeTunnels;
 
 use crate::{
+    ended::{Ended, EndedShared},
     limits::{Connections, Handshakes},
+    socket_counts::SocketCounts,
     udp_count::FlowCounts,
     upload_meter::UploadBudget,
 };
@@ -86,6 +92,8 @@ struct Shared {
     datagrams_in: Counter,
     datagrams_out: Counter,
     datagrams_dropped: Family<ReasonLabel, Counter>,
+    /// What all sockets share of what ended lately.
+    ended: Arc<EndedShared>,
     /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
     labelled: Mutex<HashMap<String, usize>>,
 }
@@ -95,6 +103,18 @@ struct Shared {
 pub(crate) struct SocketMetrics {
     /// The name in the labels, where it is the socket's own.
     own: Option<(Metrics, String)>,
+    shown: Shown,
+    /// Where labels show it together with others: what is of it alone.
+    alone: Option<Shown>,
+    /// What else is counted of it.
+    pub(crate) counts: SocketCounts,
+    /// What ended lately.
+    pub(crate) ended: Ended,
+}
+
+/// What the metrics show of a socket.
+#[derive(Debug)]
+struct Shown {
     requests: [Counter; 5],
     seconds: Histogram,
     bytes_in: Counter,
@@ -118,6 +138,7 @@ impl Metrics {
             datagrams_in: Counter::default(),
             datagrams_out: Counter::default(),
             datagrams_dropped: Family::default(),
+            ended: EndedShared::new(),
             labelled: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -140,15 +161,18 @@ impl Metrics {
 
     fn of_label(&self, socket: &str, own: Option<(Self, String)>) -> Arc<SocketMetrics> {
         let label = SocketLabel { socket: socket.to_owned() };
-        Arc::new(SocketMetrics {
-            own,
+        let shown = Shown {
             requests: CLASSES.map(|status| {
                 self.shared.requests.get_or_create(&StatusLabel { socket: socket.to_owned(), status }).clone()
             }),
             seconds: self.shared.seconds.get_or_create(&label).clone(),
             bytes_in: self.shared.bytes_in.get_or_create(&label).clone(),
             bytes_out: self.shared.bytes_out.get_or_create(&label).clone(),
-        })
+        };
+        let alone = own.is_none().then(Shown::new);
+        let now = Instant::now();
+        let (counts, ended) = (SocketCounts::new(now), Ended::new(self.shared.ended.clone(), now));
+        Arc::new(SocketMetrics { own, shown, alone, counts, ended })
     }
 
     /// One [`SocketMetrics`] of this socket is gone.
@@ -272,20 +296,55 @@ impl Metrics {
     }
 }
 
-impl SocketMetrics {
-    /// A request is over.
-    pub(crate) fn count(&self, status: u16, seconds: f64, bytes_in: u64, bytes_out: u64) {
+impl Shown {
+    /// Of one socket that no label shows.
+    fn new() -> Self {
+        let (bytes_in, bytes_out) = (Counter::default(), Counter::default());
+        Self {
+            requests: CLASSES.map(|_| Counter::default()),
+            seconds: Histogram::new(DURATION_BOUNDS_S),
+            bytes_in,
+            bytes_out,
+        }
+    }
+
+    fn count(&self, status: u16, seconds: f64) {
         if let Some(counter) = self.requests.get(usize::from(status / 100).wrapping_sub(1)) {
             counter.inc();
         }
         self.seconds.observe(seconds);
+    }
+
+    fn carried(&self, bytes_in: u64, bytes_out: u64) {
+        self.bytes_in.inc_by(bytes_in);
+        self.bytes_out.inc_by(bytes_out);
+    }
+}
+
+impl SocketMetrics {
+    /// A request is over.
+    pub(crate) fn count(&self, status: u16, seconds: f64, bytes_in: u64, bytes_out: u64) {
+        self.shown.count(status, seconds);
+        if let Some(alone) = &self.alone {
+            alone.count(status, seconds);
+        }
         self.carried(bytes_in, bytes_out);
     }
 
     /// Bytes were carried from and to clients.
     pub(crate) fn carried(&self, bytes_in: u64, bytes_out: u64) {
-        self.bytes_in.inc_by(bytes_in);
-        self.bytes_out.inc_by(bytes_out);
+        self.shown.carried(bytes_in, bytes_out);
+        if let Some(alone) = &self.alone {
+            alone.carried(bytes_in, bytes_out);
+        }
+    }
+
+    /// Requests of this socket alone, by class of status, and the bytes from its clients and to them.
+    pub(crate) fn read(&self) -> (BTreeMap<String, u64>, (u64, u64)) {
+        let shown = self.alone.as_ref().unwrap_or(&self.shown);
+        let requests = CLASSES.iter().zip(&shown.requests).map(|(class, count)| ((*class).to_owned(), count.get()));
+        let requests = requests.filter(|(_, count)| *count > 0).collect();
+        (requests, (shown.bytes_in.get(), shown.bytes_out.get()))
     }
 }
 
@@ -305,6 +364,7 @@ pub(crate) struct Gauges {
     pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) udp_flows: Arc<FlowCounts>,
     pub(crate) uploads: Arc<UploadBudget>,
+    pub(crate) emptied: Arc<AtomicBool>,
 }
 
 /// The tunnels, in a coat that can be printed.
@@ -332,6 +392,11 @@ impl Collector for Gauges {
                 "sallyport_edge_uploads_held_bytes",
                 "Uploads over HTTP/2 that no origin has taken yet",
                 self.uploads.held(),
+            ),
+            (
+                "sallyport_edge_draining",
+                "Whether this edge is to be emptied",
+                usize::from(self.emptied.load(Ordering::Relaxed)),
             ),
         ];
         for (name, help, value) in gauges {

@@ -1,37 +1,30 @@
-//! One origin: a tunnel, and the HTTP connections that stand open through it.
+//! One origin: the way to it, and the HTTP connections that stand open through that.
 //!
 //! An HTTP/1.1 connection to an origin has no task of its own. Whoever exchanges a request over it polls it, and while
 //! it is idle nobody does: that it ended is noticed when it is taken out again, or by [`Origin::sweep`]. So a request
 //! runs from the client's socket to the tunnel's in one task. An HTTP/2 connection is shared and therefore has a task.
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker, ready},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
-use hyper::{
-    body::Incoming,
-    client::conn::{http1, http2},
-};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use sallyport_net::ProxiedAddresses;
 use sallyport_shards::ShardId;
 use sallyport_tunnel::{Establishment, OpenError};
-use sallyport_wire::{Open, StreamProtocol};
+use sallyport_wire::StreamProtocol;
 
 use crate::{
-    body::{BoxError, Upload},
-    exchange::Alarm,
+    body::Upload,
+    h1::{H1Connection, Idleness},
     origin_standing::Standing,
-    way::{Way, WayStream},
+    place::Place,
+    way::{Wanted, Way, WayStream},
 };
 
 /// How many idle HTTP/1.1 connections are kept for one tunnel.
@@ -44,27 +37,29 @@ const MAX_IDLE: Duration = Duration::from_secs(45);
 const MAX_IDLE_UNREPEATABLE: Duration = Duration::from_secs(3);
 /// How lately another shard must have used an idle connection to be thought to want it again.
 const MAX_WANTED_ELSEWHERE: Duration = Duration::from_millis(100);
+/// For how long an idle connection that stood is taken to stand without another look. A request that may be repeated is,
+/// over a new one, when it has ended since.
+const MAX_UNSEEN: Duration = Duration::from_millis(2);
 /// The longest answer that shares a connection with others at no loss, in bytes: measured, see
 /// docs/adr/0027-requests-that-share-a-connection.md.
-const MAX_SHORT_ANSWER_BYTES: u64 = 16 * 1024;
+pub(crate) const MAX_SHORT_ANSWER_BYTES: u64 = 16 * 1024;
 /// How many short answers must follow a long one before requests share a connection.
 const SHORT_ANSWERS_TO_SHARE: u32 = 64;
 /// How many requests run over one HTTP/2 connection before another is opened.
 const MAX_REQUESTS_PER_H2_CONNECTION: u32 = 100;
 /// How many HTTP/2 connections are opened through one tunnel.
 const MAX_H2_CONNECTIONS: usize = 8;
-/// How many header fields an origin's answer may have.
-const MAX_RESPONSE_HEADERS: usize = 200;
-/// How much of an origin's answer is read ahead, and the longest head it may have, in bytes.
-const MAX_READ_AHEAD_BYTES: usize = 256 * 1024;
 /// How much one HTTP/2 stream of an origin may send ahead of the client, in bytes.
 const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// A tunnel as requests see it.
+/// An origin as requests see it.
 pub(crate) struct Origin {
     handle: Way,
+    place: Place,
     number: u64,
     in_flight: AtomicU32,
+    /// How many of these came to other edges.
+    relayed: AtomicU32,
     /// How many short answers are to come before requests share connections again; see [`Origin::shares_well`].
     long_answers: AtomicU32,
     gone: AtomicBool,
@@ -76,32 +71,46 @@ pub(crate) struct Origin {
 
 impl std::fmt::Debug for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Origin").field("tunnel", &self.handle.tunnel()).finish_non_exhaustive()
+        f.debug_struct("Origin").field("origin", &self.handle.origin()).finish_non_exhaustive()
     }
 }
 
 /// One request that an origin is busy with, counted until dropped.
 #[derive(Debug)]
-pub(crate) struct InFlight(Arc<Origin>);
+pub(crate) struct InFlight {
+    origin: Arc<Origin>,
+    is_relayed: bool,
+}
 
 impl InFlight {
     /// Counts one more request of this origin.
     pub(crate) fn enter(origin: Arc<Origin>) -> Self {
         origin.in_flight.fetch_add(1, Ordering::Relaxed);
         origin.handle.request_began();
-        Self(origin)
+        Self { origin, is_relayed: false }
+    }
+
+    /// The same, of a request that came to another edge.
+    pub(crate) fn enter_relayed(origin: Arc<Origin>) -> Self {
+        origin.relayed.fetch_add(1, Ordering::Relaxed);
+        let mut entered = Self::enter(origin);
+        entered.is_relayed = true;
+        entered
     }
 
     /// The origin.
     pub(crate) fn origin(&self) -> &Arc<Origin> {
-        &self.0
+        &self.origin
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.0.handle.request_ended();
+        if self.is_relayed {
+            self.origin.relayed.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.origin.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.origin.handle.request_ended();
     }
 }
 
@@ -121,12 +130,14 @@ pub(crate) enum ConnectError {
 
 impl Origin {
     /// The origin behind this tunnel.
-    pub(crate) fn new(handle: Way) -> Arc<Self> {
+    pub(crate) fn new(handle: Way, place: Place) -> Arc<Self> {
         static ARRIVALS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
             handle,
+            place,
             number: ARRIVALS.fetch_add(1, Ordering::Relaxed),
             in_flight: AtomicU32::new(0),
+            relayed: AtomicU32::new(0),
             long_answers: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             standing: Standing::default(),
@@ -140,9 +151,14 @@ impl Origin {
         self.number
     }
 
-    /// Its tunnel.
+    /// The way to it.
     pub(crate) fn handle(&self) -> &Way {
         &self.handle
+    }
+
+    /// Where it is.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// How it stands among the others.
@@ -150,17 +166,28 @@ impl Origin {
         &self.standing
     }
 
-    /// How many requests it is busy with.
+    /// How many requests it is busy with, as far as this edge knows: those included that came to others and are relayed here.
     pub(crate) fn load(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether new requests may go to it.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.is_up() && self.standing.is_fit()
+    /// How many of these came to this edge.
+    pub(crate) fn own_load(&self) -> u32 {
+        self.load().saturating_sub(self.relayed.load(Ordering::Relaxed))
     }
 
-    /// Whether its tunnel is up.
+    /// Whether new requests may go to it.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.is_up() && self.standing.is_fit() && !self.is_said_down()
+    }
+
+    /// Whether the edge that holds its tunnel says that it is not well. What was said before the bus was lost may be otherwise by
+    /// now: that edge is asked then.
+    fn is_said_down(&self) -> bool {
+        self.standing.is_said_down() && !self.handle.is_hearsay()
+    }
+
+    /// Whether its tunnel is up; one that the edge dials itself is, as far as is known.
     pub(crate) fn is_up(&self) -> bool {
         !self.gone.load(Ordering::Acquire) && self.handle.is_usable()
     }
@@ -173,6 +200,9 @@ impl Origin {
     /// The tunnel left: idle connections are let go at once, busy ones when they are done.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
+        if let Way::Direct(way) = &self.handle {
+            way.leave();
+        }
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         drop(idle);
         if let Ok(mut shared) = self.shared.try_lock() {
@@ -188,16 +218,8 @@ impl Origin {
         server_name: &str,
         shared: bool,
     ) -> Result<WayStream, ConnectError> {
-        let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let open = Open {
-            tunnel: self.handle.tunnel(),
-            protocol,
-            client,
-            destination,
-            opened_at_us: u64::try_from(opened_at.as_micros()).unwrap_or(u64::MAX),
-            server_name: server_name.to_owned(),
-        };
-        Ok(if shared { self.handle.open_shared(open) } else { self.handle.open(open) }?)
+        let wanted = Wanted { protocol, client, destination, server_name };
+        Ok(if shared { self.handle.open_shared(wanted) } else { self.handle.open(wanted) }?)
     }
 
     /// A stream for a client's connection that is passed on as it is. Nothing waits for the origin yet.
@@ -209,32 +231,29 @@ impl Origin {
     /// may be sent again when the connection turns out to end just now; otherwise those that were idle for long are left
     /// alone.
     pub(crate) fn take_idle(&self, repeatable: bool, shared: bool) -> Option<Box<H1Connection>> {
-        let (mut skipped, here) = (0, ShardId::here());
+        let here = ShardId::here();
         let fits = |connection: &H1Connection| {
-            connection.is_shared == shared && (repeatable || connection.idle_since.elapsed() <= MAX_IDLE_UNREPEATABLE)
+            connection.is_shared() == shared
+                && (repeatable || connection.idle_since().elapsed() <= MAX_IDLE_UNREPEATABLE)
         };
         loop {
             let mut connection = {
                 let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                let unseen = &idle[..idle.len().checked_sub(skipped)?];
-                let chosen = best(unseen, |connection| fits(connection), |connection| connection.shard == here)?;
-                if self.has_better(&unseen[chosen]) {
+                let chosen = best(&idle, |connection| fits(connection), |connection| connection.shard() == here)?;
+                if self.has_better(&idle[chosen]) {
                     return None;
                 }
                 idle.remove(chosen)
             };
-            match connection.check_idle() {
+            let is_fresh = repeatable && connection.idle_since().elapsed() < MAX_UNSEEN;
+            match if is_fresh { Idleness::Ready } else { connection.check_idle() } {
                 // One that was opened while legs were on their way: this request is better off on a leg of its own.
-                Idleness::Ready if !shared && !connection.on_leg && self.handle.has_idle_leg() => {}
+                Idleness::Ready if !shared && !connection.is_on_leg() && self.handle.has_idle_leg() => {}
                 Idleness::Ready => {
                     connection.come_here();
                     return Some(connection);
                 }
                 Idleness::Over => {}
-                Idleness::Busy => {
-                    skipped += 1;
-                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-                }
             }
         }
     }
@@ -243,10 +262,10 @@ impl Origin {
     /// Each shard has its own then, and none moves back and forth.
     fn has_better(&self, connection: &H1Connection) -> bool {
         let here = ShardId::here();
-        connection.on_leg
+        connection.is_on_leg()
             && here.is_shard()
-            && connection.shard != here
-            && connection.idle_since.elapsed() < MAX_WANTED_ELSEWHERE
+            && connection.shard() != here
+            && connection.idle_since().elapsed() < MAX_WANTED_ELSEWHERE
             && self.handle.has_idle_leg()
     }
 
@@ -257,12 +276,12 @@ impl Origin {
     }
 
     /// A long answer came. Those that follow have legs for a while.
-    fn answers_long(&self) {
+    pub(crate) fn answers_long(&self) {
         self.long_answers.store(SHORT_ANSWERS_TO_SHARE, Ordering::Relaxed);
     }
 
     /// A short answer came to its end.
-    fn answered_short(&self) {
+    pub(crate) fn answered_short(&self) {
         // Two that come at once may count as one.
         let left = self.long_answers.load(Ordering::Relaxed);
         if left > 0 {
@@ -271,44 +290,26 @@ impl Origin {
     }
 
     /// A new HTTP/1.1 connection through the tunnel, `shared`: multiplexed with others. Nothing waits for the origin yet.
-    pub(crate) async fn connect_h1(
+    pub(crate) fn connect_h1(
         &self,
         client: std::net::SocketAddr,
         server_name: &str,
         shared: bool,
     ) -> Result<Box<H1Connection>, ConnectError> {
         let stream = self.open_stream(StreamProtocol::Http1, client, None, server_name, shared)?;
-        let (establishment, on_leg) = (stream.establishment(), stream.is_on_leg());
-        let (sender, connection) = http1::Builder::new()
-            .max_headers(MAX_RESPONSE_HEADERS)
-            .max_buf_size(MAX_READ_AHEAD_BYTES)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(ConnectError::Http2)?;
-        let connection = Some(connection);
-        Ok(Box::new(H1Connection {
-            sender,
-            connection,
-            establishment,
-            on_leg,
-            is_shared: shared,
-            shard: ShardId::here(),
-            over: false,
-            idle_since: Instant::now(),
-            alarm: Alarm::default(),
-        }))
+        Ok(Box::new(H1Connection::new(stream, shared)))
     }
 
     /// Keeps the connection for the next request, when it can carry one.
-    fn put_back(&self, mut connection: Box<H1Connection>) {
-        if self.gone.load(Ordering::Acquire) || !matches!(connection.check_idle(), Idleness::Ready) {
-            return;
-        }
+    pub(crate) fn put_back(&self, mut connection: Box<H1Connection>) {
         // As in `take_idle`.
-        if !connection.is_shared && !connection.on_leg && self.handle.has_idle_leg() {
+        let has_better = || !connection.is_shared() && !connection.is_on_leg() && self.handle.has_idle_leg();
+        let is_unwanted = self.gone.load(Ordering::Acquire) || has_better();
+        if is_unwanted || matches!(connection.check_idle(), Idleness::Over) {
+            connection.close();
             return;
         }
-        connection.idle_since = Instant::now();
+        connection.rest();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // Looked at again under the lock, so that `leave` cannot have emptied the list in between.
         if idle.len() < MAX_IDLE_CONNECTIONS && !self.gone.load(Ordering::Acquire) {
@@ -364,7 +365,7 @@ impl Origin {
             let mut at = 0;
             while at < idle.len() {
                 let connection = &mut idle[at];
-                let old = now.saturating_duration_since(connection.idle_since) > MAX_IDLE;
+                let old = now.saturating_duration_since(connection.idle_since()) > MAX_IDLE;
                 if gone || old || matches!(connection.check_idle(), Idleness::Over) {
                     over.push(idle.remove(at));
                 } else {
@@ -384,103 +385,6 @@ impl Origin {
 /// The place of the last one that fits and is near, else of the last one that fits.
 fn best<T>(all: &[T], fits: impl Fn(&T) -> bool, is_near: impl Fn(&T) -> bool) -> Option<usize> {
     all.iter().rposition(|one| fits(one) && is_near(one)).or_else(|| all.iter().rposition(fits))
-}
-
-/// What an idle connection turned out to be.
-enum Idleness {
-    /// It can carry a request.
-    Ready,
-    /// It still ends its last exchange.
-    Busy,
-    /// It has ended.
-    Over,
-}
-
-/// An HTTP/1.1 connection to an origin.
-pub(crate) struct H1Connection {
-    sender: http1::SendRequest<Upload>,
-    /// Gone once nothing more is to be had from it.
-    connection: Option<http1::Connection<TokioIo<WayStream>, Upload>>,
-    establishment: Establishment,
-    /// Whether it has a leg for itself, or shares the control connection.
-    on_leg: bool,
-    /// Whether it was meant to share one.
-    is_shared: bool,
-    /// Where it was used last; its carrier went there where it can.
-    shard: ShardId,
-    over: bool,
-    idle_since: Instant,
-    alarm: Alarm,
-}
-
-impl H1Connection {
-    /// Whether the origin took the connection.
-    pub(crate) fn establishment(&self) -> &Establishment {
-        &self.establishment
-    }
-
-    /// The half that requests go into.
-    pub(crate) fn sender(&mut self) -> &mut http1::SendRequest<Upload> {
-        &mut self.sender
-    }
-
-    /// What an exchange over it sets its bounds with.
-    pub(crate) fn alarm(&mut self) -> &mut Alarm {
-        &mut self.alarm
-    }
-
-    /// It is used in the caller's shard from now on.
-    fn come_here(&mut self) {
-        let here = ShardId::here();
-        if here.is_shard() && here != self.shard {
-            self.shard = here;
-            // A timer stays with the scheduler that it was made in.
-            self.alarm = Alarm::default();
-        }
-    }
-
-    /// Moves bytes in both directions as far as they go. The waker is kept by whatever is waited for.
-    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.over
-            && let Some(connection) = &mut self.connection
-            && let Poll::Ready(outcome) = Pin::new(connection).poll(cx)
-        {
-            self.over = true;
-            if let Err(error) = outcome {
-                tracing::debug!(%error, "a connection to an origin ended");
-            }
-        }
-    }
-
-    /// Whether the connection has ended; [`H1Connection::drive`] does nothing then.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over
-    }
-
-    /// Lets go of a connection that has ended. Whoever waits for it is then told, and gets back a request that it has
-    /// not looked at.
-    pub(crate) fn let_go(&mut self) {
-        self.over = true;
-        self.connection = None;
-    }
-
-    fn check_idle(&mut self) -> Idleness {
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        if self.over || self.sender.is_closed() {
-            Idleness::Over
-        } else if self.sender.is_ready() {
-            Idleness::Ready
-        } else {
-            Idleness::Busy
-        }
-    }
-
-    /// The stream below, and what was read from it beyond the last answer's head: for a connection whose protocol
-    /// was switched.
-    pub(crate) fn into_stream(self) -> Option<(WayStream, Bytes)> {
-        let parts = self.connection?.into_parts();
-        Some((parts.io.into_inner(), parts.read_buf))
-    }
 }
 
 /// A shared HTTP/2 connection to an origin.
@@ -536,129 +440,6 @@ impl H2Place {
 impl Drop for H2Place {
     fn drop(&mut self) {
         self.requests.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// What carries an answer's body.
-pub(crate) enum Carrier {
-    /// A connection of its own, which goes back to its origin when the body has ended.
-    H1(Box<H1Connection>),
-    /// A place on a shared one.
-    H2 {
-        /// Kept for as long as the body comes.
-        _place: H2Place,
-    },
-}
-
-/// The body of an origin's answer.
-///
-/// Dropped before its end it takes its connection with it, which resets the stream: the origin learns that nobody
-/// listens.
-pub(crate) struct Download {
-    body: Incoming,
-    failed: Option<BoxError>,
-    /// How much came.
-    bytes: u64,
-    carrier: Option<Carrier>,
-    origin: Option<InFlight>,
-}
-
-impl Download {
-    /// The body that this carrier brings.
-    pub(crate) fn new(body: Incoming, carrier: Carrier, origin: InFlight) -> Self {
-        if body.size_hint().lower() > MAX_SHORT_ANSWER_BYTES {
-            origin.origin().answers_long();
-        }
-        let (failed, bytes, carrier, origin) = (None, 0, Some(carrier), Some(origin));
-        let mut download = Self { body, failed, bytes, carrier, origin };
-        if download.body.is_end_stream() {
-            download.ended();
-        }
-        download
-    }
-
-    /// The next frame.
-    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(error) = self.failed.take() {
-            return Poll::Ready(Some(Err(error)));
-        }
-        let frame = match &mut self.carrier {
-            Some(Carrier::H1(connection)) => {
-                connection.drive(cx);
-                // Nothing but the connection moves this body, and the connection has the waker already.
-                let mut quiet = Context::from_waker(Waker::noop());
-                match Pin::new(&mut self.body).poll_frame(&mut quiet) {
-                    Poll::Pending if connection.is_over() => {
-                        connection.let_go();
-                        ready!(Pin::new(&mut self.body).poll_frame(cx))
-                    }
-                    polled => ready!(polled),
-                }
-            }
-            _ => ready!(Pin::new(&mut self.body).poll_frame(cx)),
-        };
-        let mut frame = frame;
-        if let Some(Ok(frame)) = &mut frame
-            && let Some(trailers) = frame.trailers_mut()
-        {
-            sallyport_http::forward::trailers(trailers);
-        }
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            self.came(data.len());
-        }
-        match &frame {
-            None => self.ended(),
-            Some(Ok(_)) if self.body.is_end_stream() => self.ended(),
-            Some(Ok(_)) => {}
-            Some(Err(_)) => {
-                self.carrier = None;
-                self.origin = None;
-            }
-        }
-        match frame {
-            Some(Err(error)) => {
-                // The server below drops what it has not sent yet when a body fails. It is given one more turn to send
-                // what came before.
-                self.failed = Some(error.into());
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            frame => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
-        }
-    }
-
-    /// So much more came.
-    fn came(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
-        if self.bytes > MAX_SHORT_ANSWER_BYTES
-            && let Some(origin) = &self.origin
-        {
-            origin.origin().answers_long();
-        }
-    }
-
-    fn ended(&mut self) {
-        let origin = self.origin.take();
-        if let Some(origin) = &origin
-            && self.bytes <= MAX_SHORT_ANSWER_BYTES
-        {
-            origin.origin().answered_short();
-        }
-        if let (Some(Carrier::H1(connection)), Some(origin)) = (self.carrier.take(), origin) {
-            origin.origin().put_back(connection);
-        }
-    }
-
-    /// Whether there is no more frame.
-    pub(crate) fn is_end_stream(&self) -> bool {
-        self.failed.is_none() && self.body.is_end_stream()
-    }
-
-    /// How long the rest of the body is.
-    pub(crate) fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -45,7 +45,8 @@ impl OriginMetrics {
     /// Makes all of it known to the registry, with how many origins of each socket are well.
     pub(crate) fn register(&self, sockets: &Arc<Sockets>, registry: &mut Registry) {
         let edge = registry.sub_registry_with_prefix("sallyport_edge");
-        let help = "Origins left out for a while, because they took no connection several times in a row";
+        let help =
+            "Origins left out for a while, because they took no connection several times in a row, or not in time";
         edge.register("origin_ejections", help, self.ejections.clone());
         edge.register("origin_health_changes", "Changes of what health checks say of origins", self.changes.clone());
         registry.register_collector(Box::new(HealthyOrigins(sockets.clone())));

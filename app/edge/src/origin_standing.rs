@@ -12,6 +12,7 @@ use sallyport_balance::{
     Weight,
     ejection::{Ejected, EjectionConfig, EjectionState, Failure, PoolCount},
 };
+use sallyport_model::OriginHealth;
 
 use crate::health::{Checks, Probe};
 
@@ -20,6 +21,9 @@ use crate::health::{Checks, Probe};
 pub(crate) struct Standing {
     weight: AtomicU16,
     is_down: AtomicBool,
+    /// What the edge that holds its tunnel says, where that is another one.
+    is_said_down: AtomicBool,
+    is_said_left_out: AtomicBool,
     checks: Mutex<Option<Checks>>,
     /// Whether it ever failed: else there is nothing to look up.
     has_failed: AtomicBool,
@@ -32,6 +36,8 @@ impl Default for Standing {
         Self {
             weight: AtomicU16::new(sallyport_model::DEFAULT_WEIGHT),
             is_down: AtomicBool::new(false),
+            is_said_down: AtomicBool::new(false),
+            is_said_left_out: AtomicBool::new(false),
             checks: Mutex::default(),
             has_failed: AtomicBool::new(false),
             failures: Mutex::default(),
@@ -60,6 +66,28 @@ impl Standing {
         self.is_down.load(Ordering::Relaxed)
     }
 
+    /// Whether it is not well by the checks of the edge that holds its tunnel.
+    pub(crate) fn is_said_down(&self) -> bool {
+        self.is_said_down.load(Ordering::Relaxed)
+    }
+
+    /// The edge that holds its tunnel finds it so.
+    pub(crate) fn is_said(&self, health: OriginHealth) {
+        self.is_said_down.store(health == OriginHealth::Unwell, Ordering::Relaxed);
+        self.is_said_left_out.store(health == OriginHealth::LeftOut, Ordering::Relaxed);
+    }
+
+    /// How this edge finds it.
+    pub(crate) fn health(&self) -> OriginHealth {
+        if self.is_down() {
+            OriginHealth::Unwell
+        } else if self.is_ejected() {
+            OriginHealth::LeftOut
+        } else {
+            OriginHealth::Well
+        }
+    }
+
     /// It is checked like this from now on, or not at all. What is checked differently is not known to be down. Returns
     /// whether that is new.
     pub(crate) fn is_checked(&self, probe: Option<&Arc<Probe>>, start: impl FnOnce(Arc<Probe>) -> Checks) -> bool {
@@ -82,9 +110,10 @@ impl Standing {
         counts
     }
 
-    /// Whether it is left out for a while, because it took no connection too often.
+    /// Whether it is left out for a while, because it took no connection too often: here, or at the edge that holds its tunnel.
     pub(crate) fn is_ejected(&self) -> bool {
-        self.has_failed.load(Ordering::Relaxed) && self.failures().is_ejected(Instant::now())
+        self.is_said_left_out.load(Ordering::Relaxed)
+            || self.has_failed.load(Ordering::Relaxed) && self.failures().is_ejected(Instant::now())
     }
 
     /// It took a connection.
@@ -95,16 +124,14 @@ impl Standing {
     }
 
     /// It took none. Returns whether it is left out from now on.
-    pub(crate) fn failed(&self, config: &EjectionConfig, pool: PoolCount) -> Option<Ejected> {
+    pub(crate) fn failed(&self, config: &EjectionConfig, failure: Failure, pool: PoolCount) -> Option<Ejected> {
         self.has_failed.store(true, Ordering::Relaxed);
-        self.failures().failed(config, Failure::Connect, pool, Instant::now())
+        self.failures().failed(config, failure, pool, Instant::now())
     }
 
-    /// A check was good: it is not left out any more.
-    pub(crate) fn check_passed(&self, now: Instant) {
-        if self.has_failed.load(Ordering::Relaxed) {
-            self.failures().check_passed(now);
-        }
+    /// A check was good: it is not left out any more. Returns whether it was.
+    pub(crate) fn check_passed(&self, now: Instant) -> bool {
+        self.has_failed.load(Ordering::Relaxed) && self.failures().check_passed(now)
     }
 
     fn failures(&self) -> std::sync::MutexGuard<'_, EjectionState> {

@@ -1,7 +1,8 @@
 //! Opening a stream to an origin for a client whose protocol is not known.
 //!
 //! Either side may speak first, so the client's bytes go along before the origin has taken the connection. They are
-//! kept until it has: an attempt that reaches nobody costs nothing, and the next origin gets all of them again.
+//! kept until it has: an attempt that reaches nobody costs nothing, and the next origin gets all of them again. Where nobody says
+//! whether the origin was reached, another one is tried only when none of the client's bytes had left.
 
 use std::{
     future::poll_fn,
@@ -10,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use sallyport_balance::Received;
 use sallyport_tunnel::Establishment;
 use sallyport_wire::FailureReason;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
@@ -53,10 +55,22 @@ pub(crate) enum Unreached {
     ClientLeft,
     /// It took no connection; it has got nothing.
     Refused,
-    /// It did not take the connection in time; it has got nothing.
-    TimedOut,
-    /// The tunnel was lost, and nobody knows what the origin got.
-    Lost,
+    /// It did not take the connection in time.
+    TimedOut(Received),
+    /// The tunnel is not where it was to be, or the edge that holds it is not reached; nothing was sent.
+    NoTunnel,
+    /// The tunnel was lost before it was known whether the origin was reached.
+    Lost(Received),
+}
+
+impl Unreached {
+    /// What the origin has got of what the client says.
+    pub(crate) fn received(self) -> Received {
+        match self {
+            Self::ClientLeft | Self::Refused | Self::NoTunnel => Received::Nothing,
+            Self::TimedOut(received) | Self::Lost(received) => received,
+        }
+    }
 }
 
 /// Waits until the origin has taken the connection, and sends it what the client says.
@@ -70,14 +84,14 @@ pub(crate) async fn reach<S: ClientIo>(
     let mut attempt = Attempt { stream, establishment, sent: 0, unflushed: true, early: Vec::new() };
     let outcome = tokio::time::timeout(timeout, poll_fn(|cx| attempt.poll(cx, client, first))).await;
     match outcome {
-        Err(_) => Err(Unreached::TimedOut),
+        Err(_) => Err(Unreached::TimedOut(attempt.received(first))),
         Ok(Err(why)) => Err(why),
         Ok(Ok(())) => {
             let Attempt { mut stream, sent, early, .. } = attempt;
             // What did not fit before; the origin is there now, so this is no longer held back for another one.
-            let rest = tokio::io::AsyncWriteExt::write_all(&mut stream, &first.bytes[sent..]).await;
-            rest.map_err(|_| Unreached::Lost)?;
-            tokio::io::AsyncWriteExt::flush(&mut stream).await.map_err(|_| Unreached::Lost)?;
+            let lost = |_| Unreached::Lost(Received::Some);
+            tokio::io::AsyncWriteExt::write_all(&mut stream, &first.bytes[sent..]).await.map_err(lost)?;
+            tokio::io::AsyncWriteExt::flush(&mut stream).await.map_err(lost)?;
             let said = std::mem::take(&mut first.bytes).len() - first.greeting;
             Ok(Reached { stream, said, early })
         }
@@ -104,7 +118,12 @@ impl Attempt {
         }
         // A stream that fails says why where it is read.
         let _ = self.poll_send(cx, &first.bytes);
-        self.poll_answer(cx)
+        self.poll_answer(cx, first)
+    }
+
+    /// What the origin has got when nobody says whether it was reached.
+    fn received(&self, first: &FirstBytes) -> Received {
+        Received::unsaid(self.sent > first.greeting)
     }
 
     /// Sends what is there. The opening itself travels with it, or alone where the client says nothing.
@@ -122,18 +141,22 @@ impl Attempt {
         Poll::Ready(())
     }
 
-    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unreached>> {
+    fn poll_answer(&mut self, cx: &mut Context<'_>, first: &FirstBytes) -> Poll<Result<(), Unreached>> {
         let mut buffer = [0; MAX_EARLY_BYTES];
         let mut into = ReadBuf::new(&mut buffer);
         let read = Pin::new(&mut self.stream).poll_read(cx, &mut into);
         self.early.extend_from_slice(into.filled());
+        let lost = || Poll::Ready(Err(Unreached::Lost(self.received(first))));
         match self.establishment.peek() {
             Some(Ok(())) => Poll::Ready(Ok(())),
-            Some(Err(_)) if self.establishment.is_lost() => Poll::Ready(Err(Unreached::Lost)),
-            Some(Err(failure)) if failure.reason == FailureReason::TimedOut => Poll::Ready(Err(Unreached::TimedOut)),
-            Some(Err(_)) => Poll::Ready(Err(Unreached::Refused)),
+            Some(Err(_)) if self.establishment.is_lost() => lost(),
+            Some(Err(failure)) => Poll::Ready(Err(match failure.reason {
+                FailureReason::TimedOut => Unreached::TimedOut(Received::Nothing),
+                FailureReason::Draining => Unreached::NoTunnel,
+                _ => Unreached::Refused,
+            })),
             // It ended without an answer.
-            None if read.is_ready() => Poll::Ready(Err(Unreached::Lost)),
+            None if read.is_ready() => lost(),
             None => Poll::Pending,
         }
     }

@@ -16,13 +16,15 @@ const GOOD_FOR: Duration = Duration::from_secs(1);
 /// Asks, within bounds of time and rate, and remembers the answer for a moment.
 pub(crate) struct Asker {
     ask: Readiness,
+    /// What everybody is told when it cannot.
+    told: &'static str,
     /// Held while it is asked, so that one asks for all.
     last: Mutex<Option<(Instant, Result<(), &'static str>)>>,
 }
 
 impl Asker {
-    pub(crate) fn new(ask: Readiness) -> Self {
-        Self { ask, last: Mutex::new(None) }
+    pub(crate) fn new(told: &'static str, ask: Readiness) -> Self {
+        Self { ask, told, last: Mutex::new(None) }
     }
 
     /// What stands in the way, in words for everybody.
@@ -37,7 +39,7 @@ impl Asker {
         let asked = tokio::time::timeout(MAX_ASKING, (self.ask)()).await;
         let (answer, why) = match asked {
             Ok(Ok(())) => (Ok(()), String::new()),
-            Ok(Err(why)) => (Err("control cannot use its database"), why),
+            Ok(Err(why)) => (Err(self.told), why),
             Err(_) => (Err("control does not answer"), format!("no answer within {MAX_ASKING:?}")),
         };
         match answer {
@@ -60,14 +62,17 @@ mod tests {
     async fn many_who_ask_at_once_share_one_answer() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counter = asked.clone();
-        let asker = Arc::new(Asker::new(Arc::new(move || {
-            let counter = counter.clone();
-            Box::pin(async move {
-                counter.fetch_add(1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                Err("the disk is on fire".to_owned())
-            })
-        })));
+        let asker = Arc::new(Asker::new(
+            "control cannot use its database",
+            Arc::new(move || {
+                let counter = counter.clone();
+                Box::pin(async move {
+                    counter.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    Err("the disk is on fire".to_owned())
+                })
+            }),
+        ));
         let began = Instant::now();
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..100 {
@@ -84,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn silence_is_an_answer_too() {
-        let asker = Asker::new(Arc::new(|| Box::pin(std::future::pending())));
+        let asker = Asker::new("it cannot", Arc::new(|| Box::pin(std::future::pending())));
         assert_eq!(asker.ready().await, Err("control does not answer"));
     }
 }

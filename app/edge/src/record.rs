@@ -17,11 +17,12 @@ use crate::{
     affinity::Wish,
     audit::{self, Audited, Use},
     body::UploadSlot,
+    ended::{Entry, EntryId, kept_path},
     entry::Pass,
     guarded_io::WireState,
     identity::{Stake, StakeSlot, Standing, Unasked},
     metrics::SocketMetrics,
-    send_bound,
+    send_bound, socket_counts,
     sockets::SocketPool,
     way::Way,
 };
@@ -43,7 +44,7 @@ pub(crate) struct Ticket {
     upload: Option<Arc<UploadSlot>>,
     host: Option<RequestHost>,
     socket: Option<SocketId>,
-    tunnel: Option<Way>,
+    way: Option<Way>,
     metrics: Arc<SocketMetrics>,
     pass: Option<Pass>,
     identity: Option<String>,
@@ -54,6 +55,10 @@ pub(crate) struct Ticket {
     is_staked: bool,
     route: Option<Arc<SocketRoute>>,
     audit: Option<Audited>,
+    /// How long the first byte of an origin's answer took.
+    first_byte: Option<Duration>,
+    /// Why it was answered by us with an error.
+    refused: Option<&'static str>,
     end: End,
 }
 
@@ -99,7 +104,7 @@ impl Ticket {
             upload: None,
             host: None,
             socket: None,
-            tunnel: None,
+            way: None,
             metrics,
             pass: None,
             identity: None,
@@ -110,6 +115,8 @@ impl Ticket {
             is_staked: false,
             route: None,
             audit: None,
+            first_byte: None,
+            refused: None,
             end: End::Left,
         })
     }
@@ -156,8 +163,8 @@ impl Ticket {
         let route = self.route.as_ref()?;
         let began = UNIX_EPOCH + Duration::from_millis(u64::try_from(self.at_ms).unwrap_or_default());
         let stay = edge.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, began));
-        if let Some(tunnel) = &self.tunnel {
-            stay.flow().goes_to(tunnel.tunnel());
+        if let Some(way) = &self.way {
+            stay.flow().goes_to(way.origin());
         }
         Some(stay)
     }
@@ -172,10 +179,10 @@ impl Ticket {
         match (self.end, self.status) {
             (End::Killed, _) => "killed",
             (End::Revoked, _) => "revoked",
-            (_, 401 | 403) if self.tunnel.is_none() => "denied",
-            (_, 300..=399) if self.tunnel.is_none() => "sent-to-login",
-            (_, 429) if self.tunnel.is_none() => "limited",
-            (_, 502..=504) if self.tunnel.is_none() => "no-origin",
+            (_, 401 | 403) if self.way.is_none() => "denied",
+            (_, 300..=399) if self.way.is_none() => "sent-to-login",
+            (_, 429) if self.way.is_none() => "limited",
+            (_, 502..=504) if self.way.is_none() => "no-origin",
             (End::Complete, _) => "complete",
             (End::Left, _) => "client-left",
             (End::Broken, _) => "broken",
@@ -188,7 +195,7 @@ impl Ticket {
         audit.record(Use {
             id: self.id.as_str(),
             client: self.client,
-            tunnel: self.tunnel.as_ref().map(Way::tunnel),
+            origin: self.way.as_ref().map(Way::origin),
             bytes_in,
             bytes_out: self.bytes_out,
             verdict: self.verdict(),
@@ -301,14 +308,45 @@ impl Ticket {
         self.upload.as_ref().filter(|_| self.version == Version::HTTP_2)
     }
 
-    /// The tunnel that answered, or was asked last and failed: its owner wants to know of either.
-    pub(crate) fn went_to(&mut self, tunnel: Way) {
-        self.tunnel = Some(tunnel);
+    /// The way to the origin that answered, or was asked last and failed: its owner wants to know of either.
+    pub(crate) fn went_to(&mut self, way: Way) {
+        self.way = Some(way);
     }
 
     /// The status of the answer.
     pub(crate) fn answered(&mut self, status: http::StatusCode) {
         self.status = status.as_u16();
+        if self.refused.is_none() {
+            self.first_byte = Some(self.began.elapsed());
+        }
+    }
+
+    /// It is answered by us with an error, for this reason.
+    pub(crate) fn refused(&mut self, reason: &'static str) {
+        self.refused = Some(reason);
+        self.metrics.counts.refused(reason);
+    }
+
+    /// Counts it as a use of its socket, and keeps it for those who ask what ended lately.
+    fn is_over(&mut self, duration: Duration, duration_us: u64, bytes: (u64, u64)) {
+        let (ended, origin) = (self.began + duration, self.way.as_ref().map(Way::origin));
+        let first_byte = self.first_byte;
+        // What a connection that was upgraded took is how long somebody stayed.
+        let took = (self.status != 101).then_some(duration);
+        self.metrics.counts.used(&socket_counts::Use { ended, took, first_byte, origin, bytes });
+        let metrics = self.metrics.clone();
+        metrics.ended.keep(ended, || Entry {
+            id: EntryId::Request(self.id),
+            duration_us,
+            first_byte_us: first_byte.map(|span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
+            client: self.client,
+            origin,
+            identity: self.identity.take().map(Into::into),
+            rule: self.rule.take().map(Into::into),
+            bytes,
+            verdict: self.refused.unwrap_or_else(|| self.verdict()),
+            http: Some((self.method.clone(), kept_path(self.uri.path()), self.status)),
+        });
     }
 
     /// So many bytes of the answer's body went out.
@@ -359,7 +397,7 @@ impl Ticket {
             bytes_out: self.bytes_out,
             duration_us,
             client: self.client,
-            tunnel: self.tunnel.as_ref().map(Way::tunnel),
+            tunnel: self.way.as_ref().and_then(Way::tunnel),
             omitted_before: 0,
             identity: self.identity.clone(),
             rule: self.rule.clone(),
@@ -402,12 +440,12 @@ impl Drop for Ticket {
         let bytes_in = self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes());
         self.metrics.count(self.status, duration.as_secs_f64(), bytes_in, self.bytes_out);
         self.audit(bytes_in);
-        let turn = self.tunnel.as_ref().and_then(|tunnel| Some((tunnel, tunnel.log_turn()?)));
+        let turn = self.way.as_ref().and_then(|way| Some((way, way.log_turn()?)));
         let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        if let Some((tunnel, omitted)) = turn {
+        if let Some((way, omitted)) = turn {
             let mut record = self.to_record(bytes_in, duration_us);
             record.omitted_before = omitted;
-            tunnel.log_request(&record);
+            way.log_request(&record);
         }
         if self.access_log {
             let end = match self.end {
@@ -431,9 +469,14 @@ impl Drop for Ticket {
                 bytes_out = self.bytes_out,
                 duration_us,
                 socket = self.socket.map(tracing::field::display),
-                tunnel = self.tunnel.as_ref().map(|tunnel| tracing::field::display(tunnel.tunnel())),
+                tunnel = self.way.as_ref().and_then(Way::tunnel).map(tracing::field::display),
+                direct_origin = self.way.as_ref().and_then(|way| way.origin().direct()).map(tracing::field::display),
+                relayed_by = self.way.as_ref().and_then(Way::relay).map(tracing::field::display),
                 end,
             );
+        }
+        if self.socket.is_some() {
+            self.is_over(duration, duration_us, (bytes_in, self.bytes_out));
         }
     }
 }

@@ -8,12 +8,12 @@ use std::{
 };
 
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE, TRANSFER_ENCODING},
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE},
     request::Parts,
 };
 use hyper::body::Incoming;
-use sallyport_balance::Attempts;
+use sallyport_balance::{Attempts, Delivery, Next};
 use sallyport_http::{
     RequestHost, RequestId,
     basic::Credentials,
@@ -21,7 +21,6 @@ use sallyport_http::{
     refuse,
 };
 use sallyport_model::{OriginProtocol, SocketRoute, SocketType};
-use sallyport_tunnel::Establishment;
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
@@ -29,14 +28,16 @@ use crate::{
     affinity::Wish,
     answer::{self, Trouble},
     auth::Access,
-    body::{AnswerBody, Source, Upload, UploadSlot},
+    body::{AnswerBody, Source, UploadSlot},
     carriers,
     connection::Client,
+    download::{Carrier, Download},
     entry,
-    exchange::{self, Failure, OriginConnection, Patience},
+    exchange::{self, Failure, OriginConnection, Patience, Question},
     guarded_io::Refused,
     identity, local,
-    origin::{Carrier, Download, InFlight, Origin},
+    opening::Opening,
+    origin::{InFlight, Origin},
     record::Ticket,
     sockets::SocketPool,
     upgrade::{self, Relay, Upgrade},
@@ -63,7 +64,7 @@ pub(crate) async fn serve(
     sallyport_otlp::continue_trace(&span, &mut head.headers);
     let steps = async {
         // 2. Refuse what is malformed.
-        let host = refuse_malformed(&edge, &client, &head)?;
+        let host = refuse_malformed(&edge, &client, &head, &span)?;
         ticket.is_for(&host);
         if host.is(&edge.api_host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
@@ -77,11 +78,12 @@ pub(crate) async fn serve(
             return carriers::answer(&head, websocket, &mut upgraded);
         }
         // 3. Find the socket.
-        let (route, pool) = find_socket(&edge, &host)?;
+        let (route, pool) = find_socket(&edge, &client, &host, &span)?;
         ticket.takes(&edge, &route);
         ticket.is_of(route.id, pool.metrics(|| edge.metrics.of_socket(route.name.as_str())));
         // 4. May they?
         let rules = entry::check_address(&edge, &route, &pool, client.addr.ip())?;
+        identity::let_login_arrive(&edge, &head).await;
         let mut guest = identity::may_enter(&edge, &client, &pool, &rules, &host, &mut head, &mut ticket)?;
         check_access(&edge, &client, &route, &mut head).await?;
         let key = &edge.config.affinity_key;
@@ -92,20 +94,25 @@ pub(crate) async fn serve(
             guest.announce(&mut outgoing.headers);
             ticket.stands(guest.standing());
         }
-        let mut attempts = Tries::default();
+        let mut attempts = Tries::of(&outgoing);
         let (mut response, carrier, origin) = loop {
             // 5. Choose an origin.
-            let origin = choose_origin(&edge, &pool, &mut attempts, &ticket).await?;
+            let origin = choose_origin(&edge, &pool, &mut attempts, &ticket, &span).await?;
             ticket.went_to(origin.origin().handle().clone());
             // 6. Open a connection to it, or reuse one.
-            let connection = open_or_reuse(&edge, &client, origin.origin(), attempts.fresh, &outgoing).await;
+            let connection = open_or_reuse(&edge, &client, origin.origin(), attempts.delivery, &outgoing).await;
             // 7. Forward the request over it.
             let outcome = match connection {
                 Ok(connection) => {
-                    let mut forwarded = pin!(forward(&edge, connection, &mut outgoing));
-                    poll_fn(|cx| while_standing(&edge, &pool, &mut ticket, forwarded.as_mut(), cx))
-                        .await
-                        .ok_or(Trouble::Revoked)?
+                    let pending = connection.pending_establishment();
+                    let mut forwarded = pin!(forward(&edge, connection, attempts.delivery, &mut outgoing));
+                    // Dropped before what is forwarded, and with it where the client leaves.
+                    let opening = pending.map(|pending| Opening::new(&pool, origin.origin(), pending));
+                    let outcome = poll_fn(|cx| while_standing(&edge, &pool, &mut ticket, forwarded.as_mut(), cx)).await;
+                    if let Some(opening) = opening {
+                        opening.settle();
+                    }
+                    outcome.ok_or(Trouble::Revoked)?
                 }
                 Err(failure) => Err(failure),
             };
@@ -116,7 +123,7 @@ pub(crate) async fn serve(
                 }
                 Err(failure) => {
                     if failure.is_of_origin() {
-                        pool.failed(origin.origin());
+                        pool.failed(origin.origin(), failure.as_ejection());
                     }
                     attempts.failed(&edge, &ticket, &outgoing, origin, failure)?;
                 }
@@ -133,7 +140,7 @@ pub(crate) async fn serve(
     };
     let mut answer = match steps.instrument(span.clone()).await {
         Ok(answer) => answer,
-        Err(trouble) => tell(&edge, &client, &ticket, trouble, &asked, has_body),
+        Err(trouble) => tell(&edge, &client, &mut ticket, trouble, &asked, has_body),
     };
     if websocket {
         client.wire.upgrade_answered(upgraded.is_some());
@@ -207,7 +214,7 @@ fn span_of(ticket: &Ticket, head: &Parts) -> Span {
 }
 
 /// Step 2. What the guard refused comes as a request of our own making; everything else is looked at here.
-fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts) -> Result<RequestHost, Trouble> {
+fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, Trouble> {
     if is_refused(edge, client, head) {
         return Err(match client.wire.refused() {
             Some(Refused::Malformed(refusal)) => Trouble::Malformed(refusal),
@@ -218,18 +225,23 @@ fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts) -> Result<Reques
     if client.shown.as_ref().is_some_and(|shown| !shown.is_for(host.name())) {
         return Err(Trouble::Misdirected);
     }
-    Span::current().record("host", host.as_str());
+    span.record("host", host.as_str());
     Ok(host)
 }
 
 /// Step 3.
-fn find_socket(edge: &Edge, host: &RequestHost) -> Result<(Arc<SocketRoute>, Arc<SocketPool>), Trouble> {
-    let route = host
-        .label_under(&edge.config.domain)
-        .and_then(|label| edge.routes.by_name(&label))
+fn find_socket(
+    edge: &Edge,
+    client: &Client,
+    host: &RequestHost,
+    span: &Span,
+) -> Result<(Arc<SocketRoute>, Arc<SocketPool>), Trouble> {
+    let find = || edge.routes.by_name(&host.label_under(&edge.config.domain)?);
+    let route = client
+        .route_of(&edge.routes, host, find)
         .filter(|route| route.socket_type.is_http())
         .ok_or_else(|| Trouble::UnknownName(host.name().to_owned()))?;
-    Span::current().record("socket", tracing::field::display(route.id));
+    span.record("socket", tracing::field::display(route.id));
     let pool = edge.sockets.pool(route.id);
     Ok((route, pool))
 }
@@ -299,24 +311,6 @@ impl Outgoing {
         Self { method: head.method, uri, headers: head.headers, upload, hop, websocket, host }
     }
 
-    /// The request for one attempt. The body waits for the connection, when that is not known to stand.
-    fn request(&self, establishment: Option<Establishment>) -> Request<Upload> {
-        let mut request = Request::new(Upload::new(self.upload.clone(), establishment));
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
-        if self.hop == NextHop::Http2 {
-            *request.version_mut() = Version::HTTP_2;
-        } else if let Some(upload) = self.upload.clone().filter(|upload| upload.expects_continue()) {
-            hyper::ext::on_informational(&mut request, move |response| {
-                if response.status() == StatusCode::CONTINUE {
-                    upload.continue_came();
-                }
-            });
-        }
-        request
-    }
-
     fn is_untouched(&self) -> bool {
         self.upload.as_ref().is_none_or(|upload| upload.is_untouched())
     }
@@ -346,16 +340,20 @@ fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) 
 }
 
 /// What was tried for one request.
-#[derive(Default)]
 struct Tries {
+    delivery: Delivery,
     tried: Attempts<u64>,
     last: Option<Failure>,
     /// The same origin once more, over a new connection.
     again: Option<InFlight>,
-    fresh: bool,
 }
 
 impl Tries {
+    fn of(outgoing: &Outgoing) -> Self {
+        let delivery = Delivery::new(outgoing.method.is_idempotent());
+        Self { delivery, tried: Attempts::default(), last: None, again: None }
+    }
+
     /// Whether another attempt may follow this failure; if not, it is what the client is told.
     fn failed(
         &mut self,
@@ -365,20 +363,15 @@ impl Tries {
         origin: InFlight,
         failure: Failure,
     ) -> Result<(), Trouble> {
-        let may_retry = failure.may_retry(outgoing.method.is_idempotent(), outgoing.is_untouched());
-        let tunnel = origin.origin().handle().tunnel();
-        tracing::debug!(id = %ticket.id(), %tunnel, may_retry, %failure, "an attempt failed");
-        if !may_retry {
-            return Err(failure.into());
+        let next = self.delivery.handle_end(failure.received(), outgoing.is_untouched(), failure.is_stale());
+        let asked = origin.origin().handle().origin();
+        tracing::debug!(id = %ticket.id(), origin = %asked, ?next, %failure, "an attempt failed");
+        match next {
+            Next::Nothing => return Err(failure.into()),
+            Next::SameOrigin => self.again = Some(origin),
+            Next::OtherOrigin => self.last = Some(failure),
         }
         edge.metrics.retried();
-        if failure.is_stale() && !self.fresh {
-            self.fresh = true;
-            self.again = Some(origin);
-        } else {
-            self.fresh = false;
-            self.last = Some(failure);
-        }
         Ok(())
     }
 }
@@ -389,13 +382,14 @@ async fn choose_origin(
     pool: &SocketPool,
     attempts: &mut Tries,
     ticket: &Ticket,
+    span: &Span,
 ) -> Result<InFlight, Trouble> {
     if let Some(origin) = attempts.again.take() {
         return Ok(origin);
     }
     loop {
         if let Some(origin) = pool.choose(&mut attempts.tried, ticket.wish()) {
-            Span::current().record("tunnel", tracing::field::display(origin.origin().handle().tunnel()));
+            span.record("tunnel", tracing::field::display(origin.origin().handle().origin()));
             return Ok(origin);
         }
         let is_unwell = pool.is_unwell();
@@ -414,19 +408,19 @@ async fn open_or_reuse(
     edge: &Edge,
     client: &Client,
     origin: &Origin,
-    fresh: bool,
+    delivery: Delivery,
     outgoing: &Outgoing,
 ) -> Result<OriginConnection, Failure> {
     let server_name = outgoing.host.name();
     match outgoing.hop {
         NextHop::Http1 => {
-            let has_own = fresh || outgoing.websocket;
+            let has_own = delivery.wants_new_connection() || outgoing.websocket;
             let shared = !has_own && outgoing.upload.is_none() && origin.shares_well();
-            let idle = if has_own { None } else { origin.take_idle(outgoing.method.is_idempotent(), shared) };
+            let idle = if has_own { None } else { origin.take_idle(delivery.may_repeat(), shared) };
             match idle {
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),
                 None => {
-                    let connection = Box::pin(origin.connect_h1(client.addr, server_name, shared)).await?;
+                    let connection = origin.connect_h1(client.addr, server_name, shared)?;
                     Ok(OriginConnection::H1 { connection, reused: false })
                 }
             }
@@ -442,11 +436,13 @@ async fn open_or_reuse(
 async fn forward(
     edge: &Edge,
     connection: OriginConnection,
+    delivery: Delivery,
     outgoing: &mut Outgoing,
-) -> Result<(Response<Incoming>, Carrier), Failure> {
-    let request = outgoing.request(connection.pending_establishment());
+) -> Result<(Response<()>, Carrier), Failure> {
+    let Outgoing { method, uri, headers, upload, .. } = outgoing;
+    let question = Question { method, target: uri, headers, upload: upload.as_ref(), delivery };
     let patience = Patience { connect: edge.config.connect_timeout, response: edge.config.response_timeout };
-    exchange::exchange(connection, request, outgoing.upload.as_ref(), patience).await
+    exchange::exchange(connection, question, patience).await
 }
 
 /// Polls this for as long as whose request it is may go on with it.
@@ -467,30 +463,23 @@ fn while_standing<T>(
 fn answer_with(
     ticket: &Ticket,
     pool: &SocketPool,
-    response: Response<Incoming>,
+    response: Response<()>,
     carrier: Carrier,
     origin: InFlight,
     websocket: bool,
     upgraded: &mut Option<Upgrade>,
 ) -> Result<Response<AnswerBody>, Trouble> {
-    let (mut head, body) = response.into_parts();
+    let (mut head, ()) = response.into_parts();
     let switched = head.status == StatusCode::SWITCHING_PROTOCOLS;
-    // hyper takes off the chunks alone: under another coding the body would go on as something that it is not.
-    if head.headers.get_all(TRANSFER_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
-    {
-        return Err(Failure::ForeignCoding.into());
-    }
     forward::response_headers(&mut head.headers, &ticket.id().header_value(), switched && websocket);
     ticket.wish().set_cookie(|| pool.code(origin.origin()), &mut head.headers);
-    head.version = Version::HTTP_11;
-    head.extensions = http::Extensions::new();
     let source = match carrier {
         Carrier::H1(connection) if switched && websocket => {
             *upgraded = Some(Upgrade::Relay(Relay::new(connection, origin)));
             Source::Empty
         }
         _ if switched => return Err(Failure::Unasked.into()),
-        carrier => Source::Origin(Download::new(body, carrier, origin)),
+        carrier => Source::Origin(Download::new(carrier, origin)),
     };
     Ok(Response::from_parts(head, AnswerBody::new(source, None)))
 }
@@ -499,7 +488,7 @@ fn answer_with(
 fn tell(
     edge: &Edge,
     client: &Client,
-    ticket: &Ticket,
+    ticket: &mut Ticket,
     trouble: Trouble,
     asked: &Asked,
     has_body: bool,
@@ -510,6 +499,7 @@ fn tell(
         _ => trouble,
     };
     edge.metrics.refused(trouble.reason());
+    ticket.refused(trouble.reason());
     tracing::debug!(id = %ticket.id(), reason = trouble.reason(), ?trouble, "a request was not answered by an origin");
     if has_body {
         client.wire.left_unread();

@@ -32,7 +32,7 @@ pub(crate) enum Stickiness {
     None,
     /// By a cookie.
     Cookie,
-    /// By its address, with this table of all the tunnels that the socket has, whether they are up or not.
+    /// By its address, with this table of all the origins that the socket has, whether they are up or not.
     Address(Box<Maglev>),
 }
 
@@ -103,9 +103,10 @@ impl Stickiness {
             Affinity::Cookie => Self::Cookie,
             Affinity::Address => {
                 let weight = |weight| Weight::new(weight).unwrap_or_default();
-                let origins: Vec<_> =
-                    route.tunnels.iter().map(|tunnel| (origin_id(tunnel.id), weight(tunnel.weight))).collect();
-                // A socket has fewer tunnels than a table takes.
+                let tunnels = route.tunnels.iter().map(|tunnel| (origin_id(tunnel.id.into()), weight(tunnel.weight)));
+                let direct = route.origins.iter().map(|origin| (origin_id(origin.id.into()), weight(origin.weight)));
+                let origins: Vec<_> = tunnels.chain(direct).collect();
+                // A socket has fewer origins than a table takes.
                 Maglev::new(key.hash_key(), &origins).map_or(Self::None, |table| Self::Address(Box::new(table)))
             }
         }

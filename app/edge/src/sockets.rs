@@ -1,7 +1,7 @@
 //! The origins of each socket, and the choice among them.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -12,22 +12,29 @@ use std::{
 use sallyport_balance::{
     Attempts, Rotation,
     affinity::AffinityCode,
-    ejection::{EjectionConfig, PoolCount},
+    ejection::{self, EjectionConfig, PoolCount},
     health::HealthEvent,
+    regions::Rolls,
 };
 use sallyport_bus::{Directory, Routes};
 use sallyport_geo::Geo;
-use sallyport_model::{SocketId, SocketRoute, TunnelId};
+use sallyport_model::{OriginHealth, OriginRef, RegionName, SocketId, SocketRoute, TunnelId};
+use sallyport_wire::FailureReason;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::{
     EdgeConfig,
     affinity::{AffinityKey, Wish, origin_id},
     bounds::Bounds,
+    choice::{Choice, Chosen},
+    dials::{self, RegionMetrics},
+    direct::{Dialer, DirectWay},
     health::{self, Checks, MAX_CHECKS_AT_ONCE, Probe},
+    ids,
     metrics::SocketMetrics,
     origin::{InFlight, Origin},
     origin_metrics::OriginMetrics,
+    place::Place,
     rules::Rules,
     way::{Holder, Way},
 };
@@ -65,22 +72,31 @@ pub(crate) struct Shared {
     pub(crate) domain: String,
     /// When origins are left out for a while.
     pub(crate) ejection: EjectionConfig,
+    /// The region of this edge.
+    pub(crate) region: Option<RegionName>,
     /// Turns for health checks.
     pub(crate) checks: Semaphore,
     /// What is counted of origins.
     pub(crate) metrics: OriginMetrics,
+    /// Dials direct origins.
+    pub(crate) dialer: Arc<Dialer>,
+    /// What is counted of flows of sockets that have dials.
+    pub(crate) regions: RegionMetrics,
 }
 
 impl Shared {
     /// What an edge of this configuration says.
     pub(crate) fn new(config: &EdgeConfig, routes: Routes, directory: Directory) -> Self {
         Self {
+            dialer: Dialer::new(config, routes.clone()),
+            regions: RegionMetrics::default(),
             routes,
             directory,
             geo: config.geo.clone(),
             key: config.affinity_key.clone(),
             knows_identities: config.identity.is_some(),
             domain: config.domain.clone(),
+            region: config.region.clone(),
             ejection: EjectionConfig::default(),
             checks: Semaphore::new(MAX_CHECKS_AT_ONCE),
             metrics: OriginMetrics::default(),
@@ -99,12 +115,15 @@ pub(crate) struct SocketPool {
     bounds: Arc<Bounds>,
     origins: RwLock<Vec<Arc<Origin>>>,
     rotation: Mutex<Rotation<u64>>,
+    rolls: Mutex<Rolls>,
     lost: Mutex<Option<Instant>>,
     arrival: Notify,
     /// Called when its flows are to be judged again.
     calls: watch::Sender<()>,
     /// Whether its rules judge anybody.
     judges: AtomicBool,
+    /// Whether dials of regions decide where flows go.
+    has_dials: AtomicBool,
     metrics: OnceLock<Arc<SocketMetrics>>,
 }
 
@@ -118,6 +137,8 @@ impl SocketPool {
             bounds: Arc::default(),
             origins: RwLock::default(),
             rotation: Mutex::new(Rotation::new()),
+            rolls: Mutex::new(Rolls::from(u64::from_be_bytes(ids::random()))),
+            has_dials: AtomicBool::new(false),
             lost: Mutex::default(),
             arrival: Notify::new(),
             calls: watch::Sender::new(()),
@@ -143,10 +164,21 @@ impl Sockets {
         pools.entry(socket).or_insert_with(|| Arc::new(SocketPool::new(socket, self.shared.clone()))).clone()
     }
 
+    /// The pool of this socket, where there is one.
+    pub(crate) fn known(&self, socket: SocketId) -> Option<Arc<SocketPool>> {
+        self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&socket).cloned()
+    }
+
+    /// When this edge began.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
     /// The socket's route has changed.
     pub(crate) fn changed(&self, route: &Arc<SocketRoute>) {
-        let pool = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&route.id).cloned();
-        if let Some(pool) = pool {
+        let known = self.pools.read().unwrap_or_else(PoisonError::into_inner).get(&route.id).cloned();
+        // Direct origins are checked whether anybody has come or not.
+        if let Some(pool) = known.or_else(|| (!route.origins.is_empty()).then(|| self.pool(route.id))) {
             pool.rules(route);
         }
     }
@@ -158,12 +190,18 @@ impl Sockets {
 
     /// The socket is gone for good.
     pub(crate) fn forget(&self, socket: SocketId) {
-        self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(&socket);
+        let forgotten = self.pools.write().unwrap_or_else(PoisonError::into_inner).remove(&socket);
+        if let Some(pool) = forgotten {
+            pool.is_gone();
+        }
     }
 
     /// Forgets every socket that is not wanted any more.
     pub(crate) fn retain(&self, is_wanted: impl Fn(SocketId) -> bool) {
-        self.pools.write().unwrap_or_else(PoisonError::into_inner).retain(|socket, _| is_wanted(*socket));
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        let forgotten: Vec<_> = pools.extract_if(|socket, _| !is_wanted(*socket)).map(|(_, pool)| pool).collect();
+        drop(pools);
+        forgotten.iter().for_each(|pool| pool.is_gone());
     }
 
     /// A tunnel left. Returns whether the same tunnel is still here by another one.
@@ -215,6 +253,9 @@ impl SocketPool {
         self.bounds.set(route.settings.limits);
         let rules = Arc::new(Rules::new(route.clone(), &self.shared));
         let former = self.rules.write().unwrap_or_else(PoisonError::into_inner).replace(rules.clone());
+        let has_dials = self.shared.region.is_some() && !route.settings.regions.is_empty();
+        self.has_dials.store(has_dials, Ordering::Release);
+        self.keep_direct(route);
         self.tell_origins();
         self.judges.store(rules.judge().is_some(), Ordering::Release);
         if rules.judge().is_some() || former.is_some_and(|former| former.judge().is_some()) {
@@ -249,11 +290,16 @@ impl SocketPool {
         let _telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone() else { return };
         for origin in self.origins() {
-            if let Some(tunnel) = rules.route().tunnel(origin.handle().tunnel()) {
-                origin.standing().weighs(tunnel.weight);
+            if let Some(weight) = rules.route().weight(origin.handle().origin()) {
+                origin.standing().weighs(weight);
+            }
+            // The edge that holds the tunnel checks its origin.
+            if !origin.place().is_local {
+                continue;
             }
             if origin.standing().is_checked(rules.probe(), |probe| Checks::start(self, &origin, probe)) {
-                self.shared.directory.checked(origin.handle().tunnel(), None);
+                self.shared.directory.checked(origin.handle().origin(), None);
+                health::tell(&self.shared.directory, &origin);
             }
         }
     }
@@ -264,27 +310,39 @@ impl SocketPool {
         if origin.standing().is_judged(probe, is_down) {
             health::log(self, origin, event);
             self.shared.metrics.changed(is_down);
-            self.shared.directory.checked(origin.handle().tunnel(), Some(!is_down));
+            self.shared.directory.checked(origin.handle().origin(), Some(!is_down));
+            health::tell(&self.shared.directory, origin);
             self.arrival.notify_waiters();
         }
     }
 
-    /// The origin took no connection. When that happens too often it is left out for a while, unless it is the last.
-    pub(crate) fn failed(&self, origin: &Origin) {
+    /// The origin took no connection. When that happens too often, or took too long once, it is left out for a while, unless
+    /// it is the last.
+    pub(crate) fn failed(&self, origin: &Arc<Origin>, failure: ejection::Failure) {
         let origins = self.origins();
         let usable = || origins.iter().filter(|origin| origin.is_usable());
         let ejected = usable().filter(|origin| origin.standing().is_ejected()).count();
         let count = PoolCount { origins: usable().count(), ejected };
-        if let Some(ejected) = origin.standing().failed(&self.shared.ejection, count) {
+        if let Some(ejected) = origin.standing().failed(&self.shared.ejection, failure, count) {
             let seconds = ejected.until.saturating_duration_since(Instant::now()).as_secs();
             tracing::info!(
                 socket = %self.socket,
-                tunnel = %origin.handle().tunnel(),
+                origin = %origin.handle().origin(),
                 failures = ejected.failures,
                 seconds,
-                "an origin took no connection several times in a row: it is left out for a while"
+                "an origin took no connection several times in a row, or not in time: it is left out for a while"
             );
             self.shared.metrics.ejected();
+            health::tell_until(&self.shared.directory, origin, ejected.until);
+        }
+    }
+
+    /// The origin was not reached for a client of another edge, for this reason.
+    pub(crate) fn not_reached(&self, origin: &Arc<Origin>, reason: FailureReason) {
+        match reason {
+            FailureReason::Draining => {}
+            FailureReason::TimedOut => self.failed(origin, ejection::Failure::Silent),
+            _ => self.failed(origin, ejection::Failure::Connect),
         }
     }
 
@@ -294,16 +352,19 @@ impl SocketPool {
         origins.iter().any(|origin| origin.is_up()) && !origins.iter().any(|origin| origin.is_usable())
     }
 
-    /// The way of an origin that is up, whether it takes anything or not.
+    /// A way that is up and by which the owner learns of flows, whether its origin takes anything or not.
     pub(crate) fn any_up(&self) -> Option<Way> {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
-        origins.iter().find(|origin| origin.is_up()).map(|origin| origin.handle().clone())
+        let tells = |origin: &&Arc<Origin>| origin.is_up() && origin.handle().has_owner();
+        origins.iter().find(tells).map(|origin| origin.handle().clone())
     }
 
     /// How many origins take new flows.
     pub(crate) fn healthy(&self) -> usize {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
-        origins.iter().filter(|origin| origin.is_usable() && !origin.standing().is_ejected()).count()
+        let well = origins.iter().filter(|origin| origin.is_usable() && !origin.standing().is_ejected());
+        // One that several edges hold is one origin.
+        well.map(|origin| origin.handle().origin()).collect::<HashSet<_>>().len()
     }
 
     /// The socket's name, once it is known.
@@ -327,54 +388,163 @@ impl SocketPool {
         &self.bounds
     }
 
-    /// A tunnel came.
+    /// A tunnel came to this edge.
     pub(crate) fn arrived(self: &Arc<Self>, way: Way) {
+        let presence = way.tunnel().and_then(|tunnel| self.shared.directory.get(tunnel));
+        let home = presence.and_then(|presence| presence.home);
+        let region = home.or_else(|| self.shared.region.clone());
+        self.arrived_at(way, Place::local(region));
+    }
+
+    /// A tunnel came, to this edge or another one.
+    pub(crate) fn arrived_at(self: &Arc<Self>, way: Way, place: Place) {
         if let Some(route) = self.shared.routes.get(self.socket) {
             self.rules(&route);
         }
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
-        origins.push(Origin::new(way));
+        origins.push(Origin::new(way, place));
         drop(origins);
         self.tell_origins();
         self.arrival.notify_waiters();
     }
 
+    /// Has the direct origins that this route says, and no others.
+    fn keep_direct(&self, route: &SocketRoute) {
+        let is_allowed = self.shared.dialer.is_allowed();
+        if !is_allowed && !route.origins.is_empty() {
+            tracing::warn!(
+                socket = %route.id,
+                "a socket has direct origins, and this edge may dial none: name networks with --direct-origins"
+            );
+        }
+        let wanted = if is_allowed { route.origins.as_slice() } else { &[] };
+        let stays = |origin: &Arc<Origin>| {
+            let Way::Direct(way) = origin.handle() else { return true };
+            wanted.iter().any(|wanted| wanted.id == way.id() && way.leads_to(wanted, route.socket_type))
+        };
+        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<_> = origins.extract_if(.., |origin| !stays(origin)).collect();
+        for wanted in wanted {
+            let id = OriginRef::from(wanted.id);
+            if !origins.iter().any(|origin| origin.handle().origin() == id) {
+                let dialer = self.shared.dialer.clone();
+                let way = DirectWay::new(route.id, wanted.clone(), route.socket_type, dialer);
+                let region = way.region().or(self.shared.region.as_ref()).cloned();
+                origins.push(Origin::new(Way::Direct(way), Place::local(region)));
+            }
+        }
+        drop(origins);
+        self.went(&gone);
+        self.arrival.notify_waiters();
+    }
+
+    /// The socket is gone, and with it its direct origins and its flows.
+    fn is_gone(&self) {
+        self.calls.send_replace(());
+        let is_direct = |origin: &mut Arc<Origin>| matches!(origin.handle(), Way::Direct(_));
+        let gone: Vec<_> =
+            self.origins.write().unwrap_or_else(PoisonError::into_inner).extract_if(.., is_direct).collect();
+        self.went(&gone);
+    }
+
+    /// These direct origins are not the socket's any more.
+    fn went(&self, gone: &[Arc<Origin>]) {
+        for origin in gone {
+            origin.leave();
+            self.shared.directory.checked(origin.handle().origin(), None);
+        }
+    }
+
     /// Drops the tunnel that this one holds up, when it is here. Returns whether it is still here by another one.
     fn left(&self, tunnel: TunnelId, holder: Holder) -> bool {
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |o: &Arc<Origin>| o.handle().tunnel() == tunnel && o.handle().holder() == holder;
+        let is_it = |o: &Arc<Origin>| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder;
         if let Some(at) = origins.iter().position(is_it) {
             origins.remove(at).leave();
-            if origins.is_empty() {
-                *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-            }
+            self.note_loss(&origins);
         }
-        origins.iter().any(|origin| origin.handle().tunnel() == tunnel)
+        origins.iter().any(|origin| origin.place().is_local && origin.handle().tunnel() == Some(tunnel))
+    }
+
+    /// Drops the tunnel that another edge holds, as the one that was in this place.
+    pub(crate) fn left_from(&self, tunnel: TunnelId, holder: Holder, place: &Place) {
+        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |o: &Arc<Origin>| {
+            o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place
+        };
+        if let Some(at) = origins.iter().position(is_it) {
+            origins.remove(at).leave();
+            self.note_loss(&origins);
+        }
+    }
+
+    /// The other edge that holds the tunnel finds its origin so.
+    pub(crate) fn is_said(&self, tunnel: TunnelId, holder: Holder, place: &Place, health: OriginHealth) {
+        let is_it = |o: &&Arc<Origin>| {
+            o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place
+        };
+        if let Some(origin) = self.origins.read().unwrap_or_else(PoisonError::into_inner).iter().find(is_it) {
+            origin.standing().is_said(health);
+        }
+        self.arrival.notify_waiters();
+    }
+
+    /// When the last one has left is remembered.
+    fn note_loss(&self, origins: &[Arc<Origin>]) {
+        if !has_tunnels(origins) {
+            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+    }
+
+    /// The origin behind a tunnel that is held here.
+    pub(crate) fn held(&self, tunnel: TunnelId) -> Option<Arc<Origin>> {
+        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |o: &&Arc<Origin>| o.place().is_local && o.handle().tunnel() == Some(tunnel) && o.is_up();
+        origins.iter().rfind(is_it).cloned()
     }
 
     /// What names this origin in a cookie.
     pub(crate) fn code(&self, origin: &Origin) -> AffinityCode {
         let socket = self.socket.as_bytes();
-        AffinityCode::new(self.shared.key.hash_key(), socket, &origin_id(origin.handle().tunnel()))
+        AffinityCode::new(self.shared.key.hash_key(), socket, &origin_id(origin.handle().origin()))
     }
 
-    /// The usable origin that is wished for, else the one with the least to do for its weight, in turn where several have
-    /// the same; and none of those already tried. It counts as tried, and as busy, from here on.
+    /// Of the nearest origins that are usable the one that is wished for, else the one with the least to do for its weight, in
+    /// turn where several have the same; and none of those already tried. It counts as tried, and as busy, from here on.
     pub(crate) fn choose(&self, tried: &mut Attempts<u64>, wish: &Wish) -> Option<InFlight> {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
         // The count goes up under the rotation's lock: requests that come at once see one another.
         let mut rotation = self.rotation.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pick = |fit: &dyn Fn(&Arc<Origin>) -> bool| {
-            wish.find(&origins, |origin| self.code(origin), fit).or_else(|| {
-                rotation.choose_weighted(&origins, |o| o.number(), |o| o.load(), |o| o.standing().weight(), fit)
-            })
-        };
+        let own = self.shared.region.as_ref();
+        let dialing = self.dialing();
+        let dialed = dialing.as_ref().map(|rules| (&rules.route().settings, self.roll(wish)));
+        let choice = Choice { origins: &origins, own, wish, code: |origin: &Origin| self.code(origin), dialed };
         let usable = |o: &Arc<Origin>| o.is_usable() && tried.may_try(&o.number());
         // Rather one that has failed than none.
-        let at = pick(&|o| usable(o) && !o.standing().is_ejected()).or_else(|| pick(&usable))?;
-        let origin = origins.get(at)?;
+        let Chosen { origin, why } = choice
+            .make(&mut rotation, |o| usable(o) && !o.standing().is_ejected() && !o.handle().is_doubtful())
+            .or_else(|| choice.make(&mut rotation, usable))?;
         tried.record(origin.number());
-        Some(InFlight::enter(origin.clone()))
+        if let Some(why) = why {
+            self.shared.regions.went(origin.place().region.as_ref().or(own), why);
+        }
+        Some(InFlight::enter(origin))
+    }
+
+    /// The rules, where dials of regions decide: they have some, and this edge is in a region.
+    fn dialing(&self) -> Option<Arc<Rules>> {
+        if !self.has_dials.load(Ordering::Acquire) {
+            return None;
+        }
+        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What decides where one flow of many goes: the same for a client that is to meet the same origin again.
+    fn roll(&self, wish: &Wish) -> u64 {
+        match wish {
+            Wish::Address(_, hash) => dials::roll_of(*hash),
+            Wish::Any | Wish::Cookie(_) => self.rolls.lock().unwrap_or_else(PoisonError::into_inner).roll(),
+        }
     }
 
     /// Whether it has an origin that is usable.
@@ -389,7 +559,7 @@ impl SocketPool {
 
     fn lost_within(&self, absence: Duration) -> bool {
         // A tunnel whose session goes away is unusable before it has left.
-        !self.origins.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        has_tunnels(&self.origins.read().unwrap_or_else(PoisonError::into_inner))
             || self.lost.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < absence)
     }
 
@@ -398,8 +568,18 @@ impl SocketPool {
         self.origins.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The socket's metrics, where it was used.
+    pub(crate) fn counted(&self) -> Option<&Arc<SocketMetrics>> {
+        self.metrics.get()
+    }
+
     /// The socket's metrics; made at first use.
     pub(crate) fn metrics(&self, make: impl FnOnce() -> Arc<SocketMetrics>) -> Arc<SocketMetrics> {
         self.metrics.get_or_init(make).clone()
     }
+}
+
+/// Whether tunnels are among them.
+fn has_tunnels(origins: &[Arc<Origin>]) -> bool {
+    origins.iter().any(|origin| origin.handle().tunnel().is_some())
 }

@@ -9,10 +9,12 @@ use std::{
 };
 
 use sallyport_bus::{SshLogins, ssh_login_name};
-use sallyport_model::{AccountId, SocketId, SocketName, SocketType, SshTunnelLogin, TunnelId, TunnelPresence};
+use sallyport_model::{
+    AccountId, OriginHealth, SocketId, SocketName, SocketRoute, SocketType, SshTunnelLogin, TunnelId, TunnelPresence,
+};
 use sallyport_ssh::{
     Attempt, BoxFuture, Certificate, Connection, Credential, Forward, ForwardRefusal, Granted, PublicKey, SshConfig,
-    SshGate, SshServer, UserAuthority, Verdict,
+    SshGate, SshServer, TrustedAuthority, Verdict,
     ssh_key::{HashAlg, public::KeyData},
 };
 use tokio::task::JoinSet;
@@ -26,6 +28,8 @@ use crate::{
 const GUEST: &str = "guest";
 /// How long the client of a former login has to give a sign of life, when the same key asks for the same again.
 const MAX_SILENCE: Duration = Duration::from_secs(2);
+/// How long this edge may take to hear of what control has just made for a forward.
+const MAX_ROUTE_WAIT: Duration = Duration::from_secs(5);
 /// What the directory shows as the connector's program.
 const AGENT: &str = "ssh";
 const KEY_REMOVED: &str = "the key that this login came with was removed from the account";
@@ -81,7 +85,7 @@ pub struct SshSettings {
     /// The keys of the accounts.
     pub logins: SshLogins,
     /// Whose certificates let in, each for one tunnel.
-    pub authority: UserAuthority,
+    pub authority: TrustedAuthority,
     /// What forwards mean.
     pub concierge: Arc<dyn SshConcierge>,
     /// A port for ssh alone, beside the one that all share.
@@ -113,7 +117,7 @@ pub(crate) fn server(edge: &Arc<Edge>, settings: SshSettings) -> (SshServer, Arc
 pub(crate) struct SshTunnels {
     edge: Weak<Edge>,
     logins: SshLogins,
-    authority: UserAuthority,
+    authority: TrustedAuthority,
     concierge: Arc<dyn SshConcierge>,
     guests: bool,
     /// Every login.
@@ -236,6 +240,8 @@ impl SshTunnels {
             connector_addr: connection.peer(),
             agent: AGENT.to_owned(),
             since: i64::try_from(unix_seconds()).unwrap_or(i64::MAX),
+            home: None,
+            health: OriginHealth::default(),
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
         let (tunnel, socket, holder) = (target.tunnel, target.socket, way.holder());
@@ -383,7 +389,7 @@ impl SshTunnels {
                 "this login serves that tunnel already: a second tunnel takes a second -R",
             ));
         }
-        let route = match edge.routes.get(target.socket) {
+        let route = match served(&edge, &target).await {
             Some(route) if route.socket_type != SocketType::Udp => route,
             route => {
                 self.concierge.ended(target).await;
@@ -402,6 +408,23 @@ impl SshTunnels {
         lock(&self.promised).push(Promised { forward, name, speaks_tls, target });
         Ok(Granted { port, lines })
     }
+}
+
+/// The socket of a forward, once this edge knows its tunnel: what another machine has just made comes by the bus. As it is known
+/// then where that takes too long.
+async fn served(edge: &Edge, target: &SshTarget) -> Option<Arc<SocketRoute>> {
+    let mut changes = edge.routes.subscribe();
+    let known = || edge.routes.get(target.socket);
+    let is_whole = |route: &Arc<SocketRoute>| route.tunnel(target.tunnel).is_some();
+    let waiting = async {
+        loop {
+            if let Some(route) = known().filter(is_whole) {
+                return Some(route);
+            }
+            changes.next().await?;
+        }
+    };
+    tokio::time::timeout(MAX_ROUTE_WAIT, waiting).await.unwrap_or_else(|_| known())
 }
 
 /// What a guest is told, once for all its forwards.

@@ -168,6 +168,7 @@ impl Server {
             edge.metrics.flow_ended("udp", Verdict::Denied.as_str());
             return false;
         }
+        self.pool.rules(&route);
         if !edge.sockets.expects(&self.pool) && !self.pool.is_reachable() {
             edge.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
             return false;

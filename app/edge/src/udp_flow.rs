@@ -7,12 +7,12 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Waker},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use sallyport_balance::Attempts;
 use sallyport_net::{Carried, Pace, UdpPort};
-use sallyport_tunnel::{FlowEnd, FlowHandle, FlowOpen, FlowSink, OpenFlowError};
+use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
 
 use crate::{
     bounds::Meter,
@@ -23,6 +23,7 @@ use crate::{
     sockets::SocketPool,
     udp_standing::{Allowance, Level, Standing},
     udp_table::Key,
+    way::{WantedFlow, WayFlow},
 };
 
 /// How many datagrams of one flow wait for a tunnel that is about to come (back).
@@ -52,7 +53,7 @@ pub(crate) struct Flow {
 
 /// An origin that the flow goes to.
 struct Towards {
-    handle: FlowHandle,
+    handle: WayFlow,
     ended: Arc<OnceLock<FlowEnd>>,
     origin: InFlight,
 }
@@ -350,18 +351,14 @@ impl Flow {
         Err(last.unwrap_or(Verdict::NoTunnel))
     }
 
-    fn open(&self, origin: &InFlight) -> Result<(FlowHandle, Arc<OnceLock<FlowEnd>>), OpenFlowError> {
-        let Some(tunnel) = origin.origin().handle().native() else { return Err(OpenFlowError::NotUsable) };
-        let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let open = FlowOpen {
-            tunnel: tunnel.tunnel(),
+    fn open(&self, origin: &InFlight) -> Result<(WayFlow, Arc<OnceLock<FlowEnd>>), OpenFlowError> {
+        let wanted = WantedFlow {
             client: self.back.key.client,
             destination: (self.back.key.local, self.back.port.address().port()).into(),
-            opened_at_us: u64::try_from(opened_at.as_micros()).unwrap_or(u64::MAX),
         };
         let ended = Arc::new(OnceLock::new());
         let sink = Arc::new(Sink { back: self.back.clone(), ended: ended.clone() });
-        Ok((tunnel.open_flow(open, sink)?, ended))
+        Ok((origin.origin().handle().open_flow(wanted, sink)?, ended))
     }
 
     fn hold(&mut self, datagrams: &[&[u8]], now: Instant) {

@@ -16,14 +16,7 @@ use sallyport_http::forward;
 use sallyport_net::Pace as _;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::{
-    Edge,
-    bounds::Meter,
-    carriers,
-    connection::Client,
-    origin::{H1Connection, InFlight},
-    record::Ticket,
-};
+use crate::{Edge, bounds::Meter, carriers, connection::Client, h1::H1Connection, origin::InFlight, record::Ticket};
 
 /// How much of a WebSocket is in our hands in each direction, in bytes.
 const RELAY_BUFFER_BYTES: usize = 16 * 1024;
@@ -106,7 +99,7 @@ impl Relay {
     }
 
     async fn run(
-        mut self,
+        self,
         on_client: OnUpgrade,
         pace: Option<Meter>,
         live: Option<Arc<LiveFlow>>,
@@ -114,14 +107,7 @@ impl Relay {
     ) -> io::Result<()> {
         let _origin = self.origin;
         let client = on_client.await.map_err(io::Error::other)?;
-        // The connection has read the 101 already; it only has to notice that it is done.
-        poll_fn(|cx| {
-            self.connection.drive(cx);
-            if self.connection.is_over() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        let gone = || io::Error::from(io::ErrorKind::ConnectionAborted);
-        let (origin, early) = self.connection.into_stream().ok_or_else(gone)?;
+        let (origin, early) = self.connection.into_stream();
         let mut client =
             Counted { inner: TokioIo::new(client), read: &mut counts.0, pace: pace.clone(), live: live.clone() };
         let mut origin = Counted { inner: origin, read: &mut counts.1, pace, live };

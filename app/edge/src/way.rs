@@ -1,5 +1,5 @@
-//! The way to an origin: through a connector's tunnel, or through the forward of a stock ssh client. Whoever opens
-//! streams need not know which.
+//! The way to an origin: through a connector's tunnel, through the forward of a stock ssh client, through another edge that
+//! holds one of these, or dialed by the edge itself. Whoever opens streams need not know which.
 
 use std::{
     future::Future,
@@ -11,17 +11,27 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_model::{FlowRecord, RequestRecord, SocketName, TunnelId};
+use sallyport_model::{EdgeId, EdgeName, FlowRecord, OriginRef, RequestRecord, SocketName, TunnelId};
 use sallyport_net::RelayEnd;
 use sallyport_ssh::Forward;
-use sallyport_tunnel::{Establishment, OpenError, SessionId, TunnelHandle, TunnelStream};
+use sallyport_tunnel::{
+    Establishment, FlowEnd, FlowHandle, FlowOpen, FlowSink, OpenError, OpenFlowError, SessionId, TunnelHandle,
+    TunnelStream,
+};
 use sallyport_wire::{FailureReason, LogBudget, Open, OpenFailure, ResetCode, StreamProtocol};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
 
-use crate::{ssh_live, ssh_tls};
+use crate::{
+    direct::{DirectFlow, DirectStream, DirectWay},
+    mesh::remote::{LinkingStream, RemoteWay},
+    ssh_live, ssh_tls,
+};
 
 /// How long a service behind an ssh client may take for its TLS handshake.
 const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
@@ -33,6 +43,10 @@ pub(crate) enum Holder {
     Session(SessionId),
     /// A forward of an ssh connection, by a number of its own.
     Ssh(u64),
+    /// Another edge.
+    Edge(EdgeId),
+    /// Nobody: this edge dials it itself.
+    Nobody,
 }
 
 /// The way to one origin.
@@ -42,6 +56,10 @@ pub(crate) enum Way {
     Tunnel(TunnelHandle),
     /// A forward of a stock ssh client.
     Ssh(Arc<SshWay>),
+    /// A tunnel that another edge holds.
+    Remote(Arc<RemoteWay>),
+    /// An address that the edge dials itself.
+    Direct(Arc<DirectWay>),
 }
 
 /// A forward that serves a tunnel.
@@ -95,12 +113,19 @@ impl From<TunnelHandle> for Way {
 }
 
 impl Way {
-    /// The tunnel.
-    pub(crate) fn tunnel(&self) -> TunnelId {
+    /// The origin.
+    pub(crate) fn origin(&self) -> OriginRef {
         match self {
-            Self::Tunnel(handle) => handle.tunnel(),
-            Self::Ssh(way) => way.tunnel,
+            Self::Tunnel(handle) => handle.tunnel().into(),
+            Self::Ssh(way) => way.tunnel.into(),
+            Self::Remote(way) => way.tunnel().into(),
+            Self::Direct(way) => way.id().into(),
         }
+    }
+
+    /// The tunnel, where there is one.
+    pub(crate) fn tunnel(&self) -> Option<TunnelId> {
+        self.origin().tunnel()
     }
 
     /// What holds it up.
@@ -108,7 +133,31 @@ impl Way {
         match self {
             Self::Tunnel(handle) => Holder::Session(handle.session()),
             Self::Ssh(way) => way.holder(),
+            Self::Remote(way) => Holder::Edge(way.edge()),
+            Self::Direct(_) => Holder::Nobody,
         }
+    }
+
+    /// The other edge by which the origin is reached.
+    pub(crate) fn relay(&self) -> Option<EdgeName> {
+        match self {
+            Self::Remote(way) => Some(way.edge_name()),
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Direct(_) => None,
+        }
+    }
+
+    /// Whether another way had better be tried, where there is one.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.is_doubtful(),
+            Self::Remote(way) => way.is_doubtful(),
+            Self::Ssh(_) | Self::Direct(_) => false,
+        }
+    }
+
+    /// Whether what another edge says of the origin is of former times, as the bus is away.
+    pub(crate) fn is_hearsay(&self) -> bool {
+        matches!(self, Self::Remote(way) if way.is_hearsay())
     }
 
     /// Whether new streams can be opened.
@@ -116,6 +165,9 @@ impl Way {
         match self {
             Self::Tunnel(handle) => handle.is_usable(),
             Self::Ssh(way) => way.forward.is_usable(),
+            // For as long as it is among the origins, the other edge says that it holds the tunnel.
+            Self::Remote(_) => true,
+            Self::Direct(way) => way.is_usable(),
         }
     }
 
@@ -123,27 +175,72 @@ impl Way {
     pub(crate) fn has_idle_leg(&self) -> bool {
         match self {
             Self::Tunnel(handle) => handle.has_idle_leg(),
-            Self::Ssh(_) => false,
+            Self::Ssh(_) | Self::Direct(_) => false,
+            Self::Remote(way) => way.has_idle_leg(),
         }
     }
 
-    /// The connector's tunnel, for what ssh cannot do: datagrams.
-    pub(crate) fn native(&self) -> Option<&TunnelHandle> {
+    /// The round trip to whoever holds the tunnel, where it was measured.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
         match self {
-            Self::Tunnel(handle) => Some(handle),
+            Self::Tunnel(handle) => handle.smoothed_rtt(),
             Self::Ssh(_) => None,
+            Self::Remote(way) => way.round_trip(),
+            Self::Direct(way) => way.round_trip(),
+        }
+    }
+
+    /// Opens a flow of datagrams to the origin: what comes back goes to `sink`. Nothing is waited for.
+    ///
+    /// # Errors
+    /// The way takes no (more) flows, or not yet; ssh carries none.
+    pub(crate) fn open_flow(&self, wanted: WantedFlow, sink: Arc<dyn FlowSink>) -> Result<WayFlow, OpenFlowError> {
+        match (self, self.tunnel()) {
+            (Self::Direct(way), _) => way.open_flow(sink).map(WayFlow::Direct),
+            (_, Some(tunnel)) => self.open_flow_through(wanted.through(tunnel), sink).map(WayFlow::Tunnel),
+            (_, None) => Err(OpenFlowError::NotUsable),
+        }
+    }
+
+    /// The same through a tunnel, in the words of the tunnel protocol.
+    ///
+    /// # Errors
+    /// The tunnel takes no (more) flows, or not yet; ssh carries none.
+    pub(crate) fn open_flow_through(
+        &self,
+        open: FlowOpen,
+        sink: Arc<dyn FlowSink>,
+    ) -> Result<FlowHandle, OpenFlowError> {
+        match self {
+            Self::Tunnel(handle) => handle.open_flow(open, sink),
+            Self::Ssh(_) | Self::Direct(_) => Err(OpenFlowError::NotUsable),
+            Self::Remote(way) => way.open_flow(open, sink),
         }
     }
 
     /// Opens a stream to the origin. Nothing is waited for.
     ///
     /// # Errors
+    /// The way takes no (more) streams.
+    pub(crate) fn open(&self, wanted: Wanted<'_>) -> Result<WayStream, OpenError> {
+        match (self, self.tunnel()) {
+            (Self::Direct(way), _) if way.is_usable() => Ok(WayStream::Direct(way.open(wanted.protocol))),
+            (_, Some(tunnel)) => self.open_through(wanted.through(tunnel)),
+            (_, None) => Err(OpenError::NotUsable),
+        }
+    }
+
+    /// The same through a tunnel, in the words of the tunnel protocol.
+    ///
+    /// # Errors
     /// The tunnel takes no (more) streams.
-    pub(crate) fn open(&self, open: Open) -> Result<WayStream, OpenError> {
+    pub(crate) fn open_through(&self, open: Open) -> Result<WayStream, OpenError> {
         match self {
             Self::Tunnel(handle) => handle.open(open).map(WayStream::Tunnel),
             Self::Ssh(way) if !way.forward.is_usable() => Err(OpenError::NotUsable),
             Self::Ssh(way) => Ok(WayStream::Ssh(OpeningStream::new(way, &open))),
+            Self::Remote(way) => way.open(open),
+            Self::Direct(_) => Err(OpenError::NotUsable),
         }
     }
 
@@ -165,19 +262,25 @@ impl Way {
     pub(crate) fn shares_well(&self) -> bool {
         match self {
             Self::Tunnel(handle) => handle.shares_well(),
-            Self::Ssh(_) => false,
+            // Each stream of a link has a leg on both hops.
+            Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => false,
         }
     }
 
     /// Opens a stream that shares the connection of others, where there is such a one. Nothing is waited for.
     ///
     /// # Errors
-    /// The tunnel takes no (more) such streams.
-    pub(crate) fn open_shared(&self, open: Open) -> Result<WayStream, OpenError> {
+    /// The way takes no (more) such streams.
+    pub(crate) fn open_shared(&self, wanted: Wanted<'_>) -> Result<WayStream, OpenError> {
         match self {
-            Self::Tunnel(handle) => handle.open_shared(open).map(WayStream::Tunnel),
-            Self::Ssh(_) => self.open(open),
+            Self::Tunnel(handle) => handle.open_shared(wanted.through(handle.tunnel())).map(WayStream::Tunnel),
+            Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => self.open(wanted),
         }
+    }
+
+    /// Whether somebody stands behind it who can be told of requests and flows.
+    pub(crate) fn has_owner(&self) -> bool {
+        !matches!(self, Self::Direct(_))
     }
 
     /// Whether the owner is to be told of one more request or flow, and if so, how many before it were left out.
@@ -188,6 +291,8 @@ impl Way {
                 way.forward.connection().console().is_shown().then_some(())?;
                 way.log.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
             }
+            Self::Remote(way) => way.log_turn(),
+            Self::Direct(_) => None,
         }
     }
 
@@ -195,7 +300,9 @@ impl Way {
     pub(crate) fn log_request(&self, record: &RequestRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_request_log(record),
+            Self::Remote(way) => way.log_request(record),
             Self::Ssh(way) => way.show(record.omitted_before, &ssh_live::request(record, way.shown_name())),
+            Self::Direct(_) => {}
         }
     }
 
@@ -203,7 +310,84 @@ impl Way {
     pub(crate) fn log_flow(&self, record: &FlowRecord) {
         match self {
             Self::Tunnel(handle) => handle.send_flow_log(record),
+            Self::Remote(way) => way.log_flow(record),
             Self::Ssh(way) => way.show(record.omitted_before, &ssh_live::flow(record, way.shown_name())),
+            Self::Direct(_) => {}
+        }
+    }
+}
+
+/// What a stream is opened for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What will be spoken on it.
+    pub(crate) protocol: StreamProtocol,
+    /// Who the client is.
+    pub(crate) client: SocketAddr,
+    /// Where the client came to, where that is passed on.
+    pub(crate) destination: Option<SocketAddr>,
+    /// The name that the client asked for.
+    pub(crate) server_name: &'a str,
+}
+
+impl Wanted<'_> {
+    /// The same, as a connector is told.
+    fn through(self, tunnel: TunnelId) -> Open {
+        Open {
+            tunnel,
+            protocol: self.protocol,
+            client: self.client,
+            destination: self.destination,
+            opened_at_us: now_us(),
+            server_name: self.server_name.to_owned(),
+        }
+    }
+}
+
+/// What a flow of datagrams is opened for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WantedFlow {
+    /// Who the client is.
+    pub(crate) client: SocketAddr,
+    /// Where the client came to.
+    pub(crate) destination: SocketAddr,
+}
+
+impl WantedFlow {
+    /// The same, as a connector is told.
+    fn through(self, tunnel: TunnelId) -> FlowOpen {
+        FlowOpen { tunnel, client: self.client, destination: self.destination, opened_at_us: now_us() }
+    }
+}
+
+/// The wall clock, in microseconds since 1970.
+fn now_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A flow of datagrams to an origin. Dropping it closes it.
+pub(crate) enum WayFlow {
+    /// Through a connector's tunnel.
+    Tunnel(FlowHandle),
+    /// Dialed by the edge.
+    Direct(DirectFlow),
+}
+
+impl WayFlow {
+    /// Sends datagrams in order; says how many were taken, which is no promise that they arrive.
+    pub(crate) fn send_batch(&self, batch: &[&[u8]]) -> usize {
+        match self {
+            Self::Tunnel(flow) => flow.send_batch(batch),
+            Self::Direct(flow) => flow.send_batch(batch),
+        }
+    }
+
+    /// Closes the flow and tells the other side why, where there is one that understands it.
+    pub(crate) fn close(self, end: FlowEnd) {
+        match self {
+            Self::Tunnel(flow) => flow.close(end),
+            Self::Direct(flow) => drop(flow),
         }
     }
 }
@@ -215,6 +399,10 @@ pub(crate) enum WayStream {
     Tunnel(TunnelStream),
     /// Through an ssh client.
     Ssh(OpeningStream),
+    /// Through another edge, to which a link is made first.
+    Linking(LinkingStream),
+    /// Dialed by the edge.
+    Direct(DirectStream),
 }
 
 impl WayStream {
@@ -223,6 +411,8 @@ impl WayStream {
         match self {
             Self::Tunnel(stream) => stream.establishment(),
             Self::Ssh(stream) => stream.establishment.clone(),
+            Self::Linking(stream) => stream.establishment(),
+            Self::Direct(stream) => stream.establishment().clone(),
         }
     }
 
@@ -230,14 +420,17 @@ impl WayStream {
     pub(crate) fn is_on_leg(&self) -> bool {
         match self {
             Self::Tunnel(stream) => stream.is_on_leg(),
-            Self::Ssh(_) => false,
+            Self::Ssh(_) | Self::Linking(_) | Self::Direct(_) => false,
         }
     }
 
     /// Gives the stream up in both directions.
     pub(crate) fn reset(self, code: ResetCode) {
-        if let Self::Tunnel(stream) = self {
-            stream.reset(code);
+        match self {
+            Self::Tunnel(stream) => stream.reset(code),
+            Self::Ssh(_) => {}
+            Self::Linking(stream) => stream.reset(code),
+            Self::Direct(stream) => stream.reset(),
         }
     }
 }
@@ -313,18 +506,29 @@ fn failure(error: &sallyport_ssh::OpenError) -> OpenFailure {
 }
 
 impl RelayEnd for WayStream {
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Linking(_) => None,
+            Self::Direct(stream) => stream.tcp(),
+        }
+    }
+
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         match self {
             Self::Tunnel(stream) => stream.poll_given_up(cx),
             // SSH closes a channel in both directions or ends one; it has no resets.
             Self::Ssh(_) => Poll::Pending,
+            Self::Linking(stream) => stream.poll_given_up(cx),
+            // Where there is a TCP connection, whoever asks looks there.
+            Self::Direct(_) => Poll::Pending,
         }
     }
 
     fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Tunnel(stream) => stream.poll_write_last(cx, buf),
-            Self::Ssh(_) => Pin::new(self).poll_write(cx, buf),
+            Self::Linking(stream) => stream.poll_write_last(cx, buf),
+            Self::Ssh(_) | Self::Direct(_) => Pin::new(self).poll_write(cx, buf),
         }
     }
 }
@@ -334,6 +538,8 @@ impl AsyncRead for WayStream {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_read(cx, buf),
+            Self::Linking(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Direct(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -343,6 +549,8 @@ impl AsyncWrite for WayStream {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_write(cx, buf),
             Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_write(cx, buf),
+            Self::Linking(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Direct(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -354,17 +562,25 @@ impl AsyncWrite for WayStream {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_write_vectored(cx, bufs),
+            Self::Linking(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Direct(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        matches!(self, Self::Tunnel(_))
+        match self {
+            Self::Tunnel(_) | Self::Linking(_) => true,
+            Self::Ssh(_) => false,
+            Self::Direct(stream) => stream.is_write_vectored(),
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_flush(cx),
             Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_flush(cx),
+            Self::Linking(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Direct(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -372,6 +588,8 @@ impl AsyncWrite for WayStream {
         match self.get_mut() {
             Self::Tunnel(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_shutdown(cx),
+            Self::Linking(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Direct(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

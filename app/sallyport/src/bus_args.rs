@@ -1,11 +1,14 @@
 //! Where the bus is, as control is told.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use sallyport_bus::{BusConfig, BusCredentials};
+use sallyport_bus::{BusConfig, BusCredentials, BusError, Nats};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
+
+/// How long the bus may take to say whether it knows edges.
+const CHECK_TIME: Duration = Duration::from_secs(5);
 
 /// Where the bus is.
 #[derive(Debug, Args)]
@@ -25,28 +28,63 @@ pub(crate) struct BusArgs {
         hide_env_values = true
     )]
     pub(crate) secret: Option<String>,
+    /// The user that the bus knows edges by, who may do less than this control (see integrations/nats); the password comes with
+    /// SALLYPORT_BUS_EDGE_PASSWORD [default: edges are told what this control uses]
+    #[arg(long = "bus-edge-user", value_name = "USER", env = "SALLYPORT_BUS_EDGE_USER")]
+    pub(crate) edge_user: Option<String>,
     /// The authority of the bus's certificates, in PEM; with it, TLS is asked for [default: those of the system]
     #[arg(long = "bus-ca", value_name = "FILE", env = "SALLYPORT_BUS_CA")]
     pub(crate) authority: Option<PathBuf>,
 }
 
 impl BusArgs {
-    /// As the bus wants it, for a machine that is called this.
+    /// As the bus wants it, for a control that is called this.
     ///
     /// # Errors
     /// A user without a password.
     pub(crate) fn config(&self, name: &str) -> Result<BusConfig, Failure> {
         let credentials = match (&self.user, &self.secret) {
-            (Some(user), _) => {
-                let password = std::env::var("SALLYPORT_BUS_PASSWORD").map_err(|_| {
-                    Failure::usage("--bus-user needs a password").next("give it in SALLYPORT_BUS_PASSWORD")
-                })?;
-                BusCredentials::Password { user: user.clone(), password }
-            }
+            (Some(user), _) => password("--bus-user", user, "SALLYPORT_BUS_PASSWORD")?,
             (None, Some(token)) => BusCredentials::Token(token.clone()),
             (None, None) => BusCredentials::None,
         };
         let (servers, ca) = (self.servers.clone(), self.authority.clone());
-        Ok(BusConfig { servers, credentials, ca, name: name.to_owned() })
+        Ok(BusConfig { servers, credentials, ca, name: name.to_owned(), is_edge: false })
     }
+
+    /// As edges are told it.
+    ///
+    /// # Errors
+    /// A user without a password.
+    pub(crate) fn config_of_edges(&self) -> Result<BusConfig, Failure> {
+        let own = self.config("sallyport control, as an edge")?;
+        let Some(user) = &self.edge_user else { return Ok(own) };
+        let credentials = password("--bus-edge-user", user, "SALLYPORT_BUS_EDGE_PASSWORD")?;
+        Ok(BusConfig { credentials, is_edge: true, ..own })
+    }
+
+    /// Makes sure that the bus takes what edges are told, where that is their own; a bus that is away says nothing.
+    ///
+    /// # Errors
+    /// It refuses that.
+    pub(crate) async fn check_edges(&self) -> Result<(), Failure> {
+        if self.edge_user.is_none() {
+            return Ok(());
+        }
+        let config = self.config_of_edges()?;
+        match tokio::time::timeout(CHECK_TIME, Nats::connect(&config)).await {
+            Ok(Err(error @ BusError::Credentials { .. })) => {
+                let message = format!("edges could not use the bus: {error}");
+                Err(Failure::new(Kind::Failed, message)
+                    .next("compare --bus-edge-user and SALLYPORT_BUS_EDGE_PASSWORD with what the bus knows"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn password(option: &str, user: &str, variable: &str) -> Result<BusCredentials, Failure> {
+    let password = std::env::var(variable)
+        .map_err(|_| Failure::usage(format!("{option} needs a password")).next(format!("give it in {variable}")))?;
+    Ok(BusCredentials::Password { user: user.to_owned(), password })
 }

@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use sallyport_bus::{ConfigFollowed, Fleet, Nats, PublishStats};
+use sallyport_bus::{ConfigFollowed, EdgeState, Fleet, Nats, PublishStats};
 
 /// What is counted on this machine.
 #[derive(Debug)]
@@ -40,6 +40,9 @@ impl Collector for BusMetrics {
         gauge("sallyport_bus_connected", "Whether there is a connection to the bus", self.nats.link().is_up.into())?;
         let edges = i64::try_from(self.fleet.edges().len()).unwrap_or(i64::MAX);
         gauge("sallyport_directory_edges", "Edges that are there", edges)?;
+        let draining = self.fleet.edges().iter().filter(|seen| seen.card.state == EdgeState::Draining).count();
+        let draining = i64::try_from(draining).unwrap_or(i64::MAX);
+        gauge("sallyport_directory_edges_draining", "Edges that are being emptied", draining)?;
         let tunnels = i64::try_from(self.fleet.tunnels()).unwrap_or(i64::MAX);
         gauge("sallyport_directory_tunnels", "Tunnels at all edges", tunnels)?;
         let stale = self.fleet.stale_since().map_or(0, |since| Instant::now().duration_since(since).as_secs());
@@ -55,6 +58,10 @@ impl Collector for BusMetrics {
                 signed(followed.entries()),
             )?;
             gauge("sallyport_config_present", "Whether all that control knows is known", followed.is_present().into())?;
+        }
+        if let Some(published) = &self.published {
+            let help = "Entries too large for the bus, whose sockets edges do not know";
+            gauge("sallyport_config_too_large", help, published.too_large().cast_signed())?;
         }
         let mut counter = |name: &str, help: &str, value: u64| {
             let counter = ConstCounter::new(value);

@@ -10,12 +10,14 @@ use crate::{
     command::{
         account::AccountCommand,
         audit::AuditArgs,
+        authority::AuthorityCommand,
         client::{ClientCommand, SshConfigArgs},
         connect::ConnectArgs,
-        data::{BackupArgs, MigrateArgs, RestoreArgs},
+        data::{BackupArgs, MigrateArgs, RekeyArgs, RestoreArgs},
         edge::EdgeCommand,
         flow::FlowCommand,
         invitation::InvitationCommand,
+        lab::LabCommand,
         login::LoginArgs,
         login_session::LoginSessionCommand,
         member::MemberCommand,
@@ -36,7 +38,7 @@ use crate::{
     control_role, edge_role, failure,
     failure::{Failure, Kind},
     network::ProxyChoice,
-    output::{Color, Format, Output},
+    output::{Color, Form, Format, Output},
     telemetry::{LogFormat, Telemetry},
     up,
 };
@@ -87,8 +89,8 @@ pub(crate) struct Global {
     pub(crate) proxy: Option<ProxyChoice>,
     /// How data is printed
     #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
-    #[arg(help = "How data is printed: table, json or yaml")]
-    pub(crate) output: Format,
+    #[arg(help = "How data is printed: table, wide (a table with all its columns), json or yaml")]
+    pub(crate) output: Form,
     /// When to use colours: auto, always or never (NO_COLOR is respected)
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", hide_possible_values = true)]
     pub(crate) color: Color,
@@ -168,10 +170,17 @@ pub(crate) enum Command {
     Flow(FlowCommand),
     /// Move the data of a `sallyport up` from its data directory to PostgreSQL
     Migrate(MigrateArgs),
+    /// Seal the keys of an installation in PostgreSQL with a new key
+    Rekey(RekeyArgs),
+    /// The certificate authorities of an installation
+    #[command(subcommand)]
+    Authority(AuthorityCommand),
     /// Copy the database and the keys of a `sallyport up` that may be running
     Backup(BackupArgs),
     /// Make a data directory of a backup
     Restore(RestoreArgs),
+    /// A laboratory: a network of edges, controls and clients in namespaces of this machine, and faults to try on it
+    Lab(LabCommand),
     /// Let all programs of this machine trust a Sallyport's certificates
     #[command(subcommand)]
     Trust(TrustCommand),
@@ -189,7 +198,8 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misused(&error, asks_for_json),
     };
-    let output = Output::new(cli.global.output, cli.global.color);
+    let form = cli.global.output;
+    let output = Output::new(form.format(), cli.global.color).wide(form == Form::Wide);
     // An empty variable is as none; an empty flag is a mistake of a script that must not act for another organisation.
     if names_organisation && cli.global.organisation.as_deref() == Some("") {
         let failure = Failure::usage("--organisation is empty").next("give a name or an id, or leave it out");
@@ -280,8 +290,11 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Audit(args) => command::audit::run(&context, args).await,
         Command::Flow(command) => command::flow::run(&context, command).await,
         Command::Migrate(args) => command::data::migrate(&context, args).await,
+        Command::Authority(command) => command::authority::run(&context, command).await,
+        Command::Rekey(args) => command::data::rekey(&context, args).await,
         Command::Backup(args) => command::data::backup(&context, args).await,
         Command::Restore(args) => command::data::restore(&context, args).await,
+        Command::Lab(command) => command::lab::run(&context, command).await,
         Command::Trust(command) => command::trust::run(&context, &command),
         Command::SshConfig(_) | Command::Completion(_) | Command::Version => Ok(()),
     }

@@ -8,13 +8,16 @@ use std::{
 };
 
 use anyhow::Context as _;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use clap::Args;
 use sallyport_control::{Secrets, TOKEN_KEY_FILE};
-use sallyport_store::{PostgresAddress, Store};
+use sallyport_store::{HolderId, PostgresAddress, Store};
 use tracing::warn;
 
 use crate::failure::{Failure, Kind};
 
+/// The file with what this process is called among those that share the store. It belongs to no backup: no two have the same.
+pub(crate) const OWN_ID_FILE: &str = "control.id";
 /// The variable with the address of the database.
 const VARIABLE: &str = "SALLYPORT_DATABASE";
 /// What the key of an installation is made into for the database to know it by.
@@ -70,19 +73,46 @@ impl DatabaseArgs {
 /// The keys in the data directory, which are made where there are none. All processes over one database must have the same:
 /// the first one says whose it is, and who comes with others is refused before any are made.
 pub(crate) async fn secrets(store: &Store, data: &Path) -> anyhow::Result<Secrets> {
-    let others = || {
-        let message = format!("the database {} belongs to an installation with other keys", store.path().display());
-        Failure::new(Kind::Refused, message).next(format!(
-            "take the keys of one of its data directories: `sallyport backup KEYS` there, `sallyport restore KEYS --data {}` here",
-            data.display()
-        ))
-    };
     if !data.join(TOKEN_KEY_FILE).exists() && store.key_check().await?.is_some() {
-        return Err(others().into());
+        return Err(others(store, data).into());
     }
     let secrets = Secrets::open_or_create(data)?;
+    if is_claimed(store, &secrets).await? { Ok(secrets) } else { Err(others(store, data).into()) }
+}
+
+/// Whether the database belongs to the installation with these keys, as it does from now on if it belonged to none.
+pub(crate) async fn is_claimed(store: &Store, secrets: &Secrets) -> anyhow::Result<bool> {
     let check = secrets.derived(KEY_CHECK);
-    if store.claim(check).await? == check { Ok(secrets) } else { Err(others().into()) }
+    Ok(store.claim(check).await? == check)
+}
+
+/// The failure of somebody who has other keys than the database belongs to.
+pub(crate) fn others(store: &Store, data: &Path) -> Failure {
+    let message = format!("the database {} belongs to an installation with other keys", store.path().display());
+    Failure::new(Kind::Refused, message).next(format!(
+        "take the keys of one of its data directories: `sallyport backup KEYS` there, `sallyport restore KEYS --data {}` here",
+        data.display()
+    ))
+}
+
+/// What this process is called among those that share the store: made once, and kept in the data directory, which nobody else
+/// uses at the same time.
+pub(crate) fn own_id(store: &Store, data: &Path) -> anyhow::Result<HolderId> {
+    if !store.is_shared() {
+        return Ok([0; 16]);
+    }
+    let path = data.join(OWN_ID_FILE);
+    let read = |text: String| {
+        let bytes = URL_SAFE_NO_PAD.decode(text.trim()).ok();
+        bytes.and_then(|bytes| HolderId::try_from(bytes).ok())
+    };
+    if let Some(id) = std::fs::read_to_string(&path).ok().and_then(read) {
+        return Ok(id);
+    }
+    let mut id = HolderId::default();
+    getrandom::fill(&mut id).map_err(|error| anyhow::anyhow!("the system gave no random numbers: {error}"))?;
+    std::fs::write(&path, URL_SAFE_NO_PAD.encode(id)).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(id)
 }
 
 /// The address that somebody wrote. A password in the arguments of a program can be read by all users of the machine.

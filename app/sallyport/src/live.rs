@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use clap::builder::styling::{AnsiColor, Style};
 use sallyport_api::Socket;
 use sallyport_connector::{ConnectorEvent, TransportChoice};
-use sallyport_model::{FlowRecord, RequestRecord, SocketType, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, RequestRecord, SocketType, TunnelId};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, UtcOffset};
 
@@ -31,13 +31,15 @@ pub(crate) struct Live {
     names: Option<HashMap<TunnelId, String>>,
     /// The tunnels whose addresses were shown in a pipe.
     announced: HashSet<TunnelId>,
+    /// By which edges each tunnel is held.
+    held: HashMap<TunnelId, HashSet<Option<EdgeName>>>,
     is_lost: bool,
 }
 
 impl Live {
     /// Nothing is shown yet.
     pub(crate) fn new(output: Output, offset: UtcOffset) -> Self {
-        Self { output, offset, names: None, announced: HashSet::new(), is_lost: false }
+        Self { output, offset, names: None, announced: HashSet::new(), held: HashMap::new(), is_lost: false }
     }
 
     /// The same for several services, each of which has a name that goes before what concerns it.
@@ -58,6 +60,7 @@ impl Live {
             names.remove(&tunnel);
         }
         self.announced.remove(&tunnel);
+        self.held.remove(&tunnel);
     }
 
     /// The service of this tunnel, where there may be several.
@@ -147,6 +150,7 @@ impl Live {
     /// The standard output is closed.
     pub(crate) fn event(&mut self, event: &ConnectorEvent) -> anyhow::Result<()> {
         let tunnel = tunnel_of(event);
+        let is_further = self.count(event);
         if self.output.format != Format::Table {
             return self.emit(as_json(event), tunnel);
         }
@@ -159,7 +163,7 @@ impl Live {
                 omitted(record.omitted_before)?;
                 return output::line(&self.flow(record));
             }
-            ConnectorEvent::Attached { tunnel, url } if !self.output.terminal => {
+            ConnectorEvent::Attached { tunnel, url, .. } if !self.output.terminal => {
                 self.is_lost = false;
                 if !self.announced.insert(*tunnel) {
                     return Ok(());
@@ -172,7 +176,7 @@ impl Live {
             }
             _ => {}
         }
-        let (color, text) = state(event);
+        let (color, text) = state(event, is_further);
         let text = match self.service(tunnel) {
             Some(name) => format!("{name}: {text}"),
             None => text,
@@ -187,11 +191,37 @@ impl Live {
                 ConnectorEvent::Detached { .. } => true,
                 _ => false,
             };
-        let is_trouble = matches!(event, ConnectorEvent::Disconnected { .. } | ConnectorEvent::NotAttached { .. });
+        let is_trouble =
+            matches!(event, ConnectorEvent::Disconnected { held_by: 0, .. } | ConnectorEvent::NotAttached { .. });
         if is_lost_for_good || (is_trouble && !std::mem::replace(&mut self.is_lost, true)) {
             output::note(&format!("note: {}", safe(&text)));
         }
         Ok(())
+    }
+
+    /// Remembers which edges hold what; tells whether the event is that another edge holds a tunnel which one holds already.
+    fn count(&mut self, event: &ConnectorEvent) -> bool {
+        match event {
+            ConnectorEvent::Attached { tunnel, edge, .. } => {
+                let held = self.held.entry(*tunnel).or_default();
+                let is_further = held.iter().any(|holder| holder != edge);
+                held.insert(edge.clone());
+                is_further
+            }
+            ConnectorEvent::Detached { tunnel, .. } => {
+                self.held.remove(tunnel);
+                false
+            }
+            ConnectorEvent::Disconnected { edge, .. }
+            | ConnectorEvent::GoingAway { edge, .. }
+            | ConnectorEvent::Left { edge } => {
+                for held in self.held.values_mut() {
+                    held.remove(edge);
+                }
+                false
+            }
+            _ => false,
+        }
     }
 
     /// Nothing listens at the service's address: requests or connections will fail until something does.
@@ -316,18 +346,43 @@ fn omitted(count: u32) -> anyhow::Result<()> {
     }
 }
 
-/// What an event means to people, and its colour.
-fn state(event: &ConnectorEvent) -> (AnsiColor, String) {
+/// The edge as people are told of it.
+fn by(edge: Option<&EdgeName>) -> String {
+    edge.map_or_else(|| "the edge".to_owned(), |edge| format!("edge {edge}"))
+}
+
+/// What an event means to people, and its colour. `is_further`: the tunnel is held by another edge already.
+fn state(event: &ConnectorEvent, is_further: bool) -> (AnsiColor, String) {
     match event {
-        ConnectorEvent::Connecting => (AnsiColor::BrightBlack, "connecting".to_owned()),
-        ConnectorEvent::Connected { rtt, transport } => {
-            (AnsiColor::BrightBlack, format!("connected by {transport}, {} away", duration(micros(*rtt))))
+        ConnectorEvent::Connecting { edge: None } => (AnsiColor::BrightBlack, "connecting".to_owned()),
+        ConnectorEvent::Connecting { edge: Some(edge) } => {
+            (AnsiColor::BrightBlack, format!("connecting to edge {edge}"))
         }
-        ConnectorEvent::Attached { url, .. } => (AnsiColor::Green, format!("open at {url}")),
+        ConnectorEvent::Connected { edge, region, rtt, transport } => {
+            let to = match (edge, region) {
+                (Some(edge), Some(region)) => format!("connected to edge {edge} in {region}"),
+                _ => "connected".to_owned(),
+            };
+            (AnsiColor::BrightBlack, format!("{to} by {transport}, {} away", duration(micros(*rtt))))
+        }
+        ConnectorEvent::Attached { edge, .. } if is_further => {
+            (AnsiColor::Green, format!("held by {} too", by(edge.as_ref())))
+        }
+        ConnectorEvent::Attached { url, edge: None, .. } => (AnsiColor::Green, format!("open at {url}")),
+        ConnectorEvent::Attached { url, edge, .. } => {
+            (AnsiColor::Green, format!("open at {url}, held by {}", by(edge.as_ref())))
+        }
+        ConnectorEvent::Left { edge } => (AnsiColor::BrightBlack, format!("left {}", by(edge.as_ref()))),
         ConnectorEvent::NotAttached { refusal, .. } => (AnsiColor::Red, format!("refused: {refusal}")),
         ConnectorEvent::Detached { message, .. } => (AnsiColor::Yellow, format!("taken away by the edge: {message}")),
-        ConnectorEvent::GoingAway { message } => (AnsiColor::Yellow, format!("the edge is going away: {message}")),
-        ConnectorEvent::Disconnected { reason } => (AnsiColor::Red, format!("not connected: {reason}")),
+        ConnectorEvent::GoingAway { edge, message } => {
+            (AnsiColor::Yellow, format!("{} is going away: {message}", by(edge.as_ref())))
+        }
+        ConnectorEvent::Disconnected { reason, held_by: 0, .. } => (AnsiColor::Red, format!("not connected: {reason}")),
+        ConnectorEvent::Disconnected { edge, reason, held_by } => {
+            let others = if *held_by == 1 { "one other holds" } else { "others hold" };
+            (AnsiColor::Yellow, format!("{} is lost, {others} on: {reason}", by(edge.as_ref())))
+        }
         ConnectorEvent::Retrying { after } => {
             (AnsiColor::Yellow, format!("trying again in {:.1} s", after.as_secs_f64()))
         }
@@ -340,11 +395,18 @@ fn state(event: &ConnectorEvent) -> (AnsiColor, String) {
 /// An event for programs.
 fn as_json(event: &ConnectorEvent) -> Value {
     match event {
-        ConnectorEvent::Connecting => json!({ "event": "connecting" }),
-        ConnectorEvent::Connected { rtt, transport } => {
-            json!({ "event": "connected", "rtt_us": micros(*rtt), "transport": transport })
+        ConnectorEvent::Connecting { edge } => of_edge(json!({ "event": "connecting" }), edge.as_ref()),
+        ConnectorEvent::Connected { edge, region, rtt, transport } => {
+            let mut event = json!({ "event": "connected", "rtt_us": micros(*rtt), "transport": transport });
+            if let Some(region) = region {
+                event["region"] = region.as_str().into();
+            }
+            of_edge(event, edge.as_ref())
         }
-        ConnectorEvent::Attached { tunnel, url } => json!({ "event": "attached", "tunnel": tunnel, "url": url }),
+        ConnectorEvent::Attached { tunnel, url, edge } => {
+            of_edge(json!({ "event": "attached", "tunnel": tunnel, "url": url }), edge.as_ref())
+        }
+        ConnectorEvent::Left { edge } => of_edge(json!({ "event": "left" }), edge.as_ref()),
         ConnectorEvent::NotAttached { tunnel, refusal } => json!({
             "event": "refused", "tunnel": tunnel,
             "code": refusal.code, "message": refusal.message, "retry": refusal.retry,
@@ -352,13 +414,25 @@ fn as_json(event: &ConnectorEvent) -> Value {
         ConnectorEvent::Detached { tunnel, code, message } => {
             json!({ "event": "detached", "tunnel": tunnel, "code": code, "message": message })
         }
-        ConnectorEvent::GoingAway { message } => json!({ "event": "going-away", "message": message }),
+        ConnectorEvent::GoingAway { edge, message } => {
+            of_edge(json!({ "event": "going-away", "message": message }), edge.as_ref())
+        }
         ConnectorEvent::OriginMissing { reason, .. } => json!({ "event": "origin-missing", "reason": reason }),
-        ConnectorEvent::Disconnected { reason } => json!({ "event": "disconnected", "reason": reason }),
+        ConnectorEvent::Disconnected { edge, reason, held_by } => {
+            of_edge(json!({ "event": "disconnected", "reason": reason, "held_by": held_by }), edge.as_ref())
+        }
         ConnectorEvent::Retrying { after } => json!({ "event": "retrying", "after_ms": micros(*after) / 1_000 }),
         ConnectorEvent::Request(record) => json!({ "event": "request", "request": record }),
         ConnectorEvent::Flow(record) => json!({ "event": "flow", "flow": record }),
     }
+}
+
+/// With the edge that it is about, where that is known.
+fn of_edge(mut event: Value, edge: Option<&EdgeName>) -> Value {
+    if let Some(edge) = edge {
+        event["edge"] = edge.as_str().into();
+    }
+    event
 }
 
 fn micros(span: std::time::Duration) -> u64 {

@@ -4,6 +4,8 @@
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
 
 mod argv;
+mod audit_args;
+mod audit_stream;
 mod bus_args;
 mod bus_metrics;
 mod cli;
@@ -13,8 +15,10 @@ mod control_role;
 mod credentials;
 mod database;
 mod duration;
+mod duties;
 mod edge_role;
 mod failure;
+mod installation;
 mod live;
 mod local;
 mod log_buffer;

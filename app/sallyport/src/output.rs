@@ -12,16 +12,40 @@ use serde::Serialize;
 
 use crate::failure::{Failure, OutputClosed};
 
-/// In which form data is printed.
+/// In which form data is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum Form {
     /// For people.
     #[default]
+    Table,
+    /// For people with a wide terminal.
+    Wide,
+    /// For programs.
+    Json,
+    /// For programs and people.
+    Yaml,
+}
+
+/// In which form data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
     Table,
     /// For programs.
     Json,
     /// For programs and people.
     Yaml,
+}
+
+impl Form {
+    /// What is printed then.
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Self::Table | Self::Wide => Format::Table,
+            Self::Json => Format::Json,
+            Self::Yaml => Format::Yaml,
+        }
+    }
 }
 
 /// When colours are used.
@@ -52,6 +76,8 @@ impl Color {
 pub(crate) struct Output {
     /// The form of data.
     pub(crate) format: Format,
+    /// Whether tables have all their columns, and not only those that fit a narrow terminal.
+    pub(crate) is_wide: bool,
     /// Whether the standard output is coloured.
     pub(crate) color: bool,
     /// Whether the standard error is coloured.
@@ -67,10 +93,16 @@ impl Output {
         let terminal = io::stdout().is_terminal();
         Self {
             format,
+            is_wide: false,
             color: color.wanted(terminal, no_color),
             color_errors: color.wanted(io::stderr().is_terminal(), no_color),
             terminal,
         }
+    }
+
+    /// The same, with all columns of tables.
+    pub(crate) fn wide(self, is_wide: bool) -> Self {
+        Self { is_wide, ..self }
     }
 
     /// Prints data: for people as `table` draws it, for programs all of it.

@@ -1,6 +1,6 @@
 //! Passive ejection: an origin that keeps failing requests gets none for a while. Envoy calls it outlier detection.
 //!
-//! As in Envoy, failures in a row eject an origin, for longer each time it happens again; it comes back by itself, and
+//! As in Envoy, failures in a row eject an origin, and one that is silent at once, for longer each time it happens again; it comes back by itself, and
 //! no more than a part of the origins is ejected at once. Unlike in Envoy, that part is half of them unless said
 //! otherwise, since sockets have few origins, and **a socket's only origin is never ejected**, nor the last one that is
 //! left: an answer that may be bad is better than none. (Envoy used to eject one regardless, and stopped.)
@@ -19,6 +19,9 @@ const MAX_DOUBLINGS: u32 = 16;
 pub enum Failure {
     /// The origin took no connection, or ended it without an answer.
     Connect,
+    /// The origin did not say in time whether it takes the connection. Each such failure costs a client all of that time, so
+    /// one is as good as the number that is asked for.
+    Silent,
     /// The origin answered 502, 503 or 504, or not in time: Envoy's gateway failure.
     Gateway,
 }
@@ -161,7 +164,8 @@ impl EjectionState {
             return None;
         }
         self.failures = self.failures.saturating_add(1);
-        if self.failures < config.consecutive_failures || !config.has_room(pool) {
+        let is_enough = failure == Failure::Silent || self.failures >= config.consecutive_failures;
+        if !is_enough || !config.has_room(pool) {
             return None;
         }
         let doublings = self.doublings_left(config, now);

@@ -6,7 +6,9 @@
 //!   one in turn; so equal loads are spread exactly evenly, or exactly by weight.
 //! - [`maglev`] gives a client the same origin as long as that is there, by a keyed hash of its address.
 //! - [`affinity`] gives a client the same origin by a cookie.
-//! - [`Attempts`] remembers which candidates one request has tried.
+//! - [`nearness`] says which of the origins at several edges are the nearest.
+//! - [`Attempts`] remembers which candidates one request has tried, and [`Delivery`] says whether it may be sent again.
+//! - [`regions`] says which region's origins are asked, where the owner has dialed some of them down.
 //!
 //! Which origins are usable: [`health`] follows checks that are made, [`ejection`] what requests met.
 //!
@@ -14,13 +16,17 @@
 
 pub mod affinity;
 mod attempts;
+mod delivery;
 pub mod ejection;
 mod hash;
 pub mod health;
 pub mod limits;
 pub mod maglev;
+pub mod nearness;
+pub mod regions;
 mod rotation;
 
 pub use attempts::{Attempts, MAX_ATTEMPTS};
+pub use delivery::{Delivery, Next, Received};
 pub use hash::{HashKey, OriginId};
 pub use rotation::{MAX_WEIGHT, Rotation, Weight, WeightError};

@@ -5,9 +5,9 @@ use std::{
     time::Instant,
 };
 
-use sallyport_model::{TunnelId, TunnelPresence};
+use sallyport_model::{OriginHealth, TunnelId, TunnelPresence};
 
-use crate::{BEAT, EdgeCard, Held, Lease, MAX_WRITES_ON_THE_WAY, REFRESH, SCHEMA, WRITE_AGAIN, words};
+use crate::{BEAT, EdgeCard, HEALTH_PACE, Held, Lease, MAX_WRITES_ON_THE_WAY, REFRESH, SCHEMA, WRITE_AGAIN, words};
 
 /// Something to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,10 @@ pub enum Tell {
 struct Entry {
     version: u64,
     presence: Option<TunnelPresence>,
+    /// Before when another change of its health alone is not written.
+    paced: Option<Instant>,
+    /// Its health as it is now, when that is not written yet.
+    waiting: Option<OriginHealth>,
 }
 
 /// The tunnels of one edge, and what of them is to be written.
@@ -39,6 +43,8 @@ pub struct Holder {
     entries: HashMap<TunnelId, Entry>,
     /// What is to be written, in the order of versions.
     unwritten: BTreeSet<(u64, TunnelId)>,
+    /// Tunnels of which nothing but the health is otherwise, and when that may be written; `None`: at once.
+    waiting: BTreeSet<(Option<Instant>, TunnelId)>,
     on_the_way: usize,
     next_beat: Instant,
     next_refresh: Instant,
@@ -60,6 +66,7 @@ impl Holder {
             digest: 0,
             entries: HashMap::new(),
             unwritten: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             on_the_way: 0,
             next_beat: now,
             next_refresh: now + REFRESH,
@@ -68,21 +75,66 @@ impl Holder {
         }
     }
 
+    /// The edge says this of itself from now on: the next lease, which is due at once, has it.
+    pub fn handle_card(&mut self, card: EdgeCard, now: Instant) {
+        if self.card != card && !self.is_over {
+            self.card = card;
+            self.next_beat = now;
+        }
+    }
+
     /// The tunnel is up, or something of its presence has changed.
+    ///
+    /// A change of its health alone is written [`HEALTH_PACE`] after the one before at the earliest, and not at all when it is
+    /// taken back until then.
     pub fn handle_up(&mut self, presence: TunnelPresence) {
         let tunnel = presence.tunnel;
-        self.change(tunnel, Some(presence));
+        let Some(entry) = self.entries.get_mut(&tunnel) else { return self.change(tunnel, Some(presence)) };
+        let is_same_but_health = entry.presence.as_ref().is_some_and(|known| {
+            TunnelPresence { health: known.health, ..presence.clone() } == *known && known.health != presence.health
+        });
+        if is_same_but_health {
+            entry.waiting = Some(presence.health);
+            self.waiting.insert((entry.paced, tunnel));
+        } else {
+            self.forget_waiting(tunnel);
+            self.change(tunnel, Some(presence));
+        }
+    }
+
+    fn forget_waiting(&mut self, tunnel: TunnelId) {
+        if let Some(entry) = self.entries.get_mut(&tunnel)
+            && entry.waiting.take().is_some()
+        {
+            self.waiting.remove(&(entry.paced, tunnel));
+        }
+    }
+
+    /// Takes over what has waited for its turn.
+    fn take_waiting(&mut self, now: Instant) {
+        while let Some((due, tunnel)) = self.waiting.first().copied()
+            && due.is_none_or(|due| due <= now)
+        {
+            self.waiting.pop_first();
+            let Some(entry) = self.entries.get_mut(&tunnel) else { continue };
+            entry.paced = Some(now + HEALTH_PACE);
+            let (Some(health), Some(presence)) = (entry.waiting.take(), entry.presence.clone()) else { continue };
+            self.change(tunnel, Some(TunnelPresence { health, ..presence }));
+        }
     }
 
     /// The tunnel is gone.
     pub fn handle_down(&mut self, tunnel: TunnelId) {
         if self.entries.get(&tunnel).is_some_and(|entry| entry.presence.is_some()) {
+            self.forget_waiting(tunnel);
             self.change(tunnel, None);
         }
     }
 
     fn change(&mut self, tunnel: TunnelId, presence: Option<TunnelPresence>) {
+        let mut paced = None;
         if let Some(former) = self.entries.get(&tunnel) {
+            paced = former.paced;
             if former.presence == presence {
                 return;
             }
@@ -98,7 +150,7 @@ impl Holder {
             self.digest ^= words::digest(tunnel, version);
             self.tunnels += 1;
         }
-        self.entries.insert(tunnel, Entry { version, presence });
+        self.entries.insert(tunnel, Entry { version, presence, paced, waiting: None });
         self.unwritten.insert((version, tunnel));
     }
 
@@ -132,6 +184,7 @@ impl Holder {
         self.is_over = true;
         self.next_beat = now;
         self.unwritten.clear();
+        self.waiting.clear();
     }
 
     /// What is to be written now.
@@ -139,6 +192,7 @@ impl Holder {
         if now >= self.next_beat && !(self.is_over && self.beat == u64::MAX) {
             return Some(Tell::Lease(self.beat(now)));
         }
+        self.take_waiting(now);
         if now >= self.next_refresh {
             self.next_refresh = now + REFRESH;
             self.unwritten.extend(self.entries.iter().map(|(tunnel, entry)| (entry.version, *tunnel)));
@@ -177,7 +231,8 @@ impl Holder {
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let retry = self.held_back.filter(|_| !self.unwritten.is_empty());
-        retry.map_or(self.next_beat, |retry| retry.min(self.next_beat))
+        let waiting = self.waiting.first().and_then(|(due, _)| *due);
+        [retry, waiting].into_iter().flatten().fold(self.next_beat, Instant::min)
     }
 
     /// The tunnels that it holds, in no order.
@@ -194,6 +249,6 @@ impl Holder {
     /// How many entries wait to be written or are on their way.
     #[must_use]
     pub fn unwritten(&self) -> usize {
-        self.unwritten.len() + self.on_the_way
+        self.unwritten.len() + self.waiting.len() + self.on_the_way
     }
 }

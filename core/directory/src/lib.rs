@@ -1,4 +1,5 @@
-//! The directory: which tunnel is held by which edge, as all edges and controls come to know it.
+//! The directory: which tunnel is held by which edge, as all edges and controls come to know it. What control knows comes to edges
+//! by the rule of [`config`].
 //!
 //! Each edge writes two kinds of entries into a bucket that all read: a [`Lease`], renewed every [`BEAT`], and a [`Held`] for
 //! each tunnel that comes or goes. [`Holder`] decides what one edge writes and when, [`Reader`] what everybody concludes from
@@ -13,12 +14,15 @@
 //!   for all entries of that edge ([`Reader::poll_ask`]). So nothing that was lost stays lost.
 //! - An edge whose lease was not renewed for [`TERM`] is gone, and its tunnels with it. Nobody's clock is compared with
 //!   another's: a term is counted from when the reader heard of the beat, by its monotonic clock.
+//! - When an edge begins a later life (another process takes over on its machine), its tunnels are taken to be held until its lease
+//!   says otherwise, and for [`TERM`] at most: connectors come over within moments.
 //! - An entry that was read from the bucket, rather than told when it was written, may be years old: an edge counts as there
 //!   only when one further beat has been heard.
 //! - A reader that hears nothing at all for [`SILENCE`] has lost the bus, not all edges at once: it keeps what it knows, says
 //!   since when ([`Reader::stale_since`]), and gives each lease a new term when it hears again.
 //!   Every machine hears itself: an edge its own lease, a control what it writes for that ([`Reader::handle_heard`]).
 
+pub mod config;
 mod holder;
 mod reader;
 mod words;
@@ -27,7 +31,7 @@ use std::time::Duration;
 
 pub use holder::{Holder, Tell};
 pub use reader::{Ask, Change, EdgeView, Reader, Refused};
-pub use words::{EdgeCard, Held, Lease, SCHEMA, WordError};
+pub use words::{EdgeCard, EdgeState, Held, Lease, SCHEMA, WordError};
 
 /// How often an edge renews its lease.
 pub const BEAT: Duration = Duration::from_secs(1);
@@ -43,6 +47,8 @@ pub const WRITE_AGAIN: Duration = Duration::from_millis(250);
 pub const REFRESH: Duration = Duration::from_secs(240);
 /// How long the bucket keeps an entry that is not written anew: what edges that are gone have left goes with time.
 pub const ENTRY_AGE: Duration = Duration::from_secs(600);
+/// How long after a change of a tunnel's health the next one is written: what goes back and forth in between is not.
+pub const HEALTH_PACE: Duration = Duration::from_secs(1);
 /// How many entries of an edge may be on their way at once.
 pub const MAX_WRITES_ON_THE_WAY: usize = 64;
 /// How many edges a reader knows; others are refused.

@@ -65,6 +65,11 @@ struct Edge {
     entries: HashMap<TunnelId, Entry>,
     tunnels: u32,
     digest: u64,
+    /// The tunnels of its former life that nothing has been heard of in this one: a successor on the same machine has most of them,
+    /// and one by one it says so. They go when what is known agrees with its lease.
+    inherited: HashMap<TunnelId, TunnelPresence>,
+    /// When they go at the latest.
+    inherited_until: Option<Instant>,
     /// The greatest version that was heard of.
     latest: u64,
     /// Up to this version all is known: what says otherwise is late.
@@ -85,6 +90,8 @@ impl Edge {
             entries: HashMap::new(),
             tunnels: 0,
             digest: 0,
+            inherited: HashMap::new(),
+            inherited_until: None,
             latest: 0,
             settled: 0,
             differs: false,
@@ -105,7 +112,8 @@ impl Edge {
         }
         self.latest = self.latest.max(version);
         let is_up = presence.is_some();
-        let was_up = self.take(tunnel);
+        let was_inherited = self.inherited.remove(&tunnel).is_some();
+        let was_up = self.take(tunnel) || was_inherited;
         if is_up {
             self.tunnels += 1;
             self.digest ^= words::digest(tunnel, version);
@@ -129,7 +137,28 @@ impl Edge {
     fn clear(&mut self) -> Vec<TunnelId> {
         (self.tunnels, self.digest, self.latest, self.settled) = (0, 0, 0, 0);
         (self.differs, self.asked) = (false, None);
-        self.entries.drain().filter(|(_, entry)| entry.presence.is_some()).map(|(tunnel, _)| tunnel).collect()
+        let inherited = self.disinherit();
+        let up = self.entries.drain().filter(|(_, entry)| entry.presence.is_some()).map(|(tunnel, _)| tunnel);
+        up.chain(inherited).collect()
+    }
+
+    /// Forgets what is left of the former life; gives the tunnels.
+    fn disinherit(&mut self) -> Vec<TunnelId> {
+        self.inherited_until = None;
+        self.inherited.drain().map(|(tunnel, _)| tunnel).collect()
+    }
+
+    /// A later life begins: what was up is taken to be up still, for a while.
+    fn begin(&mut self, epoch: u64, now: Instant) {
+        let mut inherited = std::mem::take(&mut self.inherited);
+        let entries = self.entries.drain();
+        inherited.extend(entries.filter_map(|(tunnel, entry)| entry.presence.map(|presence| (tunnel, presence))));
+        self.clear();
+        (self.epoch, self.beat) = (epoch, 0);
+        if self.is_there() {
+            self.inherited = inherited;
+            self.inherited_until = Some(now + TERM);
+        }
     }
 }
 
@@ -216,6 +245,8 @@ impl Reader {
         if (edge.tunnels, edge.digest) == said {
             edge.differs = false;
             edge.settled = edge.latest;
+            let gone = edge.disinherit();
+            self.changes.extend(gone.into_iter().map(|tunnel| Change::TunnelLeft(id, tunnel)));
             // Those that are gone are remembered only against what is late.
             edge.entries.retain(|_, entry| entry.presence.is_some());
             return;
@@ -298,18 +329,13 @@ impl Reader {
         self.edges.remove(&gone).is_some()
     }
 
-    /// Begins a later life of the edge, if this is one: what it held before is gone.
+    /// Begins a later life of the edge, if this is one: what it held before it may hold still.
     fn begin_epoch(&mut self, id: EdgeId, epoch: u64, now: Instant) {
         let edge = self.edges.entry(id).or_insert_with(|| Edge::new(epoch, now));
         if epoch <= edge.epoch {
             return;
         }
-        edge.epoch = epoch;
-        edge.beat = 0;
-        let gone = edge.clear();
-        if edge.is_there() {
-            self.changes.extend(gone.into_iter().map(|tunnel| Change::TunnelLeft(id, tunnel)));
-        }
+        edge.begin(epoch, now);
     }
 
     fn end(&mut self, id: EdgeId) {
@@ -329,6 +355,10 @@ impl Reader {
         let over = self.edges.iter().filter(|(_, edge)| edge.until.is_some_and(|until| now >= until));
         let over: Vec<_> = over.map(|(id, _)| *id).collect();
         over.into_iter().for_each(|id| self.end(id));
+        for (id, edge) in self.edges.iter_mut().filter(|(_, edge)| edge.inherited_until.is_some_and(|at| now >= at)) {
+            let gone = edge.disinherit();
+            self.changes.extend(gone.into_iter().map(|tunnel| Change::TunnelLeft(*id, tunnel)));
+        }
     }
 
     /// When a lease ends next, if nothing is heard; `None` when none does.
@@ -337,7 +367,7 @@ impl Reader {
         if self.stale_since(now).is_some() {
             return None;
         }
-        self.edges.values().filter_map(|edge| edge.until).min()
+        self.edges.values().flat_map(|edge| [edge.until, edge.inherited_until]).flatten().min()
     }
 
     /// The next of the changes, in the order in which they came to be.
@@ -359,14 +389,25 @@ impl Reader {
     /// The edges that are there, in no order.
     pub fn edges(&self) -> impl Iterator<Item = EdgeView<'_>> {
         self.edges.values().filter(|edge| edge.is_there()).filter_map(|edge| {
-            let Edge { tunnels, heard, .. } = *edge;
+            let inherited = u32::try_from(edge.inherited.len()).unwrap_or(u32::MAX);
+            let (tunnels, heard) = (edge.tunnels.saturating_add(inherited), edge.heard);
             edge.card.as_ref().map(|card| EdgeView { card, tunnels, heard })
         })
+    }
+
+    /// The tunnels that are known of an edge, whether it is there or not, in no order.
+    pub fn known(&self, edge: EdgeId) -> impl Iterator<Item = TunnelId> {
+        let up = |edge: &Edge| -> Vec<TunnelId> {
+            edge.entries.iter().filter(|(_, entry)| entry.presence.is_some()).map(|(tunnel, _)| *tunnel).collect()
+        };
+        self.edges.get(&edge).map(up).unwrap_or_default().into_iter()
     }
 
     /// The tunnels of an edge that is there, in no order.
     pub fn tunnels(&self, edge: EdgeId) -> impl Iterator<Item = &TunnelPresence> {
         let edge = self.edges.get(&edge).filter(|edge| edge.is_there());
-        edge.into_iter().flat_map(|edge| edge.entries.values().filter_map(|entry| entry.presence.as_ref()))
+        edge.into_iter().flat_map(|edge| {
+            edge.entries.values().filter_map(|entry| entry.presence.as_ref()).chain(edge.inherited.values())
+        })
     }
 }

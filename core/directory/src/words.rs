@@ -10,7 +10,18 @@ use siphasher::sip::SipHasher24;
 /// makes a new one.
 pub const SCHEMA: u32 = 1;
 
-/// What an edge says of itself; it does not change while it runs.
+/// What an edge does with those who come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EdgeState {
+    /// It takes clients and connectors.
+    #[default]
+    Serving,
+    /// It is being emptied: it is not given to connectors, and not chosen where another edge will do.
+    Draining,
+}
+
+/// What an edge says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeCard {
     /// Its id.
@@ -25,6 +36,9 @@ pub struct EdgeCard {
     pub program: String,
     /// Since when it runs, in seconds since 1970 (UTC), by its own clock: to be shown, never to be compared.
     pub since: i64,
+    /// What it does with those who come.
+    #[serde(default)]
+    pub state: EdgeState,
 }
 
 /// A sign of life of an edge.

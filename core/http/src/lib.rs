@@ -7,9 +7,11 @@
 //! - [`guard`] judges the raw bytes of an HTTP/1 connection before a server sees them.
 //! - [`refuse`] judges a parsed request, of any HTTP version, and says which host it is for.
 //! - [`forward`] turns a client's header fields into those that an origin gets, and back.
+//! - [`codec`] is HTTP/1.1 as a client speaks it with an origin.
 //! - [`host`] takes host names apart, [`basic`] reads basic authentication, [`page`] writes error pages.
 
 pub mod basic;
+pub mod codec;
 pub mod forward;
 pub mod guard;
 pub mod host;

@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::EdgeId;
+
 /// The text is no name of an edge or a region.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -78,6 +80,23 @@ edge_word!(
     RegionName,
     "a region"
 );
+
+/// What control wants of an edge that has joined and was not removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeOrders {
+    /// Which edge.
+    pub edge: EdgeId,
+    /// To be emptied; `None`: to serve.
+    #[serde(default)]
+    pub drain: Option<DrainOrder>,
+}
+
+/// An edge is to be emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainOrder {
+    /// Until when what runs there may go on, in seconds since 1970 (UTC).
+    pub until: i64,
+}
 
 #[cfg(test)]
 mod tests {

@@ -80,6 +80,10 @@ id!(
     TunnelId
 );
 id!(
+    /// A direct origin: an address that edges dial themselves, for one socket.
+    DirectOriginId
+);
+id!(
     /// An API token.
     TokenId
 );

@@ -10,18 +10,20 @@ mod identity;
 mod ids;
 mod name;
 mod organisation;
+mod origin;
 mod provider;
 mod route;
 mod settings;
 mod socket;
+mod spans;
 mod ssh;
 
 pub use account::{
     Account, Email, EmailError, MAX_EMAIL_BYTES, MAX_PASSWORD_BYTES, MIN_PASSWORD_CHARS, PasswordError, Scope,
     ScopeSet, UnknownScope, check_password,
 };
-pub use edge::{EdgeName, EdgeNameError, RegionName};
-pub use ends::{ClientAddr, Local, OriginAddr, Remote, ServerAddr};
+pub use edge::{DrainOrder, EdgeName, EdgeNameError, EdgeOrders, RegionName};
+pub use ends::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr};
 pub use identity::{
     AttachedPolicy, EmailDomain, EmailDomainError, Identity, IdentitySettings, LoginSession, MAX_GROUP_BYTES,
     MAX_GROUPS, MAX_IDENTITY_ENTRIES, MAX_PERSON_NAME_BYTES, MAX_SESSION_MINUTES, Person, PersonEmail,
@@ -29,25 +31,32 @@ pub use identity::{
     ServiceTokenScope,
 };
 pub use ids::{
-    AccountId, EdgeId, IdError, InvitationId, LoginSessionId, PersonId, PolicyId, ProviderId, ServiceTokenId, SocketId,
-    TokenId, TunnelId,
+    AccountId, DirectOriginId, EdgeId, IdError, InvitationId, LoginSessionId, PersonId, PolicyId, ProviderId,
+    ServiceTokenId, SocketId, TokenId, TunnelId,
 };
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};
+pub use origin::{
+    DirectOrigin, DirectOriginRoute, MAX_DIRECT_ORIGINS_PER_SOCKET, MAX_ORIGIN_CA_BYTES, OriginRef, OriginRefError,
+    OriginTlsSettings, OriginTlsSettingsError,
+};
 pub use provider::{
     MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_HOOK_URL_BYTES, MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES,
     MAX_PROVIDER_SCOPES, MAX_SCOPE_BYTES, MIN_HOOK_SECRET_BYTES, ProviderConfig, ProviderConfigError, ProviderKind,
     UnknownProviderKind, is_loopback_host,
 };
 pub use route::{
-    BasicAuth, CredentialHash, FlowRecord, RequestRecord, SocketRoute, TunnelPresence, TunnelRoute, socket_url,
+    BasicAuth, CredentialHash, FlowRecord, OriginHealth, RequestRecord, SocketRoute, TunnelPresence, TunnelRoute,
+    socket_url,
 };
 pub use settings::{
-    AccessRules, Affinity, DEFAULT_WEIGHT, HealthCheck, Limits, MAX_ACCESS_RULES, MAX_ALPN_BYTES, MAX_ALPN_PROTOCOLS,
-    MAX_WEIGHT, Probe, ProxyProtocol, SettingError, SocketSettings, TlsMode, UnknownAffinity, UnknownProxyProtocol,
+    AccessRules, Affinity, DEFAULT_WEIGHT, EndpointGroup, FULL_DIAL, HealthCheck, Limits, MAX_ACCESS_RULES,
+    MAX_ALPN_BYTES, MAX_ALPN_PROTOCOLS, MAX_REGIONS, MAX_WEIGHT, Probe, ProxyProtocol, SettingError, SocketSettings,
+    TlsMode, UnknownAffinity, UnknownProxyProtocol,
 };
 pub use socket::{
     DisplayName, DisplayNameError, MAX_DISPLAY_NAME_CHARS, MAX_TUNNELS_PER_SOCKET, OriginProtocol, Socket, SocketType,
     Tunnel, UnknownOriginProtocol, UnknownSocketType, misleads,
 };
+pub use spans::{SPAN_BUCKETS, SpanCounts, span_bucket};
 pub use ssh::{SshLogin, SshTunnelLogin, SshTunnelLoginError};

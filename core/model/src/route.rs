@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountId, AttachedPolicy, OriginProtocol, SocketId, SocketName, SocketSettings, SocketType, TunnelId};
+use crate::{
+    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, OriginProtocol, OriginRef, RegionName, SocketId,
+    SocketName, SocketSettings, SocketType, TunnelId,
+};
 
 /// SHA-256 of a tunnel's credential. Credentials are 256 random bits, so a plain hash is enough.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -56,6 +59,9 @@ pub struct SocketRoute {
     pub client_authority: Option<Vec<u8>>,
     /// The tunnels that may attach.
     pub tunnels: Vec<TunnelRoute>,
+    /// The origins that edges dial themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<DirectOriginRoute>,
 }
 
 impl SocketRoute {
@@ -69,6 +75,21 @@ impl SocketRoute {
     #[must_use]
     pub fn tunnel(&self, id: TunnelId) -> Option<&TunnelRoute> {
         self.tunnels.iter().find(|tunnel| tunnel.id == id)
+    }
+
+    /// The weight of an origin, when the socket has it.
+    #[must_use]
+    pub fn weight(&self, origin: OriginRef) -> Option<u16> {
+        match origin {
+            OriginRef::Tunnel(id) => self.tunnel(id).map(|tunnel| tunnel.weight),
+            OriginRef::Direct(id) => self.origin(id).map(|origin| origin.weight),
+        }
+    }
+
+    /// The direct origin of this id, when the socket has it.
+    #[must_use]
+    pub fn origin(&self, id: DirectOriginId) -> Option<&DirectOriginRoute> {
+        self.origins.iter().find(|origin| origin.id == id)
     }
 }
 
@@ -149,6 +170,33 @@ pub struct TunnelPresence {
     pub agent: String,
     /// Since when, in seconds since 1970 (UTC).
     pub since: i64,
+    /// The region that its origin is in, as far as its connector says: that of the edge to which it came first, unless it
+    /// was told another. `None`: that of the edge that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<RegionName>,
+    /// How the edge that holds it finds its origin; older edges do not say it.
+    #[serde(default, skip_serializing_if = "OriginHealth::is_well")]
+    pub health: OriginHealth,
+}
+
+/// How an edge finds the origin behind a tunnel that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OriginHealth {
+    /// Well, or not checked.
+    #[default]
+    Well,
+    /// It took no connection several times in a row, or not in time: it is left out for a while where another one will do.
+    LeftOut,
+    /// Not well by its health checks: it gets nothing.
+    Unwell,
+}
+
+impl OriginHealth {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    fn is_well(&self) -> bool {
+        *self == Self::Well
+    }
 }
 
 /// One request that an edge served, as its access log and the connector's live log show it.

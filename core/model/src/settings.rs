@@ -1,10 +1,10 @@
 //! What an owner can set on a socket beyond its type: how flows are passed on, checked, spread and bounded.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IdentitySettings, MAX_IDENTITY_ENTRIES, MAX_SESSION_MINUTES};
+use crate::{IdentitySettings, MAX_IDENTITY_ENTRIES, MAX_SESSION_MINUTES, RegionName};
 
 /// The most application protocols (ALPN) that a socket offers.
 pub const MAX_ALPN_PROTOCOLS: usize = 8;
@@ -20,6 +20,10 @@ const MAX_BYTES_PER_SECOND: u64 = 1 << 40;
 pub const MAX_WEIGHT: u16 = 1_000;
 /// What a tunnel weighs when nobody says otherwise.
 pub const DEFAULT_WEIGHT: u16 = 100;
+/// The most regions that a socket says something about.
+pub const MAX_REGIONS: usize = 64;
+/// The dial of a region that nothing is said about: it keeps all flows that come to it.
+pub const FULL_DIAL: u8 = 100;
 
 /// Whether the origin is told the client's address by a PROXY protocol header, and in which version of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -229,6 +233,15 @@ pub enum SettingError {
         "a socket names at most {MAX_IDENTITY_ENTRIES} e-mail addresses, {MAX_IDENTITY_ENTRIES} domains and {MAX_IDENTITY_ENTRIES} providers: put more into a policy"
     )]
     TooManyIdentities,
+    /// More regions than a socket may say something about.
+    #[error("a socket has dials for at most {MAX_REGIONS} regions")]
+    TooManyRegions,
+    /// A dial that is none.
+    #[error("the dial of {region} must be 0 to {FULL_DIAL} percent")]
+    Dial {
+        /// Of which region.
+        region: RegionName,
+    },
     /// Nobody at the edge can ask.
     #[error("the edge does not see who comes where TLS goes on to the origin: drop passthrough, or identity")]
     IdentityBehindPassthrough,
@@ -273,6 +286,25 @@ impl AccessRules {
     }
 }
 
+/// The origins of a socket in one region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointGroup {
+    /// How many of the flows that come to it it keeps, in percent; the rest goes on to the next nearest region.
+    #[serde(default = "full_dial")]
+    pub dial: u8,
+}
+
+impl Default for EndpointGroup {
+    fn default() -> Self {
+        Self { dial: FULL_DIAL }
+    }
+}
+
+fn full_dial() -> u8 {
+    FULL_DIAL
+}
+
 /// Everything that an owner can set on a socket beyond its type and protection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -297,6 +329,9 @@ pub struct SocketSettings {
     /// Who those are that come, when the socket asks (`http` and `https` sockets: by logging in; `tls` sockets that end
     /// at the edge: by a certificate).
     pub identity: Option<IdentitySettings>,
+    /// How much its origins in some regions take; those that are not named take all that comes to them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub regions: BTreeMap<RegionName, EndpointGroup>,
 }
 
 impl Default for SocketSettings {
@@ -311,11 +346,18 @@ impl Default for SocketSettings {
             access: AccessRules::default(),
             amplification_guard: true,
             identity: None,
+            regions: BTreeMap::new(),
         }
     }
 }
 
 impl SocketSettings {
+    /// The dial of the origins in this region, in percent; `None`: of those of which no region is known, which nobody can dial.
+    #[must_use]
+    pub fn dial(&self, region: Option<&RegionName>) -> u8 {
+        region.and_then(|region| self.regions.get(region)).copied().unwrap_or_default().dial
+    }
+
     /// Whether a socket of this type can have these settings. The text of access rules is not looked at here.
     ///
     /// # Errors
@@ -349,6 +391,12 @@ impl SocketSettings {
         }
         if self.access.allow.len().max(self.access.deny.len()) > MAX_ACCESS_RULES {
             return Err(SettingError::TooManyRules);
+        }
+        if self.regions.len() > MAX_REGIONS {
+            return Err(SettingError::TooManyRegions);
+        }
+        if let Some((region, _)) = self.regions.iter().find(|(_, group)| group.dial > FULL_DIAL) {
+            return Err(SettingError::Dial { region: region.clone() });
         }
         let limits = &self.limits;
         let bounds = [
@@ -435,6 +483,26 @@ mod tests {
     }
 
     #[test]
+    fn a_region_that_is_not_named_takes_all() {
+        let settings: SocketSettings = serde_json::from_str(r#"{"regions":{"eu":{"dial":20},"us":{}}}"#).unwrap();
+        let [eu, us, asia] = ["eu", "us", "asia"].map(|name| name.parse::<RegionName>().unwrap());
+        let dials = [Some(&eu), Some(&us), Some(&asia), None].map(|region| settings.dial(region));
+        assert_eq!(dials, [20, 100, 100, 100]);
+        assert_eq!(settings.check(SocketType::Udp), Ok(()));
+        for bad in [r#"{"regions":{"EU":{"dial":1}}}"#, r#"{"regions":{"eu":{"dail":1}}}"#, r#"{"regions":{"eu":1}}"#] {
+            assert!(serde_json::from_str::<SocketSettings>(bad).is_err(), "{bad}");
+        }
+        let many: Vec<_> = (0..65).map(|n| format!(r#""r{n}":{{}}"#)).collect();
+        let many = format!(r#"{{"regions":{{{}}}}}"#, many.join(","));
+        let many: SocketSettings = serde_json::from_str(&many).unwrap();
+        assert_eq!(many.check(SocketType::Http), Err(SettingError::TooManyRegions));
+        assert!(
+            !serde_json::to_string(&SocketSettings::default()).unwrap().contains("regions"),
+            "older edges read it too"
+        );
+    }
+
+    #[test]
     fn what_is_out_of_bounds_is_refused_in_a_sentence() {
         let refused = |json: &str, kind| {
             let settings: SocketSettings = serde_json::from_str(json).unwrap();
@@ -459,6 +527,7 @@ mod tests {
             (r#"{"health_check":{"type":"http","path":"up"}}"#, SocketType::Http, "begins with /"),
             (r#"{"health_check":{"type":"http","path":"/up#x"}}"#, SocketType::Http, "no #"),
             (r#"{"health_check":{"type":"tcp"}}"#, SocketType::Udp, "a health check is for"),
+            (r#"{"regions":{"eu":{"dial":101}}}"#, SocketType::Udp, "the dial of eu must be 0 to 100 percent"),
         ] {
             assert!(refused(json, kind).contains(says), "{json}: {}", refused(json, kind));
         }

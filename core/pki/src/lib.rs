@@ -27,10 +27,10 @@ pub use client::{
 };
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use holder::{CertificateHolder, ServiceHolder};
-pub use node::{CONTROL_NODE, NODE_DOMAIN, NODE_LIFETIME, edge_of_certificate};
+pub use node::{CONTROL_NODE, NODE_DOMAIN, NODE_LIFETIME, edge_node, edge_of_certificate};
 pub use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 pub use renewal::{Renewal, renewal};
-pub use root::{RootError, RootInfo};
+pub use root::{RootError, RootInfo, check_anchors};
 pub use ssh::{
     DEFAULT_SSH_EXTENSIONS, MAX_FORCE_COMMAND_BYTES, MYSOCKET_PRINCIPAL, SIGNED_PRINCIPAL, SSH_BACKDATE_SECONDS,
     SSH_EXTENSIONS, SSH_HOST_SECONDS, SSH_USER_SECONDS, SshAuthority, SshPerson, SshSignError, SshSubject,

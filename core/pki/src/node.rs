@@ -20,6 +20,12 @@ pub const NODE_LIFETIME: Duration = Duration::days(14);
 /// What the URI of an edge begins with; its id follows.
 const EDGE_URI: &str = "sallyport:edge:";
 
+/// The name of the edge of this id.
+#[must_use]
+pub fn edge_node(id: &str) -> String {
+    format!("{id}.edge.{NODE_DOMAIN}")
+}
+
 impl Authority {
     /// Signs a certificate with which the edge of this id and name is known to other machines, as a client and as a server.
     ///
@@ -33,7 +39,7 @@ impl Authority {
         serial: [u8; 16],
         lifetime: Duration,
     ) -> Result<Issued, IssueError> {
-        let host = format!("{id}.edge.{NODE_DOMAIN}");
+        let host = edge_node(id);
         let refuse = || IssueError::Name(id.chars().take(80).collect());
         if id.contains('.') || !is_dns_name(&host) {
             return Err(refuse());

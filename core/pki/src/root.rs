@@ -53,6 +53,29 @@ pub enum RootError {
     BadSignature,
 }
 
+/// Whether this PEM text is certificates and nothing else, at least one, that others can be verified by.
+///
+/// # Errors
+/// Says why it is not.
+pub fn check_anchors(pem: &str) -> Result<(), RootError> {
+    if pem.len() > MAX_PEM_BYTES {
+        return Err(RootError::NotPem);
+    }
+    let mut count = 0_usize;
+    for block in Pem::iter_from_buffer(pem.as_bytes()) {
+        let block = block.map_err(|_| RootError::NotPem)?;
+        if block.label != "CERTIFICATE" {
+            return Err(RootError::NotPem);
+        }
+        let (rest, _) = X509Certificate::from_der(&block.contents).map_err(|_| RootError::Damaged)?;
+        if !rest.is_empty() {
+            return Err(RootError::Damaged);
+        }
+        count += 1;
+    }
+    if count == 0 { Err(RootError::NotPem) } else { Ok(()) }
+}
+
 impl RootInfo {
     /// Reads a PEM text that holds exactly one self-signed certificate of an authority.
     ///

@@ -9,12 +9,15 @@
 //!   that concern one socket into a [`PolicySet`], whose [`decide`](PolicySet::decide) answers a [`Question`], and says
 //!   which rule decided.
 //!
+//! [`DialedNetworks`] is about the other direction: which addresses edges may be made to dial.
+//!
 //! Pure: where an address is, whose it is, who somebody is and what time it is are arguments, looked up by the caller.
 
 mod check;
 mod compiled;
 mod country;
 mod covers;
+mod dialed;
 mod document;
 mod list;
 mod path;
@@ -26,6 +29,7 @@ mod times;
 
 pub use check::Flaw;
 pub use country::{Country, CountryError};
+pub use dialed::DialedNetworks;
 pub use document::{
     Document, DocumentError, Effect, MAX_CONDITION_ENTRIES, MAX_DOCUMENT_BYTES, MAX_METHOD_BYTES, MAX_POLICY_RULES,
     MAX_RULE_NAME_CHARS, MAX_SSH_COMMAND_BYTES, MAX_WINDOWS, PolicyRule, SshExtension, SshGrant, What, When, Who,

@@ -131,6 +131,8 @@ frame_types! {
     GoAway = 0x0b "GOAWAY",
     /// One request that was served.
     RequestLog = 0x0c "REQUEST_LOG",
+    /// Which other edges serve.
+    Edges = 0x0d "EDGES",
     /// A stream begins.
     Open = 0x10 "OPEN",
     /// The origin took the connection.
@@ -195,7 +197,8 @@ impl FrameType {
             | Self::NotAttached
             | Self::Detach
             | Self::GoAway
-            | Self::RequestLog => (Some(json), None),
+            | Self::RequestLog
+            | Self::Edges => (Some(json), None),
             Self::Legs => (Some((2, 2)), None),
             Self::Ping | Self::Pong => (Some((8, 8)), None),
             Self::Window => (Some((STREAM_ID_BYTES + 4, STREAM_ID_BYTES + 4)), None),
@@ -234,6 +237,7 @@ impl FrameType {
             | Self::NotAttached
             | Self::Legs
             | Self::RequestLog
+            | Self::Edges
             | Self::Open
             | Self::FlowOpen => side == Side::Edge,
         }

@@ -6,7 +6,9 @@
 //! [`demand::LegDemand`] says how many legs an edge should have, [`backoff::Backoff`] when a connector dials again.
 //! Nothing here reads a clock, a socket or a random source: time and randomness are arguments.
 
+mod awaited;
 pub mod backoff;
+mod by_number;
 pub mod datagram;
 pub mod demand;
 pub mod frame;
@@ -14,23 +16,29 @@ pub mod leg;
 mod lifecycle;
 mod log_budget;
 pub mod message;
+pub mod places;
 pub mod session;
 mod violation;
 
+pub use awaited::Awaited;
 pub use backoff::Backoff;
+pub use by_number::{ByNumber, NumberHasher};
 pub use datagram::{DatagramInput, DatagramLeg, DatagramStats, FlowEnd, FlowId, FlowOpen, FlowOpenError};
 pub use demand::LegDemand;
 pub use frame::{Carrier, FrameHeader, FrameType, Side};
 pub use leg::{LegInput, LegMisuse, LegState};
 pub use log_budget::{LOGGED_PER_SECOND, LogBudget, MAX_LOGGED_BURST};
 pub use message::{
-    Attach, Attached, Detach, FailureReason, GoAway, Hello, Join, NotAttached, Open, OpenFailure, Refusal, ResetCode,
-    StreamProtocol, Welcome,
+    Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join, Neighbours, NotAttached, Open,
+    OpenFailure, Refusal, ResetCode, StreamProtocol, Welcome,
 };
 pub use session::{DownReason, Event, OpenError, Read, Session, SessionConfig, StreamError, StreamId, TimeoutReason};
 pub use violation::Violation;
 
 /// The name of the protocol in the TLS handshake (ALPN, RFC 7301).
 pub const ALPN: &[u8] = b"sallyport-tunnel/1";
+/// The name of the protocol between edges in the TLS handshake: the same frames, with the roles turned around. The edge that is
+/// called says HELLO.
+pub const MESH_ALPN: &[u8] = b"sallyport-mesh/1";
 /// The version of the protocol that this crate speaks.
 pub const VERSION: u16 = 1;

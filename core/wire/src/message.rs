@@ -3,12 +3,14 @@
 //! Each message's `encode` appends a whole frame, header and all, as it travels where no stream id is needed (on legs
 //! for stream messages); `decode` reads a payload. On a control connection [`crate::session::Session`] adds the stream ids.
 
+mod edges;
+
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, RegionName, RequestRecord, TunnelId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -18,6 +20,8 @@ use crate::{
         MAX_SERVER_NAME_BYTES, put_frame,
     },
 };
+
+pub use edges::{EdgePlace, Edges, MAX_EDGE_ADDRESSES, MAX_EDGE_PLACES, Neighbours};
 
 /// The longest code of a refusal or a farewell, in bytes; longer ones are cut.
 pub const MAX_CODE_BYTES: usize = 64;
@@ -41,6 +45,8 @@ pub mod feature {
     pub const OPEN_FIELDS: &str = "open-fields";
     /// It takes flows that ended in REQUEST_LOG, beside requests.
     pub const FLOW_LOG: &str = "flow-log";
+    /// It is told of other edges, by WELCOME and EDGES.
+    pub const EDGES: &str = "edges";
 }
 
 macro_rules! json_message {
@@ -110,12 +116,24 @@ pub struct Welcome {
     pub stream_window: u32,
     /// How many streams may run on the session at a time.
     pub max_streams: u32,
+    /// What the edge is called, where there may be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edge: Option<EdgeName>,
+    /// The region that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<RegionName>,
+    /// Other edges, as in [`Edges`]; only for connectors with the feature [`feature::EDGES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<EdgePlace>,
+    /// The edge is emptied, as in [`Edges`]; only for the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leave: bool,
 }
 json_message!(Welcome, Welcome);
 
 impl Welcome {
     fn bounded(&self) -> Self {
-        self.clone()
+        Self { edges: edges::bounded(&self.edges), ..self.clone() }
     }
 }
 
@@ -127,6 +145,7 @@ impl fmt::Debug for Welcome {
             .field("missed_limit", &self.missed_limit)
             .field("stream_window", &self.stream_window)
             .field("max_streams", &self.max_streams)
+            .field("edge", &self.edge)
             .finish_non_exhaustive()
     }
 }
@@ -171,6 +190,9 @@ pub struct Attach {
     /// Whether the connector wants a line for each request of the tunnel.
     #[serde(default)]
     pub request_log: bool,
+    /// The region that the origin is in, as far as the connector knows it; else that of the edge is meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<RegionName>,
 }
 
 impl Attach {
@@ -194,6 +216,7 @@ impl fmt::Debug for Attach {
         f.debug_struct("Attach")
             .field("tunnel", &self.tunnel)
             .field("request_log", &self.request_log)
+            .field("home", &self.home)
             .finish_non_exhaustive()
     }
 }

@@ -7,22 +7,21 @@ use std::{
     os::unix::net::UnixDatagram,
     path::PathBuf,
     str::FromStr,
-    sync::mpsc::{self, Receiver, SyncSender},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use prometheus_client::metrics::counter::Counter;
-use sallyport_api::AuditKind;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::format_description::well_known::Rfc3339;
 
-/// How many messages may wait.
-const MAX_QUEUED_MESSAGES: usize = 4_096;
+use crate::{
+    shipping::{Carrier, Head},
+    tail::Line,
+};
+
 /// The longest message by UDP or a local socket, in bytes: longer ones would be cut on their way.
 const MAX_DATAGRAM_BYTES: usize = 60_000;
 /// How long connecting and sending may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long after a failure it is tried again.
-const RETRY: Duration = Duration::from_secs(5);
 /// The port of syslog by UDP (RFC 5426 section 3.3); by TCP it is the usual one too.
 const DEFAULT_PORT: u16 = 514;
 /// Facility 13 (log audit), severity 6 (informational): RFC 5424 section 6.2.1.
@@ -83,38 +82,79 @@ impl fmt::Display for SyslogTarget {
     }
 }
 
-/// What sends, in a thread of its own.
-pub(crate) struct Exporter {
-    sender: SyncSender<String>,
-    lost: Counter,
+/// What brings lines to a syslog server.
+pub(crate) struct SyslogCarrier {
+    target: SyslogTarget,
     host: String,
+    lost: Counter,
+    connection: Option<Connection>,
+    is_failing: bool,
 }
 
-impl Exporter {
-    pub(crate) fn start(target: SyslogTarget, lost: Counter) -> Option<Self> {
-        let (sender, receiver) = mpsc::sync_channel(MAX_QUEUED_MESSAGES);
-        let lost_by_thread = lost.clone();
-        let run = move || send_all(&target, &receiver, &lost_by_thread);
-        match std::thread::Builder::new().name("audit-syslog".to_owned()).spawn(run) {
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(%error, "the audit log is not sent to the syslog server");
-                return None;
-            }
-        }
+impl SyslogCarrier {
+    pub(crate) fn new(target: SyslogTarget, lost: Counter) -> Self {
         let name = rustix::system::uname();
         let host: String = name.nodename().to_string_lossy().chars().filter(char::is_ascii_graphic).take(255).collect();
-        Some(Self { sender, lost, host: if host.is_empty() { "-".to_owned() } else { host } })
+        let host = if host.is_empty() { "-".to_owned() } else { host };
+        Self { target, host, lost, connection: None, is_failing: false }
     }
 
-    /// Sends the line, later; never waits.
-    pub(crate) fn send(&self, kind: AuditKind, at: OffsetDateTime, line: &str) {
-        let at = at.format(&Rfc3339).unwrap_or_else(|_| "-".to_owned());
-        let message =
-            format!("<{PRIORITY}>1 {at} {} sallyport {} {} - {line}", self.host, std::process::id(), kind.as_str());
-        if self.sender.try_send(message).is_err() {
-            self.lost.inc();
+    /// The message of a line; `None` where that is no event.
+    fn message(&self, line: &Line) -> Option<String> {
+        let head: Head = serde_json::from_str(&line.text).ok()?;
+        let at = head.at.format(&Rfc3339).unwrap_or_else(|_| "-".to_owned());
+        let (host, kind, text) = (&self.host, head.kind.as_str(), &line.text);
+        Some(format!("<{PRIORITY}>1 {at} {host} sallyport {} {kind} - {text}", std::process::id()))
+    }
+
+    /// Tried twice: the first connection may have ended unseen.
+    fn send_one(&mut self, message: &str) -> io::Result<()> {
+        let mut tries = 1;
+        loop {
+            let open = match self.connection.take() {
+                Some(open) => Ok(open),
+                None => Connection::open(&self.target),
+            };
+            match open.and_then(|mut open| open.send(message).map(|()| open)) {
+                Ok(open) => {
+                    self.connection = Some(open);
+                    return Ok(());
+                }
+                Err(error) if tries == 2 || error.kind() == io::ErrorKind::InvalidInput => return Err(error),
+                Err(_) => tries += 1,
+            }
         }
+    }
+}
+
+impl Carrier for SyslogCarrier {
+    const NAME: &'static str = "audit-syslog";
+
+    fn target(&self) -> String {
+        self.target.to_string()
+    }
+
+    fn send(&mut self, lines: &[Line]) -> usize {
+        for (sent, line) in lines.iter().enumerate() {
+            let Some(message) = self.message(line) else { continue };
+            match self.send_one(&message) {
+                Ok(()) if std::mem::take(&mut self.is_failing) => {
+                    tracing::info!(target = %self.target, "the audit log is sent to the syslog server again");
+                }
+                Ok(()) => {}
+                // It is too long for any message there.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    self.lost.inc();
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.is_failing, true) {
+                        tracing::warn!(target = %self.target, %error, "the audit log cannot be sent to the syslog server: it is sent later");
+                    }
+                    return sent;
+                }
+            }
+        }
+        lines.len()
     }
 }
 
@@ -165,42 +205,6 @@ impl Connection {
             _ if message.len() > MAX_DATAGRAM_BYTES => Err(io::ErrorKind::InvalidInput.into()),
             Self::Udp(socket) => socket.send(message.as_bytes()).map(drop),
             Self::Unix(socket) => socket.send(message.as_bytes()).map(drop),
-        }
-    }
-}
-
-/// Sends until nobody has anything to send. A message is tried twice: the first connection may have ended unseen.
-fn send_all(target: &SyslogTarget, messages: &Receiver<String>, lost: &Counter) {
-    let mut connection: Option<Connection> = None;
-    let mut failed: Option<Instant> = None;
-    while let Ok(message) = messages.recv() {
-        let mut is_sent = false;
-        for _ in 0..2 {
-            if connection.is_none() && failed.is_some_and(|failed| failed.elapsed() < RETRY) {
-                break;
-            }
-            let open = match connection.take() {
-                Some(open) => Ok(open),
-                None => Connection::open(target),
-            };
-            match open.and_then(|mut open| open.send(&message).map(|()| open)) {
-                Ok(open) => {
-                    connection = Some(open);
-                    is_sent = true;
-                    if failed.take().is_some() {
-                        tracing::info!(%target, "the audit log is sent to the syslog server again");
-                    }
-                    break;
-                }
-                Err(error) if failed.is_none() => {
-                    tracing::warn!(%target, %error, "the audit log cannot be sent to the syslog server, trying again");
-                    failed = Some(Instant::now().checked_sub(RETRY).unwrap_or_else(Instant::now));
-                }
-                Err(_) => failed = Some(Instant::now()),
-            }
-        }
-        if !is_sent {
-            lost.inc();
         }
     }
 }

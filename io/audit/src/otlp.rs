@@ -6,7 +6,6 @@ use std::{
     io::{self, Read as _, Write as _},
     net::{TcpStream, ToSocketAddrs as _},
     str::FromStr,
-    sync::mpsc::{self, Receiver, SyncSender},
     time::{Duration, Instant},
 };
 
@@ -14,19 +13,15 @@ use prometheus_client::metrics::counter::Counter;
 use sallyport_api::AuditKind;
 use time::OffsetDateTime;
 
-/// How many records may wait.
-const MAX_QUEUED_RECORDS: usize = 8_192;
-/// How many are sent at once, and how long they are together, in bytes.
-const MAX_BATCH_RECORDS: usize = 512;
-const MAX_BATCH_BYTES: usize = 1024 * 1024;
+use crate::{
+    shipping::{Carrier, Head},
+    tail::Line,
+};
+
 /// How long connecting, sending and answering may take, each.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long after a failure the same records are tried again.
-const RETRY: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
-/// How long the last records are waited for at the end.
-const MAX_END_WAIT: Duration = Duration::from_secs(2);
 /// `SEVERITY_NUMBER_INFO`.
 const INFO: u64 = 9;
 
@@ -78,48 +73,6 @@ pub(crate) struct OtlpCounters {
     pub(crate) lost: Counter,
 }
 
-enum Message {
-    /// A `LogRecord`, written.
-    Record(Vec<u8>),
-    Flush(SyncSender<()>),
-}
-
-/// What sends, in a thread of its own.
-pub(crate) struct OtlpExporter {
-    sender: SyncSender<Message>,
-    counters: OtlpCounters,
-}
-
-impl OtlpExporter {
-    pub(crate) fn start(target: OtlpTarget, counters: OtlpCounters) -> Option<Self> {
-        let (sender, receiver) = mpsc::sync_channel(MAX_QUEUED_RECORDS);
-        let sending = Sending { target, counters: counters.clone(), is_failing: false };
-        match std::thread::Builder::new().name("audit-otlp".to_owned()).spawn(move || sending.run(&receiver)) {
-            Ok(_) => Some(Self { sender, counters }),
-            Err(error) => {
-                tracing::warn!(%error, "the audit log is not sent to the collector");
-                None
-            }
-        }
-    }
-
-    /// Sends the line, later; never waits.
-    pub(crate) fn send(&self, kind: AuditKind, seq: u64, at: OffsetDateTime, line: &str) {
-        let record = Message::Record(log_record(kind, seq, at, line));
-        if self.sender.try_send(record).is_err() {
-            self.counters.lost.inc();
-        }
-    }
-
-    /// Waits for a moment until what waits is sent.
-    pub(crate) fn flush(&self) {
-        let (done, when_done) = mpsc::sync_channel(1);
-        if self.sender.try_send(Message::Flush(done)).is_ok() {
-            let _ = when_done.recv_timeout(MAX_END_WAIT);
-        }
-    }
-}
-
 /// What became of a batch.
 enum Outcome {
     /// It was taken, but for so many records.
@@ -130,77 +83,63 @@ enum Outcome {
     Later(String),
 }
 
-struct Sending {
+/// What brings lines to a collector.
+pub(crate) struct OtlpCarrier {
     target: OtlpTarget,
     counters: OtlpCounters,
     is_failing: bool,
 }
 
-impl Sending {
-    /// Sends until nobody has anything to send.
-    fn run(mut self, messages: &Receiver<Message>) {
-        let mut flushes = Vec::new();
-        while let Ok(first) = messages.recv() {
-            let (mut records, mut bytes) = (Vec::new(), 0);
-            let mut next = Some(first);
-            while let Some(message) = next.take() {
-                match message {
-                    Message::Record(record) => {
-                        bytes += record.len();
-                        records.push(record);
-                    }
-                    Message::Flush(done) => flushes.push(done),
+impl Carrier for OtlpCarrier {
+    const NAME: &'static str = "audit-otlp";
+
+    fn target(&self) -> String {
+        self.target.to_string()
+    }
+
+    fn send(&mut self, lines: &[Line]) -> usize {
+        let records: Vec<_> = lines.iter().filter_map(record_of).collect();
+        if records.is_empty() {
+            return lines.len();
+        }
+        let count = records.len() as u64;
+        match self.post(&request(&records)) {
+            Outcome::Taken { rejected } => {
+                let rejected = rejected.min(count);
+                self.counters.sent.inc_by(count - rejected);
+                self.counters.lost.inc_by(rejected);
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!(target = %self.target, "the audit log is sent to the collector again");
                 }
-                if records.len() < MAX_BATCH_RECORDS && bytes < MAX_BATCH_BYTES && flushes.is_empty() {
-                    next = messages.try_recv().ok();
-                }
+                lines.len()
             }
-            self.deliver(&records, !flushes.is_empty());
-            for done in flushes.drain(..) {
-                let _ = done.try_send(());
+            Outcome::Refused(why) => {
+                self.tell(&why);
+                self.counters.lost.inc_by(count);
+                lines.len()
+            }
+            Outcome::Later(why) => {
+                self.tell(&why);
+                0
             }
         }
     }
+}
 
-    /// Sends the records until they are taken or refused; once only when somebody waits for the end.
-    fn deliver(&mut self, records: &[Vec<u8>], is_last: bool) {
-        if records.is_empty() {
-            return;
-        }
-        let count = records.len() as u64;
-        let body = request(records);
-        loop {
-            match self.post(&body) {
-                Outcome::Taken { rejected } => {
-                    let rejected = rejected.min(count);
-                    self.counters.sent.inc_by(count - rejected);
-                    self.counters.lost.inc_by(rejected);
-                    if std::mem::take(&mut self.is_failing) {
-                        tracing::info!(target = %self.target, "the audit log is sent to the collector again");
-                    }
-                    return;
-                }
-                Outcome::Refused(why) => {
-                    self.tell(&why);
-                    self.counters.lost.inc_by(count);
-                    return;
-                }
-                Outcome::Later(why) => {
-                    self.tell(&why);
-                    if is_last {
-                        self.counters.lost.inc_by(count);
-                        return;
-                    }
-                    // What comes meanwhile waits in the queue, and is counted where that is full.
-                    std::thread::sleep(RETRY);
-                }
-            }
-        }
+/// The line as a `LogRecord`; `None` where that is no event.
+fn record_of(line: &Line) -> Option<Vec<u8>> {
+    let Head { at, kind } = serde_json::from_str(&line.text).ok()?;
+    Some(log_record(kind, line.seq, at, &line.text))
+}
+
+impl OtlpCarrier {
+    pub(crate) fn new(target: OtlpTarget, counters: OtlpCounters) -> Self {
+        Self { target, counters, is_failing: false }
     }
 
     fn tell(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_failing, true) {
-            tracing::warn!(target = %self.target, why, "the audit log cannot be sent to the collector, trying again");
+            tracing::warn!(target = %self.target, why, "the audit log cannot be sent to the collector: it is sent later");
         }
     }
 
@@ -429,10 +368,19 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target: OtlpTarget = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let counters = OtlpCounters::default();
-        let exporter = OtlpExporter::start(target, counters.clone()).unwrap();
-        let at = OffsetDateTime::from_unix_timestamp_nanos(1_795_248_000_123_000_000).unwrap();
-        exporter.send(AuditKind::Flow, 300, at, "{\"seq\":300}");
-        let (head, request) = take(&listener, &answer("200 OK", b""));
+        let mut carrier = OtlpCarrier::new(target, counters.clone());
+        let line = |seq: u64, kind: &str| {
+            let text = format!(r#"{{"seq":{seq},"at":"2026-11-21T08:00:00.123Z","kind":"{kind}"}}"#);
+            Line { seq, text }
+        };
+        let mut send = |lines: &[Line], said: &[u8]| {
+            std::thread::scope(|scope| {
+                let taken = scope.spawn(|| take(&listener, said));
+                (carrier.send(lines), taken.join().unwrap())
+            })
+        };
+        let (sent, (head, request)) = send(&[line(300, "flow")], &answer("200 OK", b""));
+        assert_eq!(sent, 1);
         assert!(head.starts_with("POST /v1/logs HTTP/1.1\r\n"), "{head}");
         assert!(head.contains("content-type: application/x-protobuf"), "{head}");
         let resource = &request.resource_logs[0];
@@ -449,7 +397,7 @@ mod tests {
         let record = &logs.log_records[0];
         assert_eq!(record.time_unix_nano, 1_795_248_000_123_000_000);
         assert_eq!((record.severity_number, record.severity_text.as_str()), (9, "INFO"));
-        assert_eq!(text(&record.body), "{\"seq\":300}");
+        assert_eq!(text(&record.body), line(300, "flow").text);
         assert_eq!(record.event_name, "sallyport.audit.flow");
         let attributes: Vec<_> = record.attributes.iter().map(|one| (one.key.clone(), text(&one.value))).collect();
         let expected = [("audit.kind", "flow"), ("audit.seq", "300")];
@@ -459,38 +407,16 @@ mod tests {
         // What it does not take is counted, in part and as a whole.
         let partial = ExportLogsPartialSuccess { rejected_log_records: 1, error_message: "no".to_owned() };
         let partial = ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
-        exporter.send(AuditKind::Admin, 301, at, "x");
-        take(&listener, &answer("200 OK", &partial));
-        exporter.send(AuditKind::Admin, 302, at, "x");
-        take(&listener, &answer("400 Bad Request", b""));
-        let end = Instant::now() + Duration::from_secs(20);
-        while counters.lost.get() < 2 && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        assert_eq!(send(&[line(301, "admin")], &answer("200 OK", &partial)).0, 1);
+        assert_eq!(send(&[line(302, "admin")], &answer("400 Bad Request", b"")).0, 1);
         assert_eq!((counters.sent.get(), counters.lost.get()), (1, 2));
-    }
-
-    #[test]
-    fn what_comes_while_the_collector_is_away_is_sent_later_and_what_is_too_much_is_counted() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target: OtlpTarget = format!("http://{}/otlp/", listener.local_addr().unwrap()).parse().unwrap();
-        let counters = OtlpCounters::default();
-        let exporter = OtlpExporter::start(target, counters.clone()).unwrap();
-        exporter.send(AuditKind::Flow, 1, OffsetDateTime::now_utc(), "first");
-        let (head, _) = take(&listener, &answer("503 Service Unavailable", b""));
-        assert!(head.starts_with("POST /otlp/v1/logs "), "{head}");
-        let all = MAX_QUEUED_RECORDS as u64 + 100;
-        for seq in 2..2 + all {
-            exporter.send(AuditKind::Flow, seq, OffsetDateTime::now_utc(), "more");
-        }
-        let lost = counters.lost.get();
-        assert!((100..=101).contains(&lost), "{lost}");
-        let mut seen = 0;
-        while seen < 1 + all - lost {
-            let (_, request) = take(&listener, &answer("200 OK", b""));
-            seen += request.resource_logs[0].scope_logs[0].log_records.len() as u64;
-        }
-        assert_eq!(seen, 1 + all - lost, "the first one too");
+        // One that asks for patience gets the same again.
+        let (sent, _) = send(&[line(303, "login"), line(304, "gap")], &answer("503 Service Unavailable", b""));
+        assert_eq!((sent, counters.lost.get()), (0, 2));
+        drop(listener);
+        let mut away = OtlpCarrier::new("http://127.0.0.1:1/otlp/".parse().unwrap(), counters.clone());
+        assert_eq!((away.send(&[line(305, "flow")]), counters.lost.get()), (0, 2));
+        assert_eq!(away.send(&[Line { seq: 306, text: "nonsense".to_owned() }]), 1, "what is no event is passed over");
     }
 
     #[test]

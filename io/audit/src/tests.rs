@@ -17,7 +17,7 @@ use super::*;
 
 const KEY: [u8; 32] = [7; 32];
 
-fn config() -> AuditConfig {
+pub(crate) fn config() -> AuditConfig {
     AuditConfig { key: KEY, keep: Duration::from_secs(3_600), max_bytes: 1 << 30, syslog: None, otlp: None }
 }
 
@@ -25,7 +25,7 @@ fn organisation(id: u8) -> AccountId {
     AccountId::from_random([id; 16])
 }
 
-fn event(number: u64) -> AuditEvent {
+pub(crate) fn event(number: u64) -> AuditEvent {
     let admin = AuditAdmin {
         changed: Vec::new(),
         actor: "ann@example.com".to_owned(),
@@ -40,20 +40,20 @@ fn event(number: u64) -> AuditEvent {
     AuditEvent::admin(OffsetDateTime::now_utc(), Some(organisation(1)), admin)
 }
 
-struct Lab {
+pub(crate) struct Lab {
     dir: tempfile::TempDir,
 }
 
 impl Lab {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("audit")
     }
 
-    fn open(&self) -> AuditLog {
+    pub(crate) fn open(&self) -> AuditLog {
         AuditLog::open(&self.path(), config()).unwrap()
     }
 
@@ -503,18 +503,7 @@ fn every_line_goes_to_a_syslog_server_in_its_three_ways() {
     let (mut stream, _) = tcp.accept().unwrap();
     stream.set_read_timeout(wait).unwrap();
     for seq in 1..=2 {
-        let mut length = String::new();
-        loop {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            if byte[0] == b' ' {
-                break;
-            }
-            length.push(char::from(byte[0]));
-        }
-        let mut message = vec![0; length.parse().unwrap()];
-        stream.read_exact(&mut message).unwrap();
-        assert_eq!(syslog(&message).1.seq, seq);
+        assert_eq!(next_message(&mut stream).seq, seq);
     }
     drop(stream);
     tcp.set_nonblocking(true).unwrap();
@@ -523,6 +512,53 @@ fn every_line_goes_to_a_syslog_server_in_its_three_ways() {
         tcp.accept().is_ok()
     });
     assert!(Lab::all(&log).len() >= 3);
+}
+
+/// The message that comes next on a connection to a syslog server.
+fn next_message(stream: &mut std::net::TcpStream) -> AuditEvent {
+    let mut length = String::new();
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        if byte[0] == b' ' {
+            break;
+        }
+        length.push(char::from(byte[0]));
+    }
+    let mut message = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut message).unwrap();
+    syslog(&message).1
+}
+
+#[test]
+fn what_is_recorded_while_the_server_is_away_is_sent_when_it_is_back() {
+    let lab = Lab::new();
+    // A place where nobody listens yet.
+    let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = || AuditConfig { syslog: Some(format!("tcp://{place}").parse().unwrap()), ..config() };
+    let log = AuditLog::open(&lab.path(), config()).unwrap();
+    (0..600).for_each(|number| log.record(event(number)));
+    log.flush().unwrap();
+    // The program ends and begins again meanwhile: what waits is not in its memory.
+    log.close().unwrap();
+    let log = AuditLog::open(&lab.path(), config()).unwrap();
+    log.record(event(600));
+    let tcp = TcpListener::bind(place).unwrap();
+    let (mut stream, _) = tcp.accept().unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    for seq in 1..=601 {
+        assert_eq!(next_message(&mut stream).seq, seq, "in order, and none twice");
+    }
+    assert_eq!(log.shared.counters.export_lost.get(), 0);
+    // What was sent is not sent again by the next one.
+    log.flush().unwrap();
+    log.close().unwrap();
+    drop(stream);
+    let log = AuditLog::open(&lab.path(), config()).unwrap();
+    log.record(event(601));
+    let (mut stream, _) = tcp.accept().unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(next_message(&mut stream).seq, 602);
 }
 
 #[test]

@@ -14,11 +14,12 @@ use time::OffsetDateTime;
 
 use crate::{
     AuditConfig, MAX_LINE_BYTES, Shared,
-    export::Exporter,
+    export::SyslogCarrier,
     line,
-    otlp::OtlpExporter,
+    otlp::OtlpCarrier,
     recover::{Recovered, lines},
     segment::{self, MAX_SEGMENT_BYTES, Medium, Opener, Segment},
+    shipping::Shipping,
     spool::{self, Spool},
 };
 
@@ -34,6 +35,8 @@ const MAX_BATCH_EVENTS: usize = 512;
 /// What the writer is told.
 pub(crate) enum Message {
     Event(Box<AuditEvent>),
+    /// Events of other machines; it is answered with the number of the last one when they are on disk.
+    Take(Vec<AuditEvent>, SyncSender<Option<u64>>),
     Flush(SyncSender<()>),
     HandOver(SyncSender<()>),
     Close(SyncSender<()>),
@@ -58,8 +61,8 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     config: AuditConfig,
     opener: Opener,
-    exporter: Option<Exporter>,
-    otlp: Option<OtlpExporter>,
+    /// What sends the log to other places.
+    shippings: Vec<Shipping>,
     mode: Mode,
     current: Option<Current>,
     gaps: Vec<AuditGap>,
@@ -73,9 +76,16 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, config: AuditConfig, opener: Opener, recovered: Recovered) -> Self {
-        let exporter =
-            config.syslog.clone().and_then(|target| Exporter::start(target, shared.counters.export_lost.clone()));
-        let otlp = config.otlp.clone().and_then(|to| OtlpExporter::start(to, shared.counters.otlp.clone()));
+        let counters = &shared.counters;
+        let syslog = config.syslog.clone().and_then(|target| {
+            let carrier = SyslogCarrier::new(target, counters.export_lost.clone());
+            Shipping::start(carrier, shared.clone(), counters.export_lost.clone(), counters.export_behind.clone())
+        });
+        let otlp = config.otlp.clone().and_then(|target| {
+            let (lost, carrier) = (counters.otlp.lost.clone(), OtlpCarrier::new(target, counters.otlp.clone()));
+            Shipping::start(carrier, shared.clone(), lost, counters.otlp_behind.clone())
+        });
+        let shippings = syslog.into_iter().chain(otlp).collect();
         let current = recovered.last.and_then(|(segment, length)| {
             let medium = opener(&segment.path).ok()?;
             Some(Current { segment, medium, length, opened: Instant::now() })
@@ -84,8 +94,7 @@ impl Writer {
             shared,
             config,
             opener,
-            exporter,
-            otlp,
+            shippings,
             mode: Mode::Log,
             current,
             gaps: recovered.gaps,
@@ -128,6 +137,10 @@ impl Writer {
     fn answer(&mut self, asked: Message) {
         let done = match asked {
             Message::Event(event) => return self.take(vec![*event]),
+            Message::Take(events, done) => {
+                let _ = done.try_send(self.take_in(&events));
+                return;
+            }
             Message::Flush(done) => {
                 self.tell_gaps();
                 self.sync();
@@ -166,6 +179,17 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// All of these or none: who has them tries again.
+    fn take_in(&mut self, events: &[AuditEvent]) -> Option<u64> {
+        if !matches!(self.mode, Mode::Log) {
+            return None;
+        }
+        self.tell_gaps();
+        let is_written = self.write(events);
+        self.sync();
+        is_written.then(|| self.shared.head().seq)
     }
 
     fn lose(&self, events: u64) {
@@ -208,7 +232,7 @@ impl Writer {
         let head = self.shared.head().clone();
         let (mut seq, mut hash) = (head.seq, head.hash);
         let mut batch = String::new();
-        let mut sealed_lines = Vec::with_capacity(events.len());
+        let mut count = 0;
         for event in events {
             let Some(sealed) = line::seal(event.clone(), seq + 1, &hash) else { return false };
             if sealed.line.len() > MAX_LINE_BYTES {
@@ -216,7 +240,7 @@ impl Writer {
                 continue;
             }
             (seq, hash) = (seq + 1, sealed.hash);
-            sealed_lines.push((event.kind, seq, event.at, batch.len()..batch.len() + sealed.line.len()));
+            count += 1;
             batch.push_str(&sealed.line);
         }
         if let Err(error) = self.write_bytes(head.seq + 1, batch.as_bytes()) {
@@ -235,18 +259,9 @@ impl Writer {
         }
         self.is_dirty = true;
         let counters = &self.shared.counters;
-        counters.written.inc_by(sealed_lines.len() as u64);
+        counters.written.inc_by(count);
         counters.bytes.inc_by(i64::try_from(batch.len()).unwrap_or(i64::MAX));
         self.shared.last.send_replace(seq);
-        for (kind, seq, at, range) in sealed_lines {
-            let line = batch[range].trim_end();
-            if let Some(exporter) = &self.exporter {
-                exporter.send(kind, at, line);
-            }
-            if let Some(otlp) = &self.otlp {
-                otlp.send(kind, seq, at, line);
-            }
-        }
         true
     }
 
@@ -290,7 +305,11 @@ impl Writer {
         let synced = self.current.as_mut().map_or(Ok(()), |current| current.medium.sync());
         let head = self.shared.head().clone();
         match synced.and_then(|()| head.write(&self.shared.dir, &self.config.key)) {
-            Ok(()) => self.is_dirty = false,
+            Ok(()) => {
+                self.is_dirty = false;
+                self.shared.synced.send_replace(head.seq);
+                self.shippings.iter().for_each(Shipping::ring);
+            }
             Err(error) => tracing::warn!(%error, "the audit log cannot be brought to disk, trying again"),
         }
     }
@@ -388,9 +407,7 @@ impl Writer {
             self.tell_gaps();
             self.sync();
             self.current = None;
-            if let Some(otlp) = &self.otlp {
-                otlp.flush();
-            }
+            self.shippings.drain(..).for_each(|shipping| shipping.end());
         }
     }
 }

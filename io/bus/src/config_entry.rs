@@ -3,7 +3,8 @@
 use std::{fmt, str::FromStr};
 
 use sallyport_model::{
-    AccountId, LoginSession, LoginSessionId, ServiceTokenId, ServiceTokenRoute, SocketId, SocketRoute, SshLogin,
+    AccountId, EdgeId, EdgeOrders, LoginSession, LoginSessionId, ServiceTokenId, ServiceTokenRoute, SocketId,
+    SocketRoute, SshLogin,
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,8 @@ pub enum ConfigKey {
     Session(LoginSessionId),
     /// The token of a machine.
     Token(ServiceTokenId),
+    /// What is wanted of an edge.
+    Edge(EdgeId),
 }
 
 /// What an entry says.
@@ -36,6 +39,8 @@ pub enum ConfigValue {
     Session(LoginSession),
     /// The token of a machine.
     Token(ServiceTokenRoute),
+    /// What is wanted of an edge.
+    Edge(EdgeOrders),
 }
 
 /// Why an entry is not understood.
@@ -76,6 +81,7 @@ impl ConfigValue {
             Self::SshLogin(login) => ConfigKey::SshLogin(login.account),
             Self::Session(session) => ConfigKey::Session(session.id),
             Self::Token(token) => ConfigKey::Token(token.id),
+            Self::Edge(orders) => ConfigKey::Edge(orders.edge),
         }
     }
 
@@ -108,6 +114,7 @@ impl fmt::Display for ConfigKey {
             Self::SshLogin(id) => write!(f, "ssh.{id}"),
             Self::Session(id) => write!(f, "session.{id}"),
             Self::Token(id) => write!(f, "token.{id}"),
+            Self::Edge(id) => write!(f, "edge.{id}"),
         }
     }
 }
@@ -127,6 +134,7 @@ impl FromStr for ConfigKey {
             "ssh" => Self::SshLogin(id.parse().map_err(unknown)?),
             "session" => Self::Session(id.parse().map_err(unknown)?),
             "token" => Self::Token(id.parse().map_err(unknown)?),
+            "edge" => Self::Edge(id.parse().map_err(unknown)?),
             _ => return Err(UnknownKey),
         })
     }

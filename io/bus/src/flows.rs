@@ -14,7 +14,7 @@ use std::{
     time::SystemTime,
 };
 
-use sallyport_model::{AccountId, SocketId, SocketName, SocketType, TunnelId};
+use sallyport_model::{AccountId, DirectOriginId, OriginRef, SocketId, SocketName, SocketType, TunnelId};
 use tokio::sync::Notify;
 
 /// Into how many parts the map is divided, so that edges' threads do not wait for each other.
@@ -49,6 +49,8 @@ pub struct LiveFlow {
 pub struct FlowWay {
     /// The tunnel that took it.
     pub tunnel: Option<TunnelId>,
+    /// The direct origin that took it.
+    pub direct_origin: Option<DirectOriginId>,
     /// Who it is.
     pub identity: Option<String>,
 }
@@ -83,9 +85,11 @@ impl LiveFlow {
         self.way.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// This tunnel took it.
-    pub fn goes_to(&self, tunnel: TunnelId) {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner).tunnel = Some(tunnel);
+    /// This origin took it.
+    pub fn goes_to(&self, origin: impl Into<OriginRef>) {
+        let origin = origin.into();
+        let mut way = self.way.lock().unwrap_or_else(PoisonError::into_inner);
+        (way.tunnel, way.direct_origin) = (origin.tunnel(), origin.direct());
     }
 
     /// It is of this person or machine.

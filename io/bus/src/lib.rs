@@ -5,33 +5,49 @@
 //! the next request after the call that made it returned; a broadcast beside the map tells those who must act on it.
 //!
 //! Between machines these maps stay what readers look into; what fills them on an edge is [`follow_config`], from what
-//! [`publish_config`] writes at a control. [`Fleet`] is what [`follow_directory`] knows of all edges.
+//! [`publish_config`] writes at a control. [`Fleet`] is what [`follow_directory`] knows of all edges. What only edges know is
+//! asked of them by an [`Asker`].
 
+mod answers;
+mod asks;
+mod audit_stream;
 mod config_entry;
 mod fleet;
 mod flows;
 mod nats;
+mod orders;
 mod snapshot;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use sallyport_model::{
-    AccountId, LoginSession, LoginSessionId, ServiceTokenId, ServiceTokenRoute, SocketId, SocketName, SocketRoute,
-    SshLogin, TunnelId, TunnelPresence,
+    AccountId, LoginSession, LoginSessionId, OriginHealth, OriginRef, ServiceTokenId, ServiceTokenRoute, SocketId,
+    SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence,
 };
 use tokio::sync::{broadcast, watch};
 
+pub use answers::{EdgeFigures, EndedFlow, EndedHttp, EndedList, FlowList, FlowSeen, HeldTunnel, OriginUse, SocketUse};
+pub use asks::{
+    ASK_SCHEMA, ASK_TIME, Answer, Answered, Ask, Asker, Gathered, MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS, MAX_ASK_BYTES,
+    Responder, Silence, Silent,
+};
+pub use audit_stream::{AuditSource, AuditStreamStats, AuditTaker};
 pub use config_entry::{CONFIG_SCHEMA, ConfigEntryError, ConfigKey, ConfigValue, UnknownKey};
-pub use fleet::{EdgeSeen, Fleet};
+pub use fleet::{EdgeSeen, Fleet, FleetNews, HeldBy};
 pub use flows::{FlowStay, FlowWay, LiveFlow, LiveFlows};
 pub use nats::{
-    BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigFollowed, ConfigSource, DIRECTORY_BUCKET, DirectoryRole,
-    Link, Nats, PublishStats, SourceFuture, follow_config, follow_directory, publish_config,
+    AUDIT_STREAM, AUDIT_STREAM_AGE, BusConfig, BusCredentials, BusError, CONFIG_BUCKET, ConfigFollowed, ConfigSource,
+    DIRECTORY_BUCKET, DirectoryRole, Link, MAX_AUDIT_STREAM_BYTES, Nats, PublishStats, SourceFuture, answer_asks,
+    follow_config, follow_directory, prepare, publish_audit, publish_config, take_audit, talk_to_controls,
 };
-pub use sallyport_directory::EdgeCard;
+pub use orders::Orders;
+pub use sallyport_directory::{Change as DirectoryChange, EdgeCard, EdgeState};
 pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_FILE, Snapshot, SnapshotError};
 
 /// How many changes a slow subscriber may lag behind before it is told to look at the whole map again.
@@ -57,6 +73,8 @@ pub struct Routes {
 #[derive(Debug)]
 struct RoutesShared {
     maps: RwLock<RouteMaps>,
+    /// Goes up before the maps can be read that have changed.
+    version: AtomicU64,
     changes: broadcast::Sender<RouteChange>,
     hints: Hints,
 }
@@ -76,7 +94,7 @@ impl Default for Routes {
 impl Routes {
     fn hinting(hints: Hints) -> Self {
         let changes = broadcast::Sender::new(MAX_QUEUED_CHANGES);
-        Self { shared: Arc::new(RoutesShared { maps: RwLock::default(), changes, hints }) }
+        Self { shared: Arc::new(RoutesShared { maps: RwLock::default(), version: AtomicU64::new(0), changes, hints }) }
     }
 
     /// Makes the route known, in place of the former one of the same socket.
@@ -84,6 +102,7 @@ impl Routes {
         let route = Arc::new(route);
         {
             let mut maps = self.shared.maps.write().unwrap_or_else(PoisonError::into_inner);
+            self.shared.version.fetch_add(1, Ordering::Release);
             if let Some(former) = maps.by_id.insert(route.id, route.clone()) {
                 maps.by_name.remove(&former.name);
             }
@@ -97,12 +116,24 @@ impl Routes {
     pub fn remove(&self, id: SocketId) {
         {
             let mut maps = self.shared.maps.write().unwrap_or_else(PoisonError::into_inner);
+            self.shared.version.fetch_add(1, Ordering::Release);
             if let Some(former) = maps.by_id.remove(&id) {
                 maps.by_name.remove(&former.name);
             }
         }
         self.shared.hints.tell(ConfigKey::Route(id));
         let _ = self.shared.changes.send(RouteChange::Removed(id));
+    }
+
+    /// Has it looked at again whether all know this route as it is.
+    pub fn tell_again(&self, id: SocketId) {
+        self.shared.hints.tell(ConfigKey::Route(id));
+    }
+
+    /// How often a route was put or removed. What was found after this was asked is as it was for as long as this is the same.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.shared.version.load(Ordering::Acquire)
     }
 
     /// The route of the socket with this DNS label.
@@ -117,6 +148,18 @@ impl Routes {
     #[must_use]
     pub fn get(&self, id: SocketId) -> Option<Arc<SocketRoute>> {
         self.shared.maps.read().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.maps.read().unwrap_or_else(PoisonError::into_inner).by_id.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Every route, in no order.
@@ -155,7 +198,7 @@ pub struct Directory {
     present: Arc<RwLock<HashMap<TunnelId, TunnelPresence>>>,
     changes: broadcast::Sender<TunnelId>,
     /// What health checks say of the origins of those that are checked.
-    well: Arc<RwLock<HashMap<TunnelId, bool>>>,
+    well: Arc<RwLock<HashMap<OriginRef, bool>>>,
 }
 
 impl Default for Directory {
@@ -185,20 +228,35 @@ impl Directory {
         self.present.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Health checks say this of the tunnel's origin; `None`: it is not checked (any more).
-    pub fn checked(&self, tunnel: TunnelId, is_well: Option<bool>) {
+    /// Health checks say this of the origin; `None`: it is not checked (any more). Nothing is said of one behind a tunnel
+    /// that is not up.
+    pub fn checked(&self, origin: impl Into<OriginRef>, is_well: Option<bool>) {
+        let origin = origin.into();
         let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
+        let is_up = origin.tunnel().is_none_or(|tunnel| present.contains_key(&tunnel));
         let mut well = self.well.write().unwrap_or_else(PoisonError::into_inner);
         match is_well {
-            Some(is_well) if present.contains_key(&tunnel) => well.insert(tunnel, is_well),
-            _ => well.remove(&tunnel),
+            Some(is_well) if is_up => well.insert(origin, is_well),
+            _ => well.remove(&origin),
         };
     }
 
-    /// Whether the tunnel's origin is well, as far as health checks have said.
+    /// Whether the origin is well, as far as health checks have said.
     #[must_use]
-    pub fn is_well(&self, tunnel: TunnelId) -> Option<bool> {
-        self.well.read().unwrap_or_else(PoisonError::into_inner).get(&tunnel).copied()
+    pub fn is_well(&self, origin: impl Into<OriginRef>) -> Option<bool> {
+        self.well.read().unwrap_or_else(PoisonError::into_inner).get(&origin.into()).copied()
+    }
+
+    /// The edge that holds the tunnel finds its origin so; nothing is said of a tunnel that is not up. `health` is asked while
+    /// nobody else says something.
+    pub fn finds(&self, tunnel: TunnelId, health: impl FnOnce() -> OriginHealth) {
+        let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(presence) = present.get_mut(&tunnel) else { return };
+        let former = std::mem::replace(&mut presence.health, health());
+        if former != presence.health {
+            drop(present);
+            let _ = self.changes.send(tunnel);
+        }
     }
 
     /// The tunnel is gone.
@@ -337,6 +395,12 @@ impl Identities {
         ended.len()
     }
 
+    /// Ends these logins, known here or not: another control may have begun them.
+    pub fn end_these(&self, ids: &[LoginSessionId]) {
+        self.end_sessions(|session| ids.contains(&session.id));
+        ids.iter().for_each(|id| self.hints.tell(ConfigKey::Session(*id)));
+    }
+
     /// The machine's token is new or changed.
     pub fn put_token(&self, token: ServiceTokenRoute) {
         let id = token.id;
@@ -402,6 +466,8 @@ pub struct Bus {
     pub ssh_logins: SshLogins,
     /// Who is logged in.
     pub identities: Identities,
+    /// What is wanted of edges.
+    pub orders: Orders,
     /// Which tunnels are up: all at a control, its own at an edge.
     pub directory: Directory,
     /// The edges of the installation, where there are several.
@@ -412,12 +478,14 @@ pub struct Bus {
 impl Default for Bus {
     fn default() -> Self {
         let hints = Hints::default();
+        let orders = Orders::hinting(hints.clone());
         Self {
             routes: Routes::hinting(hints.clone()),
             ssh_logins: SshLogins { hints: hints.clone(), ..SshLogins::default() },
             identities: Identities { hints: hints.clone(), ..Identities::default() },
+            fleet: Fleet::among(orders.clone()),
+            orders,
             directory: Directory::default(),
-            fleet: Fleet::default(),
             hints,
         }
     }
@@ -450,6 +518,7 @@ mod tests {
             policies: Vec::new(),
             client_authority: None,
             tunnels: Vec::new(),
+            origins: Vec::new(),
         }
     }
 

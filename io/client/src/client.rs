@@ -10,10 +10,11 @@ use sallyport_api::{
     Account, BeginDeviceLogin, ClientCertificate, ClientLogin, ClientSshCertificate, ClientToken, CreateAccount,
     CreateClientCertificate, CreateClientSshCertificate, CreateEdgeToken, CreateServiceToken,
     CreateServiceTokenCertificate, CreateSocket, CreateSshCertificate, CreateSshHostCertificate, CreateSshKey,
-    CreateToken, CreateTunnel, CreatedEdgeToken, CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin, Edge,
-    ExchangeClientCode, ExchangeDeviceCode, IDEMPOTENCY_KEY, Info, Login, Logout, MAX_PAGE_ITEMS, ORGANISATION, Page,
-    Problem, Refresh, Secret, ServiceToken, ServiceTokenCertificate, Session, Socket, SshAuthority, SshCertificate,
-    SshHostCertificate, SshKey, Token, Tunnel, UpdateSocket, UpdateSshAuthority, UpdateTunnel,
+    CreateToken, CreateTunnel, CreatedEdgeToken, CreatedServiceToken, CreatedToken, CreatedTunnel, DeviceLogin,
+    DrainEdge, Edge, EdgeToken, ExchangeClientCode, ExchangeDeviceCode, HandOver, IDEMPOTENCY_KEY, Info, Login, Logout,
+    MAX_PAGE_ITEMS, ORGANISATION, Page, Problem, Refresh, Secret, ServiceToken, ServiceTokenCertificate, Session,
+    Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey, Token, Tunnel, UpdateSocket, UpdateSshAuthority,
+    UpdateTunnel,
 };
 use sallyport_model::{EdgeId, ServiceTokenId, TokenId, TunnelId};
 use sallyport_net::{Outbound, Trust};
@@ -222,12 +223,53 @@ impl ApiClient {
         self.delete(&format!("/v1/edges/{edge}")).await
     }
 
+    /// Has an edge emptied.
+    ///
+    /// # Errors
+    /// There is no such edge, or no other one that serves.
+    pub async fn drain_edge(&self, edge: EdgeId, how: &DrainEdge) -> Result<Edge, ClientError> {
+        self.send(Method::POST, &format!("/v1/edges/{edge}/drain"), how).await
+    }
+
+    /// Has an edge serve again.
+    ///
+    /// # Errors
+    /// There is no such edge.
+    pub async fn resume_edge(&self, edge: EdgeId) -> Result<Edge, ClientError> {
+        let path = format!("/v1/edges/{edge}/resume");
+        self.call(Call { method: Method::POST, path: &path, body: Bytes::new(), key: None }).await
+    }
+
     /// Makes a token with which one edge may join.
     ///
     /// # Errors
     /// The API refuses, or cannot be reached.
     pub async fn create_edge_token(&self, token: &CreateEdgeToken) -> Result<CreatedEdgeToken, ClientError> {
         self.send(Method::POST, "/v1/edge-tokens", token).await
+    }
+
+    /// The tokens with which edges may join, or have joined.
+    ///
+    /// # Errors
+    /// The API says no, or cannot be reached.
+    pub async fn edge_tokens(&self) -> Result<Vec<EdgeToken>, ClientError> {
+        self.list("/v1/edge-tokens").await
+    }
+
+    /// Removes a token with which an edge might join.
+    ///
+    /// # Errors
+    /// There is no such token.
+    pub async fn delete_edge_token(&self, id: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/edge-tokens/{}", utf8_percent_encode(id, NON_ALPHANUMERIC))).await
+    }
+
+    /// Makes another account the owner of the installation.
+    ///
+    /// # Errors
+    /// There is no such account, or the one that asks is not the owner.
+    pub async fn hand_over(&self, to: &HandOver) -> Result<(), ClientError> {
+        self.send(Method::PUT, "/v1/installation/owner", to).await
     }
 
     /// Makes an API token.

@@ -3,8 +3,8 @@
 use http::Method;
 use sallyport_api::{
     AuditEvent, AuditQuery, AuditVerification, CreatePerson, CreatePolicy, CreateProvider, EndLoginSessions,
-    EndedLoginSessions, Flow, InvitedPerson, LocalPerson, LoginSession, Page, Policy, PolicyPlace, PolicyTest,
-    Provider, ProviderFound, ResetPerson, TestPolicy, UpdatePerson, UpdatePolicy, UpdateProvider,
+    EndedLoginSessions, InvitedPerson, LocalPerson, LoginSession, Page, Policy, PolicyPlace, PolicyTest, Provider,
+    ProviderFound, ResetPerson, TestPolicy, UpdatePerson, UpdatePolicy, UpdateProvider,
 };
 use sallyport_model::{LoginSessionId, PersonEmail, ProviderName};
 use time::OffsetDateTime;
@@ -227,22 +227,6 @@ impl ApiClient {
     /// The token may not read it, or it cannot be read.
     pub async fn verify_audit(&self) -> Result<AuditVerification, ClientError> {
         self.get("/v1/audit/verify").await
-    }
-
-    /// The flows that run at the account's sockets.
-    ///
-    /// # Errors
-    /// Nobody is logged in.
-    pub async fn flows(&self) -> Result<Vec<Flow>, ClientError> {
-        self.list("/v1/flows").await
-    }
-
-    /// Cuts a flow.
-    ///
-    /// # Errors
-    /// None with this id runs at the account's sockets.
-    pub async fn kill_flow(&self, id: &str) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/flows/{}", query_value(id))).await
     }
 }
 

@@ -91,6 +91,12 @@ pub enum CaError {
         /// When it ended.
         date: time::Date,
     },
+    /// There is none that could be replaced.
+    #[error("there is no authority in {}: it is made at the first start", dir.display())]
+    Missing {
+        /// The folder.
+        dir: PathBuf,
+    },
     /// The root is for another domain.
     #[error("the root certificate {} is for {root_domain} and cannot speak for {domain}: use another data directory for {domain}", path.display())]
     OtherDomain {
@@ -130,6 +136,26 @@ impl LocalCa {
         };
         ca.check(domain, now)?;
         Ok(ca)
+    }
+
+    /// Replaces the authority in `dir` by a new one for the same domain: what the former one has issued is of the former root. When it is
+    /// interrupted, the next start makes what is missing.
+    ///
+    /// # Errors
+    /// One sentence that names the file and what is wrong with it; unless it cannot be written, nothing was changed.
+    pub fn replace(dir: &Path) -> Result<Self, CaError> {
+        let (certificate, key) = (dir.join(CA_CERTIFICATE_FILE), dir.join(CA_KEY_FILE));
+        let now = OffsetDateTime::now_utc();
+        let (Some(certificate_pem), Some(key_pem)) = (read(&certificate)?, read_key(&key)?) else {
+            return Err(CaError::Missing { dir: dir.to_owned() });
+        };
+        let former = Authority::from_pem(&certificate_pem, &key_pem, now)
+            .map_err(|error| unusable(error, &certificate, &key))?;
+        let domain = former.root().domain.clone().unwrap_or_default();
+        for path in [&certificate, &key] {
+            fs::remove_file(path).map_err(|source| CaError::Write { path: path.clone(), source })?;
+        }
+        Self::create(dir, &domain, None, now)
     }
 
     /// A key without a certificate is what an interrupted creation leaves: it is completed with that key.

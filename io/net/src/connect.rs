@@ -22,7 +22,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
-    Congestion, Proxy, ReadAhead,
+    Congestion, LeanTls, Proxy, ReadAhead,
     failure::{ProxyFailure, handshake_failure},
     proxy_connect, set_keepalive, set_nodelay,
     socket::{keep_urgent_inline, stream_socket},
@@ -142,6 +142,19 @@ async fn connect_direct(outbound: &Outbound, host: &str, port: u16, timeout: Dur
     }
 }
 
+/// Connects to the first of these addresses that takes the connection, within `timeout`.
+///
+/// # Errors
+/// As [`connect_tcp`].
+pub async fn connect_tcp_to(addresses: &[SocketAddr], timeout: Duration) -> io::Result<TcpStream> {
+    let all = || addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match time::timeout(timeout, race(addresses, &Outbound::default())).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(io::Error::new(error.kind(), format!("cannot connect to {}: {}", all(), reason(&error)))),
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} did not answer within {timeout:?}", all()))),
+    }
+}
+
 /// Connects to the addresses one after the other, each as soon as the one before failed or was silent for a while.
 async fn race(addresses: &[SocketAddr], outbound: &Outbound) -> io::Result<TcpStream> {
     let Some((first, rest)) = addresses.split_first() else { return Err(io::ErrorKind::NotFound.into()) };
@@ -255,6 +268,27 @@ pub async fn start_tls<S: AsyncRead + AsyncWrite + Unpin>(
     let at = display_host_port(host, port);
     let name = name_of(server_name)?;
     match time::timeout(timeout, TlsConnector::from(config).connect(name, ReadAhead::new(stream))).await {
+        Ok(result) => result.map_err(|error| handshake_failure(error, &at, server_name)),
+        Err(_) => Err(handshake_took_too_long(&at, timeout)),
+    }
+}
+
+/// As [`start_tls`], for a connection that rests for long: TLS 1.3 without buffers of its own. Says also what was agreed on
+/// (ALPN). The configuration must allow that secrets are taken out (`enable_secret_extraction`).
+///
+/// # Errors
+/// As [`start_tls`], and [`io::ErrorKind::Unsupported`] when the server speaks TLS 1.2.
+pub async fn start_lean_tls<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    host: &str,
+    port: u16,
+    server_name: &str,
+    config: Arc<ClientConfig>,
+    timeout: Duration,
+) -> io::Result<(LeanTls<S>, Option<Vec<u8>>)> {
+    let at = display_host_port(host, port);
+    let name = name_of(server_name)?;
+    match time::timeout(timeout, LeanTls::connect(stream, config, name)).await {
         Ok(result) => result.map_err(|error| handshake_failure(error, &at, server_name)),
         Err(_) => Err(handshake_took_too_long(&at, timeout)),
     }

@@ -6,7 +6,8 @@
 //! - [`resolve`], [`connect_tcp`] and [`connect_tls`] reach other machines, [`Outbound`] says by which way;
 //! - [`TakeoverOffer`] and [`Takeover`] pass the open ports from a process to the one that replaces it;
 //! - [`UdpPort`] takes and sends datagrams; [`OwnPorts`] are the ports that sockets have for themselves;
-//! - [`NearTcp`] is a TCP connection that goes where it is used;
+//! - [`LeanTls`] is TLS that keeps no buffers for connections that rest; [`NearTcp`] is a TCP connection that goes where it
+//!   is used;
 //! - [`relay()`] carries bytes between two connections; [`read_header`] and its kin speak the PROXY protocol;
 //! - [`Shutdown`] tells every task of a process that it is over.
 
@@ -20,12 +21,14 @@ mod connect;
 mod failure;
 mod given_up;
 mod judged;
+mod lean_tls;
 mod listening;
 mod near_tcp;
 mod nodes;
 mod own_ports;
 mod pass_writes;
 mod pin;
+mod process;
 mod provider;
 mod proxy;
 mod proxy_connect;
@@ -46,16 +49,22 @@ pub use certificates::{CertificateStats, Certificates, GivenError, MAX_CACHED_CE
 pub use client::{Trust, TrustError, client_config, client_config_by, client_config_of_pem, roots};
 pub use congestion::{Congestion, CongestionError};
 pub use connect::{
-    MAX_ADDRESSES, Outbound, connect_tcp, connect_tcp_by, connect_tls, connect_tls_by, resolve, start_tls,
+    MAX_ADDRESSES, Outbound, connect_tcp, connect_tcp_by, connect_tcp_to, connect_tls, connect_tls_by, resolve,
+    start_lean_tls, start_tls,
 };
 pub use failure::{ProxyFailure, TlsFailure};
 pub use given_up::GivenUp;
 pub use judged::{Presented, judged_by};
+pub use lean_tls::LeanTls;
 pub use listening::{BACKLOG, ListenError, Listening, listen, listen_by, listen_udp};
 pub use near_tcp::NearTcp;
-pub use nodes::{NodeTlsError, client_config_of_node, server_config_for_nodes};
+pub use nodes::{
+    NODE_CLIENTS_ALPN, NodeTlsError, client_config_of_node, client_config_of_node_for, server_config_for_nodes,
+    server_config_of_node,
+};
 pub use own_ports::{MAX_PASSED_PORTS, Opened, OwnPorts};
 pub use pin::{PinMismatch, PresentedRoot, fetch_root, fetch_root_by};
+pub use process::process_figures;
 pub use proxy::{Proxy, ProxyEnvironment, ProxyError, ProxyKind, ProxyVariableError};
 pub use proxy_protocol::{
     MAX_HEADER_BYTES as MAX_PROXY_HEADER_BYTES, ProxiedAddresses, ProxyHeaderError, header_v1, header_v2, read_header,
@@ -66,7 +75,7 @@ pub use relay::{Broke, Carried, Pace, RelayEnd, Side, Unpaced, relay};
 pub use sallyport_pki::{Fingerprint, FingerprintError, RootInfo};
 pub use server::{
     Negotiated, Welcome, negotiated, server_config, server_config_for, server_config_for_holders,
-    server_config_for_some_holders,
+    server_config_for_some_holders, server_config_for_tunnels,
 };
 pub use shutdown::Shutdown;
 pub use socket::{set_keepalive, set_nodelay, set_notsent_lowat, set_user_timeout};

@@ -68,10 +68,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.ahead.is_none() {
-            if !this.much_comes {
-                let (before, asked) = (buf.filled().len(), buf.remaining());
+            let (before, asked) = (buf.filled().len(), buf.remaining());
+            // Who asks for as much by itself needs nobody to read ahead.
+            let asks_for_much = asked >= BUFFER_BYTES;
+            if !this.much_comes || asks_for_much {
                 ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
-                this.much_comes = asked >= FULL_READ_BYTES && buf.filled().len() - before == asked;
+                this.much_comes = !asks_for_much && asked >= FULL_READ_BYTES && buf.filled().len() - before == asked;
                 return Poll::Ready(Ok(()));
             }
             let mut buffer = take_buffer();

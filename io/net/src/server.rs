@@ -56,6 +56,15 @@ pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc
     Arc::new(config)
 }
 
+/// TLS for connectors alone: as `base`, with this protocol (ALPN) and no other, and as [`crate::LeanTls`] wants it.
+#[must_use]
+pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
+    let mut config = base.clone();
+    config.alpn_protocols = vec![tunnel_alpn.to_vec()];
+    config.enable_secret_extraction = true;
+    Arc::new(config)
+}
+
 /// TLS for one name: as `base`, but with the certificate for `name` whatever the client asks for, with tickets that open
 /// nothing else, and with these protocols (ALPN); without any, none is negotiated.
 #[must_use]

@@ -3,7 +3,7 @@
 //!
 //! The running process listens on `takeover.sock` in its data directory. The new one connects; both are of the same
 //! user, or it is root. The running process sends copies of the shared ports' listening sockets (SCM_RIGHTS, unix(7)),
-//! `S`, and serves on. The new one makes sure that it can run, and then says so: `T`. Until then nothing has happened to
+//! `S` where clients are served and `C` at a control, and serves on. The new one makes sure that it can run, and then says so: `T`. Until then nothing has happened to
 //! the running process: should the new one be refused, fail, die or fall silent, all is as it was.
 //!
 //! Then the running process sends the ports that sockets have for themselves, in as many messages as it takes, each
@@ -37,9 +37,10 @@ use crate::{Listening, OwnPorts, listening, own_ports::MAX_PASSED_PORTS};
 
 /// The socket's file in the data directory.
 const SOCKET_FILE: &str = "takeover.sock";
-/// What the running process sends with its sockets, with those of sockets' own ports, and when it has let go of the
+/// What the running process sends with its sockets, one for clients or a control, with those of sockets' own ports, and when it has let go of the
 /// data directory; and what the new one sends when it is ready to serve.
 const SOCKETS: u8 = b'S';
+const CONTROL_SOCKETS: u8 = b'C';
 const OWN_PORTS: u8 = b'P';
 const RELEASED: u8 = b'R';
 const TAKES: u8 = b'T';
@@ -139,6 +140,7 @@ pub struct Successor {
 /// are kept, the shared ports stay open.
 #[derive(Debug)]
 pub struct HandOver {
+    kind: u8,
     sockets: Vec<OwnedFd>,
     own: OwnPorts,
 }
@@ -153,7 +155,16 @@ impl HandOver {
         if let Some(redirect) = &listening.redirect {
             sockets.push(redirect.as_fd().try_clone_to_owned()?);
         }
-        Ok(Self { sockets, own: listening.own.clone() })
+        Ok(Self { kind: SOCKETS, sockets, own: listening.own.clone() })
+    }
+
+    /// Copies of a control's two ports: where the API is, and where edges come.
+    ///
+    /// # Errors
+    /// When the process has too many open files.
+    pub fn of_control(api: &TcpListener, edges: &TcpListener) -> io::Result<Self> {
+        let sockets = vec![api.as_fd().try_clone_to_owned()?, edges.as_fd().try_clone_to_owned()?];
+        Ok(Self { kind: CONTROL_SOCKETS, sockets, own: OwnPorts::default() })
     }
 }
 
@@ -163,7 +174,7 @@ impl Asked {
     /// # Errors
     /// When the other process was refused, went away or takes too long: this one goes on as if it had not asked.
     pub async fn ready(mut self, ports: &HandOver) -> io::Result<Successor> {
-        send_sockets(&self.stream, SOCKETS, &ports.sockets)?;
+        send_sockets(&self.stream, ports.kind, &ports.sockets)?;
         let said = tokio::time::timeout(MAX_PREPARATION, self.stream.read_u8());
         match said.await.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "it takes too long"))?? {
             TAKES => Ok(Successor { stream: self.stream.into_std()? }),
@@ -214,7 +225,8 @@ pub struct Takeover {
     stream: StdUnixStream,
     dir: PathBuf,
     tls: TcpListener,
-    redirect: Option<TcpListener>,
+    /// The one that redirects; at a control, the one for edges.
+    second: Option<TcpListener>,
 }
 
 impl Takeover {
@@ -224,12 +236,24 @@ impl Takeover {
     /// # Errors
     /// When there is none, or it does not answer as it should.
     pub fn begin(dir: &Path) -> Result<Self, TakeoverError> {
+        Self::of_kind(dir, SOCKETS)
+    }
+
+    /// [`Takeover::begin`] for a control, whose ports are those of another control.
+    ///
+    /// # Errors
+    /// When there is none, or it does not answer as it should.
+    pub fn begin_control(dir: &Path) -> Result<Self, TakeoverError> {
+        Self::of_kind(dir, CONTROL_SOCKETS)
+    }
+
+    fn of_kind(dir: &Path, kind: u8) -> Result<Self, TakeoverError> {
         let stream = socket_path(dir)
             .and_then(|(_dir, path)| StdUnixStream::connect(path))
             .map_err(|_| TakeoverError::NobodyThere { dir: dir.to_owned() })?;
-        let shared = receive_shared(&stream).map_err(|source| TakeoverError::Failed { dir: dir.to_owned(), source })?;
-        let (tls, redirect) = shared;
-        Ok(Self { stream, dir: dir.to_owned(), tls, redirect })
+        let shared = receive_shared(&stream, kind);
+        let (tls, second) = shared.map_err(|source| TakeoverError::Failed { dir: dir.to_owned(), source })?;
+        Ok(Self { stream, dir: dir.to_owned(), tls, second })
     }
 
     /// Where the running process listens for TLS.
@@ -240,17 +264,36 @@ impl Takeover {
         self.tls.local_addr()
     }
 
+    /// Where edges come to the running control.
+    ///
+    /// # Errors
+    /// When it is no control, or the kernel does not say.
+    pub fn edges_addr(&self) -> io::Result<SocketAddr> {
+        self.second.as_ref().ok_or_else(|| io::Error::other("it has no port for edges"))?.local_addr()
+    }
+
     /// Has the running process stop taking what is new, and gets all its ports. Then the data directory is free. To be
     /// called when nothing is in the way any more; blocks for at most some ten seconds.
     ///
     /// # Errors
     /// When the running process does not answer as it should.
     pub fn finish(self) -> Result<Listening, TakeoverError> {
-        let Self { mut stream, dir, tls, redirect } = self;
+        let Self { mut stream, dir, tls, second: redirect } = self;
         // Where that fails, what is read next says why.
         drop(stream.write_all(&[TAKES]));
         let own = receive_own(&stream).map_err(|source| TakeoverError::Failed { dir, source })?;
         Ok(Listening { tls, redirect, own: OwnPorts::inherit(own) })
+    }
+
+    /// [`Takeover::finish`] for a control: where the API is, and where edges come.
+    ///
+    /// # Errors
+    /// When the running process does not answer as it should.
+    pub fn finish_control(self) -> Result<(TcpListener, TcpListener), TakeoverError> {
+        let dir = self.dir.clone();
+        let Listening { tls, redirect: edges, .. } = self.finish()?;
+        let missing = || TakeoverError::Failed { dir, source: io::Error::other("it has no port for edges") };
+        Ok((tls, edges.ok_or_else(missing)?))
     }
 }
 
@@ -269,16 +312,20 @@ fn socket_path(dir: &Path) -> io::Result<(Option<File>, PathBuf)> {
     Ok((Some(dir), path))
 }
 
-fn receive_shared(stream: &StdUnixStream) -> io::Result<(TcpListener, Option<TcpListener>)> {
+fn receive_shared(stream: &StdUnixStream, kind: u8) -> io::Result<(TcpListener, Option<TcpListener>)> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let owner = sockopt::socket_peercred(stream)?.uid;
     if owner != rustix::process::geteuid() && !owner.is_root() {
         return Err(io::Error::other("it is another user's"));
     }
-    let (SOCKETS, shared) = receive_message(stream)? else {
-        return Err(io::Error::other("it sent no sockets"));
-    };
+    let (sent, shared) = receive_message(stream)?;
+    match sent {
+        sent if sent == kind => {}
+        CONTROL_SOCKETS => return Err(io::Error::other("it is a `sallyport control`")),
+        SOCKETS => return Err(io::Error::other("it is no `sallyport control`")),
+        _ => return Err(io::Error::other("it sent no sockets")),
+    }
     let mut shared = shared.into_iter().map(|socket| listening::adopt(net::TcpListener::from(socket)));
     let tls = shared.next().ok_or_else(|| io::Error::other("it sent no sockets"))??;
     Ok((tls, shared.next().transpose()?))
@@ -341,6 +388,35 @@ mod tests {
         let second = second.await.unwrap().unwrap();
         assert_eq!((second.tls_addr().unwrap(), second.redirect_addr().unwrap()), (tls, redirect));
         second.tls.accept().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_ports_of_a_control_are_for_a_control() {
+        let dir = tempfile::tempdir().unwrap();
+        let any = || listening::listen("127.0.0.1:0".parse().unwrap(), "--x").unwrap();
+        let (api, edges) = (any(), any());
+        let at = (api.local_addr().unwrap(), edges.local_addr().unwrap());
+        let ports = HandOver::of_control(&api, &edges).unwrap();
+        let offer = TakeoverOffer::open(dir.path()).unwrap();
+        let path = dir.path().to_owned();
+        let other = tokio::task::spawn_blocking(move || take_over(&path));
+        offer.asked().await.ready(&ports).await.unwrap_err();
+        let error = other.await.unwrap().unwrap_err();
+        assert!(
+            std::error::Error::source(&error).unwrap().to_string().contains("it is a `sallyport control`"),
+            "{error}"
+        );
+        let path = dir.path().to_owned();
+        let second = tokio::task::spawn_blocking(move || {
+            let takeover = Takeover::begin_control(&path)?;
+            let seen = (takeover.tls_addr().unwrap(), takeover.edges_addr().unwrap());
+            takeover.finish_control().map(|ports| (seen, ports))
+        });
+        let mut successor = offer.asked().await.ready(&ports).await.unwrap();
+        successor.send(&ports).unwrap();
+        successor.released().unwrap();
+        let (seen, (api, edges)) = second.await.unwrap().unwrap();
+        assert_eq!((seen, api.local_addr().unwrap(), edges.local_addr().unwrap()), (at, at.0, at.1));
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,8 @@
 //! needs happens in one thread. Connections are dealt out in turn and stay where they are; what is not a connection (the
 //! API's work, timers, UDP ports) stays with the scheduler that the program was started with.
 
+mod post;
+
 use std::{
     cell::Cell,
     io, net,
@@ -22,6 +24,8 @@ use tokio::{
     task::JoinSet,
 };
 
+pub use post::wake_at;
+
 /// The number of the next shard that is started in this process; 0 is no shard.
 static NEXT: AtomicU16 = AtomicU16::new(1);
 
@@ -30,7 +34,7 @@ thread_local! {
 }
 
 /// The shard that a thread is, so that what is watched in one can be told from what is watched in others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ShardId(u16);
 
 impl ShardId {
@@ -145,6 +149,7 @@ impl Shard {
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
             HERE.set(number);
+            runtime.spawn(post::serve(ShardId(number)));
             // Nothing is ever sent: the channel ends.
             let _ = runtime.block_on(stopped);
         })?;

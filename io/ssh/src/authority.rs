@@ -26,6 +26,36 @@ pub struct UserAuthority {
     fingerprint: Fingerprint,
 }
 
+/// Knows what an authority has signed, and signs nothing. Clones share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustedAuthority {
+    fingerprint: Fingerprint,
+}
+
+impl TrustedAuthority {
+    /// The authority with this public key, as in a `.pub` file.
+    ///
+    /// # Errors
+    /// It is no public key.
+    pub fn from_public_key(line: &str) -> Result<Self, SignError> {
+        let key = PublicKey::from_openssh(line).map_err(SignError::Key)?;
+        Ok(Self { fingerprint: key.fingerprint(HashAlg::Sha256) })
+    }
+
+    /// The key id of a certificate that this authority has made for this user alone, when it lets in `now`, in seconds
+    /// since 1970.
+    #[must_use]
+    pub fn vouches_for<'a>(&self, certificate: &'a Certificate, user: &str, now: u64) -> Option<&'a str> {
+        // A certificate without principals would be for everybody.
+        let is_for_user = matches!(certificate.valid_principals(), [principal] if principal == user);
+        let is_good = is_for_user
+            && certificate.cert_type() == CertType::User
+            && certificate.critical_options().is_empty()
+            && certificate.validate_at(now, [&self.fingerprint]).is_ok();
+        is_good.then(|| certificate.key_id())
+    }
+}
+
 /// Why a key was not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
@@ -76,17 +106,10 @@ impl UserAuthority {
         })
     }
 
-    /// The key id of a certificate that this authority has made for this user alone, when it lets in `now`, in seconds
-    /// since 1970.
+    /// What knows its certificates.
     #[must_use]
-    pub fn vouches_for<'a>(&self, certificate: &'a Certificate, user: &str, now: u64) -> Option<&'a str> {
-        // A certificate without principals would be for everybody.
-        let is_for_user = matches!(certificate.valid_principals(), [principal] if principal == user);
-        let is_good = is_for_user
-            && certificate.cert_type() == CertType::User
-            && certificate.critical_options().is_empty()
-            && certificate.validate_at(now, [&self.fingerprint]).is_ok();
-        is_good.then(|| certificate.key_id())
+    pub fn trusted(&self) -> TrustedAuthority {
+        TrustedAuthority { fingerprint: self.fingerprint }
     }
 
     /// The authority's public key, as in a `.pub` file.
@@ -121,16 +144,16 @@ mod tests {
         for (now, is_good) in
             [(NOW - 301, false), (NOW - 300, true), (NOW, true), (NOW + 299, true), (NOW + 300, false), (0, false)]
         {
-            assert_eq!(ours.vouches_for(&certificate, "ann", now), is_good.then_some("a key"), "{now}");
+            assert_eq!(ours.trusted().vouches_for(&certificate, "ann", now), is_good.then_some("a key"), "{now}");
         }
         for user in ["bob", "", "an", "annn"] {
-            assert_eq!(ours.vouches_for(&certificate, user, NOW), None, "{user}");
+            assert_eq!(ours.trusted().vouches_for(&certificate, user, NOW), None, "{user}");
         }
-        assert_eq!(foreign.vouches_for(&certificate, "ann", NOW), None);
+        assert_eq!(foreign.trusted().vouches_for(&certificate, "ann", NOW), None);
         let again = Certificate::from_openssh(&ours.sign(KEY, "ann", "a key", NOW).unwrap()).unwrap();
         assert_ne!((again.serial(), again.nonce()), (certificate.serial(), certificate.nonce()));
         let reopened = UserAuthority::open_or_create(dir.path()).unwrap();
-        assert_eq!(reopened.vouches_for(&certificate, "ann", NOW), Some("a key"), "the key is kept");
+        assert_eq!(reopened.trusted().vouches_for(&certificate, "ann", NOW), Some("a key"), "the key is kept");
     }
 
     #[test]
@@ -145,7 +168,7 @@ mod tests {
             builder.sign(ours.key.as_ref()).unwrap()
         };
         let good = made(|builder| drop(builder.cert_type(CertType::User).unwrap().valid_principal("ann")));
-        assert_eq!(ours.vouches_for(&good, "ann", NOW), Some("a key"));
+        assert_eq!(ours.trusted().vouches_for(&good, "ann", NOW), Some("a key"));
         for bad in [
             made(|builder| drop(builder.cert_type(CertType::Host).unwrap().valid_principal("ann"))),
             made(|builder| drop(builder.cert_type(CertType::User).unwrap().all_principals_valid())),
@@ -163,7 +186,7 @@ mod tests {
                 builder.critical_option("force-command", "true").unwrap();
             }),
         ] {
-            assert_eq!(ours.vouches_for(&bad, "ann", NOW), None, "{bad:?}");
+            assert_eq!(ours.trusted().vouches_for(&bad, "ann", NOW), None, "{bad:?}");
         }
     }
 

@@ -89,6 +89,22 @@ impl HostKeys {
         Ok(Self { keys: keys.collect::<Result<_, _>>()? })
     }
 
+    /// The keys in these texts, in OpenSSH's format without a passphrase, the preferred one first.
+    ///
+    /// # Errors
+    /// One of them is no such key.
+    pub fn from_openssh<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ssh_key::Error> {
+        Ok(Self { keys: texts.into_iter().map(PrivateKey::from_openssh).collect::<Result<_, _>>()? })
+    }
+
+    /// The keys as [`HostKeys::from_openssh`] reads them.
+    ///
+    /// # Errors
+    /// One cannot be written down.
+    pub fn to_openssh(&self) -> Result<Vec<String>, ssh_key::Error> {
+        self.keys.iter().map(|key| key.to_openssh(LineEnding::LF).map(|text| text.to_string())).collect()
+    }
+
     /// The keys, the preferred one first.
     pub fn private_keys(&self) -> &[PrivateKey] {
         &self.keys

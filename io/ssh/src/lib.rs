@@ -31,7 +31,9 @@ mod stream;
 
 use std::{future::Future, pin::Pin};
 
-pub use authority::{MAX_CLOCK_DIFFERENCE, SignError, USER_AUTHORITY_FILE, UserAuthority, VALID_AHEAD};
+pub use authority::{
+    MAX_CLOCK_DIFFERENCE, SignError, TrustedAuthority, USER_AUTHORITY_FILE, UserAuthority, VALID_AHEAD,
+};
 pub use config::SshConfig;
 pub use connection::Connection;
 pub use console::{Console, MAX_CONSOLE_LINE_BYTES, MAX_CONSOLE_LINES};

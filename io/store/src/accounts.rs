@@ -17,6 +17,8 @@ pub struct NewAccount {
     pub password_hash: String,
     /// Its first ssh key.
     pub ssh_key: Option<SshKey>,
+    /// Whether it is made only where there is no other account.
+    pub only_as_first: bool,
 }
 
 /// What became of deleting an account.
@@ -54,11 +56,14 @@ impl Store {
     /// Makes an account.
     ///
     /// # Errors
-    /// [`StoreError::EmailTaken`], or what stands in the way.
+    /// [`StoreError::EmailTaken`], [`StoreError::NotFirst`], or what stands in the way.
     pub async fn create_account(&self, new: NewAccount) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let others: i64 =
             sql::query_scalar("SELECT count(*) FROM accounts WHERE email_key <> ''").fetch_one(write.sql()).await?;
+        if others > 0 && new.only_as_first {
+            return Err(StoreError::NotFirst);
+        }
         if others == 0 {
             sql::query("DELETE FROM installation_owner").execute(write.sql()).await?;
             sql::query("INSERT INTO installation_owner (account) VALUES ($1)")

@@ -26,6 +26,28 @@ pub struct StoredEdge {
     pub region: RegionName,
     /// When it joined, in seconds since 1970.
     pub created_at: i64,
+    /// It is to be emptied, and what runs there may go on until then, in seconds since 1970.
+    pub drain_until: Option<i64>,
+}
+
+/// The beginning of the hash of a join token's secret, by which it is told from others.
+pub type EdgeTokenId = [u8; 8];
+
+/// A join token as it is remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEdgeToken {
+    /// Which one.
+    pub id: EdgeTokenId,
+    /// What the edge will be called, if that is said.
+    pub name: Option<EdgeName>,
+    /// The region that the edge will be in, if that is said.
+    pub region: Option<RegionName>,
+    /// When it was made, in seconds since 1970.
+    pub created_at: i64,
+    /// When it ends, in seconds since 1970.
+    pub expires_at: i64,
+    /// The name of the edge that has joined with it.
+    pub used_by: Option<String>,
 }
 
 /// A token with which one edge may join.
@@ -98,7 +120,7 @@ pub enum JoinRefusal {
 }
 
 impl Store {
-    /// The account that owns the installation: the first one that was made. When it is gone, nobody does, until there is no account
+    /// The account that owns the installation: the first one that was made, or whom that has named. When it is gone, nobody does, until there is no account
     /// at all and the next first one is made.
     ///
     /// # Errors
@@ -131,6 +153,63 @@ impl Store {
             .execute(write.sql())
             .await?;
         write.commit().await
+    }
+
+    /// The join tokens that are remembered, the newest first: those that wait, and those that were used or have ended in the last 30
+    /// days.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn edge_tokens(&self) -> Result<Vec<StoredEdgeToken>, StoreError> {
+        let rows = sql::query(
+            "SELECT hash, name, region, created_at, expires_at, used_by FROM edge_tokens
+             ORDER BY created_at DESC, hash LIMIT $1",
+        );
+        let rows = rows.bind(2 * MAX_EDGE_TOKENS as i64).fetch_all(&self.reader).await?;
+        let token = |found: &DbRow| {
+            let hash: SecretHash = row::bytes(found, "hash")?;
+            let mut id = EdgeTokenId::default();
+            id.copy_from_slice(&hash[..8]);
+            Ok(StoredEdgeToken {
+                id,
+                name: optional(found, "name")?,
+                region: optional(found, "region")?,
+                created_at: found.try_get("created_at")?,
+                expires_at: found.try_get("expires_at")?,
+                used_by: found.try_get("used_by")?,
+            })
+        };
+        rows.iter().map(token).collect()
+    }
+
+    /// Removes a join token, used or not: it lets nobody in. Gives whether there was one.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn delete_edge_token(&self, id: EdgeTokenId) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let deleted = sql::query("DELETE FROM edge_tokens WHERE substr(hash, 1, 8) = $1");
+        let deleted = deleted.bind(id.as_slice()).execute(write.sql()).await?;
+        write.commit().await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    /// Makes this account the owner of the installation. Gives whether there is such an account.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn hand_over(&self, account: AccountId) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        sql::query("DELETE FROM installation_owner").execute(write.sql()).await?;
+        let done = sql::query(
+            "INSERT INTO installation_owner (account) SELECT id FROM accounts WHERE id = $1 AND email_key <> ''",
+        );
+        let done = done.bind(account.as_bytes().as_slice()).execute(write.sql()).await?;
+        if done.rows_affected() == 0 {
+            return Ok(false);
+        }
+        write.commit().await?;
+        Ok(true)
     }
 
     /// Lets an edge join that shows the token with this hash: the token is good for nothing after that.
@@ -173,7 +252,7 @@ impl Store {
         if names.len() >= MAX_EDGES {
             return Err(StoreError::Limit { what: "edges: remove some first", max: MAX_EDGES });
         }
-        let edge = StoredEdge { id: joining.id, name, region, created_at: joining.now };
+        let edge = StoredEdge { id: joining.id, name, region, created_at: joining.now, drain_until: None };
         sql::query("INSERT INTO edges (id, name, region, created_at) VALUES ($1, $2, $3, $4)")
             .bind(edge.id.as_bytes().as_slice())
             .bind(edge.name.as_str())
@@ -195,8 +274,9 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn edges(&self) -> Result<Vec<StoredEdge>, StoreError> {
-        let rows =
-            sql::query("SELECT id, name, region, created_at FROM edges ORDER BY name").fetch_all(&self.reader).await?;
+        let rows = sql::query("SELECT id, name, region, created_at, drain_until FROM edges ORDER BY name")
+            .fetch_all(&self.reader)
+            .await?;
         rows.iter().map(edge).collect()
     }
 
@@ -205,7 +285,7 @@ impl Store {
     /// # Errors
     /// What stands in the way.
     pub async fn edge(&self, id: EdgeId) -> Result<Option<StoredEdge>, StoreError> {
-        let found = sql::query("SELECT id, name, region, created_at FROM edges WHERE id = $1")
+        let found = sql::query("SELECT id, name, region, created_at, drain_until FROM edges WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .fetch_optional(&self.reader)
             .await?;
@@ -223,6 +303,21 @@ impl Store {
                 .fetch_all(&self.reader)
                 .await?;
         Ok((!keys.is_empty()).then_some(SshLogin { account, keys }))
+    }
+
+    /// Has an edge emptied, with time until then for what runs; `None`: has it serve again. Gives the edge, if there is one.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn drain_edge(&self, id: EdgeId, until: Option<i64>) -> Result<Option<StoredEdge>, StoreError> {
+        let mut write = self.write().await?;
+        sql::query("UPDATE edges SET drain_until = $1 WHERE id = $2")
+            .bind(until)
+            .bind(id.as_bytes().as_slice())
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        self.edge(id).await
     }
 
     /// Removes an edge. Gives whether there was one.
@@ -276,5 +371,6 @@ fn edge(found: &DbRow) -> Result<StoredEdge, StoreError> {
         name: row::parsed(found, "name")?,
         region: row::parsed(found, "region")?,
         created_at: found.try_get("created_at")?,
+        drain_until: found.try_get("drain_until")?,
     })
 }

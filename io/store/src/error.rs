@@ -83,6 +83,9 @@ pub enum StoreError {
     /// The e-mail address belongs to an account.
     #[error("there is already an account with this e-mail address")]
     EmailTaken,
+    /// There is an account already, and this one was to be the first.
+    #[error("there is an account already")]
+    NotFirst,
     /// One more than there may be.
     #[error("no more than {max} {what}")]
     Limit {
@@ -147,6 +150,12 @@ pub enum StoreError {
     /// The organisation has a person with this address.
     #[error("there is already a person with this e-mail address")]
     PersonTaken,
+    /// The socket has a direct origin at this address.
+    #[error("the socket has the direct origin {address} already: to give it another share, change its weight")]
+    OriginTaken {
+        /// The address.
+        address: String,
+    },
     /// The idempotency key came before, with another request.
     #[error("this idempotency key was used for another request: use a new one")]
     KeyReused,
@@ -215,6 +224,9 @@ fn of_postgres(code: &str, error: &sqlx::Error) -> Option<StoreError> {
 pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::WorkerCrashed => true,
+        // What sqlx makes of a connection that ends before the server's first byte, as one through a proxy does whose
+        // server is away: the byte that it did not get is 0 to it.
+        sqlx::Error::Protocol(detail) => detail.contains("response from SSLRequest: 0x00"),
         // Connection exceptions, too many connections, and a server that stops, crashes or starts; 0A000 is a
         // plan that another connection may make anew.
         error => postgres_code(error).is_some_and(|code| {

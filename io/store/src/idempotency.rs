@@ -74,16 +74,11 @@ impl Write {
         answer: Option<String>,
     ) -> Result<(), StoreError> {
         let Some(keyed) = keyed else { return Ok(()) };
-        let count: i64 = sql::query_scalar("SELECT count(*) FROM idempotency_keys WHERE account = $1")
-            .bind(account.as_bytes().as_slice())
-            .fetch_one(self.sql())
-            .await?;
-        if count >= MAX_KEYS_PER_ACCOUNT as i64 {
-            return Err(StoreError::Limit {
-                what: "idempotency keys for one account a day: wait, or leave them out",
-                max: MAX_KEYS_PER_ACCOUNT,
-            });
-        }
+        let (count, what) = (
+            "SELECT count(*) FROM idempotency_keys WHERE account = $1",
+            "idempotency keys for one account a day: wait, or leave them out",
+        );
+        self.require_room(count, account.as_bytes(), MAX_KEYS_PER_ACCOUNT, what).await?;
         sql::query(
             "INSERT INTO idempotency_keys (account, key, request_hash, resource, answer, created_at)
              VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (account, key) DO UPDATE

@@ -107,16 +107,11 @@ impl Store {
             .bind(new.created_at)
             .execute(write.sql())
             .await?;
-        let open: i64 = sql::query_scalar("SELECT count(*) FROM invitations WHERE organisation = $1")
-            .bind(new.organisation.as_bytes().as_slice())
-            .fetch_one(write.sql())
-            .await?;
-        if open >= MAX_INVITATIONS_PER_ORGANISATION as i64 {
-            return Err(StoreError::Limit {
-                what: "open invitations of one organisation: withdraw some first",
-                max: MAX_INVITATIONS_PER_ORGANISATION,
-            });
-        }
+        let (count, what) = (
+            "SELECT count(*) FROM invitations WHERE organisation = $1",
+            "open invitations of one organisation: withdraw some first",
+        );
+        write.require_room(count, new.organisation.as_bytes(), MAX_INVITATIONS_PER_ORGANISATION, what).await?;
         insert(&mut write, new, &key, hash).await?;
         write.commit().await?;
         Ok(Inviting::Done)

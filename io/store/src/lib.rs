@@ -11,6 +11,8 @@
 
 mod accounts;
 mod authorities;
+mod controls;
+mod device_logins;
 mod dialect;
 mod edges;
 mod error;
@@ -20,6 +22,7 @@ mod lock;
 mod migrations;
 mod open;
 mod organisations;
+mod origins;
 mod person_sessions;
 mod persons;
 mod policies;
@@ -44,7 +47,13 @@ use sql::DbPool;
 
 pub use accounts::{Deletion, MAX_GUEST_SOCKETS, NewAccount, guest_account};
 pub use authorities::{AuthorityKind, IssuedCertificate, MAX_LISTED_CERTIFICATES, StoredAuthority};
-pub use edges::{JoinRefusal, JoiningEdge, MAX_EDGE_TOKENS, MAX_EDGES, NewEdgeToken, StoredEdge};
+pub use controls::{HolderId, MAX_CONTROLS, StoredControl};
+pub use device_logins::{
+    DeviceAnswer, DeviceLogin, MAX_DEVICE_LOGINS, MAX_DEVICE_LOGINS_OF_ORGANISATION, NewDeviceLogin,
+};
+pub use edges::{
+    EdgeTokenId, JoinRefusal, JoiningEdge, MAX_EDGE_TOKENS, MAX_EDGES, NewEdgeToken, StoredEdge, StoredEdgeToken,
+};
 pub use error::StoreError;
 pub use idempotency::{Creation, Keyed, MAX_KEYS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, StoredAnswer};
 pub use invitations::{Invitation, Invited, Inviting, MAX_INVITATIONS_PER_ORGANISATION, Withdrawing};
@@ -53,6 +62,7 @@ pub use open::DATABASE_FILE;
 pub use organisations::{
     MAX_MEMBERS_PER_ORGANISATION, MAX_ORGANISATIONS_PER_ACCOUNT, Member, MemberChange, Membership,
 };
+pub use origins::DirectOriginChange;
 pub use person_sessions::{MAX_SESSIONS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON};
 pub use persons::{
     LocalPerson, MAX_LINKS_PER_PERSON, MAX_PERSONS_PER_ORGANISATION, NewPersonLink, PersonSecrets, RECOVERY_CODES,
@@ -130,6 +140,7 @@ impl Store {
             .execute(write.sql())
             .await?;
         sql::query("DELETE FROM person_links WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
+        sql::query("DELETE FROM device_logins WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
         sql::query("DELETE FROM used_once WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
         sql::query("DELETE FROM edge_tokens WHERE expires_at <= $1")
             .bind(now - edges::REMEMBER_EDGE_TOKENS_SECONDS)

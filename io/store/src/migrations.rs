@@ -339,6 +339,57 @@ const MIGRATIONS: &[&str] = &[
     INSERT INTO installation_owner (account)
         SELECT id FROM accounts WHERE email_key <> '' ORDER BY created_at, id LIMIT 1;
     ",
+    "
+    -- An edge that is to be emptied: until when what runs there may go on.
+    ALTER TABLE edges ADD COLUMN drain_until INTEGER;
+    ",
+    "
+    -- The controls that run: each counts on for as long as it lives, which the others see without comparing clocks.
+    CREATE TABLE controls (
+        id        BLOB PRIMARY KEY CHECK (length(id) = 16),
+        beat      INTEGER NOT NULL,
+        -- Where edges find it, several by commas; empty where none come.
+        addresses TEXT NOT NULL,
+        program   TEXT NOT NULL
+    ) STRICT;
+    -- Who keeps what is temporary.
+    ALTER TABLE sockets ADD COLUMN holder BLOB CHECK (length(holder) = 16);
+    ALTER TABLE tunnels ADD COLUMN holder BLOB CHECK (length(holder) = 16);
+    -- The keys that all controls have, encrypted with one that is not in the database.
+    CREATE TABLE installation_keys (
+        name   TEXT PRIMARY KEY,
+        sealed TEXT NOT NULL
+    ) STRICT;
+    -- Logins of programs that show a code, and wait for a person who types it.
+    CREATE TABLE device_logins (
+        code         TEXT PRIMARY KEY,
+        device       BLOB NOT NULL UNIQUE CHECK (length(device) = 32),
+        organisation BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        socket       BLOB NOT NULL CHECK (length(socket) = 16),
+        client       TEXT NOT NULL,
+        expires_at   INTEGER NOT NULL,
+        answer       TEXT CHECK (answer IN ('agreed', 'denied')),
+        session      BLOB CHECK (length(session) = 16)
+    ) STRICT;
+    CREATE INDEX device_logins_of_organisation ON device_logins (organisation, expires_at);
+    CREATE INDEX device_logins_by_end ON device_logins (expires_at);
+    ",
+    "
+    -- Addresses that edges dial themselves.
+    CREATE TABLE direct_origins (
+        id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+        socket     BLOB NOT NULL REFERENCES sockets (id) ON DELETE CASCADE,
+        position   INTEGER NOT NULL,
+        address    TEXT NOT NULL,
+        region     TEXT,
+        weight     INTEGER NOT NULL,
+        -- How it proves who it is, as JSON.
+        tls        TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        UNIQUE (socket, position),
+        UNIQUE (socket, address)
+    ) STRICT;
+    ",
 ];
 
 /// The version that this program writes.

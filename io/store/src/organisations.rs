@@ -296,26 +296,12 @@ pub(crate) async fn take_in(
     role: Role,
     now: i64,
 ) -> Result<(), StoreError> {
-    let members: i64 = sql::query_scalar("SELECT count(*) FROM members WHERE organisation = $1")
-        .bind(organisation.as_bytes().as_slice())
-        .fetch_one(write.sql())
-        .await?;
-    if members >= MAX_MEMBERS_PER_ORGANISATION as i64 {
-        return Err(StoreError::Limit {
-            what: "members in one organisation: it is full",
-            max: MAX_MEMBERS_PER_ORGANISATION,
-        });
-    }
-    let memberships: i64 = sql::query_scalar("SELECT count(*) FROM members WHERE account = $1")
-        .bind(account.as_bytes().as_slice())
-        .fetch_one(write.sql())
-        .await?;
-    if memberships >= MAX_ORGANISATIONS_PER_ACCOUNT as i64 {
-        return Err(StoreError::Limit {
-            what: "organisations of others for one account: leave one first",
-            max: MAX_ORGANISATIONS_PER_ACCOUNT,
-        });
-    }
+    let (count, what) =
+        ("SELECT count(*) FROM members WHERE organisation = $1", "members in one organisation: it is full");
+    write.require_room(count, organisation.as_bytes(), MAX_MEMBERS_PER_ORGANISATION, what).await?;
+    let (count, what) =
+        ("SELECT count(*) FROM members WHERE account = $1", "organisations of others for one account: leave one first");
+    write.require_room(count, account.as_bytes(), MAX_ORGANISATIONS_PER_ACCOUNT, what).await?;
     sql::query(
         "INSERT INTO members (organisation, account, position, role, created_at)
          VALUES ($1, $2, (SELECT coalesce(max(position), $5) + 1 FROM members WHERE organisation = $1), $3, $4)",

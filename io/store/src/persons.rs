@@ -98,16 +98,9 @@ impl Store {
     pub async fn create_person(&self, person: &LocalPerson) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let organisation = person.organisation.as_bytes().as_slice();
-        let count: i64 = sql::query_scalar("SELECT count(*) FROM persons WHERE organisation = $1")
-            .bind(organisation)
-            .fetch_one(write.sql())
-            .await?;
-        if count >= MAX_PERSONS_PER_ORGANISATION as i64 {
-            return Err(StoreError::Limit {
-                what: "persons for one organisation: delete some first",
-                max: MAX_PERSONS_PER_ORGANISATION,
-            });
-        }
+        let (count, what) =
+            ("SELECT count(*) FROM persons WHERE organisation = $1", "persons for one organisation: delete some first");
+        write.require_room(count, organisation, MAX_PERSONS_PER_ORGANISATION, what).await?;
         let inserted = sql::query(
             "INSERT INTO persons (id, organisation, provider, position, email, name, member_of, changed_at, created_at)
              SELECT $1, $2, id, (SELECT coalesce(max(position), 0) + 1 FROM persons WHERE organisation = $2),

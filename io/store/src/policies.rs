@@ -89,14 +89,11 @@ impl Store {
     /// what stands in the way.
     pub async fn create_policy(&self, new: &NewPolicy) -> Result<(), StoreError> {
         let mut write = self.write().await?;
-        let count: i64 = sql::query_scalar("SELECT count(*) FROM policies WHERE organisation = $1")
-            .bind(new.organisation.as_bytes().as_slice())
-            .fetch_one(write.sql())
-            .await?;
-        if count >= MAX_POLICIES_PER_ORGANISATION as i64 {
-            let what = "policies for one organisation: delete some first";
-            return Err(StoreError::Limit { what, max: MAX_POLICIES_PER_ORGANISATION });
-        }
+        let (count, what) = (
+            "SELECT count(*) FROM policies WHERE organisation = $1",
+            "policies for one organisation: delete some first",
+        );
+        write.require_room(count, new.organisation.as_bytes(), MAX_POLICIES_PER_ORGANISATION, what).await?;
         let inserted = sql::query(
             "INSERT INTO policies (id, organisation, position, name, document, created_at, updated_at)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM policies WHERE organisation = $2), $3, $4, $5, $5

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Connections that read, of one process.
-const MAX_READERS: u32 = 8;
+pub(crate) const MAX_READERS: u32 = 8;
 /// How long a caller waits for its turn, and for a connection.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// How long the server may take to be there at the start.

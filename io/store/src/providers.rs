@@ -43,16 +43,11 @@ impl Store {
     pub async fn create_provider(&self, provider: &StoredProvider) -> Result<(), StoreError> {
         let mut write = self.write().await?;
         let organisation = provider.organisation.as_bytes().as_slice();
-        let count: i64 = sql::query_scalar("SELECT count(*) FROM providers WHERE organisation = $1")
-            .bind(organisation)
-            .fetch_one(write.sql())
-            .await?;
-        if count >= MAX_PROVIDERS_PER_ORGANISATION as i64 {
-            return Err(StoreError::Limit {
-                what: "providers for one organisation: delete some first",
-                max: MAX_PROVIDERS_PER_ORGANISATION,
-            });
-        }
+        let (count, what) = (
+            "SELECT count(*) FROM providers WHERE organisation = $1",
+            "providers for one organisation: delete some first",
+        );
+        write.require_room(count, organisation, MAX_PROVIDERS_PER_ORGANISATION, what).await?;
         if provider.config.kind == ProviderKind::Local {
             let rows = sql::query("SELECT config FROM providers WHERE organisation = $1")
                 .bind(organisation)

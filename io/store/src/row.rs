@@ -14,6 +14,15 @@ pub(crate) fn bytes<const N: usize>(row: &DbRow, column: &'static str) -> Result
     value.try_into().map_err(|_| damaged(column, format_args!("{} bytes instead of {N}", value.len())))
 }
 
+/// A column of exactly `N` bytes, or of nothing.
+pub(crate) fn optional_bytes<const N: usize>(row: &DbRow, column: &'static str) -> Result<Option<[u8; N]>, StoreError> {
+    let value: Option<&[u8]> = row.try_get(column)?;
+    let fits = |value: &[u8]| {
+        value.try_into().map_err(|_| damaged(column, format_args!("{} bytes instead of {N}", value.len())))
+    };
+    value.map(fits).transpose()
+}
+
 /// A column of text with a form.
 pub(crate) fn parsed<T: FromStr<Err: Display>>(row: &DbRow, column: &'static str) -> Result<T, StoreError> {
     let value: &str = row.try_get(column)?;

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use sallyport_model::{
     AccountId, AttachedPolicy, BasicAuth, DisplayName, OriginProtocol, PolicyId, Socket, SocketId, SocketName,
-    SocketRoute, SocketSettings, SocketType, TunnelRoute,
+    SocketRoute, SocketSettings, SocketType, TunnelId, TunnelRoute,
 };
 
 use crate::{
-    AuthorityKind, Creation, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account, policies,
+    AuthorityKind, Creation, HolderId, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account, origins,
+    policies,
     ports::{PortWish, take_port},
     row::{self, DbRow},
     sql, tunnels,
@@ -44,8 +45,8 @@ pub struct NewSocket {
     pub settings: SocketSettings,
     /// The policies of its organisation that say who may come in, from the beginning.
     pub policies: Vec<PolicyId>,
-    /// Whether it goes when what it was made for goes, and at the next start at the latest.
-    pub temporary: bool,
+    /// Who keeps it, when it goes with what it was made for, and with whoever keeps it at the latest.
+    pub temporary: Option<HolderId>,
     /// Who may have the name and the port again once the socket is gone; nobody otherwise.
     pub maker: Option<Maker>,
     /// When it is made, in seconds since 1970.
@@ -178,6 +179,16 @@ impl Store {
         found.as_ref().map(socket).transpose()
     }
 
+    /// Whoever's socket has this name.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn socket_called(&self, name: &SocketName) -> Result<Option<SocketId>, StoreError> {
+        let found = sql::query("SELECT id FROM sockets WHERE name = $1").bind(name.as_str());
+        let found = found.fetch_optional(&self.reader).await?;
+        found.map(|found| row::bytes(&found, "id").map(SocketId::from_bytes)).transpose()
+    }
+
     /// A socket of the account, by its name.
     ///
     /// # Errors
@@ -224,17 +235,39 @@ impl Store {
         Ok(Some(changed))
     }
 
-    /// The sockets that were made for as long as something lives.
+    /// The sockets that were made for as long as something lives, each with who keeps it.
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn temporary_sockets(&self) -> Result<Vec<(AccountId, SocketId)>, StoreError> {
-        let rows = sql::query("SELECT account, id FROM sockets WHERE temporary = 1").fetch_all(&self.reader).await?;
+    pub async fn temporary_sockets(&self) -> Result<Vec<(AccountId, SocketId, Option<HolderId>)>, StoreError> {
+        let rows =
+            sql::query("SELECT account, id, holder FROM sockets WHERE temporary = 1").fetch_all(&self.reader).await?;
         let ids = |found: &DbRow| {
             let account = AccountId::from_bytes(row::bytes(found, "account")?);
-            Ok((account, SocketId::from_bytes(row::bytes(found, "id")?)))
+            Ok((account, SocketId::from_bytes(row::bytes(found, "id")?), row::optional_bytes(found, "holder")?))
         };
         rows.iter().map(ids).collect()
+    }
+
+    /// The sockets that this maker has for as long as something lives, each with its tunnels.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn temporaries_of(&self, maker: Maker) -> Result<Vec<(AccountId, SocketId, Vec<TunnelId>)>, StoreError> {
+        let mut read = self.read().await?;
+        let rows = sql::query(
+            "SELECT s.account, s.id FROM sockets s JOIN names n ON n.name = s.name WHERE n.maker = $1 AND s.temporary = 1",
+        );
+        let mut found = Vec::new();
+        for row in rows.bind(maker.as_slice()).fetch_all(&mut *read).await? {
+            let id: [u8; 16] = row::bytes(&row, "id")?;
+            let tunnels = sql::query("SELECT id FROM tunnels WHERE socket = $1").bind(id.as_slice());
+            let tunnels = tunnels.fetch_all(&mut *read).await?;
+            let tunnels = tunnels.iter().map(|row| row::bytes(row, "id").map(TunnelId::from_bytes));
+            let account = AccountId::from_bytes(row::bytes(&row, "account")?);
+            found.push((account, SocketId::from_bytes(id), tunnels.collect::<Result<_, _>>()?));
+        }
+        Ok(found)
     }
 
     /// Deletes a socket of the account with its tunnels. Its name stays taken. Gives whether there was one.
@@ -279,6 +312,13 @@ impl Store {
         for found in &rows {
             let tunnel = tunnels::tunnel(found)?;
             route.tunnels.push(tunnel_route(&tunnel));
+        }
+        let rows = sql::query("SELECT * FROM direct_origins WHERE socket = $1 ORDER BY position")
+            .bind(id.as_bytes().as_slice())
+            .fetch_all(&mut *read)
+            .await?;
+        for found in &rows {
+            route.origins.push(origins::origin(found)?.into());
         }
         let attached = policies::attached(&mut read, policies::Of::Socket(id)).await?;
         route.policies = attached.into_iter().map(|(_, policy)| policy).collect();
@@ -329,6 +369,19 @@ impl Store {
             let tunnel = tunnels::tunnel(found)?;
             if let Some(route) = routes.get_mut(&tunnel.socket) {
                 route.tunnels.push(tunnel_route(&tunnel));
+            }
+        }
+        let rows = sql::query(
+            "SELECT * FROM direct_origins WHERE $1 IS NULL OR socket IN (SELECT id FROM sockets WHERE account = $1)
+             ORDER BY socket, position",
+        )
+        .bind(account_id)
+        .fetch_all(&mut *read)
+        .await?;
+        for found in &rows {
+            let origin = origins::origin(found)?;
+            if let Some(route) = routes.get_mut(&origin.socket) {
+                route.origins.push(origin.into());
             }
         }
         for (socket, policy) in
@@ -431,12 +484,12 @@ async fn take_name(
     Err(StoreError::NoFreeName)
 }
 
-async fn insert(write: &mut Write, socket: &Socket, temporary: bool) -> Result<(), StoreError> {
+async fn insert(write: &mut Write, socket: &Socket, temporary: Option<HolderId>) -> Result<(), StoreError> {
     let inserted = sql::query(
         "INSERT INTO sockets (id, account, position, name, display_name, socket_type, origin_protocol,
-                              basic_username, basic_password_hash, port, settings, created_at, temporary)
+                              basic_username, basic_password_hash, port, settings, created_at, temporary, holder)
          SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM sockets WHERE account = $2), $3, $4, $5, $6, $7, $8,
-                $9, $10, $11, $12
+                $9, $10, $11, $12, $13
          FROM accounts WHERE id = $2",
     )
     .bind(socket.id.as_bytes().as_slice())
@@ -450,7 +503,8 @@ async fn insert(write: &mut Write, socket: &Socket, temporary: bool) -> Result<(
     .bind(socket.port)
     .bind(row::json(&socket.settings)?)
     .bind(socket.created_at)
-    .bind(temporary)
+    .bind(temporary.is_some())
+    .bind(temporary.map(Vec::from))
     .execute(write.sql())
     .await?;
     if inserted.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
@@ -482,7 +536,7 @@ fn asks_for_certificates(route: &SocketRoute) -> bool {
     is_shown && route.settings.identity.is_some()
 }
 
-/// The route of a socket, its tunnels not yet in it.
+/// The route of a socket, its tunnels and direct origins not yet in it.
 pub(crate) fn route(socket: Socket) -> SocketRoute {
     SocketRoute {
         id: socket.id,
@@ -496,6 +550,7 @@ pub(crate) fn route(socket: Socket) -> SocketRoute {
         policies: Vec::new(),
         client_authority: None,
         tunnels: Vec::new(),
+        origins: Vec::new(),
     }
 }
 

@@ -17,13 +17,18 @@ use sqlx::{
     sqlite::{SqliteArguments, SqliteRow},
 };
 
-use crate::error::is_lost;
+use crate::{error::is_lost, postgres::MAX_READERS};
 
 /// How long PostgreSQL may take for one statement before its connection counts as lost; it gives up earlier itself
 /// ([`crate::postgres`]), so that this is for connections that nobody answers on.
 const MAX_ANSWER: Duration = Duration::from_secs(15);
-/// How often a statement that only reads is tried, each time on another connection, when connections are lost.
-pub(crate) const MAX_TRIES: u32 = 3;
+/// How long the server may take to be reached by who found no connection in the pool.
+const MAX_PROBE: Duration = Duration::from_secs(1);
+/// How often a statement that only reads is tried, each time on another connection, when connections turn out to be lost: once
+/// more than there can be at rest in a pool, since a server that went away took them all.
+const MAX_TRIES: u32 = MAX_READERS + 1;
+/// The same when nobody answered, which takes [`MAX_ANSWER`] each time.
+const MAX_SILENT_TRIES: u32 = 3;
 /// Who writes to PostgreSQL holds this lock until the transaction ends, in whichever process, so that there is one writer
 /// as with SQLite: what was counted holds, and `max(position) + 1` is nobody else's. The number is what marks files too.
 const BEGIN_WRITE: &str = "BEGIN; SELECT pg_advisory_xact_lock(1397772884)";
@@ -109,6 +114,33 @@ impl Drop for PgConnection {
     }
 }
 
+/// Why no connection was to be had in time: the pool goes on trying where nothing listens, and does not say so.
+async fn why_none(pool: &PgPool) -> sqlx::Error {
+    use sqlx::Connection as _;
+    let waited = |detail: String| sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::NotConnected, detail));
+    let options = pool.connect_options();
+    match tokio::time::timeout(MAX_PROBE, sqlx::postgres::PgConnection::connect_with(&options)).await {
+        Err(_) => waited("no answer".to_owned()),
+        Ok(Err(error)) if is_lost(&error) => waited(error.to_string()),
+        Ok(answer) => {
+            if let Ok(connection) = answer {
+                drop(connection.close().await);
+            }
+            sqlx::Error::PoolTimedOut
+        }
+    }
+}
+
+/// Whether what has not happened yet, after so many tries, is tried once more on another connection.
+pub(crate) fn is_tried_again(error: &sqlx::Error, tried: u32) -> bool {
+    // It was waited for long enough: see `why_none`.
+    if matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::NotConnected) {
+        return false;
+    }
+    let is_silent = matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut);
+    is_lost(error) && tried < if is_silent { MAX_SILENT_TRIES } else { MAX_TRIES }
+}
+
 fn no_answer() -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer within 15 s"))
 }
@@ -131,7 +163,10 @@ impl DbPool {
         Ok(match self {
             Self::Sqlite(pool) => DbConnection::Sqlite(pool.acquire().await?),
             Self::Postgres(pool) => {
-                let connection = Some(pool.acquire().await?);
+                let connection = match pool.acquire().await {
+                    Err(sqlx::Error::PoolTimedOut) => return Err(why_none(pool).await),
+                    connection => Some(connection?),
+                };
                 DbConnection::Postgres(PgConnection { connection, open: false, failed: false, doubtful: false })
             }
         })
@@ -330,7 +365,7 @@ impl Query {
                         Err(error) => Err(error),
                     };
                     match answer {
-                        Err(error) if is_lost(&error) && tried < MAX_TRIES => {}
+                        Err(error) if is_tried_again(&error, tried) => {}
                         answer => return answer,
                     }
                 }

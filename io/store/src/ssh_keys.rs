@@ -102,16 +102,9 @@ pub(crate) async fn insert(write: &mut Write, account: AccountId, key: &SshKey) 
     if let Some(name) = same {
         return Err(StoreError::SshKeyTaken { name });
     }
-    let count: i64 = sql::query_scalar("SELECT count(*) FROM ssh_keys WHERE account = $1")
-        .bind(account.as_bytes().as_slice())
-        .fetch_one(write.sql())
-        .await?;
-    if count >= MAX_SSH_KEYS_PER_ACCOUNT as i64 {
-        return Err(StoreError::Limit {
-            what: "ssh keys for one account: delete some first",
-            max: MAX_SSH_KEYS_PER_ACCOUNT,
-        });
-    }
+    let (count, what) =
+        ("SELECT count(*) FROM ssh_keys WHERE account = $1", "ssh keys for one account: delete some first");
+    write.require_room(count, account.as_bytes(), MAX_SSH_KEYS_PER_ACCOUNT, what).await?;
     let inserted = sql::query(
         "INSERT INTO ssh_keys (id, account, position, name, public_key, fingerprint, created_at)
          SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM ssh_keys WHERE account = $2), $3, $4, $5, $6

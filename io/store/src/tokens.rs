@@ -54,16 +54,9 @@ impl Store {
         if role_in(&mut write, new.token.organisation, new.account).await?.is_none() {
             return Err(StoreError::Gone);
         }
-        let count: i64 = sql::query_scalar("SELECT count(*) FROM tokens WHERE account = $1")
-            .bind(new.account.as_bytes().as_slice())
-            .fetch_one(write.sql())
-            .await?;
-        if count >= MAX_TOKENS_PER_ACCOUNT as i64 {
-            return Err(StoreError::Limit {
-                what: "API tokens for one account: delete some first",
-                max: MAX_TOKENS_PER_ACCOUNT,
-            });
-        }
+        let (count, what) =
+            ("SELECT count(*) FROM tokens WHERE account = $1", "API tokens for one account: delete some first");
+        write.require_room(count, new.account.as_bytes(), MAX_TOKENS_PER_ACCOUNT, what).await?;
         let scopes: Vec<&str> = new.token.scopes.iter().map(|scope| scope.as_str()).collect();
         let inserted = sql::query(
             "INSERT INTO tokens (id, account, position, name, scopes, hash, created_at, expires_at, organisation)

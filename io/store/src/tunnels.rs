@@ -3,7 +3,7 @@
 use sallyport_model::{AccountId, CredentialHash, MAX_TUNNELS_PER_SOCKET, SocketId, Tunnel, TunnelId};
 
 use crate::{
-    Creation, Keyed, Position, Store, StoreError,
+    Creation, HolderId, Keyed, Position, Store, StoreError,
     row::{self, DbRow},
     sql,
     write::Write,
@@ -20,8 +20,8 @@ pub struct NewTunnel {
     pub credential: CredentialHash,
     /// Its share of the socket's flows beside the other tunnels.
     pub weight: u16,
-    /// Whether it goes when what it was made for goes, and at the next start at the latest.
-    pub temporary: bool,
+    /// Who keeps it, when it goes with what it was made for, and with whoever keeps it at the latest.
+    pub temporary: Option<HolderId>,
     /// When it is made, in seconds since 1970.
     pub created_at: i64,
 }
@@ -44,16 +44,9 @@ impl Store {
         if let Some(stored) = write.recall(account, keyed).await? {
             return Ok(Creation::Repeated(stored));
         }
-        let count: i64 = sql::query_scalar("SELECT count(*) FROM tunnels WHERE socket = $1")
-            .bind(new.socket.as_bytes().as_slice())
-            .fetch_one(write.sql())
-            .await?;
-        if count >= MAX_TUNNELS_PER_SOCKET as i64 {
-            return Err(StoreError::Limit {
-                what: "tunnels at one socket: delete some first",
-                max: MAX_TUNNELS_PER_SOCKET,
-            });
-        }
+        let (count, what) =
+            ("SELECT count(*) FROM tunnels WHERE socket = $1", "tunnels at one socket: delete some first");
+        write.require_room(count, new.socket.as_bytes(), MAX_TUNNELS_PER_SOCKET, what).await?;
         let tunnel = Tunnel {
             id: new.id,
             socket: new.socket,
@@ -63,8 +56,8 @@ impl Store {
             created_at: new.created_at,
         };
         let inserted = sql::query(
-            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary)
-             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), $4, $5, $6, $7, $8
+            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary, holder)
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), $4, $5, $6, $7, $8, $9
              FROM sockets WHERE id = $2 AND account = $3",
         )
         .bind(tunnel.id.as_bytes().as_slice())
@@ -74,7 +67,8 @@ impl Store {
         .bind(tunnel.weight)
         .bind(tunnel.forward_port)
         .bind(tunnel.created_at)
-        .bind(new.temporary)
+        .bind(new.temporary.is_some())
+        .bind(new.temporary.map(Vec::from))
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -134,15 +128,16 @@ impl Store {
         found.as_ref().map(tunnel).transpose()
     }
 
-    /// The tunnels that were made for as long as something lives.
+    /// The tunnels that were made for as long as something lives, each with who keeps it.
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn temporary_tunnels(&self) -> Result<Vec<(SocketId, TunnelId)>, StoreError> {
-        let rows = sql::query("SELECT socket, id FROM tunnels WHERE temporary = 1").fetch_all(&self.reader).await?;
+    pub async fn temporary_tunnels(&self) -> Result<Vec<(SocketId, TunnelId, Option<HolderId>)>, StoreError> {
+        let rows =
+            sql::query("SELECT socket, id, holder FROM tunnels WHERE temporary = 1").fetch_all(&self.reader).await?;
         let ids = |found: &DbRow| {
             let socket = SocketId::from_bytes(row::bytes(found, "socket")?);
-            Ok((socket, TunnelId::from_bytes(row::bytes(found, "id")?)))
+            Ok((socket, TunnelId::from_bytes(row::bytes(found, "id")?), row::optional_bytes(found, "holder")?))
         };
         rows.iter().map(ids).collect()
     }

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use crate::{
     Store, StoreError,
     error::is_lost,
-    sql::{DbConnection, DbPool, MAX_TRIES},
+    sql::{self, DbConnection, DbPool, is_tried_again},
 };
 
 /// A transaction that holds the store's only writer. Dropped without [`Write::commit`] it leaves no trace. With SQLite
@@ -33,7 +33,7 @@ impl Store {
         loop {
             tried += 1;
             match self.reader.begin_read().await {
-                Err(error) if is_lost(&error) && tried < MAX_TRIES => {}
+                Err(error) if is_tried_again(&error, tried) => {}
                 begun => return Ok(Read { connection: begun? }),
             }
         }
@@ -47,7 +47,7 @@ impl Write {
             tried += 1;
             // Nothing has happened in it, so that a lost connection only means to take another one.
             match Self::begin_once(writer).await {
-                Err(error) if is_lost(&error) && tried < MAX_TRIES => {}
+                Err(error) if is_tried_again(&error, tried) => {}
                 begun => return Ok(begun?),
             }
         }
@@ -63,6 +63,21 @@ impl Write {
     /// Where statements are executed.
     pub(crate) fn sql(&mut self) -> &mut DbConnection {
         &mut self.connection
+    }
+
+    /// Refuses one more of what `count` counts for the owner with this id, where there are `max`.
+    pub(crate) async fn require_room(
+        &mut self,
+        count: &'static str,
+        owner: &[u8],
+        max: usize,
+        what: &'static str,
+    ) -> Result<(), StoreError> {
+        let count: i64 = sql::query_scalar(count).bind(owner).fetch_one(self.sql()).await?;
+        if usize::try_from(count).is_ok_and(|count| count < max) {
+            return Ok(());
+        }
+        Err(StoreError::Limit { what, max })
     }
 
     /// Makes it so. When this returns without an error, the change is on disk.

@@ -86,9 +86,10 @@ pub(crate) struct LegStream {
 
 impl LegStream {
     /// A stream that the edge opens on an idle leg.
-    pub(crate) fn open(leg: Leg, home: Arc<dyn LegHome>, open: Open, held: Held) -> Self {
+    pub(crate) fn open(leg: Leg, home: Arc<dyn LegHome>, open: Open, held: Held, establishment: Establishment) -> Self {
         let mut stream = Self::accept(leg, home, held);
         stream.opening = Some(Box::new(open));
+        stream.establishment = establishment;
         stream
     }
 

@@ -1,5 +1,8 @@
 //! Tunnels over real connections: drives `core/wire` over TLS (or anything that reads and writes).
 //!
+//! Between edges the same protocol is spoken with the roles turned around: [`EdgeTunnels::serve_link`] on the side that calls,
+//! [`answer_link`] on the side that is called.
+//!
 //! The edge side is [`EdgeTunnels`]: it takes carriers from connectors and opens a [`TunnelStream`] for each client.
 //! The connector side is [`run_connector`]: it keeps a session with the edge and hands each [`IncomingStream`] to an
 //! [`OriginHandler`].
@@ -21,25 +24,29 @@ mod leg;
 mod leg_stream;
 mod life;
 mod mux;
+mod passed;
 mod pool;
 mod roam;
 mod stream;
 mod unattached;
+mod watch;
 
 use std::{fmt, future::Future, pin::Pin};
 
 pub use connector::{
-    ConnectorConfig, ConnectorError, ConnectorEvent, Dial, OriginHandler, TunnelChange, TunnelCredential,
+    ConnectorConfig, ConnectorError, ConnectorEvent, Dial, OriginHandler, TunnelChange, TunnelCredential, answer_link,
     run_changing_connector, run_connector,
 };
 pub use edge::{
-    Admission, Admitted, CONTROL_NOTSENT_BYTES, EdgeTunnels, EdgeTunnelsConfig, OpenError, OpenFlowError, TunnelHandle,
-    TunnelStats,
+    Admission, Admitted, CONTROL_NOTSENT_BYTES, EdgeLink, EdgeTunnels, EdgeTunnelsConfig, LinkError, OpenError,
+    OpenFlowError, TunnelHandle, TunnelStats,
 };
 pub use establishment::Establishment;
 pub use flows::{FlowHandle, FlowHandler, FlowSink};
+pub use passed::PassedStream;
 pub use sallyport_wire::{
-    Carrier as CarrierKind, DatagramStats, FlowEnd, FlowOpen, SessionConfig, frame::MAX_DATAGRAM_BYTES,
+    Carrier as CarrierKind, DatagramStats, EdgePlace, FlowEnd, FlowOpen, Neighbours, SessionConfig,
+    frame::MAX_DATAGRAM_BYTES,
 };
 pub use stream::{BEST_WRITE_BYTES, IncomingStream, TunnelStream};
 use tokio::io::{AsyncRead, AsyncWrite};

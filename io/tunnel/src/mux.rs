@@ -4,8 +4,7 @@
 //! themselves; the [driver](crate::driver) moves them between the session and the carrier.
 
 use std::{
-    collections::HashMap,
-    io,
+    io::{self, IoSlice},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -15,9 +14,10 @@ use std::{
 };
 
 use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
-use sallyport_shards::ShardId;
+use sallyport_shards::{ShardId, wake_at};
 use sallyport_wire::{
-    Attach, Event, Open, OpenError, OpenFailure, Read, Refusal, ResetCode, Session, StreamError, StreamId,
+    Attach, ByNumber, Event, Neighbours, Open, OpenError, OpenFailure, Read, Refusal, ResetCode, Session, StreamError,
+    StreamId,
 };
 use tokio::{io::ReadBuf, runtime::Handle};
 
@@ -38,11 +38,13 @@ pub(crate) struct Mux {
     state: Mutex<State>,
     /// The state says where it is to be driven from now on.
     is_called: AtomicBool,
+    /// As the session says.
+    is_doubtful: AtomicBool,
 }
 
 struct State {
     session: Session,
-    streams: HashMap<StreamId, Slot>,
+    streams: ByNumber<StreamId, Slot>,
     /// The driver's task, while it waits.
     driver: Option<Waker>,
     /// The carrier takes nothing now: what is to be sent waits anyway, and the driver is not woken for it.
@@ -59,18 +61,25 @@ struct State {
     over: Option<Arc<str>>,
 }
 
+/// A task that waits, and the shard that it waits in.
+struct Waiting(ShardId, Waker);
+
+impl Waiting {
+    fn wake(self) {
+        wake_at(self.0, self.1);
+    }
+}
+
 #[derive(Default)]
 struct Slot {
     establishment: Establishment,
-    read: Option<Waker>,
-    write: Option<Waker>,
+    read: Option<Waiting>,
+    write: Option<Waiting>,
 }
 
 impl Slot {
     fn wake_all(&mut self) {
-        for waker in [self.read.take(), self.write.take()].into_iter().flatten() {
-            waker.wake();
-        }
+        [self.read.take(), self.write.take()].into_iter().flatten().for_each(Waiting::wake);
     }
 }
 
@@ -88,7 +97,7 @@ impl Mux {
     pub(crate) fn new(session: Session) -> Arc<Self> {
         let state = State {
             session,
-            streams: HashMap::new(),
+            streams: ByNumber::default(),
             driver: None,
             is_blocked: false,
             shard: ShardId::here(),
@@ -97,7 +106,11 @@ impl Mux {
             closing: None,
             over: None,
         };
-        Arc::new(Self { state: Mutex::new(state), is_called: AtomicBool::new(false) })
+        Arc::new(Self {
+            state: Mutex::new(state),
+            is_called: AtomicBool::new(false),
+            is_doubtful: AtomicBool::new(false),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -142,6 +155,10 @@ impl Mux {
         self.act(|session| session.ask_for_legs(count));
     }
 
+    pub(crate) fn tell_edges(&self, neighbours: &Neighbours) {
+        self.act(|session| session.tell_edges(neighbours));
+    }
+
     pub(crate) fn go_away(&self, code: &str, message: &str) {
         self.act(|session| session.go_away(code, message));
     }
@@ -180,9 +197,7 @@ impl Mux {
             state.far = 0;
             state.moves_to = Some(handle);
             self.is_called.store(true, Ordering::Release);
-            if let Some(driver) = state.driver.take() {
-                driver.wake();
-            }
+            state.call_driver();
         }
         state.streams.len() < MAX_SHARED_STREAMS && state.session.has_room()
     }
@@ -197,11 +212,15 @@ impl Mux {
     }
 
     /// Opens a stream (edge's side).
-    pub(crate) fn open(self: &Arc<Self>, open: Open, held: Held) -> Result<MuxStream, OpenError> {
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        open: Open,
+        held: Held,
+        establishment: Establishment,
+    ) -> Result<MuxStream, OpenError> {
         let mut state = self.lock();
         let id = state.session.open(open)?;
-        let slot = Slot::default();
-        let establishment = slot.establishment.clone();
+        let slot = Slot { establishment: establishment.clone(), ..Slot::default() };
         state.streams.insert(id, slot);
         state.wake_driver();
         drop(state);
@@ -218,9 +237,7 @@ impl Mux {
     pub(crate) fn close(&self, why: &str) {
         let mut state = self.lock();
         state.closing.get_or_insert_with(|| why.into());
-        if let Some(driver) = state.driver.take() {
-            driver.wake();
-        }
+        state.call_driver();
     }
 
     /// The driver's turn: takes what there is to send if `out` is wanted, and says what happened.
@@ -244,7 +261,24 @@ impl Mux {
 
     pub(crate) fn handle_input(&self, bytes: &[u8]) -> Result<(), sallyport_wire::Violation> {
         let mut state = self.lock();
-        state.session.handle_input(bytes, now())
+        let taken = state.session.handle_input(bytes, now());
+        if self.is_doubtful() {
+            self.is_doubtful.store(state.session.is_doubtful(), Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Somebody waits for the other side in vain: it is asked whether it is there.
+    pub(crate) fn doubt(&self) {
+        let mut state = self.lock();
+        state.session.doubt(now());
+        // Also where the carrier takes nothing: time passes sooner from now on.
+        state.call_driver();
+    }
+
+    /// Whether the other side was asked a second ago whether it is there, and has said nothing since.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Relaxed)
     }
 
     pub(crate) fn handle_timeout(&self) {
@@ -252,6 +286,7 @@ impl Mux {
         let now = now();
         if state.session.poll_timeout().is_some_and(|(at, _)| at <= now) {
             state.session.handle_timeout(now);
+            self.is_doubtful.store(state.session.is_doubtful(), Ordering::Relaxed);
         }
     }
 
@@ -275,12 +310,14 @@ impl Mux {
 impl State {
     /// Has the driver send, if there is something and it is not at it already.
     fn wake_driver(&mut self) {
-        if !self.is_blocked
-            && self.driver.is_some()
-            && self.session.wants_transmit()
-            && let Some(driver) = self.driver.take()
-        {
-            driver.wake();
+        if !self.is_blocked && self.driver.is_some() && self.session.wants_transmit() {
+            self.call_driver();
+        }
+    }
+
+    fn call_driver(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            wake_at(self.shard, driver);
         }
     }
 
@@ -389,11 +426,9 @@ impl MuxStream {
             return Poll::Ready(Ok(()));
         }
         let mut state = self.mux.lock();
-        match state.session.read(self.id, buf.initialize_unfilled(), now()) {
-            Ok(Read::Bytes(n)) => {
+        match state.session.read_to(self.id, buf.remaining(), now, |bytes| buf.put_slice(bytes)) {
+            Ok(Read::Bytes(_)) => {
                 state.wake_driver();
-                drop(state);
-                buf.advance(n);
                 Poll::Ready(Ok(()))
             }
             Ok(Read::Blocked) => {
@@ -437,6 +472,29 @@ impl MuxStream {
             }
             Err(error) => Poll::Ready(Err(state.error(error))),
         }
+    }
+
+    /// As [`Self::poll_write`], one slice after the other.
+    pub(crate) fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut taken = 0;
+        for buf in bufs.iter().filter(|buf| !buf.is_empty()) {
+            match self.poll_write(cx, buf) {
+                Poll::Ready(Ok(n)) => {
+                    taken += n;
+                    if n < buf.len() {
+                        break;
+                    }
+                }
+                // What was taken counts; the rest is met again by the next write.
+                Poll::Ready(Err(_)) | Poll::Pending if taken > 0 => break,
+                other => return other,
+            }
+        }
+        Poll::Ready(Ok(taken))
     }
 
     pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
@@ -501,8 +559,9 @@ impl Drop for MuxStream {
     }
 }
 
-fn remember(slot: &mut Option<Waker>, cx: &Context<'_>) {
-    if !slot.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-        *slot = Some(cx.waker().clone());
+fn remember(slot: &mut Option<Waiting>, cx: &Context<'_>) {
+    let here = ShardId::here();
+    if !slot.as_ref().is_some_and(|Waiting(shard, waker)| *shard == here && waker.will_wake(cx.waker())) {
+        *slot = Some(Waiting(here, cx.waker().clone()));
     }
 }

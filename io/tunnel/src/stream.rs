@@ -9,7 +9,7 @@ use std::{
 use sallyport_wire::{FailureReason, OpenFailure, ResetCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{establishment::Establishment, leg_stream::LegStream, mux::MuxStream};
+use crate::{establishment::Establishment, leg_stream::LegStream, mux::MuxStream, passed::PassedStream, watch::Watch};
 
 /// How many bytes a single write takes at best: with its header, this fills whole TLS records.
 pub const BEST_WRITE_BYTES: usize = 65_532;
@@ -21,21 +21,37 @@ pub const BEST_WRITE_BYTES: usize = 65_532;
 /// inside when the origin was not reached, [`io::ErrorKind::ConnectionReset`] when the other side gave up or the
 /// tunnel was lost, [`io::ErrorKind::BrokenPipe`] for a write after the end.
 pub struct TunnelStream {
-    inner: Inner,
+    pub(crate) inner: Inner,
+    /// Of those that the edge has opened.
+    watch: Option<Watch>,
 }
 
-enum Inner {
+pub(crate) enum Inner {
     Leg(LegStream),
     Mux(MuxStream),
 }
 
 impl TunnelStream {
     pub(crate) fn on_leg(stream: LegStream) -> Self {
-        Self { inner: Inner::Leg(stream) }
+        Self { inner: Inner::Leg(stream), watch: None }
     }
 
     pub(crate) fn multiplexed(stream: MuxStream) -> Self {
-        Self { inner: Inner::Mux(stream) }
+        Self { inner: Inner::Mux(stream), watch: None }
+    }
+
+    /// Has the connector asked whether it is there when it is waited for in vain.
+    pub(crate) fn watched(mut self, watch: Watch) -> Self {
+        self.watch = Some(watch);
+        self
+    }
+
+    /// What a write came to.
+    fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let (Some(watch), Poll::Ready(Ok(1..))) = (&mut self.watch, &written) {
+            watch.sent();
+        }
+        written
     }
 
     /// Whether the origin was reached: known when something reads the stream, see [`Establishment`].
@@ -66,10 +82,11 @@ impl TunnelStream {
     /// As a write, of what is known to be the last: the end may travel with it, when all of it is taken. A shutdown is to
     /// follow in either case, and no other write.
     pub fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.inner {
+        let written = match &mut self.inner {
             Inner::Leg(stream) => stream.poll_write(cx, &[IoSlice::new(buf)], true),
             Inner::Mux(stream) => stream.poll_write(cx, buf),
-        }
+        };
+        self.wrote(written)
     }
 
     /// Whether it is still to be said that the origin took the connection: see [`IncomingStream::opened_later`].
@@ -98,19 +115,24 @@ impl std::fmt::Debug for TunnelStream {
 
 impl AsyncRead for TunnelStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut self.inner {
+        let read = match &mut self.inner {
             Inner::Leg(stream) => stream.poll_read(cx, buf),
             Inner::Mux(stream) => stream.poll_read(cx, buf),
+        };
+        match &mut self.watch {
+            Some(watch) => watch.read(read, cx),
+            None => read,
         }
     }
 }
 
 impl AsyncWrite for TunnelStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.inner {
+        let written = match &mut self.inner {
             Inner::Leg(stream) => stream.poll_write(cx, &[IoSlice::new(buf)], false),
             Inner::Mux(stream) => stream.poll_write(cx, buf),
-        }
+        };
+        self.wrote(written)
     }
 
     fn poll_write_vectored(
@@ -118,26 +140,11 @@ impl AsyncWrite for TunnelStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.inner {
+        let written = match &mut self.inner {
             Inner::Leg(stream) => stream.poll_write(cx, bufs, false),
-            Inner::Mux(stream) => {
-                let mut taken = 0;
-                for buf in bufs.iter().filter(|buf| !buf.is_empty()) {
-                    match stream.poll_write(cx, buf) {
-                        Poll::Ready(Ok(n)) => {
-                            taken += n;
-                            if n < buf.len() {
-                                break;
-                            }
-                        }
-                        // What was taken counts; the rest is met again by the next write.
-                        Poll::Ready(Err(_)) | Poll::Pending if taken > 0 => break,
-                        other => return other,
-                    }
-                }
-                Poll::Ready(Ok(taken))
-            }
-        }
+            Inner::Mux(stream) => stream.poll_write_vectored(cx, bufs),
+        };
+        self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -195,6 +202,12 @@ impl IncomingStream {
             Inner::Mux(stream) => stream.send_opened(),
         }
         Ok(stream)
+    }
+
+    /// The stream, for whoever passes it on before it is known whether its origin is reached.
+    #[must_use]
+    pub fn pass_on(mut self) -> PassedStream {
+        PassedStream { stream: self.stream.take(), is_answered: false }
     }
 
     /// Says that the origin was not reached and why. Returns when the edge knows or does not care any more.

@@ -154,6 +154,9 @@ impl Edge {
             transport: TransportChoice::Only(Transport::Tcp),
             outbound: Outbound::default(),
             services: vec![service_at(origin_port)],
+            redundancy: 2,
+            region: None,
+            edges: Vec::new(),
             max_legs: 512,
             keepalive: Duration::from_secs(10),
             drain: Duration::from_secs(30),
@@ -191,7 +194,7 @@ impl Connector {
     pub(crate) async fn disconnected(&mut self) -> String {
         soon(async {
             loop {
-                if let ConnectorEvent::Disconnected { reason } = self.events.recv().await.unwrap() {
+                if let ConnectorEvent::Disconnected { reason, .. } = self.events.recv().await.unwrap() {
                     return reason;
                 }
             }

@@ -41,10 +41,13 @@ pub(crate) struct Admitted {
 
 impl App {
     /// The socket of this DNS name, when it asks who comes.
-    pub(crate) fn asking_socket(&self, host: &str) -> Result<(Arc<SocketRoute>, String), ApiError> {
+    pub(crate) async fn asking_socket(&self, host: &str) -> Result<(Arc<SocketRoute>, String), ApiError> {
         let host = host.trim().trim_end_matches('.').to_ascii_lowercase();
         let label = host.strip_suffix(&self.config.domain).and_then(|name| name.strip_suffix('.'));
-        let route = label.and_then(|label| self.routes.by_name(label));
+        let route = match label.and_then(|label| label.parse().ok()) {
+            Some(name) => self.route_called(&name).await?,
+            None => None,
+        };
         let Some(route) = route else { return Err(ApiError::not_found("socket")) };
         if route.settings.identity.is_none() {
             let detail = format!("{host} asks nobody who they are: there is nothing to log in to");
@@ -54,8 +57,13 @@ impl App {
     }
 
     /// Who is signed on in this browser for the socket's organisation, by a login that the socket believes.
-    pub(super) fn person_at(&self, headers: &HeaderMap, route: &SocketRoute) -> Option<Arc<LoginSession>> {
-        self.signed_on(headers, route.account).filter(|session| self.believed(session, route).is_ok())
+    pub(super) async fn person_at(
+        &self,
+        headers: &HeaderMap,
+        route: &SocketRoute,
+    ) -> Result<Option<Arc<LoginSession>>, ApiError> {
+        let session = self.signed_on(headers, route.account).await?;
+        Ok(session.filter(|session| self.believed(session, route).is_ok()))
     }
 
     /// Refuses a login that is worth nothing at this socket.
@@ -67,10 +75,15 @@ impl App {
     }
 
     /// Lets a person in at this socket from this address now, or says why not.
-    pub(crate) fn admit(&self, session: LoginSessionId, host: &str, address: IpAddr) -> Result<Admitted, ApiError> {
-        let (route, host) = self.asking_socket(host)?;
-        let session =
-            self.identities.session(session).ok_or_else(|| login_required("this login has ended: log in again"))?;
+    pub(crate) async fn admit(
+        &self,
+        session: LoginSessionId,
+        host: &str,
+        address: IpAddr,
+    ) -> Result<Admitted, ApiError> {
+        let (route, host) = self.asking_socket(host).await?;
+        let session = self.session(session).await?;
+        let session = session.ok_or_else(|| login_required("this login has ended: log in again"))?;
         self.believed(&session, &route)?;
         let policies = PolicySet::of_route(&route).unwrap_or_else(|error| {
             tracing::error!(socket = %route.id, %error, "a policy cannot be read: nobody is let in");

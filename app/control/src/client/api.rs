@@ -14,12 +14,12 @@ use sallyport_identity::Purpose;
 use sallyport_model::{LoginSession, LoginSessionId, SocketId};
 use sallyport_pki::{ClientRequest, ClientSubject, MYSOCKET_PRINCIPAL, SIGNED_PRINCIPAL, SSH_USER_SECONDS, SshPerson};
 use sallyport_policy::SshExtension;
-use sallyport_store::{AuthorityKind, IssuedCertificate};
+use sallyport_store::{AuthorityKind, DeviceAnswer, IssuedCertificate, NewDeviceLogin};
 
 use super::{
     ClientAddress,
     admission::{Admitted, login_required},
-    device::{DEVICE_TIME, INTERVAL, Poll, shown, user_code},
+    device::{DEVICE_TIME, INTERVAL, shown, user_code},
     grants::{Code, Token},
     open,
 };
@@ -56,18 +56,17 @@ impl FromRequestParts<App> for ClientCaller {
         };
         let token: Option<Token> = app.sealer.open(Purpose::ClientToken, token.trim());
         let token = token.ok_or_else(|| login_required("the token is not one of a program's login: log in again"))?;
-        let session = app.identities.session(token.session).filter(|session| {
-            session.organisation == token.organisation && app.clock.now().unix_seconds < session.expires_at
-        });
+        let session = app.session(token.session).await?;
+        let session = session.filter(|session| session.organisation == token.organisation);
         session.map(|session| Self { session }).ok_or_else(|| login_required("this login has ended: log in again"))
     }
 }
 
 impl App {
-    fn client_token(&self, session: LoginSessionId, socket: SocketId) -> Result<ClientToken, ApiError> {
+    async fn client_token(&self, session: LoginSessionId, socket: SocketId) -> Result<ClientToken, ApiError> {
         let gone = || login_required("this login has ended: log in again");
-        let session = self.identities.session(session).ok_or_else(gone)?;
-        let route = self.routes.get(socket).ok_or_else(|| ApiError::not_found("socket"))?;
+        let session = self.session(session).await?.ok_or_else(gone)?;
+        let route = self.route(socket).await?.ok_or_else(|| ApiError::not_found("socket"))?;
         self.believed(&session, &route)?;
         let now = self.clock.now().unix_seconds;
         let token = Token { session: session.id, organisation: session.organisation, at: now };
@@ -260,7 +259,7 @@ pub(crate) async fn show(State(_app): State<App>, caller: ClientCaller) -> Respo
 pub(crate) async fn end(State(app): State<App>, caller: ClientCaller) -> Result<Response, ApiError> {
     let session = &caller.session;
     app.store.end_person_sessions(session.organisation, Some(session.id), None, None).await?;
-    app.identities.end_sessions(|other| other.id == session.id);
+    app.identities.end_these(&[session.id]);
     app.audit_logout(session);
     tracing::info!(account = %session.organisation, session = %session.id, "a person's program logged out");
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -288,12 +287,12 @@ pub(crate) async fn exchange_code(
     let now = app.clock.now().unix_seconds;
     let code: Code = app.sealer.open(Purpose::ClientCode, code.expose()).ok_or_else(refuse)?;
     // A code that comes with the wrong verifier is used up too: somebody else has seen it.
-    let organisation = app.identities.session(code.session).ok_or_else(refuse)?.organisation;
+    let organisation = app.session(code.session).await?.ok_or_else(refuse)?.organisation;
     let is_new = now <= code.ends_at() && app.store.use_once(organisation, code.id, code.ends_at(), now).await?;
     if !is_new || !code.is_for(code_verifier.expose(), &redirect_uri, now) {
         return Err(refuse());
     }
-    Ok(json(StatusCode::OK, &app.client_token(code.session, code.socket)?))
+    Ok(json(StatusCode::OK, &app.client_token(code.session, code.socket).await?))
 }
 
 /// Begin a login without a browser on the same machine
@@ -310,15 +309,25 @@ pub(crate) async fn begin_device(
     ClientAddress(address): ClientAddress,
     input: Input<BeginDeviceLogin>,
 ) -> Result<Response, ApiError> {
-    let now = app.clock.now().monotonic;
+    let moment = app.clock.now();
+    let now = moment.monotonic;
     app.client_logins.begin_device(address, now)?;
-    let (route, _) = app.asking_socket(&input.value.host)?;
+    let (route, _) = app.asking_socket(&input.value.host).await?;
     app.client_logins.begin_device_at(route.account, now)?;
     let (device_code, hash) = random::secret(DEVICE_CODE_PREFIX)?;
     let code = user_code(&random::bytes::<USER_CODE_BYTES>()?).ok_or_else(ApiError::busy)?;
-    if !open(&app.client_logins.devices).begin(code.clone(), hash, (route.account, route.id), address, now) {
+    let new = NewDeviceLogin {
+        code: code.clone(),
+        device: hash,
+        organisation: route.account,
+        socket: route.id,
+        client: address.to_string(),
+        expires_at: moment.unix_seconds.saturating_add_unsigned(DEVICE_TIME.as_secs()),
+    };
+    if !app.store.begin_device_login(&new, moment.unix_seconds).await? {
         return Err(ApiError::busy());
     }
+    open(&app.client_logins.paces).begin(hash, now);
     let verification_uri = format!("{}/device", app.login_url());
     let user_code = shown(&code);
     let login = DeviceLogin {
@@ -350,16 +359,24 @@ pub(crate) async fn exchange_device(
 ) -> Result<Response, ApiError> {
     let hash = random::hash(input.value.device_code.expose());
     let refuse = |code, detail: &str| Err(ApiError::new(StatusCode::BAD_REQUEST, code, detail));
-    let answer = open(&app.client_logins.devices).poll(hash, app.clock.now().monotonic);
+    let now = app.clock.now();
+    if let Some(interval) = open(&app.client_logins.paces).is_early(hash, now.monotonic) {
+        let seconds = interval.as_secs();
+        return refuse("slow-down", &format!("asked too often: wait {seconds} seconds between two questions"));
+    }
+    let answer = app.store.take_device_answer(hash, now.unix_seconds).await?;
+    if answer != Some(DeviceAnswer::Pending) {
+        open(&app.client_logins.paces).end(hash);
+    }
     match answer {
-        Poll::Agreed(session, socket) => Ok(json(StatusCode::OK, &app.client_token(session, socket)?)),
-        Poll::Pending => refuse("authorization-pending", "nobody has agreed yet: ask again after the interval"),
-        Poll::SlowDown(interval) => {
-            let seconds = interval.as_secs();
-            refuse("slow-down", &format!("asked too often: wait {seconds} seconds between two questions"))
+        Some(DeviceAnswer::Agreed(session, socket)) => {
+            Ok(json(StatusCode::OK, &app.client_token(session, socket).await?))
         }
-        Poll::Denied => refuse("access-denied", "the person has refused the login"),
-        Poll::Over => refuse("expired-code", "nobody agreed in time, or the code was used: begin the login again"),
+        Some(DeviceAnswer::Pending) => {
+            refuse("authorization-pending", "nobody has agreed yet: ask again after the interval")
+        }
+        Some(DeviceAnswer::Denied) => refuse("access-denied", "the person has refused the login"),
+        None => refuse("expired-code", "nobody agreed in time, or the code was used: begin the login again"),
     }
 }
 
@@ -385,7 +402,7 @@ pub(crate) async fn tls_certificate(
     input: Input<CreateClientCertificate>,
 ) -> Result<Response, ApiError> {
     let CreateClientCertificate { host, csr } = input.value;
-    let admitted = app.admit(caller.session.id, &host, address)?;
+    let admitted = app.admit(caller.session.id, &host, address).await?;
     Ok(json(StatusCode::OK, &app.sign_client(&admitted, &csr).await?))
 }
 
@@ -411,6 +428,6 @@ pub(crate) async fn ssh_certificate(
     input: Input<CreateClientSshCertificate>,
 ) -> Result<Response, ApiError> {
     let CreateClientSshCertificate { host, public_key } = input.value;
-    let admitted = app.admit(caller.session.id, &host, address)?;
+    let admitted = app.admit(caller.session.id, &host, address).await?;
     Ok(json(StatusCode::OK, &app.sign_person(&admitted, "public_key", &public_key, false).await?))
 }

@@ -1,13 +1,12 @@
-//! Logins of programs that have no browser at hand (RFC 8628). Pure: time and random numbers are arguments.
+//! Logins of programs that have no browser at hand (RFC 8628): their codes, and how often they may ask. What waits is in the
+//! store. Pure: time and random numbers are arguments.
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
     time::{Duration, Instant},
 };
 
-use sallyport_model::{AccountId, LoginSessionId, SocketId};
-use sallyport_store::SecretHash;
+use sallyport_store::{MAX_DEVICE_LOGINS, SecretHash};
 
 /// How long a person may take.
 pub(super) const DEVICE_TIME: Duration = Duration::from_secs(600);
@@ -17,53 +16,22 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 const SLOW_DOWN: Duration = Duration::from_secs(5);
 /// How much too early a question may come: networks are not even.
 const EARLY: Duration = Duration::from_secs(1);
-/// How many logins wait at once.
-const MAX_DEVICE_LOGINS: usize = 4_096;
-/// How many of one organisation wait at once: nobody takes the places of all others.
-const MAX_DEVICE_LOGINS_OF_ORGANISATION: usize = 256;
 /// Letters that nobody mistakes for one another, and that make no words (RFC 8628 section 6.1).
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 /// How many of them a code has: 34 bits.
 const CODE_LETTERS: usize = 8;
 
-/// A login that waits for a person.
-#[derive(Debug, Clone)]
-pub(super) struct Waiting {
-    pub(super) socket: SocketId,
-    organisation: AccountId,
-    /// From where the program asks.
-    pub(super) from: IpAddr,
-    ends: Instant,
-    device: SecretHash,
+/// How often a program asks.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
     interval: Duration,
     next: Instant,
-    answer: Option<Answer>,
+    ends: Instant,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Agreed(LoginSessionId),
-    Denied,
-}
-
-/// What a program is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Poll {
-    /// The person has agreed: it is told once.
-    Agreed(LoginSessionId, SocketId),
-    /// The person has refused.
-    Denied,
-    /// Nothing yet.
-    Pending,
-    /// Asked too often: wait so long from now on.
-    SlowDown(Duration),
-    /// There is no such login, or its time is over.
-    Over,
-}
-
-/// All that wait, by the code that the person types.
+/// How often each program asks at this control: those of another one are that one's to slow down.
 #[derive(Debug, Default)]
-pub(super) struct DeviceLogins(HashMap<String, Waiting>);
+pub(super) struct Paces(HashMap<SecretHash, Pace>);
 
 /// A code out of random bytes; bytes that would make some letters likelier are passed over.
 pub(super) fn user_code(random: &[u8]) -> Option<String> {
@@ -91,70 +59,31 @@ pub(super) fn typed(text: &str) -> Option<String> {
     (code.len() == CODE_LETTERS && code.bytes().all(|byte| LETTERS.contains(&byte))).then_some(code)
 }
 
-impl DeviceLogins {
-    /// Begins one; `false` when too many wait, of all or of the organisation, or the code is one's already.
-    pub(super) fn begin(
-        &mut self,
-        code: String,
-        device: SecretHash,
-        (organisation, socket): (AccountId, SocketId),
-        from: IpAddr,
-        now: Instant,
-    ) -> bool {
+impl Paces {
+    /// A program begins to ask.
+    pub(super) fn begin(&mut self, device: SecretHash, now: Instant) {
         if self.0.len() >= MAX_DEVICE_LOGINS {
-            self.0.retain(|_, waiting| waiting.ends > now);
+            self.0.retain(|_, pace| pace.ends > now);
         }
-        let is_theirs = |waiting: &&Waiting| waiting.organisation == organisation && waiting.ends > now;
-        if self.0.values().filter(is_theirs).count() >= MAX_DEVICE_LOGINS_OF_ORGANISATION {
-            return false;
-        }
-        if self.0.len() >= MAX_DEVICE_LOGINS || self.0.get(&code).is_some_and(|waiting| waiting.ends > now) {
-            return false;
-        }
-        let ends = now + DEVICE_TIME;
-        let next = now + INTERVAL;
-        let waiting = Waiting { socket, organisation, from, ends, device, interval: INTERVAL, next, answer: None };
-        self.0.insert(code, waiting);
-        true
-    }
-
-    /// The login with this code that nobody has answered.
-    pub(super) fn waiting(&self, code: &str, now: Instant) -> Option<&Waiting> {
-        self.0.get(code).filter(|waiting| waiting.ends > now && waiting.answer.is_none())
-    }
-
-    /// The person's answer; gives whether somebody waits for it.
-    pub(super) fn answer(&mut self, code: &str, agreed: Option<LoginSessionId>, now: Instant) -> bool {
-        match self.0.get_mut(code).filter(|waiting| waiting.ends > now && waiting.answer.is_none()) {
-            Some(waiting) => {
-                waiting.answer = Some(agreed.map_or(Answer::Denied, Answer::Agreed));
-                true
-            }
-            None => false,
+        if self.0.len() < MAX_DEVICE_LOGINS {
+            self.0.insert(device, Pace { interval: INTERVAL, next: now + INTERVAL, ends: now + DEVICE_TIME });
         }
     }
 
-    /// A program asks.
-    pub(super) fn poll(&mut self, device: SecretHash, now: Instant) -> Poll {
-        let found = self.0.iter_mut().find(|(_, waiting)| waiting.device == device && waiting.ends > now);
-        let Some((code, waiting)) = found else { return Poll::Over };
-        if now + EARLY < waiting.next {
-            waiting.interval += SLOW_DOWN;
-            waiting.next = now + waiting.interval;
-            return Poll::SlowDown(waiting.interval);
+    /// Whether a question comes too early: gives how long the program has to wait between two from now on.
+    pub(super) fn is_early(&mut self, device: SecretHash, now: Instant) -> Option<Duration> {
+        let pace = self.0.get_mut(&device)?;
+        let is_early = now + EARLY < pace.next;
+        if is_early {
+            pace.interval += SLOW_DOWN;
         }
-        waiting.next = now + waiting.interval;
-        let (code, socket) = (code.clone(), waiting.socket);
-        match waiting.answer {
-            None => Poll::Pending,
-            Some(answer) => {
-                self.0.remove(&code);
-                match answer {
-                    Answer::Agreed(session) => Poll::Agreed(session, socket),
-                    Answer::Denied => Poll::Denied,
-                }
-            }
-        }
+        pace.next = now + pace.interval;
+        is_early.then_some(pace.interval)
+    }
+
+    /// The program has been told.
+    pub(super) fn end(&mut self, device: SecretHash) {
+        self.0.remove(&device);
     }
 }
 
@@ -162,59 +91,25 @@ impl DeviceLogins {
 mod tests {
     use super::*;
 
-    const FROM: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-
-    fn socket() -> SocketId {
-        SocketId::from_random([1; 16])
-    }
-
-    fn at(organisation: u8) -> (AccountId, SocketId) {
-        (AccountId::from_random([organisation; 16]), socket())
-    }
-
-    fn session() -> LoginSessionId {
-        LoginSessionId::from_random([2; 16])
-    }
-
     #[test]
-    fn a_program_learns_the_answer_once_and_must_not_hurry() {
-        let (mut logins, start) = (DeviceLogins::default(), Instant::now());
+    fn a_program_must_not_hurry() {
+        let (mut paces, start) = (Paces::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
-        assert!(logins.begin("BCDFGHJK".to_owned(), [7; 32], at(1), FROM, start));
-        assert!(!logins.begin("BCDFGHJK".to_owned(), [8; 32], at(1), FROM, start), "a code is one's");
-        assert_eq!(logins.poll([7; 32], after(5)), Poll::Pending);
-        assert_eq!(logins.poll([7; 32], after(6)), Poll::SlowDown(Duration::from_secs(10)));
-        assert_eq!(logins.poll([7; 32], after(7)), Poll::SlowDown(Duration::from_secs(15)));
-        assert_eq!(logins.poll([9; 32], after(7)), Poll::Over);
-        assert!(logins.answer("BCDFGHJK", Some(session()), after(8)));
-        assert!(!logins.answer("BCDFGHJK", None, after(8)), "an answer stands");
-        assert!(logins.waiting("BCDFGHJK", after(8)).is_none());
-        assert_eq!(logins.poll([7; 32], after(22)), Poll::Agreed(session(), socket()));
-        assert_eq!(logins.poll([7; 32], after(60)), Poll::Over);
-        assert!(logins.begin("CCCCCCCC".to_owned(), [7; 32], at(1), FROM, start));
-        assert!(logins.answer("CCCCCCCC", None, start));
-        assert_eq!(logins.poll([7; 32], after(5)), Poll::Denied);
-    }
-
-    #[test]
-    fn what_nobody_answers_ends() {
-        let (mut logins, start) = (DeviceLogins::default(), Instant::now());
-        assert!(logins.begin("BCDFGHJK".to_owned(), [7; 32], at(1), FROM, start));
-        let late = start + DEVICE_TIME;
-        assert!(logins.waiting("BCDFGHJK", late).is_none());
-        assert!(!logins.answer("BCDFGHJK", Some(session()), late));
-        assert_eq!(logins.poll([7; 32], late), Poll::Over);
-        for n in 0..MAX_DEVICE_LOGINS_OF_ORGANISATION {
-            logins.begin(format!("of-one-{n}"), [7; 32], at(1), FROM, start);
+        paces.begin([7; 32], start);
+        assert_eq!(paces.is_early([7; 32], after(5)), None);
+        assert_eq!(paces.is_early([7; 32], after(6)), Some(Duration::from_secs(10)));
+        assert_eq!(paces.is_early([7; 32], after(7)), Some(Duration::from_secs(15)));
+        assert_eq!(paces.is_early([7; 32], after(22)), None);
+        assert_eq!(paces.is_early([9; 32], start), None, "one that began elsewhere");
+        paces.end([7; 32]);
+        for n in 0..2 * MAX_DEVICE_LOGINS {
+            let mut device = [0; 32];
+            device[..8].copy_from_slice(&n.to_be_bytes());
+            paces.begin(device, start);
         }
-        assert!(!logins.begin("more".to_owned(), [7; 32], at(1), FROM, start), "no more of one organisation");
-        assert!(logins.begin("other".to_owned(), [7; 32], at(2), FROM, start), "which takes nothing from others");
-        for n in 0..MAX_DEVICE_LOGINS {
-            let organisation = u8::try_from(3 + n / MAX_DEVICE_LOGINS_OF_ORGANISATION).unwrap();
-            logins.begin(format!("{n}"), [7; 32], at(organisation), FROM, start);
-        }
-        assert!(!logins.begin("more".to_owned(), [7; 32], at(99), FROM, start), "no more than so many");
-        assert!(logins.begin("more".to_owned(), [7; 32], at(1), FROM, late), "those that ended make room");
+        assert_eq!(paces.0.len(), MAX_DEVICE_LOGINS);
+        paces.begin([8; 32], start + DEVICE_TIME);
+        assert_eq!(paces.0.len(), 1, "those that ended make room");
     }
 
     #[test]

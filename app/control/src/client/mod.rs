@@ -30,9 +30,10 @@ pub(crate) use api::*;
 pub(crate) use grants::{MysocketClient, MysocketClientTokens};
 pub(crate) use hosts::*;
 
-use self::device::DeviceLogins;
+use self::device::Paces;
 use crate::{
     App,
+    counted::{Counted, Telling},
     limit::{Limiter, Rate, client_of},
     problem::ApiError,
 };
@@ -53,16 +54,17 @@ const GUESSES_OF_ALL: Rate = Rate { burst: 1_000, every: Duration::from_secs(1) 
 /// The pages of the login host that come back to themselves when they have sent a browser to log in.
 pub(crate) const PAGES: [&str; 2] = ["/client", "/device"];
 
-/// What is remembered of logins of programs while they go on; in memory, for minutes.
+/// How often programs ask; in memory, for minutes.
 #[derive(Debug)]
 pub(crate) struct ClientLogins {
-    devices: Mutex<DeviceLogins>,
+    paces: Mutex<Paces>,
     certificates: Mutex<Limiter<LoginSessionId>>,
     devices_of_client: Mutex<Limiter<IpAddr>>,
     devices_of_organisation: Mutex<Limiter<AccountId>>,
     codes_of_organisation: Mutex<Limiter<AccountId>>,
     guesses_of_client: Mutex<Limiter<IpAddr>>,
     guesses_of_all: Mutex<Limiter<()>>,
+    telling: Telling,
 }
 
 fn open<T>(what: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -70,9 +72,10 @@ fn open<T>(what: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl ClientLogins {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(telling: Telling) -> Self {
         Self {
-            devices: Mutex::default(),
+            telling,
+            paces: Mutex::default(),
             certificates: Mutex::new(Limiter::new(CERTIFICATES_OF_SESSION)),
             devices_of_client: Mutex::new(Limiter::new(DEVICES_OF_CLIENT)),
             devices_of_organisation: Mutex::new(Limiter::new(DEVICES_OF_ORGANISATION)),
@@ -101,12 +104,31 @@ impl ClientLogins {
     /// Counts a user code that is to be looked at; a right one does not count.
     fn guess(&self, client: IpAddr, now: Instant) -> Result<(), Duration> {
         open(&self.guesses_of_client).take(&client_of(client), now)?;
-        open(&self.guesses_of_all).take(&(), now)
+        open(&self.guesses_of_all).take(&(), now)?;
+        self.telling.tell(|| Counted::Guess { client: client_of(client) });
+        Ok(())
     }
 
     fn guess_was_right(&self, client: IpAddr, now: Instant) {
-        open(&self.guesses_of_client).give_back(&client_of(client), now);
+        self.forgive_guess(client_of(client), now);
+        self.telling.tell(|| Counted::GuessRight { client: client_of(client) });
+    }
+
+    fn forgive_guess(&self, client: IpAddr, now: Instant) {
+        open(&self.guesses_of_client).give_back(&client, now);
         open(&self.guesses_of_all).give_back(&(), now);
+    }
+
+    /// Counts what another control has counted.
+    pub(crate) fn hear(&self, counted: &Counted, now: Instant) {
+        match counted {
+            Counted::Guess { client } => {
+                let _ = open(&self.guesses_of_client).take(client, now);
+                let _ = open(&self.guesses_of_all).take(&(), now);
+            }
+            Counted::GuessRight { client } => self.forgive_guess(*client, now),
+            _ => {}
+        }
     }
 }
 

@@ -16,7 +16,6 @@ use super::{
     ClientAddress,
     device::{shown, typed},
     grants::{Code, Consent, MysocketClient, Wish, is_challenge, is_loopback},
-    open,
 };
 use crate::{
     App, extract,
@@ -118,10 +117,10 @@ pub(super) async fn client(
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Result<Response, LoginError> {
-    client_page(&app, &uri, &headers)
+    client_page(&app, &uri, &headers).await
 }
 
-fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, LoginError> {
+async fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, LoginError> {
     let mut given = parameters(uri.query().unwrap_or_default())?;
     let mut take = |name: &str| given.remove(name).ok_or_else(|| bad(format!("the parameter {name} is missing")));
     // Nothing is sent to an address that was not looked at.
@@ -137,8 +136,8 @@ fn client_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, Lo
     if !is_state || !is_challenge(&challenge) {
         return Err(bad("the program gave no good state or code challenge"));
     }
-    let (route, host) = app.asking_socket(&host)?;
-    let Some(session) = app.person_at(headers, &route) else { return Ok(app.to_sign_on(&host, uri)) };
+    let (route, host) = app.asking_socket(&host).await?;
+    let Some(session) = app.person_at(headers, &route).await? else { return Ok(app.to_sign_on(&host, uri)) };
     let explanation = "A program on this computer asks to log in as you.";
     app.consent(&session, &route, Wish::Code { redirect_uri, state, challenge }, ("/client", explanation))
 }
@@ -149,16 +148,16 @@ pub(super) async fn mysocket(
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Result<Response, LoginError> {
-    mysocket_page(&app, &uri, &headers)
+    mysocket_page(&app, &uri, &headers).await
 }
 
-fn mysocket_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, LoginError> {
+async fn mysocket_page(app: &App, uri: &Uri, headers: &HeaderMap) -> Result<Response, LoginError> {
     let given = parameters(uri.query().unwrap_or_default())?;
     let port = given.get("port").and_then(|port| port.parse::<u16>().ok()).filter(|port| *port > 0);
     let port = port.ok_or_else(|| bad("the parameter port is missing, or no port"))?;
     let host = given.get("host").ok_or_else(|| bad("the parameter host is missing"))?;
-    let (route, host) = app.asking_socket(host)?;
-    let Some(session) = app.person_at(headers, &route) else { return Ok(app.to_sign_on(&host, uri)) };
+    let (route, host) = app.asking_socket(host).await?;
+    let Some(session) = app.person_at(headers, &route).await? else { return Ok(app.to_sign_on(&host, uri)) };
     let explanation = format!("A mysocket client on this computer, at port {port}, asks to log in as you.");
     app.consent(&session, &route, Wish::Mysocket { port }, ("/client/mysocket", &explanation))
 }
@@ -170,7 +169,7 @@ pub(super) async fn device(
     ClientAddress(address): ClientAddress,
     headers: HeaderMap,
 ) -> Result<Response, LoginError> {
-    device_page(&app, &uri, address, &headers)
+    device_page(&app, &uri, address, &headers).await
 }
 
 /// The page on which a code is typed.
@@ -178,7 +177,7 @@ fn typing(status: StatusCode, body: String) -> Response {
     written(status, "Log in a program", body).header(header::CONTENT_SECURITY_POLICY, TYPING_POLICY).into_response()
 }
 
-fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Result<Response, LoginError> {
+async fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Result<Response, LoginError> {
     let given = parameters(uri.query().unwrap_or_default())?;
     let form = "<form method=\"get\" action=\"/device\"><label>Code <input name=\"code\" autocomplete=\"off\" \
                 autocapitalize=\"characters\" spellcheck=\"false\" autofocus maxlength=\"12\"></label><button \
@@ -189,25 +188,28 @@ fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Re
     };
     let now = app.clock.now().monotonic;
     app.client_logins.guess(address, now).map_err(ApiError::limited)?;
-    let found = typed(text).and_then(|code| {
-        let waiting = open(&app.client_logins.devices).waiting(&code, now).cloned()?;
-        let route = app.routes.get(waiting.socket)?;
-        Some((code, waiting, route))
-    });
-    let Some((code, waiting, route)) = found else {
+    let waiting = match typed(text) {
+        Some(code) => app.store.device_login(&code, app.clock.now().unix_seconds).await.map_err(ApiError::from)?,
+        None => None,
+    };
+    let found = match waiting {
+        Some(waiting) => app.route(waiting.socket).await?.map(|route| (waiting, route)),
+        None => None,
+    };
+    let Some((waiting, route)) = found else {
         let body = format!("<p>No program waits with this code: it may be mistyped, or too old.</p>{form}");
         return Ok(typing(StatusCode::NOT_FOUND, body));
     };
     app.client_logins.guess_was_right(address, now);
-    let Some(session) = app.person_at(headers, &route) else {
+    let Some(session) = app.person_at(headers, &route).await? else {
         return Ok(app.to_sign_on(&app.dns_name(&route.name), uri));
     };
     let explanation = format!(
         "A program at the address <code>{}</code> that shows the code <code>{}</code> asks to log in as you.",
-        waiting.from,
-        shown(&code)
+        Escaped(&waiting.client),
+        shown(&waiting.code)
     );
-    app.consent(&session, &route, Wish::Device { user_code: code }, ("/device", &explanation))
+    app.consent(&session, &route, Wish::Device { user_code: waiting.code }, ("/device", &explanation))
 }
 
 /// The person has decided.
@@ -233,9 +235,9 @@ async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response,
     let form: Option<Consent> = given.get("form").and_then(|form| app.sealer.open(Purpose::Form, form));
     let now = app.clock.now().unix_seconds;
     let form = form.filter(|form| form.is_fresh(now)).ok_or_else(|| bad("this page is too old: begin again"))?;
-    let route = app.routes.get(form.socket).ok_or_else(|| bad("the socket is gone"))?;
+    let route = app.route(form.socket).await?.ok_or_else(|| bad("the socket is gone"))?;
     // Whoever is signed on now must be who saw the page.
-    let session = app.person_at(headers, &route).filter(|session| session.id == form.session);
+    let session = app.person_at(headers, &route).await?.filter(|session| session.id == form.session);
     let session = session.ok_or_else(|| bad("you are not logged in any more as who you were: begin again"))?;
     let agreed = match given.get("decision").map(String::as_str) {
         Some("allow") => true,
@@ -253,12 +255,12 @@ async fn decided(app: &App, headers: &HeaderMap, body: Body) -> Result<Response,
     };
     let refused = (!agreed).then_some("the person refused");
     let entered = session.clone();
-    let answer = answer(app, session, &route, form.wish, agreed)?;
+    let answer = answer(app, session, &route, form.wish, agreed).await?;
     app.audit_decision(&entered, "program.let-in", &target, refused);
     Ok(answer)
 }
 
-fn answer(
+async fn answer(
     app: &App,
     session: Arc<LoginSession>,
     route: &SocketRoute,
@@ -297,7 +299,8 @@ fn answer(
         }
         Wish::Device { user_code } => {
             let agreed = agreed.then_some(session.id);
-            if !open(&app.client_logins.devices).answer(&user_code, agreed, now.monotonic) {
+            let answered = app.store.answer_device_login(&user_code, agreed, now.unix_seconds).await;
+            if !answered.map_err(ApiError::from)? {
                 return Err(bad("no program waits any more with this code: start it again"));
             }
             let said = if agreed.is_some() { "The program is logged in." } else { "The program was refused." };

@@ -6,13 +6,13 @@ use axum::{
     response::Response,
     routing::post,
 };
-use http::{HeaderName, Request, StatusCode, header, request::Parts};
-use sallyport_api::{JoinEdge, JoinedEdge, RenewEdge};
-use sallyport_model::{ClientAddr, EdgeId};
+use http::{HeaderName, HeaderValue, Request, StatusCode, header, request::Parts};
+use sallyport_api::{AskWorld, EdgeTold, EdgeWorld, JoinEdge, JoinedEdge, RenewEdge};
+use sallyport_model::{ClientAddr, EdgeId, EdgeOrders};
 use sallyport_store::{JoinRefusal, JoiningEdge, StoredEdge};
 use tower_service::Service as _;
 
-use super::{EdgesConfig, IssueFailure, config};
+use super::{EdgesConfig, IssueFailure, config, forwards, living};
 use crate::{
     App, Control,
     audit_trail::{self, Actor},
@@ -39,15 +39,36 @@ impl Control {
     /// Takes edges from now on. Only the first call counts.
     pub fn take_edges(&self, config: EdgesConfig) {
         let _ = self.app.edges.set(config);
+        self.app.peers.changed.notify_one();
     }
 
-    /// Answers what edges ask. Requests carry a [`NodePeer`] as an extension. What clients of edges asked goes to
-    /// [`Control::router`] and [`Control::login_router`], and comes from a known edge only.
+    /// Answers what edges ask themselves. Requests carry a [`NodePeer`] as an extension. Edges of former versions ask here for their
+    /// clients too, and name the client of each such request: that goes to [`Control::clients_router`], whatever path it has.
     pub fn node_router(&self) -> Router {
+        let clients = self.clients_router();
+        let own = Router::new()
+            .route("/node/v1/join", post(join))
+            .route("/node/v1/renew", post(renew))
+            .route("/node/v1/world", post(tell_world))
+            .route("/node/v1/ssh/begin", post(forwards::begin))
+            .route("/node/v1/ssh/forward", post(forwards::open))
+            .route("/node/v1/ssh/ended", post(forwards::ended))
+            .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))
+            .with_state(self.app.clone());
+        let own = own.fallback_service(clients.clone());
+        Router::new().fallback(move |request: Request<axum::body::Body>| {
+            let mut router = if request.headers().contains_key(CLIENT) { clients.clone() } else { own.clone() };
+            async move { router.call(request).await }
+        })
+    }
+
+    /// Answers what clients of edges ask: as [`Control::router`] and [`Control::login_router`] do, and nothing else. Requests carry
+    /// a [`NodePeer`] of a known edge as an extension, and name their client.
+    pub fn clients_router(&self) -> Router {
         let (api, login) = (self.router(), self.login_router());
         let login_host = format!("login.{}", self.app.config.domain);
         let app = self.app.clone();
-        let pass_on = move |request: Request<axum::body::Body>| {
+        Router::new().fallback(move |request: Request<axum::body::Body>| {
             let (app, login_host) = (app.clone(), login_host.clone());
             let (api, login) = (api.clone(), login.clone());
             async move {
@@ -61,13 +82,7 @@ impl Control {
                     Err(error) => error.render(&path, &request_id),
                 }
             }
-        };
-        let own = Router::new()
-            .route("/node/v1/join", post(join))
-            .route("/node/v1/renew", post(renew))
-            .layer(axum::middleware::from_fn_with_state(self.app.clone(), finish::finish))
-            .with_state(self.app.clone());
-        own.fallback(pass_on)
+        })
     }
 }
 
@@ -79,7 +94,7 @@ fn is_for<B>(request: &Request<B>, host: &str) -> bool {
 }
 
 /// The edge that asks, while it is one of ours.
-struct Known(StoredEdge);
+pub(super) struct Known(pub(super) StoredEdge);
 
 impl FromRequestParts<App> for Known {
     type Rejection = ApiError;
@@ -90,20 +105,33 @@ impl FromRequestParts<App> for Known {
     }
 }
 
-async fn known(app: &App, edge: Option<EdgeId>) -> Result<StoredEdge, ApiError> {
+/// `None`: it was removed.
+async fn find(app: &App, edge: Option<EdgeId>) -> Result<Option<StoredEdge>, ApiError> {
     let Some(id) = edge else {
         return Err(ApiError::unauthorized("no-certificate", "show the certificate of an edge"));
     };
-    app.store.edge(id).await?.ok_or_else(|| {
+    Ok(app.store.edge(id).await?)
+}
+
+async fn known(app: &App, edge: Option<EdgeId>) -> Result<StoredEdge, ApiError> {
+    find(app, edge).await?.ok_or_else(|| {
         let detail = "this edge was removed: join again with a new token, in an empty data directory";
         ApiError::new(StatusCode::FORBIDDEN, "edge-removed", detail)
     })
 }
 
+/// What the client of an edge is told that was removed and runs on: another edge has its answer.
+fn by_removed() -> ApiError {
+    let detail = "the edge by which this came was removed from the installation: come by another one, at which the same address \
+                  may lead the next time";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "edge-removed", detail)
+        .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+}
+
 /// What a client asked an edge, as if it had asked us: with its address.
 async fn passed_on(app: &App, mut request: Request<axum::body::Body>) -> Result<Request<axum::body::Body>, ApiError> {
     let edge = request.extensions().get::<NodePeer>().and_then(|peer| peer.edge);
-    known(app, edge).await?;
+    find(app, edge).await?.ok_or_else(by_removed)?;
     let client = request.headers_mut().remove(CLIENT);
     let client = client.as_ref().and_then(|client| client.to_str().ok()?.parse().ok());
     let Some(client) = client else {
@@ -128,6 +156,7 @@ async fn join(State(app): State<App>, client: Client, input: Input<JoinEdge>) ->
     // Before the token is used up: what cannot be signed is none of its fault.
     let probe = joining.name.clone().unwrap_or_else(|| "edge".parse().expect("a name"));
     config.issuer.issue(&request, joining.id, &probe).map_err(failed)?;
+    let _turn = app.publishing.lock().await;
     let edge = app.store.join_edge(random::hash(secret.expose()), &joining).await?.map_err(|refusal| {
         tracing::warn!(reason = %refusal, "an edge was not let in");
         if let JoinRefusal::Used { by } = &refusal {
@@ -136,6 +165,7 @@ async fn join(State(app): State<App>, client: Client, input: Input<JoinEdge>) ->
         refused(&refusal)
     })?;
     audit_trail::target(&edge.name);
+    app.orders.put(EdgeOrders { edge: edge.id, drain: None });
     tracing::info!(edge = %edge.name, region = %edge.region, "an edge has joined");
     Ok(json(StatusCode::CREATED, &answer(&app, config, &request, edge)?))
 }
@@ -146,10 +176,18 @@ async fn renew(State(app): State<App>, Known(edge): Known, input: Input<RenewEdg
     Ok(json(StatusCode::OK, &answer(&app, config, &input.value.request, edge)?))
 }
 
+/// What an edge needs to know besides, as it is now.
+async fn tell_world(State(app): State<App>, Known(_): Known, _: Input<AskWorld>) -> Result<Response, ApiError> {
+    let config = config(&app)?;
+    let world = EdgeWorld { controls: living(&app, config), ..config.world.clone() };
+    Ok(json(StatusCode::OK, &EdgeTold { world, now: app.clock.now().unix_seconds }))
+}
+
 fn answer(app: &App, config: &EdgesConfig, request: &str, edge: StoredEdge) -> Result<JoinedEdge, ApiError> {
     let certificates = config.issuer.issue(request, edge.id, &edge.name).map_err(failed)?;
     let StoredEdge { id, name, region, .. } = edge;
-    let (world, now) = (config.world.clone(), app.clock.now().unix_seconds);
+    let now = app.clock.now().unix_seconds;
+    let world = EdgeWorld { controls: living(app, config), ..config.world.clone() };
     Ok(JoinedEdge { id, name, region, certificates, world, now })
 }
 

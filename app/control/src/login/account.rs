@@ -46,7 +46,9 @@ struct Mine {
 async fn mine(app: &App, headers: &HeaderMap) -> Result<Vec<Mine>, LoginError> {
     let now = app.clock.now().unix_seconds;
     let mut found = Vec::new();
-    for session in logins(app, headers).into_iter().filter(|session| session.expires_at > now).take(MAX_SHOWN_LOGINS) {
+    for session in
+        logins(app, headers).await?.into_iter().filter(|session| session.expires_at > now).take(MAX_SHOWN_LOGINS)
+    {
         let Some(provider) = app.store.provider(session.organisation, &session.person.provider).await? else {
             continue;
         };

@@ -99,7 +99,7 @@ async fn come_back(
     app.limits.login_step(client, now.monotonic)?;
     let state = parameters.get("state").ok_or_else(not_ours)?;
     let login = begun(app, place.as_ref(), state, headers).await?;
-    let route = app.socket_of(&login.request)?;
+    let route = app.socket_of(&login.request).await?;
     let (service, asks) = (app.service_url(&route), App::asks(&route));
     let organisation = login.organisation;
     let (_, name) = place.ok_or_else(not_ours)?;
@@ -138,7 +138,7 @@ async fn come_back(
         }
         failed(&error, &service)
     })?;
-    let former = app.signed_on(headers, organisation).map(|session| session.id);
+    let former = app.signed_on(headers, organisation).await?.map(|session| session.id);
     let session = app.begin_login_session(organisation, person, &asks, former).await?;
     app.audit_login(organisation, session.person.email.as_str(), name.as_str(), None);
     // Whoever changed or removed the provider meanwhile has ended its logins, and missed this one.

@@ -16,15 +16,21 @@ use super::{
     page::{LoginError, page},
     start::parameters,
 };
-use crate::{App, limits::Client};
+use crate::{App, limits::Client, problem::ApiError};
+
+/// How many logins of one browser are looked at.
+const MAX_LOGINS: usize = 50;
 
 /// The logins of this browser, at whatever organisations.
-pub(super) fn logins(app: &App, headers: &HeaderMap) -> Vec<Arc<LoginSession>> {
-    cookies::all(headers)
+pub(super) async fn logins(app: &App, headers: &HeaderMap) -> Result<Vec<Arc<LoginSession>>, ApiError> {
+    let mut found = Vec::new();
+    let signed_on = cookies::all(headers)
         .filter(|(name, _)| name.starts_with(cookies::SIGN_ON_PREFIX))
-        .filter_map(|(_, sealed)| app.sealer.open::<SignOn>(Purpose::SignOn, sealed))
-        .filter_map(|sign_on| app.identities.session(sign_on.session))
-        .collect()
+        .filter_map(|(_, sealed)| app.sealer.open::<SignOn>(Purpose::SignOn, sealed));
+    for SignOn { session } in signed_on.take(MAX_LOGINS) {
+        found.extend(app.session(session).await?);
+    }
+    Ok(found)
 }
 
 /// `GET`: ends the login that an edge's ticket names, or asks with a button.
@@ -41,7 +47,7 @@ pub(super) async fn ask(
     if let Some(ticket) = ticket.filter(|ticket| ticket.is_fresh(now.unix_seconds)) {
         return by_ticket(&app, &headers, &ticket).await;
     }
-    let logins = logins(&app, &headers);
+    let logins = logins(&app, &headers).await?;
     if logins.is_empty() {
         return Ok(page(
             StatusCode::OK,
@@ -61,7 +67,7 @@ pub(super) async fn ask(
 pub(super) async fn logout(State(app): State<App>, client: Client, headers: HeaderMap) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
     app.check_origin(&headers)?;
-    let logins = logins(&app, &headers);
+    let logins = logins(&app, &headers).await?;
     let mut is_known_elsewhere = false;
     for session in &logins {
         is_known_elsewhere |= end(&app, session).await?;
@@ -72,9 +78,9 @@ pub(super) async fn logout(State(app): State<App>, client: Client, headers: Head
 }
 
 async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Result<Response, LoginError> {
-    let route = app.routes.get(ticket.socket);
+    let route = app.route(ticket.socket).await?;
     let mut is_known_elsewhere = false;
-    if let Some(session) = app.identities.session(ticket.session)
+    if let Some(session) = app.session(ticket.session).await?
         && route.as_ref().is_some_and(|route| route.account == session.organisation)
     {
         is_known_elsewhere = end(app, &session).await?;
@@ -94,7 +100,7 @@ async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Res
 async fn end(app: &App, session: &LoginSession) -> Result<bool, LoginError> {
     let provider = app.store.provider(session.organisation, &session.person.provider).await?;
     app.store.end_person_sessions(session.organisation, Some(session.id), None, None).await?;
-    app.identities.end_sessions(|other| other.id == session.id);
+    app.identities.end_these(&[session.id]);
     app.audit_logout(session);
     tracing::info!(account = %session.organisation, session = %session.id, "a person logged out");
     Ok(provider.is_some_and(|provider| provider.config.kind != ProviderKind::Local))

@@ -16,8 +16,8 @@ use crate::{App, problem::ApiError, random};
 
 impl App {
     /// The socket that a login is for. What the browser brings says which; all else is what the store has of it now.
-    pub(super) fn socket_of(&self, request: &LoginRequest) -> Result<Arc<SocketRoute>, LoginError> {
-        self.routes.get(request.socket).ok_or_else(|| {
+    pub(super) async fn socket_of(&self, request: &LoginRequest) -> Result<Arc<SocketRoute>, LoginError> {
+        self.route(request.socket).await?.ok_or_else(|| {
             LoginError::new(
                 StatusCode::NOT_FOUND,
                 "The service is gone",
@@ -33,12 +33,16 @@ impl App {
     }
 
     /// Who this browser is at the organisation, as far as a login is good still.
-    pub(crate) fn signed_on(&self, headers: &HeaderMap, organisation: AccountId) -> Option<Arc<LoginSession>> {
-        let sealed = cookies::one(headers, &cookies::sign_on_name(organisation))?;
-        let SignOn { session } = self.sealer.open(Purpose::SignOn, sealed)?;
-        let session = self.identities.session(session)?;
-        let now = self.clock.now().unix_seconds;
-        (session.organisation == organisation && session.expires_at > now).then_some(session)
+    pub(crate) async fn signed_on(
+        &self,
+        headers: &HeaderMap,
+        organisation: AccountId,
+    ) -> Result<Option<Arc<LoginSession>>, ApiError> {
+        let sealed = cookies::one(headers, &cookies::sign_on_name(organisation));
+        let Some(SignOn { session }) = sealed.and_then(|sealed| self.sealer.open(Purpose::SignOn, sealed)) else {
+            return Ok(None);
+        };
+        Ok(self.session(session).await?.filter(|session| session.organisation == organisation))
     }
 
     /// Begins a login of this person, in place of the one that this browser had.
@@ -52,10 +56,10 @@ impl App {
         let now = self.clock.now().unix_seconds;
         // As long as the socket that believes a login the longest; each asks again by its own measure.
         let minutes = self
-            .routes
-            .all()
+            .store
+            .routes_of(organisation)
+            .await?
             .iter()
-            .filter(|route| route.account == organisation)
             .filter_map(|route| route.settings.identity.as_ref().map(|identity| identity.session_minutes))
             .max()
             .unwrap_or_default()
@@ -73,7 +77,7 @@ impl App {
             ended.extend(self.store.end_person_sessions(organisation, Some(former), None, None).await?);
         }
         if !ended.is_empty() {
-            self.identities.end_sessions(|session| ended.contains(&session.id));
+            self.identities.end_these(&ended);
         }
         tracing::info!(
             account = %organisation,

@@ -114,7 +114,7 @@ pub(super) async fn start(
     let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
     let sealed = parameters.get("request").ok_or_else(not_ours)?;
     let request: LoginRequest = app.sealer.open(Purpose::LoginRequest, sealed).ok_or_else(not_ours)?;
-    let route = app.socket_of(&request)?;
+    let route = app.socket_of(&request).await?;
     let service = app.service_url(&route);
     if !request.is_fresh(now.unix_seconds) {
         return Err(too_old(&service));
@@ -123,7 +123,7 @@ pub(super) async fn start(
     let wanted = parameters.get("provider");
     if !request.switch
         && wanted.is_none()
-        && let Some(session) = app.signed_on(&headers, organisation)
+        && let Some(session) = app.signed_on(&headers, organisation).await?
         && is_worth(&session, organisation, &asks, now.unix_seconds).is_ok()
     {
         return app.grant(&route, &request, session.id);
@@ -163,7 +163,7 @@ pub(super) async fn sign_on(
     app.limits.login_step(client, now.monotonic)?;
     let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
     let (socket, to) = parameters.get("socket").zip(parameters.get("to")).ok_or_else(not_ours)?;
-    let (route, _) = app.asking_socket(socket)?;
+    let (route, _) = app.asking_socket(socket).await?;
     let is_ours = |page: &str| to == page || to.strip_prefix(page).is_some_and(|rest| rest.starts_with(['?', '/']));
     if safe_return_to(to) != to || !crate::client::PAGES.iter().any(|page| is_ours(page)) {
         return Err(not_ours());

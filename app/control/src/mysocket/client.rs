@@ -104,7 +104,7 @@ pub(super) async fn csr(
     input: Input<Csr>,
 ) -> Result<Response, ApiError> {
     person.is_for(&dnsname)?;
-    let admitted = app.admit(person.session, &person.says.socket_dns, address)?;
+    let admitted = app.admit(person.session, &person.says.socket_dns, address).await?;
     let signed = app.sign_client(&admitted, &input.value.csr).await?;
     Ok(json(StatusCode::OK, &Certificate { client_certificate: signed.certificate }))
 }
@@ -118,7 +118,7 @@ pub(super) async fn ssh(
     input: Input<KeyToSign>,
 ) -> Result<Response, ApiError> {
     person.is_for(&dnsname)?;
-    let admitted = app.admit(person.session, &person.says.socket_dns, address)?;
+    let admitted = app.admit(person.session, &person.says.socket_dns, address).await?;
     let signed = app.sign_person(&admitted, "ssh_public_key", &input.value.ssh_public_key, true).await?;
     Ok(json(StatusCode::OK, &SignedKey { signed_ssh_cert: signed.certificate }))
 }

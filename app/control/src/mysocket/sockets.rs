@@ -145,7 +145,7 @@ pub(super) async fn connect(
     input: Input<SocketWish>,
 ) -> Result<Response, ApiError> {
     let socket = app.create_mysocket(&caller, input.value).await?;
-    if let Err(error) = app.create_tunnel(&socket, None, false, None).await {
+    if let Err(error) = app.create_tunnel(&socket, None, None, None).await {
         app.delete_socket(&socket).await?;
         return Err(error);
     }

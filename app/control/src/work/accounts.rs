@@ -3,8 +3,7 @@
 use http::StatusCode;
 use sallyport_api::{CreateAccount, Secret};
 use sallyport_model::{Account, AccountId, Email, check_password};
-use sallyport_store::{Deletion, NewAccount, SessionId};
-use tokio::sync::MutexGuard;
+use sallyport_store::{Deletion, NewAccount, SessionId, StoreError};
 
 use crate::{
     App, SignUp,
@@ -31,7 +30,11 @@ impl App {
             None => None,
         };
         self.limits.create_account(client, now.monotonic)?;
-        let _turn = self.sign_up().await?;
+        let only_as_first = self.config.sign_up == SignUp::Closed;
+        // Nobody has a password hashed for nothing; the store looks again, since others may make one meanwhile, here or elsewhere.
+        if only_as_first && self.store.count_accounts().await? > 0 {
+            return Err(StoreError::NotFirst.into());
+        }
         let password_hash = self.passwords.hash(password).await?;
         let account = Account {
             id: AccountId::from_random(random::bytes()?),
@@ -40,7 +43,8 @@ impl App {
             created_at: now.unix_seconds,
         };
         let has_key = ssh_key.is_some();
-        self.store.create_account(NewAccount { account: account.clone(), password_hash, ssh_key }).await?;
+        let new = NewAccount { account: account.clone(), password_hash, ssh_key, only_as_first };
+        self.store.create_account(new).await?;
         if has_key {
             self.publish_ssh_keys(account.id).await?;
         }
@@ -51,23 +55,9 @@ impl App {
         Ok(account)
     }
 
-    /// Whether another account may be made; where only the first may be, this one keeps others waiting until it is
-    /// made.
-    async fn sign_up(&self) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
-        if self.config.sign_up == SignUp::Open {
-            return Ok(None);
-        }
-        let turn = self.signing_up.lock().await;
-        if self.store.count_accounts().await? > 0 {
-            let detail =
-                "this API takes no new accounts: ask its operator, who opens it with `sallyport up --sign-up open`";
-            return Err(ApiError::new(StatusCode::FORBIDDEN, "sign-up-closed", detail));
-        }
-        Ok(Some(turn))
-    }
-
     /// Deletes an account with all it has; when this returns, edges know it.
     pub(crate) async fn delete_account(&self, account: AccountId) -> Result<(), ApiError> {
+        self.check_that_it_is_not_needed(account).await?;
         let gone = match self.store.delete_account(account).await? {
             Deletion::Done { sockets } => sockets,
             Deletion::NotFound => return Err(ApiError::not_found("account")),

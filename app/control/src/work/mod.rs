@@ -3,9 +3,11 @@
 
 mod accounts;
 mod authorities;
+mod origins;
 mod persons;
 mod policies;
 mod providers;
+mod regions;
 mod settings;
 mod sockets;
 mod ssh_keys;

@@ -1,7 +1,5 @@
 //! Identity providers: making, changing, asking them.
 
-use std::sync::Arc;
-
 use http::StatusCode;
 use sallyport_api::{CreateProvider, ProviderFound, Secret, UpdateProvider};
 use sallyport_identity::Purpose;
@@ -185,12 +183,15 @@ impl App {
     pub(crate) async fn delete_provider(&self, provider: &StoredProvider, force: bool) -> Result<(), ApiError> {
         let others = self.store.providers(provider.organisation, 0, MAX_PROVIDERS_PER_ORGANISATION as u32).await?;
         let is_last = others.iter().all(|(_, other)| other.id == provider.id);
-        let uses = |route: &Arc<SocketRoute>| {
-            let asks = route.settings.identity.as_ref().filter(|_| route.account == provider.organisation);
-            asks.is_some_and(|asks| asks.providers.contains(&provider.name) || (is_last && asks.providers.is_empty()))
-        };
+        let uses =
+            |route: &SocketRoute| {
+                route.settings.identity.as_ref().is_some_and(|asks| {
+                    asks.providers.contains(&provider.name) || (is_last && asks.providers.is_empty())
+                })
+            };
+        let routes = self.store.routes_of(provider.organisation).await?;
         let mut sockets: Vec<_> =
-            self.routes.all().iter().filter(|route| uses(route)).map(|route| self.dns_name(&route.name)).collect();
+            routes.iter().filter(|route| uses(route)).map(|route| self.dns_name(&route.name)).collect();
         let persons = match provider.config.kind {
             ProviderKind::Local => self.store.count_persons(provider.organisation).await?,
             _ => 0,
@@ -250,6 +251,7 @@ impl App {
         provider: Option<&ProviderName>,
     ) -> Result<usize, ApiError> {
         let stored = self.store.end_person_sessions(organisation, None, email, provider).await?;
+        self.identities.end_these(&stored);
         let told = self.identities.end_sessions(|session| {
             session.organisation == organisation
                 && email.is_none_or(|email| session.person.email == *email)

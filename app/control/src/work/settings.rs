@@ -1,8 +1,11 @@
 //! From the fields of a request to the settings of a socket. Pure.
 
+use std::collections::BTreeMap;
+
 use sallyport_api::{CreateSocket, HealthCheck, UpdateSocket};
 use sallyport_model::{
-    AccessRules, Affinity, IdentitySettings, Limits, ProxyProtocol, SocketSettings, SocketType, TlsMode,
+    AccessRules, Affinity, EndpointGroup, IdentitySettings, Limits, ProxyProtocol, RegionName, SocketSettings,
+    SocketType, TlsMode,
 };
 use sallyport_policy::{AccessList, Rule};
 
@@ -19,6 +22,7 @@ pub(super) struct SettingsWish {
     access: Option<Option<AccessRules>>,
     amplification_guard: Option<Option<bool>>,
     identity: Option<Option<IdentitySettings>>,
+    regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
 }
 
 impl SettingsWish {
@@ -33,6 +37,7 @@ impl SettingsWish {
             access: Some(create.access.clone()),
             amplification_guard: Some(create.amplification_guard),
             identity: Some(create.identity.clone()),
+            regions: Some(create.regions.clone()),
         }
     }
 
@@ -47,12 +52,18 @@ impl SettingsWish {
             access: update.access.clone(),
             amplification_guard: update.amplification_guard,
             identity: update.identity.clone(),
+            regions: update.regions.clone(),
         }
     }
 
     /// The wish, with this about who comes.
     pub(super) fn with_identity(self, identity: Option<IdentitySettings>) -> Self {
         Self { identity: Some(identity), ..self }
+    }
+
+    /// Whether dials of regions are wished for.
+    pub(super) fn has_dials(&self) -> bool {
+        matches!(&self.regions, Some(Some(regions)) if !regions.is_empty())
     }
 
     /// Whether the socket is to go without the amplification guard.
@@ -83,11 +94,12 @@ impl SettingsWish {
             access: or(&self.access, &now.access),
             amplification_guard: self.amplification_guard.map_or(now.amplification_guard, |wish| wish.unwrap_or(true)),
             identity: self.identity.clone().unwrap_or_else(|| now.identity.clone()),
+            regions: or(&self.regions, &now.regions),
         })
     }
 
     /// Each setting by itself among defaults, so that a refusal names the field, and whether it is wished for.
-    fn parts(&self, settings: &SocketSettings) -> [(&'static str, SocketSettings, bool); 9] {
+    fn parts(&self, settings: &SocketSettings) -> [(&'static str, SocketSettings, bool); 10] {
         let plain = SocketSettings::default;
         // All of them are named here, so that none is forgotten.
         let SocketSettings {
@@ -100,6 +112,7 @@ impl SettingsWish {
             access,
             amplification_guard,
             identity,
+            regions,
         } = settings.clone();
         [
             ("proxy_protocol", SocketSettings { proxy_protocol, ..plain() }, self.proxy_protocol.is_some()),
@@ -115,6 +128,7 @@ impl SettingsWish {
                 self.amplification_guard.is_some(),
             ),
             ("identity", SocketSettings { identity, ..plain() }, self.identity.is_some()),
+            ("regions", SocketSettings { regions, ..plain() }, self.regions.is_some()),
         ]
     }
 }

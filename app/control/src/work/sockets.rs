@@ -8,10 +8,11 @@ use sallyport_model::{
     SocketSettings, SocketType,
 };
 use sallyport_policy::PolicySet;
-use sallyport_store::{Creation, Keyed, Maker, NewSocket, PortWish, SocketChange};
+use sallyport_store::{Creation, HolderId, Keyed, Maker, NewSocket, PortWish, SocketChange};
 
 use super::{
     policies::check_that_somebody_enters,
+    regions::check_dials,
     settings::{SettingsWish, settled},
 };
 use crate::{App, audit_trail, clock::date, problem::ApiError, random};
@@ -32,6 +33,8 @@ pub(crate) enum Lifetime {
     Temporary {
         /// Who makes it.
         maker: Option<Maker>,
+        /// Who keeps it.
+        holder: HolderId,
     },
 }
 
@@ -39,7 +42,14 @@ impl Lifetime {
     fn maker(self) -> Option<Maker> {
         match self {
             Self::Lasting => None,
-            Self::Temporary { maker } => maker,
+            Self::Temporary { maker, .. } => maker,
+        }
+    }
+
+    fn holder(self) -> Option<HolderId> {
+        match self {
+            Self::Lasting => None,
+            Self::Temporary { holder, .. } => Some(holder),
         }
     }
 }
@@ -51,6 +61,7 @@ impl App {
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
         let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
         let ssh = self.ssh_access(&socket).filter(|_| by_own);
+        let notes = self.notes_on_regions(socket.id, &socket.settings);
         let authorities = self.authorities.of(socket.account);
         let settings = socket.settings;
         Socket {
@@ -75,6 +86,8 @@ impl App {
                 .client_tls
                 .filter(|_| settings.identity.is_some() && socket.socket_type == SocketType::Tls),
             identity: settings.identity,
+            regions: settings.regions,
+            notes,
             policies: route.iter().flat_map(|route| &route.policies).map(|policy| policy.name.clone()).collect(),
             ssh,
             created_at: date(socket.created_at),
@@ -156,6 +169,7 @@ impl App {
         let (wish, none) = (SettingsWish::of_new(&create), SocketSettings::default());
         self.keeps_guard(&wish)?;
         let settings = settled(&wish, (&none, socket_type), socket_type, self.config.databases)?;
+        check_dials(self.served_where_dialed(None, &wish).await?.as_ref(), &settings)?;
         if let Some(identity) = &settings.identity {
             self.need_providers(account, &identity.providers, &[]).await?;
         }
@@ -178,7 +192,7 @@ impl App {
             max_ports: self.config.ports_per_account,
             settings,
             policies,
-            temporary: lifetime != Lifetime::Lasting,
+            temporary: lifetime.holder(),
             maker: lifetime.maker(),
             created_at: self.clock.now().unix_seconds,
         };
@@ -265,6 +279,7 @@ impl App {
         let found = self.find_socket(account, id_or_name).await?;
         let wish = SettingsWish::of_change(&update);
         self.keeps_guard(&wish)?;
+        let served = self.served_where_dialed(Some(found.id), &wish).await?;
         let asks_who = update.identity.is_some();
         let (mut given, force) = (given(&update), update.force);
         if let Some(Some(identity)) = &update.identity {
@@ -297,6 +312,7 @@ impl App {
                 None => wish,
             };
             let settings = settled(&wish, (&now.settings, now.socket_type), new_type, databases)?;
+            check_dials(served.as_ref(), &settings)?;
             if asks_who {
                 check_that_somebody_enters(&policies, settings.identity.as_ref())?;
             }

@@ -2,7 +2,7 @@
 
 use sallyport_api::Secret;
 use sallyport_model::{AccountId, CredentialHash, DEFAULT_WEIGHT, MAX_WEIGHT, Socket, SocketId, Tunnel, TunnelId};
-use sallyport_store::{Creation, Keyed, NewTunnel, StoreError};
+use sallyport_store::{Creation, HolderId, Keyed, NewTunnel, StoreError};
 
 use crate::{App, audit_trail, problem::ApiError, random};
 
@@ -19,7 +19,7 @@ impl App {
         &self,
         socket: &Socket,
         weight: Option<u16>,
-        temporary: bool,
+        temporary: Option<HolderId>,
         keyed: Option<&Keyed>,
     ) -> Result<Creation<(Tunnel, Secret)>, ApiError> {
         self.limits.create(socket.account, self.clock.now().monotonic)?;
@@ -99,7 +99,8 @@ impl App {
     }
 }
 
-fn checked_weight(weight: u16) -> Result<u16, ApiError> {
+/// The weight, when there is such a one.
+pub(super) fn checked_weight(weight: u16) -> Result<u16, ApiError> {
     if weight > MAX_WEIGHT {
         return Err(ApiError::field("weight", format!("a weight is 0 to {MAX_WEIGHT}")));
     }

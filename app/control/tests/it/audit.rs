@@ -281,3 +281,43 @@ async fn flows_are_listed_and_cut_by_those_who_may() {
     let killed = api.audit(&ann, "&kind=admin&verdict=done").await.remove(0).admin.unwrap();
     assert_eq!((killed.action.as_str(), killed.target), ("flow.kill", Some(format!("{name}/f1"))));
 }
+
+#[tokio::test]
+async fn what_only_edges_know_is_asked_for_with_care() {
+    let api = Api::start().await;
+    let ann = api.account("ann@example.com").await;
+    let socket = api.socket(&ann, "mine").await;
+    for (query, said) in [
+        ("limit=0", "limit must be a whole number from 1 to 100"),
+        ("limit=101", "limit must be a whole number from 1 to 100"),
+        ("limit=x", "the query is not valid"),
+        ("after=x", "after must be the `next` of an answer before"),
+        ("colour=green", "the query is not valid"),
+    ] {
+        let answer = api.get(&format!("/v1/flows/log?{query}"), Some(&ann)).await;
+        let detail = answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-query");
+        assert!(detail.contains(said), "{query}: {detail}");
+    }
+    for path in ["/v1/flows/log?socket=calm-bay-9999", "/v1/sockets/calm-bay-9999/stats"] {
+        api.get(path, Some(&ann)).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    }
+    let bob = api.account("bob@example.com").await;
+    let stats = format!("/v1/sockets/{}/stats", socket.id);
+    api.get(&stats, Some(&bob)).await.is_problem(StatusCode::NOT_FOUND, "not-found");
+    api.get(&format!("/v1/flows/log?socket={}", socket.id), Some(&bob))
+        .await
+        .is_problem(StatusCode::NOT_FOUND, "not-found");
+    let other = api.api_token(&ann, &["audit:read"]).await;
+    api.get(&stats, Some(&other)).await.is_problem(StatusCode::FORBIDDEN, "missing-scope");
+    // An edge that does not understand the question counts for nothing.
+    let counted = api.get(&stats, Some(&ann)).await.read::<sallyport_api::SocketStats>(StatusCode::OK);
+    assert!(counted.edges.is_empty() && counted.total.requests.is_empty() && counted.total.since.is_none());
+    let page = api.get("/v1/flows/log", Some(&ann)).await.read::<sallyport_api::EndedFlowPage>(StatusCode::OK);
+    assert!(page.items.is_empty() && page.silent.is_empty());
+    let again = api.get(&format!("/v1/flows/log?after={}", page.next), Some(&ann)).await;
+    assert_eq!(again.status, StatusCode::OK);
+    let long = "x".repeat(1_000);
+    api.send("DELETE", &format!("/v1/flows/{long}"), Some(&ann), None)
+        .await
+        .is_problem(StatusCode::NOT_FOUND, "not-found");
+}

@@ -17,17 +17,17 @@ use crate::harness::{Answer, Api, START};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ ann@laptop";
 /// A verifier and its challenge: RFC 7636 appendix B.
-const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+pub(crate) const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
-const BACK: &str = "http://127.0.0.1:4000/callback";
+pub(crate) const BACK: &str = "http://127.0.0.1:4000/callback";
 
 /// An organisation with a `tls` socket that lets in who has an address at example.com, and Ann, who has logged in.
 pub(crate) struct World {
     pub(crate) api: Api,
     pub(crate) token: String,
     pub(crate) socket: Socket,
-    session: LoginSessionId,
-    cookie: String,
+    pub(crate) session: LoginSessionId,
+    pub(crate) cookie: String,
 }
 
 fn person(email: &str) -> Person {
@@ -46,18 +46,14 @@ async fn tls_socket(api: &Api, token: &str, identity: Value) -> Socket {
 }
 
 /// Somebody logs in at the socket's organisation; gives the login and the cookie of the login host.
-fn log_in(api: &Api, socket: &Socket, email: &str, id: u8) -> (LoginSessionId, String) {
+async fn log_in(api: &Api, socket: &Socket, email: &str, id: u8) -> (LoginSessionId, String) {
     let organisation = api.routes.get(socket.id).unwrap().account;
     let session = LoginSessionId::from_random([id; 16]);
     let authenticated_at = api.clock.unix_seconds();
     let expires_at = authenticated_at + 8 * 3_600;
-    api.identities.put_session(LoginSession {
-        id: session,
-        organisation,
-        person: person(email),
-        authenticated_at,
-        expires_at,
-    });
+    let login = LoginSession { id: session, organisation, person: person(email), authenticated_at, expires_at };
+    api.store.begin_person_session(&login).await.unwrap();
+    api.identities.put_session(login);
     let sealer = Sealer::new(Secrets::open_or_create(api.dir.path()).unwrap().derived("seal"));
     let value = sealer.seal(Purpose::SignOn, &json!({ "session": session }), [id; 12]).unwrap();
     let digits = organisation.uuid().simple().to_string();
@@ -73,9 +69,14 @@ impl World {
     pub(crate) async fn started_at(set_clock: impl FnOnce(&Api)) -> Self {
         let api = Api::start().await;
         set_clock(&api);
+        Self::at(api).await
+    }
+
+    /// The same at this control.
+    pub(crate) async fn at(api: Api) -> Self {
         let token = api.account("owner@example.com").await;
         let socket = tls_socket(&api, &token, json!({"email_domains": ["example.com"]})).await;
-        let (session, cookie) = log_in(&api, &socket, "ann@example.com", 1);
+        let (session, cookie) = log_in(&api, &socket, "ann@example.com", 1).await;
         Self { api, token, socket, session, cookie }
     }
 
@@ -95,7 +96,7 @@ impl World {
         ]
     }
 
-    async fn get_page(&self, path: &str, cookie: Option<&str>) -> Answer {
+    pub(crate) async fn get_page(&self, path: &str, cookie: Option<&str>) -> Answer {
         let mut request = Request::get(path);
         if let Some(cookie) = cookie {
             request = request.header(header::COOKIE, cookie);
@@ -103,7 +104,7 @@ impl World {
         self.api.page(request.body(Body::empty()).unwrap()).await
     }
 
-    async fn decide(&self, path: &str, page: &Answer, decision: &str) -> Answer {
+    pub(crate) async fn decide(&self, path: &str, page: &Answer, decision: &str) -> Answer {
         self.decide_as(path, page, decision, &self.cookie, "https://login.localhost:8443").await
     }
 
@@ -120,7 +121,7 @@ impl World {
     }
 
     /// What the browser brings to the program.
-    async fn code(&self) -> String {
+    pub(crate) async fn code(&self) -> String {
         let page = self.get_page(&path(&self.client_query()), Some(&self.cookie)).await;
         assert_eq!(page.status, StatusCode::OK, "{}", page.text);
         let sent = self.decide("/client", &page, "allow").await;
@@ -131,7 +132,7 @@ impl World {
         code.to_owned()
     }
 
-    async fn exchange(&self, code: &str, verifier: &str, redirect: &str) -> Answer {
+    pub(crate) async fn exchange(&self, code: &str, verifier: &str, redirect: &str) -> Answer {
         let body = json!({"code": code, "code_verifier": verifier, "redirect_uri": redirect});
         self.api.post("/v1/client/token", None, body).await
     }
@@ -235,7 +236,7 @@ async fn a_program_logs_in_through_the_browser_and_gets_certificates() {
 async fn a_program_logs_out_and_the_login_is_worth_nothing_anywhere() {
     let world = World::new().await;
     let (token, other) = (world.client_token().await, world.client_token().await);
-    let bob = log_in(&world.api, &world.socket, "bob@example.com", 2).0;
+    let bob = log_in(&world.api, &world.socket, "bob@example.com", 2).await.0;
     let code = world.code().await;
     let end = |token: Option<String>| {
         let api = &world.api;
@@ -352,7 +353,7 @@ async fn nobody_agrees_for_somebody_else() {
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
 
-    let (_, bob) = log_in(&world.api, &world.socket, "bob@example.com", 2);
+    let (_, bob) = log_in(&world.api, &world.socket, "bob@example.com", 2).await;
     let good = "https://login.localhost:8443";
     let other = world.decide_as("/client", &page, "allow", &bob, good).await;
     assert_eq!((other.status, other.header("location")), (StatusCode::BAD_REQUEST, None));
@@ -368,7 +369,7 @@ async fn nobody_agrees_for_somebody_else() {
     // A cookie of another organisation signs nobody on here, whatever it is called.
     let token = world.api.account("other@example.com").await;
     let socket = tls_socket(&world.api, &token, json!({"email_addresses": ["nobody@example.com"]})).await;
-    let (_, foreign) = log_in(&world.api, &socket, "ann@example.com", 3);
+    let (_, foreign) = log_in(&world.api, &socket, "ann@example.com", 3).await;
     let value = foreign.split_once('=').unwrap().1;
     let renamed = format!("{}={value}", world.cookie.split_once('=').unwrap().0);
     for cookie in [foreign.as_str(), &renamed, &format!("{}; {renamed}", world.cookie)] {
@@ -430,7 +431,9 @@ async fn certificates_are_for_whom_the_socket_lets_in_now() {
     world.tls(&token, &host, &csr).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
     assert_eq!(world.change(json!({"email_addresses": ["ann@example.com"]})).await, StatusCode::OK);
     assert_eq!(world.ssh(&token, &host, KEY).await.status, StatusCode::OK);
-    assert_eq!(world.api.identities.end_sessions(|session| session.id == world.session), 1);
+    let organisation = world.api.identities.session(world.session).unwrap().organisation;
+    let ended = world.api.store.end_person_sessions(organisation, Some(world.session), None, None).await.unwrap();
+    assert_eq!((ended.len(), world.api.identities.end_sessions(|session| session.id == world.session)), (1, 1));
     world.ssh(&token, &host, KEY).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
     world.api.get("/v1/client", Some(&token)).await.is_problem(StatusCode::UNAUTHORIZED, "login-required");
 }

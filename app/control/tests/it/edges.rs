@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-use sallyport_model::SocketId;
+use axum::{Router, body::Body};
+use http::{Request, StatusCode};
+use sallyport_control::NodePeer;
+use sallyport_model::{ClientAddr, EdgeId, SocketId};
+use sallyport_store::{JoiningEdge, NewEdgeToken};
 use serde_json::json;
 
 use crate::harness::Api;
@@ -77,4 +80,46 @@ async fn what_happens_is_counted() {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     assert_eq!(api.control.check().await, Ok(()));
+}
+
+/// What an edge asks, on a connection where this answers.
+async fn ask(router: Router, edge: Option<EdgeId>, path: &str, client: Option<&str>) -> (StatusCode, String) {
+    let mut request = Request::post(format!("https://api.localhost{path}")).header("content-type", "application/json");
+    if let Some(client) = client {
+        request = request.header("sallyport-client", client);
+    }
+    let mut request = request.body(Body::from("{}")).unwrap();
+    let address = ClientAddr("192.0.2.7:7".parse().unwrap());
+    request.extensions_mut().insert(NodePeer { edge, address });
+    request.extensions_mut().insert(address);
+    let answer = Api::answer(router, request).await;
+    (answer.status, answer.json_code())
+}
+
+#[tokio::test]
+async fn what_edges_ask_themselves_is_answered_on_their_own_connections_alone() {
+    let api = Api::start().await;
+    // Later than what is swept away.
+    let now = 4_000_000_000;
+    let token = NewEdgeToken { hash: [1; 32], name: None, region: None, created_at: now, expires_at: now + 60 };
+    api.store.create_edge_token(&token).await.unwrap();
+    let (name, region) = (Some("eu-1".parse().unwrap()), Some("eu".parse().unwrap()));
+    let joining = JoiningEdge { id: EdgeId::from_random([1; 16]), name, region, now };
+    let edge = Some(api.store.join_edge([1; 32], &joining).await.unwrap().unwrap().id);
+    let client = Some("192.0.2.1:1");
+    for path in ["join", "renew", "world", "ssh/begin", "ssh/forward", "ssh/ended"] {
+        let path = format!("/node/v1/{path}");
+        let own = ask(api.control.node_router(), edge, &path, None).await;
+        assert!(own.0 != StatusCode::NOT_FOUND && own.1 != "no-client", "{path}: {own:?}");
+        // By whatever name, what clients of an edge ask is none of these.
+        for router in [api.control.clients_router(), api.control.node_router()] {
+            assert_eq!(ask(router, edge, &path, client).await.0, StatusCode::NOT_FOUND, "{path}");
+        }
+        let unnamed = ask(api.control.clients_router(), edge, &path, None).await;
+        assert_eq!(unnamed, (StatusCode::BAD_REQUEST, "no-client".to_owned()), "{path}");
+        let stranger = ask(api.control.clients_router(), None, &path, client).await;
+        assert_eq!(stranger, (StatusCode::UNAUTHORIZED, "no-certificate".to_owned()), "{path}");
+    }
+    let login = ask(api.control.clients_router(), edge, "/v1/login", client).await;
+    assert!(login.0 != StatusCode::NOT_FOUND && login.1 != "no-client", "the API is there: {login:?}");
 }

@@ -13,10 +13,11 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use sallyport_audit::{AuditConfig, AuditLog};
-use sallyport_bus::{Bus, Directory, Identities, LiveFlows, Routes, SshLogins};
+use sallyport_bus::{Asker, Bus, Directory, Identities, LiveFlows, Routes, SshLogins};
 use sallyport_control::{AddressDatabases, Clock, Control, ControlConfig, Moment, Reach, Secrets, SignUp, SshInfo};
 use sallyport_identity::Sealer;
 use sallyport_model::ClientAddr;
+use sallyport_policy::DialedNetworks;
 use sallyport_ssh::UserAuthority;
 use sallyport_store::Store;
 use serde::de::DeserializeOwned;
@@ -36,7 +37,7 @@ pub(crate) struct TestClock {
 }
 
 impl TestClock {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { origin: Instant::now(), elapsed_seconds: Arc::default(), unix_seconds: Arc::new(AtomicI64::new(START)) }
     }
 
@@ -162,6 +163,15 @@ impl Api {
         Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.provider_reach = Reach::Public).await
     }
 
+    /// An API whose edges dial nothing themselves.
+    pub(crate) async fn start_without_direct_origins() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::start_with(dir, TestClock::new(), SignUp::Open, |config| {
+            config.direct_origins = DialedNetworks::default()
+        })
+        .await
+    }
+
     async fn start_in(dir: tempfile::TempDir, clock: TestClock, sign_up: SignUp) -> Self {
         Self::start_with(dir, clock, sign_up, |_| {}).await
     }
@@ -173,6 +183,19 @@ impl Api {
         change: impl FnOnce(&mut ControlConfig),
     ) -> Self {
         let store = Store::open(dir.path()).await.unwrap();
+        let keys = dir.path().to_owned();
+        Self::start_on(store, dir, &keys, clock, sign_up, change).await
+    }
+
+    /// A control over this store, with the keys in a folder that may be another one's.
+    pub(crate) async fn start_on(
+        store: Store,
+        dir: tempfile::TempDir,
+        keys: &std::path::Path,
+        clock: TestClock,
+        sign_up: SignUp,
+        change: impl FnOnce(&mut ControlConfig),
+    ) -> Self {
         let bus = Bus::default();
         let kept = AuditConfig {
             key: [1; 32],
@@ -184,7 +207,9 @@ impl Api {
         let audit = AuditLog::open(&dir.path().join("audit"), kept).unwrap();
         let flows = LiveFlows::default();
         let mut config = ControlConfig {
+            id: [7; 16],
             databases: AddressDatabases { country: true, asn: true },
+            direct_origins: DialedNetworks::new(vec!["10.0.0.0/8".parse().unwrap(), "fd00:1::/32".parse().unwrap()]),
             geo: None,
             domain: "localhost".into(),
             public_port: 8443,
@@ -201,13 +226,13 @@ impl Api {
                 port: 2222,
                 known_hosts: vec!["[tunnel.localhost]:2222 ssh-ed25519 AAAA".into()],
             }),
-            ssh_authority: Some(UserAuthority::open_or_create(dir.path()).unwrap()),
+            ssh_authority: Some(UserAuthority::open_or_create(keys).unwrap()),
             provider_reach: Reach::Anywhere,
             audit: Some(audit.clone()),
-            flows: flows.clone(),
+            asker: Asker::here(Arc::new(flows.clone())),
         };
         change(&mut config);
-        let secrets = Secrets::open_or_create(dir.path()).unwrap();
+        let secrets = Secrets::open_or_create(keys).unwrap();
         let sealer = Sealer::new(secrets.derived("seal"));
         let control =
             Control::start_with_clock(config, store.clone(), bus.clone(), secrets, clock.clock()).await.unwrap();
@@ -287,7 +312,8 @@ impl Api {
         Self::answer(self.login.clone(), request).await
     }
 
-    async fn answer(mut router: Router, request: Request<Body>) -> Answer {
+    /// What this answers.
+    pub(crate) async fn answer(mut router: Router, request: Request<Body>) -> Answer {
         let response = router.call(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();

@@ -5,6 +5,7 @@
 mod accounts;
 mod audit;
 mod client;
+mod controls;
 mod creations;
 mod edges;
 mod fake_hook;
@@ -16,6 +17,7 @@ mod login;
 mod mysocket;
 mod openapi;
 mod organisations;
+mod origins;
 mod persons;
 mod policies;
 mod real_providers;

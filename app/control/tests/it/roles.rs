@@ -42,7 +42,16 @@ const OF_PERSONS: [&str; 9] = [
     "list_organisations",
 ];
 /// What belongs to the installation, and so to the account that owns it: everybody else is refused by name.
-const OF_THE_INSTALLATION: [&str; 3] = ["list_edges", "delete_edge", "create_edge_token"];
+const OF_THE_INSTALLATION: [&str; 8] = [
+    "list_edges",
+    "delete_edge",
+    "drain_edge",
+    "resume_edge",
+    "create_edge_token",
+    "list_edge_tokens",
+    "delete_edge_token",
+    "hand_installation_over",
+];
 /// What those who may only look may do all the same: it is about themselves, or changes nothing.
 const FOR_VIEWERS: [&str; 4] = ["create_token", "delete_token", "leave_organisation", "test_policy"];
 /// What those who may only look may not see: it names who came, and from where.
@@ -64,6 +73,7 @@ struct House {
     id: String,
     socket: String,
     tunnel: String,
+    origin: String,
     policy: String,
     token: String,
     ssh_key: String,
@@ -92,6 +102,10 @@ impl House {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let socket = api.socket(&owner, "secret-socket").await;
         let tunnel = api.tunnel(&owner, &socket).await.details.id.to_string();
+        let origin = api
+            .post(&format!("/v1/sockets/{}/origins", socket.id), Some(&owner), json!({"address": "10.0.0.7:80"}))
+            .await;
+        let origin = text(&origin.json()["id"]);
         let document = json!({"allow": [{"who": {"emails": ["secret@example.com"]}}]});
         made("/v1/policies", json!({"name": "secret-policy", "document": document})).await;
         let provider = json!({"name": "secret-provider", "kind": "oidc", "issuer": "https://id.example.com",
@@ -132,6 +146,7 @@ impl House {
             id,
             socket: socket.id.to_string(),
             tunnel,
+            origin,
             policy: "secret-policy".into(),
             token,
             ssh_key,
@@ -186,10 +201,11 @@ impl House {
             "persons" => "secret@example.com",
             // Whether there is such an edge is told to nobody else.
             "edges" => "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11",
+            "edge-tokens" => "0f1e2d3c4b5a6978",
             other if path.contains("{id}") => panic!("what is {{id}} of {other}? name it here"),
             _ => "",
         };
-        path.replace("{id}", id).replace("{tunnel_id}", &self.tunnel)
+        path.replace("{id}", id).replace("{tunnel_id}", &self.tunnel).replace("{origin_id}", &self.origin)
     }
 
     /// A body that would be taken from somebody who may.
@@ -198,7 +214,8 @@ impl House {
             "create_token" => json!({"name": "x", "scopes": ["sockets:read"]}),
             "create_socket" | "update_socket" | "update_organisation" => json!({"name": "x"}),
             "create_tunnel" | "update_provider" | "update_ssh_authority" => json!({}),
-            "update_tunnel" => json!({"weight": 7}),
+            "update_tunnel" | "update_direct_origin" => json!({"weight": 7}),
+            "create_direct_origin" => json!({"address": "10.0.0.8:80"}),
             "sign_ssh_key_for_tunnel" | "create_ssh_key" | "sign_ssh_host_key" => json!({"public_key": KEY}),
             "create_policy" => json!({"name": "x", "document": {"allow": [{"who": {"anyone": true}}]}}),
             "update_policy" => json!({"name": "renamed"}),
@@ -212,7 +229,8 @@ impl House {
             "create_service_token_certificate" => json!({"csr": "x"}),
             "create_person" => json!({"email": "x@example.com"}),
             "update_person" => json!({"name": "x"}),
-            "reset_person" | "create_edge_token" => json!({}),
+            "reset_person" | "create_edge_token" | "drain_edge" => json!({}),
+            "hand_installation_over" => json!({"email": "stranger@example.com"}),
             "update_member" => json!({"role": "owner"}),
             "create_invitation" => json!({"email": "x@example.com", "role": "viewer"}),
             "accept_invitation" => json!({"code": "spi_x"}),

@@ -21,7 +21,7 @@ async fn account_id(api: &Api, token: &str) -> AccountId {
 
 /// An ssh client of this account that has shown no key.
 pub(crate) fn client(account: AccountId) -> SshClient {
-    SshClient { account, key: None, only: None, address: Ipv4Addr::LOCALHOST.into() }
+    SshClient { account, key: None, only: None, address: Ipv4Addr::LOCALHOST.into(), holder: None }
 }
 
 /// How many keys let the account's ssh clients in.

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use sallyport_api::{CreatedTunnel, Page, Socket, Tunnel, TunnelStatus};
-use sallyport_model::{CredentialHash, SocketId, TunnelId, TunnelPresence};
+use sallyport_model::{CredentialHash, OriginHealth, SocketId, TunnelId, TunnelPresence};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -55,6 +55,8 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
         connector_addr,
         agent: agent.clone(),
         since: START + 5,
+        home: None,
+        health: OriginHealth::default(),
     });
     let path = format!("/v1/sockets/{}", socket.id);
     let seen: Tunnel = api.get(&format!("{path}/tunnels/{}", tunnel.id), Some(&token)).await.read(StatusCode::OK);

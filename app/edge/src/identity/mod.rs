@@ -34,6 +34,7 @@ use crate::{EdgeConfig, ids};
 pub(crate) use gate::{is_answered, may_enter};
 pub(crate) use holders::{Shown, ShownCertificates, holder, http_server_config, server_config};
 pub(crate) use judge::{Asked, Judge, Ruling};
+pub(crate) use own_paths::let_login_arrive;
 pub(crate) use stake::{Stake, StakeSlot, Unasked};
 pub(crate) use standing::{Standing, follow};
 pub(crate) use strangers::refusal;

@@ -1,9 +1,9 @@
 //! What we answer ourselves under `/.sallyport/` at a socket that asks who comes. None of it reaches an origin.
 
-use std::sync::PoisonError;
+use std::{sync::PoisonError, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::{HeaderValue, Method, StatusCode, header::CACHE_CONTROL};
+use http::{HeaderValue, Method, StatusCode, header::CACHE_CONTROL, request::Parts};
 use sallyport_http::page::Action;
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LogoutTicket, Purpose, safe_return_to};
 use sallyport_model::{Identity, LoginSession};
@@ -14,8 +14,13 @@ use super::{
     gate::{Known, Sender, Visit},
     judge,
 };
-use crate::answer::Trouble;
+use crate::{Edge, answer::Trouble};
 
+/// Where browsers come back with a grant.
+const CALLBACK: &str = "/.sallyport/callback";
+/// How long the login of a grant may be on its way, and how often it is looked for.
+const MAX_WAIT_FOR_LOGIN: Duration = Duration::from_secs(2);
+const WAIT_FOR_LOGIN: Duration = Duration::from_millis(10);
 const JSON: &str = "application/json";
 /// How long those who check assertions may keep our keys.
 const KEYS_CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
@@ -40,6 +45,22 @@ pub(super) fn answer(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Ide
     }
 }
 
+/// Waits for the login that a grant stands for, where control has just begun it and the word of it is on its way here. Nobody but
+/// who was sent back by control has such a grant.
+pub(crate) async fn let_login_arrive(edge: &Edge, head: &Parts) {
+    if head.uri.path() != CALLBACK {
+        return;
+    }
+    let Some(parts) = edge.reception.parts() else { return };
+    let text = head.uri.query().and_then(|query| parameter_of(query, "grant"));
+    let grant: Option<Grant> = text.and_then(|text| parts.sealer.open(Purpose::Grant, text));
+    let Some(grant) = grant else { return };
+    let began = tokio::time::Instant::now();
+    while parts.identities.session(grant.session).is_none() && began.elapsed() < MAX_WAIT_FOR_LOGIN {
+        tokio::time::sleep(WAIT_FOR_LOGIN).await;
+    }
+}
+
 /// The path of ours that begins a login and brings the person to `wanted` afterwards.
 pub(super) fn login_path(wanted: &str, switch: bool) -> String {
     let to = URL_SAFE_NO_PAD.encode(safe_return_to(wanted));
@@ -48,7 +69,11 @@ pub(super) fn login_path(wanted: &str, switch: bool) -> String {
 
 /// A parameter of the query, as it stands there.
 fn parameter<'a>(visit: &'a Visit<'_>, name: &str) -> Option<&'a str> {
-    let pairs = visit.head.uri.query()?.split('&');
+    parameter_of(visit.head.uri.query()?, name)
+}
+
+fn parameter_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    let pairs = query.split('&');
     pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 

@@ -69,8 +69,8 @@ impl Standing {
 
     /// Whether the flow would be let in now.
     fn holds(&self) -> bool {
-        // A socket that is gone ends its flows by itself.
-        let Some(route) = self.edge.routes.get(self.socket) else { return true };
+        // Nobody may go on at a socket that is gone.
+        let Some(route) = self.edge.routes.get(self.socket) else { return false };
         let rules = self.pool.rules(&route);
         let Some(judge) = rules.judge() else { return true };
         let now = now();

@@ -14,6 +14,7 @@ use sallyport_tunnel::ConnectorEvent;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::mpsc,
 };
 
 use crate::harness::*;
@@ -85,31 +86,21 @@ pub(crate) async fn ask(
     answer
 }
 
-#[tokio::test]
-async fn a_tcp_socket_passes_half_closes_on_and_lets_the_origin_speak_first() {
-    let world = World::start().await;
-    let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
-    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+/// To an origin that [`says_back`] what it hears goes this: it may speak first, half closes pass, and much comes whole.
+pub(crate) async fn goes_both_ways(addr: SocketAddr) {
     let mut client = connect(addr).await;
     let mut word = [0; 6];
     soon(client.read_exact(&mut word)).await.unwrap();
     assert_eq!(&word, b"hello ", "before the client has said anything");
     assert_eq!(ask(client, b"a question").await, b"a question bye");
     let large = vec![7; 3_000_000];
-    let answer = ask(connect(addr).await, &large).await;
-    assert_eq!(answer.len(), large.len() + 10);
-    let metrics = world.edge.metrics_text().unwrap();
-    assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="complete"} 2"#), "{metrics}");
+    assert_eq!(ask(connect(addr).await, &large).await.len(), large.len() + 10);
 }
 
-#[tokio::test]
-async fn resets_pass_in_both_directions() {
-    let world = World::start().await;
-    let mut socket = world.socket();
-    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
-    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
-    let origin = service(move |mut stream| {
+/// An origin that resets its connection when it hears `reset`, and otherwise tells how that came to its end.
+pub(crate) async fn resetting_origin() -> (SocketAddr, mpsc::UnboundedReceiver<Result<usize, io::ErrorKind>>) {
+    let (told, tells) = mpsc::unbounded_channel();
+    let addr = service(move |mut stream| {
         let told = told.clone();
         async move {
             let mut word = [0; 5];
@@ -122,8 +113,14 @@ async fn resets_pass_in_both_directions() {
         }
     })
     .await;
-    let _connector = world.tunnel(&mut socket, origin).await;
+    (addr, tells)
+}
 
+/// A reset of a [`resetting_origin`] comes to its client; gives what it has told of a reset by its client.
+pub(crate) async fn resets_pass(
+    addr: SocketAddr,
+    tells: &mut mpsc::UnboundedReceiver<Result<usize, io::ErrorKind>>,
+) -> Result<usize, io::ErrorKind> {
     let mut client = connect(addr).await;
     client.write_all(b"reset").await.unwrap();
     let error = soon(client.read(&mut [0; 1])).await.unwrap_err();
@@ -134,7 +131,41 @@ async fn resets_pass_in_both_directions() {
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     client.set_zero_linger().unwrap();
     drop(client);
-    soon(tells.recv()).await.expect("the origin notices that the client is gone").ok();
+    soon(tells.recv()).await.expect("the origin notices that the client is gone")
+}
+
+/// An origin that [`says_back`] what it hears hears of its client first, in both versions of the PROXY protocol.
+pub(crate) async fn is_told_the_client(world: &World, socket: &mut TestSocket, addr: SocketAddr) {
+    socket.set(world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
+    let client = connect(addr).await;
+    let from = client.local_addr().unwrap();
+    let answer = String::from_utf8(ask(client, b"x").await).unwrap();
+    let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\n", from.port(), addr.port());
+    assert_eq!(answer, format!("hello {header}x bye"));
+    socket.set(world, |settings| settings.proxy_protocol = ProxyProtocol::V2);
+    let answer = ask(connect(addr).await, b"x").await;
+    assert!(answer.starts_with(b"hello \r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_tcp_socket_passes_half_closes_on_and_lets_the_origin_speak_first() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _connector = world.tunnel(&mut socket, service(says_back).await).await;
+    goes_both_ways(addr).await;
+    let metrics = world.edge.metrics_text().unwrap();
+    assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="complete"} 2"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn resets_pass_in_both_directions() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = socket.is_of_type(&world, SocketType::Tcp).await;
+    let (origin, mut tells) = resetting_origin().await;
+    let _connector = world.tunnel(&mut socket, origin).await;
+    resets_pass(addr, &mut tells).await.ok();
     let metrics = world.edge.metrics_text().unwrap();
     assert!(metrics.contains(r#"flows_total{transport="tcp",verdict="broken"} 1"#), "{metrics}");
 }
@@ -304,15 +335,7 @@ async fn the_origin_is_told_the_client_by_the_proxy_protocol() {
     let mut socket = world.socket();
     let addr = socket.is_of_type(&world, SocketType::Tcp).await;
     let _connector = world.tunnel(&mut socket, service(says_back).await).await;
-    socket.set(&world, |settings| settings.proxy_protocol = ProxyProtocol::V1);
-    let client = connect(addr).await;
-    let from = client.local_addr().unwrap();
-    let answer = String::from_utf8(ask(client, b"x").await).unwrap();
-    let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\n", from.port(), addr.port());
-    assert_eq!(answer, format!("hello {header}x bye"));
-    socket.set(&world, |settings| settings.proxy_protocol = ProxyProtocol::V2);
-    let answer = ask(connect(addr).await, b"x").await;
-    assert!(answer.starts_with(b"hello \r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"), "{answer:?}");
+    is_told_the_client(&world, &mut socket, addr).await;
 }
 
 /// A connection that comes from this address of the machine itself.

@@ -73,7 +73,22 @@ impl World {
         let free: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let listening = Listening::bind(free, Some(free)).unwrap();
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        Self::start_on(listening, dir, Routes::default(), change)
+        Self::start_on(listening, dir, Routes::default(), change, |_, _| ())
+    }
+
+    /// One of several edges that share these routes and the authority in this directory; `prepare` is called before it serves.
+    pub(crate) fn start_beside(
+        ip: [u8; 4],
+        dir: Arc<tempfile::TempDir>,
+        routes: Routes,
+        change: impl FnOnce(&mut EdgeConfig),
+        prepare: impl FnOnce(&Edge, SocketAddr),
+    ) -> Self {
+        let free: SocketAddr = (ip, 0).into();
+        let world = Self::start_on(Listening::bind(free, Some(free)).unwrap(), dir, routes, change, prepare);
+        // Sockets and tunnels of each have numbers of their own.
+        world.count.store(usize::from(ip[3]) * 8 % 240, Ordering::Relaxed);
+        world
     }
 
     /// Another edge that takes this one's ports over, while this one lets finish what it serves.
@@ -86,7 +101,7 @@ impl World {
         self.shutdown.trigger();
         asked.released().unwrap();
         let listening = soon(asks).await.unwrap().unwrap();
-        Self::start_on(listening, self.dir.clone(), self.routes.clone(), |_| ())
+        Self::start_on(listening, self.dir.clone(), self.routes.clone(), |_| (), |_, _| ())
     }
 
     fn start_on(
@@ -94,6 +109,7 @@ impl World {
         dir: Arc<tempfile::TempDir>,
         routes: Routes,
         change: impl FnOnce(&mut EdgeConfig),
+        prepare: impl FnOnce(&Edge, SocketAddr),
     ) -> Self {
         let authority = LocalCa::open_or_create(dir.path(), "localhost").unwrap();
         let ca = authority.pem_path().to_owned();
@@ -114,6 +130,7 @@ impl World {
             }) as BoxFuture<'static, Response<TestBody>>
         });
         let edge = Edge::new(config, routes.clone(), directory.clone(), api);
+        prepare(&edge, addr);
         let mut registry = prometheus_client::registry::Registry::default();
         edge.register_metrics(&mut registry);
         edge.publish_metrics(registry);
@@ -148,6 +165,7 @@ impl World {
             policies: Vec::new(),
             client_authority: None,
             tunnels: Vec::new(),
+            origins: Vec::new(),
         };
         self.routes.put(route.clone());
         TestSocket { route }
@@ -175,18 +193,23 @@ impl World {
 
     /// A connector for this tunnel; it is up when this returns.
     pub(crate) async fn connect(&self, tunnel: TunnelId, origin: SocketAddr) -> Connector {
-        self.try_connect(tunnel, origin).await.unwrap_or_else(|refusal| panic!("not attached: {refusal}"))
+        self.connect_with(tunnel, Arc::new(DialOrigin(origin))).await
+    }
+
+    /// A connector for this tunnel that does this with what comes; it is up when this returns.
+    pub(crate) async fn connect_with(&self, tunnel: TunnelId, handler: Arc<dyn OriginHandler>) -> Connector {
+        self.try_connect(tunnel, handler).await.unwrap_or_else(|refusal| panic!("not attached: {refusal}"))
     }
 
     /// Why a connector for this tunnel is refused.
     pub(crate) async fn refusal(&self, tunnel: TunnelId) -> Refusal {
-        match self.try_connect(tunnel, self.addr).await {
+        match self.try_connect(tunnel, Arc::new(DialOrigin(self.addr))).await {
             Ok(_) => panic!("the tunnel was attached"),
             Err(refusal) => refusal,
         }
     }
 
-    async fn try_connect(&self, tunnel: TunnelId, origin: SocketAddr) -> Result<Connector, Refusal> {
+    async fn try_connect(&self, tunnel: TunnelId, handler: Arc<dyn OriginHandler>) -> Result<Connector, Refusal> {
         let tls = client_config(&Trust::Ca(self.ca.clone()), &[ALPN]).unwrap();
         let dial = Arc::new(TestDial { addr: self.addr, tls: TlsConnector::from(tls) });
         let (events, mut told) = mpsc::channel(1_024);
@@ -197,10 +220,7 @@ impl World {
         let stop = Shutdown::new();
         let task = tokio::spawn({
             let stop = stop.clone();
-            async move {
-                let handler = Arc::new(DialOrigin(origin));
-                run_connector(config, dial, handler, events, async move { stop.wait().await }).await
-            }
+            async move { run_connector(config, dial, handler, events, async move { stop.wait().await }).await }
         });
         loop {
             match soon(told.recv()).await.expect("the connector is there") {

@@ -4,10 +4,12 @@
 
 mod access;
 mod affinity;
+mod attempts;
 mod audit;
 mod balance;
 mod bodies;
 mod clients;
+mod direct;
 mod doors;
 mod edges;
 mod flows;
@@ -22,5 +24,8 @@ mod identity_tls;
 mod instructions;
 mod limits;
 mod malformed;
+mod mesh;
+mod mesh_origins;
+mod origins;
 mod revocation;
 mod udp;

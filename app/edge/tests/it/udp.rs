@@ -99,7 +99,7 @@ fn free_port() -> u16 {
 
 impl TestSocket {
     /// Makes it a UDP socket on a port of its own.
-    fn is_udp(&mut self, world: &World) -> u16 {
+    pub(crate) fn is_udp(&mut self, world: &World) -> u16 {
         let free = free_port();
         self.route.socket_type = SocketType::Udp;
         self.route.settings.tls_mode = TlsMode::Terminate;

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use sallyport_api::{Account, CreateAccount};
+use sallyport_api::{Account, CreateAccount, HandOver};
 use sallyport_client::ClientError;
 use sallyport_model::Email;
+use serde_json::json;
 
 use super::{display_name, email, ssh_key, utc};
 use crate::{
     context::Context,
-    failure::{Failure, Kind},
+    failure::{self, Failure, Kind},
     output,
     password::{Ask, PasswordArgs},
 };
@@ -25,6 +26,16 @@ pub(crate) enum AccountCommand {
     Create(CreateArgs),
     /// Show the account that is logged in
     Show,
+    /// Make another account the owner of the installation, who lets edges join: for the one that is its owner now
+    HandOver(HandOverArgs),
+}
+
+/// Options of `account hand-over`.
+#[derive(Debug, Args)]
+pub(crate) struct HandOverArgs {
+    /// The e-mail address of the next owner
+    #[arg(value_name = "EMAIL")]
+    email: String,
 }
 
 /// Options of `account create`.
@@ -50,6 +61,13 @@ pub(crate) async fn run(context: &Context, command: AccountCommand) -> anyhow::R
         AccountCommand::Show => {
             let account = context.client_of_self(&context.target()?)?.account().await?;
             context.output.data(&account, show)
+        }
+        AccountCommand::HandOver(args) => {
+            let email = email(&args.email)?;
+            let client = context.client_of_self(&context.target()?)?;
+            let handed = client.hand_over(&HandOver { email: email.clone() }).await;
+            handed.map_err(|error| failure::about(error, &email))?;
+            context.output.data(&json!({ "owner": email }), |_| format!("{email} owns the installation now"))
         }
     }
 }

@@ -9,13 +9,14 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use sallyport_store::{DATABASE_FILE, DataDirLock, Store, TransferredTable};
+use sallyport_store::{DATABASE_FILE, DataDirLock, PostgresAddress, Store, TransferredTable};
 use serde_json::json;
 
 use crate::{
     context::Context,
-    database,
+    database::{self, DatabaseArgs},
     failure::{Failure, Kind},
+    installation::{self, KeyArgs},
     up::default_data_dir,
 };
 
@@ -32,9 +33,26 @@ pub(crate) struct MigrateArgs {
     /// or ~/.pgpass
     #[arg(long, value_name = "URL", env = "SALLYPORT_DATABASE", hide_env_values = true)]
     to: String,
+    #[command(flatten)]
+    key: KeyArgs,
     /// Only look whether it would work, and say what would move
     #[arg(long)]
     dry_run: bool,
+}
+
+/// Options of `rekey`.
+#[derive(Debug, Args)]
+pub(crate) struct RekeyArgs {
+    /// Where the new key is written: a file that is not there yet
+    #[arg(value_name = "FILE")]
+    into: PathBuf,
+    #[command(flatten)]
+    database: DatabaseArgs,
+    #[command(flatten)]
+    key: KeyArgs,
+    /// The data directory with the key that they are sealed with now, unless --key-file names it
+    #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
+    data: Option<PathBuf>,
 }
 
 /// Options of `backup`.
@@ -60,7 +78,7 @@ pub(crate) struct RestoreArgs {
 }
 
 /// The data directory that is meant, which is there.
-fn data_dir(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+pub(super) fn data_dir(named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let data =
         named.or_else(default_data_dir).ok_or_else(|| Failure::usage("name a data directory with --data DIR"))?;
     if !data.is_dir() {
@@ -89,16 +107,50 @@ pub(crate) async fn migrate(context: &Context, args: MigrateArgs) -> anyhow::Res
         let verb = if args.dry_run { "would move" } else { "moved" };
         format!("{verb} {rows} rows of {} tables to {to}", tables.len())
     })?;
+    let made = if args.dry_run { None } else { keep_keys(&data, &to, &args.key).await? };
+    if let Some(made) = made {
+        context.output.hint(&format!(
+            "the keys are in the database too, sealed with the key that was made into {}: controls need it (--key-file), and \
+             nothing else opens them; keep a copy",
+            made.display()
+        ));
+    }
     let next = if args.dry_run {
         "nothing has changed; run it without --dry-run".to_owned()
     } else {
         format!(
-            "start `sallyport up --database {to}` with the same data directory, where the keys are, and move {} away when all \
-             is well: it is not used any more",
+            "start `sallyport up --database {to}` or `sallyport control --database {to}` with the same data directory, and move \
+             {} away when all is well: it is not used any more",
             data.join(DATABASE_FILE).display()
         )
     };
     context.output.hint(&next);
+    Ok(())
+}
+
+/// Puts the keys into the database, sealed, where controls look for them.
+async fn keep_keys(data: &Path, to: &PostgresAddress, key: &KeyArgs) -> anyhow::Result<Option<PathBuf>> {
+    let store = Store::open_postgres(to).await?;
+    let kept = installation::put_into(&store, data, key).await;
+    store.close().await;
+    kept
+}
+
+/// Seals the keys of an installation with a new key.
+pub(crate) async fn rekey(context: &Context, args: RekeyArgs) -> anyhow::Result<()> {
+    let data =
+        args.data.or_else(default_data_dir).ok_or_else(|| Failure::usage("name a data directory with --data DIR"))?;
+    let address = args.database.address()?.ok_or_else(|| {
+        Failure::usage("it is not said in which database the keys are")
+            .next("name it with --database or --database-file")
+    })?;
+    let store = Store::open_postgres(&address).await?;
+    let changed = installation::change_key(&store, &data, &args.key, &args.into).await;
+    store.close().await;
+    changed?;
+    let json = json!({ "key": args.into, "database": address.to_string() });
+    context.output.data(&json, |_| format!("the keys are sealed with the key in {} now", args.into.display()))?;
+    context.output.hint("give it to every control, for its next start; the former key opens nothing any more");
     Ok(())
 }
 
@@ -147,7 +199,8 @@ pub(crate) async fn restore(context: &Context, args: RestoreArgs) -> anyhow::Res
         Store::verify(&args.from).await?;
     }
     files.sort();
-    if !files.iter().any(|name| name == sallyport_control::TOKEN_KEY_FILE) {
+    let is_key = |name: &String| name == sallyport_control::TOKEN_KEY_FILE || name == installation::KEY_FILE;
+    if !files.iter().any(is_key) {
         let message =
             format!("{} is no backup: there is no {}", args.from.display(), sallyport_control::TOKEN_KEY_FILE);
         return Err(Failure::new(Kind::Failed, message).into());
@@ -182,7 +235,8 @@ fn kept_files(dir: &Path) -> anyhow::Result<Vec<String>> {
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if entry.file_type()?.is_file() && name != LOCK_FILE && !name.starts_with(DATABASE_FILE) {
+        let is_own = name == LOCK_FILE || name == database::OWN_ID_FILE;
+        if entry.file_type()?.is_file() && !is_own && !name.starts_with(DATABASE_FILE) {
             names.push(name);
         }
     }

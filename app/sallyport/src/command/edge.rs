@@ -1,14 +1,18 @@
 //! `sallyport edge`: the edges of an installation, and running one.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
-use sallyport_api::{CreateEdgeToken, CreatedEdgeToken, Edge, EdgeState};
+use sallyport_api::{CreateEdgeToken, CreatedEdgeToken, DrainEdge, Edge, EdgeState, EdgeToken, EdgeTokenState};
 use sallyport_client::ApiClient;
 use sallyport_model::{EdgeId, EdgeName, RegionName};
 use serde_json::json;
+use time::OffsetDateTime;
 
-use super::utc;
+use super::{flow, socket_stats::ms, utc};
 use crate::{
     context::Context,
+    duration,
     edge_role::EdgeArgs,
     failure::{self, Failure, Kind},
     output,
@@ -33,6 +37,10 @@ pub(crate) enum EdgesCommand {
     /// List the edges
     #[command(alias = "list")]
     Ls,
+    /// Empty an edge: clients and connectors go to others, and nothing fails
+    Drain(DrainArgs),
+    /// Have an edge serve again that was emptied
+    Resume(ResumeArgs),
     /// Remove an edge: it gets no new certificates, and may change nothing
     #[command(alias = "delete")]
     Rm(RmArgs),
@@ -43,6 +51,20 @@ pub(crate) enum EdgesCommand {
 pub(crate) enum EdgeTokenCommand {
     /// Make a token with which one edge may join; it is shown this once
     Create(CreateArgs),
+    /// List the tokens: those that wait, and what became of the others in the last 30 days
+    #[command(alias = "list")]
+    Ls,
+    /// Remove a token: nobody joins with it any more
+    #[command(alias = "delete")]
+    Rm(RmTokenArgs),
+}
+
+/// Options of `edge token rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmTokenArgs {
+    /// The id of the token, as `edge token ls` shows it
+    #[arg(id = "join_token", value_name = "ID")]
+    token: String,
 }
 
 /// Options of `edge token create`.
@@ -57,6 +79,28 @@ pub(crate) struct CreateArgs {
     /// In how many minutes the token ends [default: 60]
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(1..=10_080))]
     minutes: Option<u32>,
+}
+
+/// Options of `edge drain`.
+#[derive(Debug, Args)]
+pub(crate) struct DrainArgs {
+    /// The name of the edge, or its id
+    #[arg(value_name = "EDGE")]
+    edge: String,
+    /// How long requests and connections that run may go on; then they are cut off
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
+    within: Duration,
+    /// Do so even where no other edge serves, or where that is not known
+    #[arg(long)]
+    force: bool,
+}
+
+/// Options of `edge resume`.
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// The name of the edge, or its id
+    #[arg(value_name = "EDGE")]
+    edge: String,
 }
 
 /// Options of `edge rm`.
@@ -80,9 +124,35 @@ pub(crate) async fn run(context: &Context, command: EdgesCommand) -> anyhow::Res
             );
             Ok(())
         }
+        EdgesCommand::Token(EdgeTokenCommand::Ls) => {
+            let empty = "no join tokens: `sallyport edge token create` makes one";
+            context.output.list(&client.edge_tokens().await?, empty, list_tokens)
+        }
+        EdgesCommand::Token(EdgeTokenCommand::Rm(RmTokenArgs { token })) => {
+            client.delete_edge_token(&token).await.map_err(|error| failure::about(error, &token))?;
+            context.output.data(&json!({ "deleted": token }), |_| format!("deleted {token}"))
+        }
         EdgesCommand::Ls => {
             let empty = "no edges: `sallyport edge token create` makes a token with which one joins";
-            context.output.list(&client.edges().await?, empty, list)
+            let shown = |edges: &[Edge]| list(edges, context.output.is_wide);
+            context.output.list(&client.edges().await?, empty, shown)
+        }
+        EdgesCommand::Drain(args) => {
+            let id = find(&client, &args.edge).await?;
+            let within_seconds = u32::try_from(args.within.as_millis().div_ceil(1_000)).ok();
+            let how = DrainEdge { within_seconds, force: args.force };
+            let edge = client.drain_edge(id, &how).await.map_err(|error| failure::about(error, &id))?;
+            context.output.data(&edge, |edge| {
+                let until = edge.drain_until.map(utc).unwrap_or_default();
+                format!("{} is emptied; what runs there may go on until {until}", edge.name)
+            })?;
+            context.output.hint("`sallyport edge ls` shows its tunnels go; `sallyport edge resume` has it serve again");
+            Ok(())
+        }
+        EdgesCommand::Resume(args) => {
+            let id = find(&client, &args.edge).await?;
+            let edge = client.resume_edge(id).await.map_err(|error| failure::about(error, &id))?;
+            context.output.data(&edge, |edge| format!("{} serves again", edge.name))
         }
         EdgesCommand::Rm(args) => {
             let id = find(&client, &args.edge).await?;
@@ -114,28 +184,106 @@ fn show(created: &CreatedEdgeToken) -> String {
     ])
 }
 
+fn list_tokens(tokens: &[EdgeToken]) -> String {
+    output::table(
+        ["TOKEN", "STATE", "NAME", "REGION", "USED BY", "CREATED", "EXPIRES"],
+        tokens.iter().map(|token| {
+            let state = match token.state {
+                EdgeTokenState::Waiting => "waiting",
+                EdgeTokenState::Used => "used",
+                EdgeTokenState::Ended => "ended",
+            };
+            [
+                token.id.clone(),
+                state.to_owned(),
+                token.name.as_ref().map(ToString::to_string).unwrap_or_default(),
+                token.region.as_ref().map(ToString::to_string).unwrap_or_default(),
+                token.used_by.clone().unwrap_or_default(),
+                utc(token.created_at),
+                utc(token.expires_at),
+            ]
+        }),
+    )
+}
+
 fn state(edge: &Edge) -> &'static str {
     match edge.state {
         EdgeState::Up => "up",
+        EdgeState::Draining => "draining",
         EdgeState::Down => "down",
         EdgeState::Unknown => "unknown",
     }
 }
 
-fn list(edges: &[Edge]) -> String {
+fn list(edges: &[Edge], is_wide: bool) -> String {
+    let now = OffsetDateTime::now_utc();
+    let header = ["NAME", "REGION", "STATE", "TUNNELS", "FLOWS", "RTT", "AGE", "MEMORY", "HEARD", "VERSION"];
+    if !is_wide {
+        return output::table(header, edges.iter().map(|edge| narrow(edge, now)));
+    }
+    let [name, region, state, tunnels, flows, rtt, age, memory, heard, version] = header;
+    let header = [
+        "EDGE",
+        name,
+        region,
+        state,
+        tunnels,
+        "SOCKETS",
+        flows,
+        "CLIENTS",
+        rtt,
+        age,
+        memory,
+        "CPU",
+        heard,
+        version,
+        "SINCE",
+        "ADDRESSES",
+    ];
     output::table(
-        ["EDGE", "NAME", "REGION", "STATE", "ADDRESSES", "VERSION", "TUNNELS", "SINCE"],
+        header,
         edges.iter().map(|edge| {
+            let [name, region, state, tunnels, flows, rtt, age, memory, heard, version] = narrow(edge, now);
+            let addresses = edge.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             [
                 edge.id.to_string(),
-                edge.name.to_string(),
-                edge.region.to_string(),
-                state(edge).to_owned(),
-                edge.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-                edge.version.clone().unwrap_or_default(),
-                edge.tunnels.to_string(),
+                name,
+                region,
+                state,
+                tunnels,
+                count(edge.sockets),
+                flows,
+                count(edge.connections),
+                rtt,
+                age,
+                memory,
+                edge.cpu_ms.map(|ms| flow::age(i64::try_from(ms / 1_000).unwrap_or(i64::MAX))).unwrap_or_default(),
+                heard,
+                version,
                 edge.since.map(utc).unwrap_or_default(),
+                addresses,
             ]
         }),
     )
+}
+
+/// What fits a narrow terminal.
+fn narrow(edge: &Edge, now: OffsetDateTime) -> [String; 10] {
+    let ago = |at: OffsetDateTime| flow::age((now - at).whole_seconds());
+    [
+        edge.name.to_string(),
+        edge.region.to_string(),
+        state(edge).to_owned(),
+        edge.tunnels.to_string(),
+        count(edge.flows),
+        edge.round_trip_ms.map(ms).unwrap_or_default(),
+        edge.since.map(ago).unwrap_or_default(),
+        edge.memory_bytes.map(|bytes| format!("{}M", bytes >> 20)).unwrap_or_default(),
+        edge.heard_at.map(ago).unwrap_or_default(),
+        edge.version.clone().unwrap_or_default(),
+    ]
+}
+
+fn count(count: Option<u64>) -> String {
+    count.map(|count| count.to_string()).unwrap_or_default()
 }

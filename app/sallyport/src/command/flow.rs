@@ -1,11 +1,22 @@
-//! `sallyport flow`: the connections that run now.
+//! `sallyport flow`: the connections that run now, and what ended lately.
+
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use sallyport_api::Flow;
+use sallyport_api::{EndedFlow, EndedFlowQuery, Flow, SilentEdge};
+use sallyport_client::{ApiClient, SocketRef};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::{context::Context, failure, output};
+use super::socket_stats::ms;
+use crate::{
+    context::Context,
+    failure,
+    output::{self, Format},
+};
+
+/// How often it is asked what has ended since.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
 /// What can be done with flows.
 #[derive(Debug, Subcommand)]
@@ -15,6 +26,8 @@ pub(crate) enum FlowCommand {
     Ls,
     /// Cut one
     Kill(KillArgs),
+    /// List the flows and requests that ended lately
+    Log(LogArgs),
 }
 
 /// Options of `flow kill`.
@@ -25,13 +38,28 @@ pub(crate) struct KillArgs {
     id: String,
 }
 
+/// Options of `flow log`.
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Only those of this socket: its name, id or DNS name
+    #[arg(long, value_name = "NAME")]
+    socket: Option<SocketRef>,
+    /// How many, the newest ones
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
+    limit: u32,
+    /// Go on with what ends from now on, until this command is stopped
+    #[arg(long, short)]
+    follow: bool,
+}
+
 /// Does it.
 pub(crate) async fn run(context: &Context, command: FlowCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
         FlowCommand::Ls => {
-            let mut flows = client.flows().await?;
+            let (mut flows, silent) = client.flows().await?;
             flows.sort_by_key(|flow| flow.began);
+            tell_silent(&silent);
             context.output.list(&flows, "nothing runs now", |flows| list(flows, OffsetDateTime::now_utc()))
         }
         FlowCommand::Kill(KillArgs { id }) => {
@@ -40,20 +68,85 @@ pub(crate) async fn run(context: &Context, command: FlowCommand) -> anyhow::Resu
             context.output.hint("who it was may come again: end their login, or change who may come, to keep them out");
             Ok(())
         }
+        FlowCommand::Log(args) => log(context, &client, args).await,
+    }
+}
+
+async fn log(context: &Context, client: &ApiClient, args: LogArgs) -> anyhow::Result<()> {
+    let socket = args.socket.map(|socket| socket.to_string());
+    let mut query = EndedFlowQuery { socket: socket.clone(), limit: Some(args.limit), after: None };
+    let about = |error| match &socket {
+        Some(socket) => failure::about(error, socket),
+        None => error.into(),
+    };
+    let mut page = client.ended_flows(&query).await.map_err(about)?;
+    tell_silent(&page.silent);
+    if !args.follow {
+        let empty = "nothing has ended lately, as far as the edges remember";
+        return context.output.list(&page.items, empty, |ended| output::table(LOG_HEADER, ended.iter().map(log_row)));
+    }
+    loop {
+        for ended in &page.items {
+            let text = match context.output.format {
+                Format::Table => log_row(ended).map(|cell| output::safe(&cell).into_owned()).join("  "),
+                Format::Json | Format::Yaml => serde_json::to_string(ended)?,
+            };
+            output::line(&text)?;
+        }
+        tokio::time::sleep(FOLLOW_EVERY).await;
+        query.after = Some(page.next);
+        query.limit = None;
+        page = client.ended_flows(&query).await.map_err(about)?;
+    }
+}
+
+const LOG_HEADER: [&str; 9] = ["ENDED", "SOCKET", "WHAT", "VERDICT", "TOOK", "IN", "OUT", "EDGE", "WHO"];
+
+fn log_row(ended: &EndedFlow) -> [String; 9] {
+    let none = || "-".to_owned();
+    let what = match (&ended.method, &ended.path, ended.status) {
+        (Some(method), Some(path), Some(status)) => format!("{status} {method} {path}"),
+        _ => ended.transport.clone(),
+    };
+    let who = ended.identity.clone().or_else(|| ended.client.map(|client| client.to_string()));
+    [
+        clock(ended.ended),
+        ended.socket_name.clone(),
+        what,
+        ended.verdict.clone(),
+        ms(ended.duration_ms),
+        ended.bytes_in.to_string(),
+        ended.bytes_out.to_string(),
+        ended.edge.as_ref().map_or_else(none, ToString::to_string),
+        who.unwrap_or_else(none),
+    ]
+}
+
+/// The time of day, to the second (UTC).
+fn clock(at: OffsetDateTime) -> String {
+    let (hour, minute, second) = at.to_offset(time::UtcOffset::UTC).to_hms();
+    format!("{hour:02}:{minute:02}:{second:02}")
+}
+
+/// Says on the standard error which edges are missing in what was printed.
+pub(super) fn tell_silent(silent: &[SilentEdge]) {
+    for one in silent {
+        output::note(&format!("{} did not answer ({}): what it knows is not here", one.edge, output::safe(&one.why)));
     }
 }
 
 fn list(flows: &[Flow], now: OffsetDateTime) -> String {
     output::table(
-        ["ID", "WHO", "SOCKET", "TYPE", "FROM", "TUNNEL", "AGE", "BYTES"],
+        ["ID", "WHO", "SOCKET", "TYPE", "EDGE", "FROM", "ORIGIN", "AGE", "BYTES"],
         flows.iter().map(|flow| {
             [
                 flow.id.clone(),
                 flow.identity.clone().unwrap_or_else(|| "-".to_owned()),
                 flow.socket_name.clone(),
                 flow.transport.clone(),
+                flow.edge.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
                 flow.client.to_string(),
-                flow.tunnel.map_or_else(|| "-".to_owned(), |tunnel| tunnel.to_string()),
+                origin(flow),
                 age((now - flow.began).whole_seconds()),
                 flow.bytes.to_string(),
             ]
@@ -61,11 +154,20 @@ fn list(flows: &[Flow], now: OffsetDateTime) -> String {
     )
 }
 
-fn age(seconds: i64) -> String {
+/// The tunnel that took the flow, or the address that the edge dialed for it.
+fn origin(flow: &Flow) -> String {
+    let tunnel = flow.tunnel.map(|tunnel| tunnel.to_string());
+    let direct = || flow.direct_origin.map(|id| format!("direct:{id}"));
+    tunnel.or_else(|| flow.direct_origin_address.clone()).or_else(direct).unwrap_or_else(|| "-".to_owned())
+}
+
+/// How long something is there, for people: `59s`, `1m01s`, `2h01m`, `3d04h`.
+pub(super) fn age(seconds: i64) -> String {
     match seconds {
         ..60 => format!("{}s", seconds.max(0)),
         60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        _ => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
     }
 }
 
@@ -75,6 +177,6 @@ mod tests {
 
     #[test]
     fn ages_are_short() {
-        assert_eq!([age(-1), age(59), age(61), age(7_260)], ["0s", "59s", "1m01s", "2h01m"]);
+        assert_eq!([age(-1), age(59), age(61), age(7_260), age(273_600)], ["0s", "59s", "1m01s", "2h01m", "3d04h"]);
     }
 }

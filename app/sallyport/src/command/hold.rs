@@ -3,9 +3,12 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use clap::Args;
-use sallyport_api::{ConnectTo, CreatedTunnel, Secret};
-use sallyport_connector::{ConnectorOptions, OriginTls, Service, TransportChoice, TunnelCredential};
-use sallyport_model::{OriginAddr, SocketType, TunnelId};
+use sallyport_api::{ConnectEdge, ConnectTo, CreatedTunnel, Secret};
+use sallyport_connector::{
+    ConnectorOptions, DEFAULT_REDUNDANCY, EdgePlace, MAX_REDUNDANCY, OriginTls, Service, TransportChoice,
+    TunnelCredential,
+};
+use sallyport_model::{OriginAddr, RegionName, SocketType, TunnelId};
 use sallyport_net::{Congestion, Fingerprint, Outbound, Shutdown};
 use tokio::sync::mpsc;
 
@@ -60,6 +63,14 @@ pub(crate) struct WayArgs {
     /// After how much silence the edge is asked for a sign of life; three missing ones end the connection
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     keepalive: Duration,
+    /// At how many edges the tunnel is held at once, in different regions where there are such: 1 to 4. Where there is one edge,
+    /// that one
+    #[arg(long, value_name = "COUNT", env = "SALLYPORT_REDUNDANCY", default_value_t = DEFAULT_REDUNDANCY)]
+    #[arg(value_parser = redundancy)]
+    redundancy: usize,
+    /// The region that the service is in, which edges prefer for it [default: that of the edge that is reached first]
+    #[arg(id = "home_region", long = "region", value_name = "REGION", env = "SALLYPORT_HOME_REGION")]
+    region: Option<RegionName>,
     /// How many connections to the edge carry one request each; 0: all requests share one connection
     #[arg(long, value_name = "COUNT", default_value_t = 512, value_parser = clap::value_parser!(u16).range(0..=4_096))]
     max_legs: u16,
@@ -249,11 +260,24 @@ pub(super) fn options(
         transport: way.transport,
         outbound,
         services,
+        redundancy: way.redundancy,
+        region: way.region,
+        edges: connect.edges.into_iter().map(place).collect(),
         max_legs: usize::from(way.max_legs),
         keepalive: way.keepalive,
         drain: DRAIN,
         shards: threads::shards()?,
     })
+}
+
+fn place(edge: ConnectEdge) -> EdgePlace {
+    EdgePlace { name: edge.name, region: edge.region, addresses: edge.addresses }
+}
+
+/// At how many edges a tunnel may be held.
+fn redundancy(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=MAX_REDUNDANCY).contains(count));
+    count.ok_or_else(|| format!("expected a number of edges from 1 to {MAX_REDUNDANCY}"))
 }
 
 /// A host as it is connected to: a name or an address, without brackets.
@@ -271,7 +295,7 @@ fn host(text: &str) -> Result<String, String> {
 }
 
 /// The one certificate that the service may have.
-fn origin_pin(text: &str) -> Result<Fingerprint, String> {
+pub(super) fn origin_pin(text: &str) -> Result<Fingerprint, String> {
     let how = "expected sha256:... of the service's certificate, as `openssl x509 -fingerprint -sha256` shows it";
     text.parse().map_err(|_| how.to_owned())
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod account;
 pub(crate) mod audit;
+pub(crate) mod authority;
 pub(crate) mod client;
 pub(crate) mod completion;
 pub(crate) mod connect;
@@ -11,6 +12,7 @@ pub(crate) mod flow;
 pub(crate) mod hold;
 pub(crate) mod identity;
 pub(crate) mod invitation;
+pub(crate) mod lab;
 pub(crate) mod login;
 pub(crate) mod login_session;
 pub(crate) mod member;
@@ -24,6 +26,8 @@ pub(crate) mod run;
 pub(crate) mod service_token;
 pub(crate) mod settings;
 pub(crate) mod socket;
+pub(crate) mod socket_origin;
+mod socket_stats;
 pub(crate) mod ssh_ca;
 pub(crate) mod ssh_key;
 pub(crate) mod token;

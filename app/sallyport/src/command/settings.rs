@@ -1,10 +1,10 @@
 //! Options for what an owner can set on a socket: the same for `connect`, `socket create` and `socket edit`.
 
-use std::{str::FromStr, time::Duration};
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 use sallyport_api::{CreateSocket, HealthCheck, ProbeType, Socket, UpdateSocket};
-use sallyport_model::{AccessRules, Affinity, Limits, ProxyProtocol, TlsMode};
+use sallyport_model::{AccessRules, Affinity, EndpointGroup, FULL_DIAL, Limits, ProxyProtocol, RegionName, TlsMode};
 
 use super::identity::{self, IdentityArgs};
 use crate::{duration, failure::Failure};
@@ -70,6 +70,10 @@ pub(crate) struct SettingsArgs {
     /// Bound what is sent to clients that have sent little, as it is by itself (udp)
     #[arg(long, overrides_with = "no_amplification_guard")]
     amplification_guard: bool,
+    /// How much of what comes to a region its services take, in percent: eu=20; the rest goes on to the next nearest
+    /// region. eu=off: all, as by itself; off: all everywhere
+    #[arg(long = "dial", value_name = "REGION=PERCENT", value_delimiter = ',')]
+    dials: Option<Vec<DialArg>>,
     #[command(flatten)]
     identity: IdentityArgs,
 }
@@ -80,6 +84,48 @@ fn proxy_protocol() -> impl TypedValueParser<Value = ProxyProtocol> {
 
 fn affinity() -> impl TypedValueParser<Value = Affinity> {
     PossibleValuesParser::new(["none", "cookie", "address"]).try_map(|text| text.parse::<Affinity>())
+}
+
+/// The dial of a region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum DialArg {
+    /// Every region as by itself.
+    Off,
+    /// This region; `None`: as by itself.
+    Of(RegionName, Option<u8>),
+}
+
+impl FromStr for DialArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == OFF {
+            return Ok(Self::Off);
+        }
+        let wrong =
+            || format!("expected REGION=PERCENT such as eu=20, with 0 to {FULL_DIAL} percent, REGION=off, or off");
+        let (region, dial) = text.split_once('=').ok_or_else(wrong)?;
+        let region = region.parse::<RegionName>().map_err(|error| error.to_string())?;
+        if dial == OFF {
+            return Ok(Self::Of(region, None));
+        }
+        let dial = dial.strip_suffix('%').unwrap_or(dial).parse().ok().filter(|dial| *dial <= FULL_DIAL);
+        Ok(Self::Of(region, Some(dial.ok_or_else(wrong)?)))
+    }
+}
+
+/// The groups that there are, with these dials.
+fn dialed(dials: Vec<DialArg>, mut now: BTreeMap<RegionName, EndpointGroup>) -> BTreeMap<RegionName, EndpointGroup> {
+    for dial in dials {
+        match dial {
+            DialArg::Off => now.clear(),
+            DialArg::Of(region, Some(dial)) => now.entry(region).or_default().dial = dial,
+            DialArg::Of(region, None) => {
+                now.remove(&region);
+            }
+        }
+    }
+    now
 }
 
 /// A bound, or none.
@@ -169,6 +215,7 @@ impl SettingsArgs {
         let limits = [self.max_connections, self.requests_per_second, self.bytes_per_second, self.queue];
         limits.iter().any(Option::is_some)
             || self.allow.is_some() != self.deny.is_some()
+            || self.dials.is_some()
             || self.identity.needs_current()
             || (self.tunes_health_check() && !matches!(self.health_check, Some(Check::Off)))
     }
@@ -194,6 +241,7 @@ impl SettingsArgs {
         create.access = update.access.flatten();
         create.amplification_guard = update.amplification_guard.flatten();
         create.identity = update.identity.flatten();
+        create.regions = update.regions.flatten();
         Ok(())
     }
 
@@ -221,6 +269,8 @@ impl SettingsArgs {
         update.affinity = self.affinity.map(Some);
         let is_guarded = (self.amplification_guard || self.no_amplification_guard).then_some(self.amplification_guard);
         update.amplification_guard = is_guarded.map(Some);
+        update.regions =
+            self.dials.map(|dials| Some(dialed(dials, now.map(|now| now.regions.clone()).unwrap_or_default())));
         update.identity = self.identity.change(now.and_then(|now| now.identity.clone()))?;
         Ok(())
     }
@@ -313,6 +363,10 @@ pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
     if !socket.amplification_guard {
         rows.push(("amplification guard", OFF.to_owned()));
     }
+    if !socket.regions.is_empty() {
+        let dials: Vec<_> = socket.regions.iter().map(|(region, group)| format!("{region} {} %", group.dial)).collect();
+        rows.push(("dials", dials.join(", ")));
+    }
     rows.extend(identity::show(socket));
     rows
 }
@@ -351,6 +405,7 @@ mod tests {
             r#"{"id":"0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11","name":"a","dns_name":"calm-bay-1000.localhost",
                 "url":"tls://calm-bay-1000.localhost:8443","type":"tls","origin_protocol":"auto","protected":null,
                 "created_at":"2026-01-01T12:00:00Z","tunnels_total":0,"tunnels_up":0,"port":20000,
+                "regions":{"asia":{"dial":50}},
                 "limits":{"max_connections":5,"queue":7},"access":{"allow":["192.0.2.0/24"]},
                 "health_check":{"type":"http","path":"/up","status_from":200,"status_to":204,"interval_seconds":9}}"#,
         )
@@ -390,8 +445,21 @@ mod tests {
         assert_eq!(changed("--proxy-protocol off").proxy_protocol, Some(Some(ProxyProtocol::Off)));
         assert_eq!(changed("--no-amplification-guard").amplification_guard, Some(Some(false)));
         assert_eq!(changed("--no-amplification-guard --amplification-guard").amplification_guard, Some(Some(true)));
-        for line in ["--queue 5", "--deny country:CH", "--health-timeout 1s", "--health-check tcp --health-timeout 1s"]
-        {
+        let dials = |line: &str| changed(line).regions.flatten().unwrap();
+        assert_eq!(dials("--dial eu=20,us=80%").values().map(|group| group.dial).collect::<Vec<_>>(), [50, 20, 80]);
+        let set = dials("--dial us=0");
+        assert_eq!(
+            set.iter().map(|(region, group)| (region.as_str(), group.dial)).collect::<Vec<_>>(),
+            [("asia", 50), ("us", 0)]
+        );
+        assert!(dials("--dial asia=off").is_empty() && dials("--dial off").is_empty());
+        for line in [
+            "--dial eu=1",
+            "--queue 5",
+            "--deny country:CH",
+            "--health-timeout 1s",
+            "--health-check tcp --health-timeout 1s",
+        ] {
             assert!(args(line).needs_current(), "{line}");
         }
     }
@@ -426,6 +494,10 @@ mod tests {
             ("--bytes-per-second 10T", "expected a number"),
             ("--passthrough --no-passthrough", "cannot be used with '--no-passthrough'"),
             ("--affinity sticky", "[possible values: none, cookie, address]"),
+            ("--dial eu", "expected REGION=PERCENT"),
+            ("--dial eu=101", "0 to 100 percent"),
+            ("--dial eu=-1", "0 to 100 percent"),
+            ("--dial EU=1", "no name of a region"),
             ("--proxy-protocol v3", "[possible values: v1, v2, off]"),
         ] {
             let words = std::iter::once("x").chain(line.split(' '));
@@ -438,7 +510,8 @@ mod tests {
     fn only_what_was_set_is_shown() {
         let rows = show(&socket());
         let titles: Vec<_> = rows.iter().map(|(title, _)| *title).collect();
-        assert_eq!(titles, ["health check", "at most", "allowed"]);
+        assert_eq!(titles, ["health check", "at most", "allowed", "dials"]);
+        assert_eq!(rows[3].1, "asia 50 %");
         let check = "GET /up gives 200 to 204 within 2s, every 9s; out after 3 bad ones, back after 2 good ones";
         assert_eq!((rows[0].1.as_str(), rows[1].1.as_str()), (check, "5 at a time, 7 waiting"));
     }

@@ -11,6 +11,8 @@ use super::{
     identity::PoliciesArg,
     options::{PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
     settings::{self, SettingsArgs},
+    socket_origin::{self, SocketOriginCommand},
+    socket_stats::{self, StatsArgs},
     utc,
 };
 use crate::{
@@ -29,11 +31,16 @@ pub(crate) enum SocketCommand {
     Ls,
     /// Show a socket
     Show(ShowArgs),
+    /// Show what a socket did: requests, flows, bytes, times, by edge and tunnel
+    Stats(StatsArgs),
     /// Change a socket
     Edit(EditArgs),
     /// Delete a socket and its tunnels; its name is never given out again
     #[command(alias = "rm")]
     Delete(ShowArgs),
+    /// Direct origins: addresses that edges dial themselves
+    #[command(subcommand)]
+    Origin(SocketOriginCommand),
 }
 
 /// Options of `socket create`.
@@ -103,9 +110,13 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
             let socket = args.socket.get()?;
             let client = context.client(&context.target()?)?;
             let socket = client.socket(socket).await.map_err(|error| failure::about(error, socket))?;
-            context.output.data(&socket, show)
+            context.output.data(&socket, show)?;
+            notes(context, &socket);
+            Ok(())
         }
+        SocketCommand::Stats(args) => socket_stats::run(context, args).await,
         SocketCommand::Edit(args) => edit(context, args).await,
+        SocketCommand::Origin(command) => socket_origin::run(context, command).await,
         SocketCommand::Delete(args) => {
             let socket = args.socket.get()?;
             let client = context.client(&context.target()?)?;
@@ -127,6 +138,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     args.settings.set(&mut create)?;
     let socket = client.create_socket(&create, &idempotency_key()?).await?;
     context.output.data(&socket, show)?;
+    notes(context, &socket);
     let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
     context.output.hint(&format!("next: sallyport tunnel connect {name} --port PORT"));
     Ok(())
@@ -161,10 +173,16 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     }
     let socket = client.update_socket(socket, &update).await.map_err(about)?;
     context.output.data(&socket, show)?;
+    notes(context, &socket);
     if update.socket_type.is_some() && socket.tunnels_up > 0 {
         context.output.hint("connectors that run still speak to the service as before: restart them");
     }
     Ok(())
+}
+
+/// What is set and has no effect, for people.
+fn notes(context: &Context, socket: &Socket) {
+    socket.notes.iter().for_each(|note| context.output.hint(note));
 }
 
 /// A socket for people.

@@ -9,10 +9,13 @@ use sallyport_api::{
 use sallyport_client::{ApiClient, ClientError, SocketRef};
 use sallyport_model::{MAX_WEIGHT, SocketType, TunnelId};
 use serde_json::json;
+use time::OffsetDateTime;
 
 use super::{
+    flow::age,
     hold::{self, Credential, OriginArgs},
     options::{SocketArg, socket_type},
+    socket_stats::ms,
     ssh_key, utc,
 };
 use crate::{
@@ -39,7 +42,7 @@ pub(crate) enum TunnelCommand {
     /// Sign an ssh key: for five minutes it logs in to serve this one tunnel, without being a key of the account
     SignKey(SignKeyArgs),
     /// Carry a socket's requests to a service near you until this command is stopped
-    Connect(ConnectArgs),
+    Connect(Box<ConnectArgs>),
 }
 
 /// Options of `tunnel create`.
@@ -166,7 +169,8 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             let client = context.client(&context.target()?)?;
             let tunnels = client.tunnels(socket).await.map_err(|error| failure::about(error, socket))?;
             let empty = format!("no tunnels yet: `sallyport tunnel connect {socket} --port PORT` attaches a service");
-            context.output.list(&tunnels, &empty, list)
+            let shown = |tunnels: &[Tunnel]| list(tunnels, context.output.is_wide);
+            context.output.list(&tunnels, &empty, shown)
         }
         TunnelCommand::Edit(args) => {
             let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
@@ -174,7 +178,7 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             let changed = client.update_tunnel(socket, tunnel, &UpdateTunnel { weight: args.weight }).await;
             let changed =
                 changed.map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {socket}")))?;
-            context.output.data(&changed, |changed| list(std::slice::from_ref(changed)))
+            context.output.data(&changed, |changed| list(std::slice::from_ref(changed), context.output.is_wide))
         }
         TunnelCommand::Delete(args) => {
             let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
@@ -198,7 +202,7 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             ));
             Ok(())
         }
-        TunnelCommand::Connect(args) => connect(context, args).await,
+        TunnelCommand::Connect(args) => connect(context, *args).await,
     }
 }
 
@@ -249,7 +253,8 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
 /// Those of the API.
 pub(super) async fn edge_of(client: &ApiClient) -> Result<ConnectTo, ClientError> {
     let info = client.info().await?;
-    Ok(ConnectTo { host: info.tunnel_host, port: info.tunnel_port, quic_port: info.tunnel_quic_port })
+    let edges = Vec::new();
+    Ok(ConnectTo { host: info.tunnel_host, port: info.tunnel_port, quic_port: info.tunnel_quic_port, edges })
 }
 
 /// The tunnel with a new credential, or a new tunnel where none is named.
@@ -317,29 +322,67 @@ fn show(created: &CreatedTunnel) -> String {
 /// Whether it is up, and whether what is behind it is well.
 fn status(tunnel: &Tunnel) -> &'static str {
     match (tunnel.status, tunnel.healthy) {
-        (TunnelStatus::Up, Some(false)) => "up, unhealthy",
+        (TunnelStatus::Up, Some(false)) => "unwell",
         (TunnelStatus::Up, _) => "up",
         (TunnelStatus::Down, _) => "down",
     }
 }
 
-fn list(tunnels: &[Tunnel]) -> String {
+fn list(tunnels: &[Tunnel], is_wide: bool) -> String {
+    let now = OffsetDateTime::now_utc();
+    if !is_wide {
+        let header = ["TUNNEL", "STATUS", "EDGE", "REGION", "RTT", "AGE"];
+        return output::table(header, tunnels.iter().map(|tunnel| narrow(tunnel, now)));
+    }
+    let header = [
+        "TUNNEL",
+        "STATUS",
+        "EDGE",
+        "REGION",
+        "RTT",
+        "AGE",
+        "WEIGHT",
+        "SSH PORT",
+        "NOW",
+        "SINCE",
+        "CONNECTOR",
+        "PROGRAM",
+    ];
     output::table(
-        ["TUNNEL", "STATUS", "EDGE", "REGION", "WEIGHT", "SSH PORT", "SINCE", "CONNECTOR", "PROGRAM"],
+        header,
         tunnels.iter().map(|tunnel| {
+            let [id, status, edge, region, rtt, age] = narrow(tunnel, now);
             [
-                tunnel.id.to_string(),
-                status(tunnel).to_owned(),
-                tunnel.edge.as_ref().map(ToString::to_string).unwrap_or_default(),
-                tunnel.region.as_ref().map(ToString::to_string).unwrap_or_default(),
+                id,
+                status,
+                edge,
+                region,
+                rtt,
+                age,
                 tunnel.weight.to_string(),
                 tunnel.forward_port.to_string(),
+                tunnel.live.map(|live| live.to_string()).unwrap_or_default(),
                 tunnel.since.map(utc).unwrap_or_default(),
                 tunnel.connector_addr.map(|address| address.to_string()).unwrap_or_default(),
                 tunnel.agent.clone().unwrap_or_default(),
             ]
         }),
     )
+}
+
+/// What fits a narrow terminal.
+fn narrow(tunnel: &Tunnel, now: OffsetDateTime) -> [String; 6] {
+    let mut regions: Vec<_> = tunnel.holders.iter().map(|one| one.region.as_str()).collect();
+    regions.dedup();
+    let edges: Vec<_> = tunnel.holders.iter().map(|one| one.edge.as_str()).collect();
+    [
+        tunnel.id.to_string(),
+        status(tunnel).to_owned(),
+        edges.join(","),
+        regions.join(","),
+        tunnel.round_trip_ms.map(ms).unwrap_or_default(),
+        tunnel.since.map(|since| age((now - since).whole_seconds())).unwrap_or_default(),
+    ]
 }
 
 #[cfg(test)]
@@ -357,7 +400,7 @@ mod tests {
         };
         assert_eq!(status(&tunnel(r#","status":"up""#)), "up");
         assert_eq!(status(&tunnel(r#","status":"up","healthy":true"#)), "up");
-        assert_eq!(status(&tunnel(r#","status":"up","healthy":false"#)), "up, unhealthy");
+        assert_eq!(status(&tunnel(r#","status":"up","healthy":false"#)), "unwell");
         assert_eq!(status(&tunnel(r#","status":"down""#)), "down");
     }
 }

@@ -1,13 +1,13 @@
 //! Where edges come: TLS 1.3 with certificates of the installation's machines, and HTTP/2.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sallyport_control::{Control, NodePeer};
 use sallyport_model::ClientAddr;
-use sallyport_net::Shutdown;
+use sallyport_net::{NODE_CLIENTS_ALPN, Shutdown};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -20,17 +20,24 @@ use tracing::{debug, warn};
 const MAX_NODE_CONNECTIONS: usize = 4_096;
 /// How long a handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// How many requests of one edge, and of all its clients, are answered at a time: some of them wait for what comes next.
+const MAX_CONCURRENT_STREAMS: u32 = 1_000;
 /// How often a quiet connection is asked whether it is there, and how long it may take to say so.
 const PING: Duration = Duration::from_secs(10);
 /// How long nothing is accepted after the system had no room for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves edges until the shutdown.
-pub(super) async fn serve(listener: TcpListener, tls: Arc<rustls::ServerConfig>, control: Control, shutdown: Shutdown) {
+/// Serves edges until the shutdown; what they have asked by then is answered, for no longer than that.
+pub(super) async fn serve(
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    control: Control,
+    (shutdown, drain): (Shutdown, Duration),
+) {
     let (acceptor, places) = (TlsAcceptor::from(tls), Arc::new(Semaphore::new(MAX_NODE_CONNECTIONS)));
     loop {
         let accepted = tokio::select! {
-            () = shutdown.wait() => return,
+            () = shutdown.wait() => break,
             accepted = listener.accept() => accepted,
         };
         let (stream, peer) = match accepted {
@@ -47,16 +54,23 @@ pub(super) async fn serve(listener: TcpListener, tls: Arc<rustls::ServerConfig>,
         };
         let (acceptor, control, shutdown) = (acceptor.clone(), control.clone(), shutdown.clone());
         tokio::spawn(async move {
-            tokio::select! {
-                () = shutdown.wait() => {}
-                () = serve_one(stream, peer, &acceptor, &control) => {}
-            }
+            serve_one(stream, peer, (&acceptor, &control), &shutdown).await;
             drop(place);
         });
     }
+    drop(listener);
+    let all = u32::try_from(MAX_NODE_CONNECTIONS).unwrap_or(u32::MAX);
+    if tokio::time::timeout(drain, places.acquire_many(all)).await.is_err() {
+        warn!("what edges had asked is cut off: it took too long");
+    }
 }
 
-async fn serve_one(stream: TcpStream, peer: SocketAddr, acceptor: &TlsAcceptor, control: &Control) {
+async fn serve_one(
+    stream: TcpStream,
+    peer: SocketAddr,
+    (acceptor, control): (&TlsAcceptor, &Control),
+    shutdown: &Shutdown,
+) {
     drop(stream.set_nodelay(true));
     let stream = match tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -70,7 +84,8 @@ async fn serve_one(stream: TcpStream, peer: SocketAddr, acceptor: &TlsAcceptor, 
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let edge = certificate.and_then(|der| sallyport_pki::edge_of_certificate(der)?.parse().ok());
     let peer = NodePeer { edge, address: ClientAddr(peer) };
-    let router = control.node_router();
+    let is_for_clients = stream.get_ref().1.alpn_protocol() == Some(NODE_CLIENTS_ALPN);
+    let router = if is_for_clients { control.clients_router() } else { control.node_router() };
     let service = service_fn(move |mut request: http::Request<Incoming>| {
         let mut router = router.clone();
         request.extensions_mut().insert(peer);
@@ -79,7 +94,17 @@ async fn serve_one(stream: TcpStream, peer: SocketAddr, acceptor: &TlsAcceptor, 
     });
     let mut server = http2::Builder::new(TokioExecutor::new());
     server.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING);
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+    server.max_concurrent_streams(MAX_CONCURRENT_STREAMS);
+    let mut served = pin!(server.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = served.as_mut() => ended,
+        () = shutdown.wait() => {
+            // What comes no more here is for the process that takes over, or for another control.
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    if let Err(error) = ended {
         debug!(%error, "the connection of an edge ended");
     }
 }

@@ -7,9 +7,10 @@ use sallyport_model::{EdgeName, RegionName};
 use sallyport_policy::Network;
 
 use crate::{
+    audit_args::{AuditLogArgs, AuditUseArgs},
     duration,
     telemetry::LogFormat,
-    up::args::{ListenAddress, RedirectAddress, listen_address, redirect_address},
+    up::args::{GeoArgs, ListenAddress, QuicArgs, RedirectAddress, SshArgs, listen_address, redirect_address},
 };
 
 /// What `sallyport edge` can be told when it runs an edge.
@@ -34,15 +35,33 @@ pub(crate) struct EdgeArgs {
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", default_value = "none")]
     #[arg(value_parser = redirect_address)]
     pub(super) listen_http: RedirectAddress,
-    /// Where clients and connectors reach this edge [default: the address of --listen]
+    /// Where clients, connectors and other edges reach this edge [default: the address of --listen; where that is every address, the one by which this machine reaches others]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_ADVERTISE", value_delimiter = ',')]
     pub(super) advertise: Vec<SocketAddr>,
     /// The networks of balancers in front, whose connections begin with a PROXY protocol header that is believed
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,
+    /// Replace the `sallyport edge` that runs on the same data directory: take its ports over, so that no connection is
+    /// refused, and let it finish what it serves
+    #[arg(long)]
+    pub(super) takeover: bool,
+    #[command(flatten)]
+    pub(super) quic: QuicArgs,
+    #[command(flatten)]
+    pub(super) geo: GeoArgs,
+    #[command(flatten)]
+    pub(super) ssh: SshArgs,
+    /// Dial the addresses that owners of sockets name (`sallyport socket origin add`), when they are in these
+    /// networks; loopback and link-local addresses only where these are named themselves [default: none]
+    #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
+    pub(super) direct_origins: Vec<Network>,
     /// How long what runs may take to finish after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     pub(super) drain: Duration,
+    #[command(flatten)]
+    pub(super) audit_use: AuditUseArgs,
+    #[command(flatten)]
+    pub(super) audit_log: AuditLogArgs,
     /// Do not log each request
     #[arg(long)]
     pub(super) no_access_log: bool,

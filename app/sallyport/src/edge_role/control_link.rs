@@ -1,4 +1,5 @@
-//! The way from an edge to control: requests over mutually authenticated TLS, on one connection that is made when it is needed.
+//! The way from an edge to control: requests over mutually authenticated TLS, on connections that are made when they are needed:
+//! one for what the edge asks itself, and one for what its clients ask, on which control answers nothing else.
 
 use std::{
     net::SocketAddr,
@@ -8,13 +9,16 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
-use http_body_util::{BodyExt as _, Full, Limited, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, client::conn::http2};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};
+use hyper::{
+    body::{Body as _, Incoming},
+    client::conn::http2,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
-use sallyport_api::Problem;
-use sallyport_edge::{ApiBody, ApiService, BoxError};
-use sallyport_net::{Outbound, connect_tls_by};
+use sallyport_api::{MAX_BODY_BYTES, Problem};
+use sallyport_edge::{ApiBody, ApiRequestBody, ApiService, BoxError};
+use sallyport_net::{NODE_CLIENTS_ALPN, Outbound, connect_tls_by};
 use sallyport_pki::CONTROL_NODE;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::Mutex;
@@ -25,6 +29,8 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 const ANSWER_TIME: Duration = Duration::from_secs(15);
 /// The largest answer to what the edge itself asks, in bytes.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// How long the body of a client's request may take to come.
+const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 /// How often a quiet connection is asked whether it is there, and how long it may take to say so.
 const PING: Duration = Duration::from_secs(5);
 /// Whose request it is.
@@ -49,48 +55,105 @@ pub(super) enum LinkError {
     Answer(String),
 }
 
-/// The way to control. Clones share it.
+/// The way to the controls: to one of them, and to another one when that goes away. Clones share it.
 #[derive(Clone)]
 pub(super) struct ControlLink {
-    controls: Vec<String>,
+    /// The one that was reached last is the first.
+    controls: Arc<RwLock<Vec<String>>>,
     tls: Arc<RwLock<Arc<ClientConfig>>>,
-    connection: Arc<Mutex<Option<http2::SendRequest<Body>>>>,
+    lines: Arc<Lines>,
+}
+
+/// Whose requests a connection carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The edge's own.
+    Own,
+    /// Those of its clients.
+    Clients,
+}
+
+/// The connections, where there are such.
+#[derive(Default)]
+struct Lines {
+    own: Line,
+    clients: Line,
+}
+
+type Line = Mutex<Option<http2::SendRequest<Body>>>;
+
+impl Lines {
+    fn of(&self, whose: Whose) -> &Line {
+        match whose {
+            Whose::Own => &self.own,
+            Whose::Clients => &self.clients,
+        }
+    }
 }
 
 impl ControlLink {
     pub(super) fn new(controls: Vec<String>, tls: Arc<ClientConfig>) -> Self {
-        Self { controls, tls: Arc::new(RwLock::new(tls)), connection: Arc::default() }
+        let controls = Arc::new(RwLock::new(controls));
+        Self { controls, tls: Arc::new(RwLock::new(tls)), lines: Arc::default() }
+    }
+
+    /// These are the controls from now on; the one that is in use stays in use while it is there.
+    pub(super) fn know(&self, controls: &[String]) {
+        let mut known = self.controls.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|control| controls.contains(control));
+        for control in controls {
+            if !known.contains(control) {
+                known.push(control.clone());
+            }
+        }
     }
 
     /// Shows this certificate from the next connection on.
     pub(super) async fn show(&self, tls: Arc<ClientConfig>) {
         *self.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
-        self.connection.lock().await.take();
+        self.lines.own.lock().await.take();
+        self.lines.clients.lock().await.take();
     }
 
     /// A connection that takes a request.
-    async fn connected(&self) -> Result<http2::SendRequest<Body>, LinkError> {
-        let mut connection = self.connection.lock().await;
+    async fn connected(&self, whose: Whose) -> Result<http2::SendRequest<Body>, LinkError> {
+        let mut connection = self.lines.of(whose).lock().await;
         if let Some(standing) = connection.as_mut().filter(|standing| !standing.is_closed())
             && standing.ready().await.is_ok()
         {
             return Ok(standing.clone());
         }
+        *connection = None;
         let mut why = "none is known".to_owned();
-        for control in &self.controls {
-            match self.connect(control).await {
-                Ok(new) => return Ok(connection.insert(new).clone()),
-                Err(error) => why = error,
+        let controls = self.controls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for control in &controls {
+            match self.connect(control, whose).await {
+                Ok(new) => {
+                    self.prefer(control);
+                    return Ok(connection.insert(new).clone());
+                }
+                Err(error) => why = format!("{control}: {error}"),
             }
         }
-        *connection = None;
         Err(LinkError::Unreachable(why))
     }
 
-    async fn connect(&self, control: &str) -> Result<http2::SendRequest<Body>, String> {
+    /// Comes to this one first from now on.
+    fn prefer(&self, control: &str) {
+        let mut controls = self.controls.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = controls.iter().position(|other| other == control).filter(|at| *at > 0) {
+            controls.rotate_left(at);
+            tracing::info!(control, "this control is asked from now on");
+        }
+    }
+
+    async fn connect(&self, control: &str, whose: Whose) -> Result<http2::SendRequest<Body>, String> {
         let (host, port) = control.rsplit_once(':').ok_or_else(|| format!("{control} is no HOST:PORT"))?;
         let port = port.parse().map_err(|_| format!("{control} is no HOST:PORT"))?;
-        let tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut tls = self.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if whose == Whose::Clients {
+            Arc::make_mut(&mut tls).alpn_protocols = vec![NODE_CLIENTS_ALPN.to_vec()];
+        }
         let stream = connect_tls_by(&Outbound::default(), host, port, CONTROL_NODE, tls, CONNECT_TIME).await;
         let stream = stream.map_err(|error| error.to_string())?;
         let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -104,11 +167,32 @@ impl ControlLink {
         Ok(send)
     }
 
-    async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, LinkError> {
-        let mut connection = self.connected().await?;
-        connection.send_request(request).await.map_err(|error| {
+    /// Sends a request, and once more by another control where the first one is lost: what was not sent at all, and what asks
+    /// only.
+    async fn send(&self, request: Request<Body>, whose: Whose) -> Result<Response<Incoming>, LinkError> {
+        let again = repetition(&request);
+        match self.send_once(request, whose).await {
+            Err((_, Some(unsent))) => self.send_once(unsent, whose).await.map_err(|(error, _)| error),
+            Err((error, None)) => match again {
+                Some(again) => self.send_once(again, whose).await.map_err(|(error, _)| error),
+                None => Err(error),
+            },
+            Ok(answer) => Ok(answer),
+        }
+    }
+
+    /// Gives the request back when nothing of it was sent.
+    async fn send_once(
+        &self,
+        request: Request<Body>,
+        whose: Whose,
+    ) -> Result<Response<Incoming>, (LinkError, Option<Request<Body>>)> {
+        let mut connection = self.connected(whose).await.map_err(|error| (error, None))?;
+        connection.try_send_request(request).await.map_err(|mut error| {
+            let unsent = error.take_message();
+            let error = error.into_error();
             let told = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            LinkError::Unreachable(told)
+            (LinkError::Unreachable(told), unsent)
         })
     }
 
@@ -121,7 +205,7 @@ impl ControlLink {
             .body(Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync())
             .map_err(|error| wrong(&error))?;
         let answered = async {
-            let answer = self.send(request).await?;
+            let answer = self.send(request, Whose::Own).await?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
             let body = body.map_err(|error| wrong(&error))?.to_bytes();
@@ -143,10 +227,12 @@ impl ControlLink {
         Arc::new(move |request, client| {
             let link = link.clone();
             Box::pin(async move {
-                let (parts, body) = request.into_parts();
-                let request = passed_on(Request::from_parts(parts, body.boxed_unsync()), client.0);
-                let answer = match request {
-                    Ok(request) => link.send(request).await,
+                let request = match whole(request).await {
+                    Ok(request) => request,
+                    Err(refusal) => return *refusal,
+                };
+                let answer = match passed_on(request, client.0) {
+                    Ok(request) => link.send(request, Whose::Clients).await,
                     Err(error) => Err(error),
                 };
                 match answer {
@@ -161,12 +247,28 @@ impl ControlLink {
     }
 }
 
-/// A client's request as it goes to control.
+/// The same request again, where it only asks for something and brings nothing (RFC 9110 section 9.2.1).
+fn repetition(request: &Request<Body>) -> Option<Request<Body>> {
+    if !request.method().is_safe() || !request.body().is_end_stream() {
+        return None;
+    }
+    let empty = http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync();
+    let mut again = Request::new(empty);
+    *again.method_mut() = request.method().clone();
+    *again.uri_mut() = request.uri().clone();
+    *again.version_mut() = request.version();
+    *again.headers_mut() = request.headers().clone();
+    Some(again)
+}
+
+/// A client's request as it goes to control, by name of the client.
 fn passed_on(mut request: Request<Body>, client: SocketAddr) -> Result<Request<Body>, LinkError> {
     let wrong = |error: &dyn std::fmt::Display| LinkError::Answer(error.to_string());
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
     let authority = request.uri().authority().map(ToString::to_string).or(host).unwrap_or_default();
+    // `OPTIONS *` is about the server as a whole, and has no place in an address (RFC 9110 section 9.3.7).
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let path = if path == "*" { "/" } else { path };
     let uri: Uri = format!("https://{authority}{path}").parse().map_err(|error| wrong(&error))?;
     *request.uri_mut() = uri;
     *request.version_mut() = Version::HTTP_2;
@@ -176,15 +278,49 @@ fn passed_on(mut request: Request<Body>, client: SocketAddr) -> Result<Request<B
     Ok(request)
 }
 
+/// The request with all of its body: control hears of it when that is here, so that clients who send slowly take no places on the
+/// connection that all of them share.
+async fn whole(request: Request<ApiRequestBody>) -> Result<Request<Body>, Box<Response<ApiBody>>> {
+    let (parts, body) = request.into_parts();
+    let too_large = || {
+        let detail = format!("the body is too large: send at most {MAX_BODY_BYTES} bytes");
+        refusal(StatusCode::PAYLOAD_TOO_LARGE, "body-too-large", &detail)
+    };
+    let body = match tokio::time::timeout(MAX_BODY_TIME, Limited::new(body, MAX_BODY_BYTES).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(Box::new(too_large())),
+        Ok(Err(_)) => {
+            return Err(Box::new(refusal(StatusCode::BAD_REQUEST, "body-cut", "the body ended before its end")));
+        }
+        Err(_) => {
+            let detail = "the body took too long to arrive";
+            return Err(Box::new(refusal(StatusCode::REQUEST_TIMEOUT, "body-too-slow", detail)));
+        }
+    };
+    Ok(Request::from_parts(parts, Full::new(body).map_err(|never| match never {}).boxed_unsync()))
+}
+
 /// What clients are told while no control answers.
 fn away() -> Response<ApiBody> {
-    let body = "{\"type\":\"about:blank\",\"title\":\"Service Unavailable\",\"status\":503,\"code\":\"control-away\",\
-                \"detail\":\"control cannot be reached from this edge: sockets are served, and nothing can be changed \
-                now; try again in a moment\"}\n";
-    let mut answer = Response::new(Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync());
-    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    let headers = answer.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    let detail = "control cannot be reached from this edge: sockets are served, and nothing can be changed now; try again in a \
+                  moment";
+    let mut answer = refusal(StatusCode::SERVICE_UNAVAILABLE, "control-away", detail);
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    answer
+}
+
+/// An answer of the edge's own in control's place.
+fn refusal(status: StatusCode, code: &str, detail: &str) -> Response<ApiBody> {
+    let problem = serde_json::json!({
+        "type": "about:blank",
+        "title": status.canonical_reason(),
+        "status": status.as_u16(),
+        "code": code,
+        "detail": detail,
+    });
+    let body = Full::new(Bytes::from(format!("{problem}\n"))).map_err(|never| match never {});
+    let mut answer = Response::new(body.boxed_unsync());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     answer
 }

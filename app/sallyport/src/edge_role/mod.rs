@@ -3,42 +3,48 @@
 pub(crate) mod args;
 mod control_link;
 mod join;
+mod mesh;
+mod neighbours;
+mod orders;
+mod ssh;
 mod state;
+mod takeover;
 
 use std::{
-    net::{Ipv6Addr, SocketAddr},
+    net::SocketAddr,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
     time::Instant,
 };
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
-use sallyport_audit::{AUDIT_DIR, AuditConfig, AuditLog};
 use sallyport_bus::{
-    Bus, ConfigFollowed, DirectoryRole, EdgeCard, Fleet, Nats, Snapshot, follow_config, follow_directory,
+    Bus, ConfigFollowed, DirectoryRole, EdgeCard, EdgeState as Serving, Fleet, Nats, Snapshot, answer_asks,
+    follow_config, follow_directory,
 };
 use sallyport_control::Secrets;
 use sallyport_edge::{Edge, EdgeAudit, EdgeConfig, EdgeIdentity};
 use sallyport_identity::{AssertionKey, Sealer};
-use sallyport_net::{Certificates, Listening, OwnPorts, Shutdown};
-use sallyport_store::DataDirLock;
+use sallyport_net::{Certificates, HandOver, Shutdown};
+use sallyport_policy::DialedNetworks;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 pub(crate) use self::args::EdgeArgs;
-use self::state::EdgeState;
+use self::{state::EdgeState, takeover::Held};
 use crate::{
+    audit_stream::AuditStream,
     bus_metrics::BusMetrics,
+    duties::Duties,
     failure::Failure,
     telemetry::Telemetry,
     threads,
-    up::{AUDIT_KEY, args::RedirectAddress},
+    up::quic::{Quic, QuicPort},
 };
-
-/// How long the audit log is kept, and how large it may become.
-const AUDIT_KEEP: std::time::Duration = std::time::Duration::from_secs(90 * 86_400);
-const MAX_AUDIT_BYTES: u64 = 1 << 30;
 
 /// Runs until SIGTERM or SIGINT, then lets what runs finish.
 ///
@@ -59,9 +65,9 @@ pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
         Failure::usage("an edge needs a place to keep who it is").next("name a directory with --data DIR")
     })?;
     std::fs::create_dir_all(&data).with_context(|| format!("cannot make {}", data.display()))?;
-    let lock = DataDirLock::take(&data)?;
     let data = data.canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
-    let mut state = match EdgeState::read(&data)? {
+    let held = Held::begin(&args, &data)?;
+    let state = match EdgeState::read(&data)? {
         Some(state) => {
             check(&args, &state)?;
             state
@@ -73,11 +79,7 @@ pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
             state
         }
     };
-    state.epoch = next_epoch(state.epoch);
-    state.write(&data)?;
-    let served = serve(&args, &data, state, shutdown).await;
-    drop(lock);
-    served
+    serve(&args, &data, state, held, shutdown).await
 }
 
 /// Greater than that of all former lives, whatever the clock says.
@@ -101,27 +103,39 @@ fn check(args: &EdgeArgs, state: &EdgeState) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, shutdown: Shutdown) -> anyhow::Result<()> {
-    let unspecified = Ipv6Addr::UNSPECIFIED.into();
-    let tls = sallyport_net::listen(args.listen.with_default(unspecified), "--listen")?;
-    let address = tls.local_addr()?;
-    let redirect = match args.listen_http {
-        RedirectAddress::Nowhere => None,
-        RedirectAddress::At(at) => Some(sallyport_net::listen(at.with_default(address.ip()), "--listen-http")?),
-    };
+async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutdown: Shutdown) -> anyhow::Result<()> {
+    let (address, takes_over) = (held.address()?, held.is_by_other());
+    let nats = Nats::connect_patiently(&state.bus(data)).await?;
+    let (shards, geo) = (threads::shards()?, crate::up::open_geo(&args.geo)?);
+    Certificates::given(&state.certificates.server, state.key.expose(), &state.world.domain)?;
+    // All that could be refused has been looked at: from here on a process that is replaced has stopped.
+    let (lock, listening) = held.take(data)?;
+    // It may have had new certificates meanwhile.
+    let mut state = EdgeState::read(data)?.unwrap_or(state);
+    state.epoch = next_epoch(state.epoch);
+    state.write(data)?;
     let domain = state.world.domain.clone();
     let certificates = Certificates::given(&state.certificates.server, state.key.expose(), &domain)?;
     let (bus, followed) = (Bus::default(), ConfigFollowed::default());
     let known = known(data, &bus);
-    let nats = Nats::connect(&state.bus(data)).await?;
     let link = join::link(&state)?;
 
-    let audit = open_audit(data)?;
+    let own_card = watch::Sender::new(card(args, &state, address));
+    let (removed, clock) = (watch::Sender::new(false), watch::Sender::new(None));
+    let emptied = orders::follow(state.id, &bus, own_card.clone(), (removed.subscribe(), clock.subscribe()));
+    let neighbours = neighbours::follow(own_card.subscribe(), &bus);
+    let own_secrets = Secrets::open_or_create(data)?;
+    let audit = args.audit_log.open(data, |purpose| own_secrets.derived(purpose))?;
+    let passed_on = AuditStream::of_edge(&audit, &nats, state.name.as_str())?;
     let mut config = EdgeConfig::new(&domain, args.advertise.first().map_or(address.port(), SocketAddr::port));
+    config.region = Some(state.region.clone());
     config.drain = args.drain;
+    (config.neighbours, config.emptied) = (neighbours, emptied);
+    config.geo = geo;
     config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
-    config.shards = threads::shards()?;
+    config.direct_origins = DialedNetworks::new(args.direct_origins.clone());
+    config.shards = shards;
     config.affinity_key = state::key(&state.world.affinity_key)?.into();
     config.identity = Some(EdgeIdentity {
         sealer: Arc::new(Sealer::new(state::key(&state.world.seal_key)?)),
@@ -131,43 +145,95 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, shutdown: Shutdow
                 .context("a key of the installation is damaged")?,
         ),
     });
-    config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: false });
+    config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes.clone(), bus.directory.clone(), link.api());
-    let health = (nats.clone(), bus.fleet.clone(), followed.clone());
+    let (ip, logins) = (address.ip(), bus.ssh_logins.clone());
+    if let Some(ssh) = ssh::settings(&args.ssh, &state, (ip, takes_over), logins, link.clone()).await? {
+        edge.serve_ssh(ssh);
+    }
+    let quic = QuicPort::open(args.quic.listen_quic, address, takes_over)?;
+    let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), shutdown.clone()));
+    let health = (nats.clone(), bus.fleet.clone(), followed.clone(), passed_on.clone());
+    let ends_at = Arc::new(AtomicI64::new(state.certificates.not_after));
+    let certified_until = ends_at.clone();
+    let is_removed = removed.subscribe();
     edge.tell_health(Arc::new(move || {
         let stale = if health.2.is_present() { "" } else { "configuration: not of the present\n" };
-        format!("{stale}{}", health_of_bus(&health.0, &health.1))
+        let ended = if join::now() < certified_until.load(Relaxed) { "" } else { "certificates: ended\n" };
+        let gone = if *is_removed.borrow() { "edge: removed\n" } else { "" };
+        format!("{gone}{ended}{stale}{}{}", health_of_bus(&health.0, &health.1), health.3.health())
     }));
+    let known_now = followed.clone();
+    edge.ask_readiness(
+        "this edge knows no configuration yet",
+        Arc::new(move || {
+            let is_known = known_now.is_present() || known_now.entries() > 0;
+            let told = "neither the bus nor its snapshot has told it any";
+            Box::pin(async move { if is_known { Ok(()) } else { Err(told.to_owned()) } })
+        }),
+    );
+    let settings = mesh::settings(&state, &bus)?;
+    let mesh_tls = settings.tls.clone();
+    edge.join_mesh(settings);
     let mut registry = Registry::default();
     edge.register_metrics(&mut registry);
     audit.register_metrics(&mut registry);
+    passed_on.register(&mut registry);
     let metrics =
         BusMetrics { nats: nats.clone(), fleet: bus.fleet.clone(), followed: Some(followed.clone()), published: None };
     metrics.register(&mut registry);
     edge.publish_metrics(registry);
 
     let ends = watch::Sender::new(false);
-    let card = card(args, &state, address);
-    let role = DirectoryRole::Edge { card, epoch: state.epoch, own: bus.directory.clone(), ends: ends.subscribe() };
+    let (card, epoch) = (own_card.subscribe(), state.epoch);
+    let own = bus.directory.clone();
+    let role = DirectoryRole::Edge { card, epoch, own, takes_over, ends: ends.subscribe() };
     let directory = tokio::spawn(follow_directory(nats.clone(), role, bus.fleet.clone()));
+    let answering = tokio::spawn(answer_asks(nats.clone(), state.id, edge.answers()));
     let (name, region) = (state.name.clone(), state.region.clone());
-    let following = tokio::spawn(follow_config(nats, bus, data.to_owned(), known, followed));
-    let renewal = join::Renewal { dir: data.to_owned(), state, link, served: certificates.clone() };
+    let orders = bus.orders.clone();
+    let following = tokio::spawn(follow_config(nats.clone(), bus, data.to_owned(), known, followed.clone()));
+    let renewal = join::Renewal {
+        dir: data.to_owned(),
+        state,
+        link,
+        nats: nats.clone(),
+        served: certificates.clone(),
+        skew_told: false,
+        ends_at,
+        mesh: mesh_tls,
+        orders,
+        removed,
+        clock,
+    };
     let renewing = tokio::spawn(renewal.run());
     info!(edge = %name, %region, listen = %address, data = %data.display(), "ready");
     sallyport_net::notify_ready();
     sallyport_net::notify_status(&format!("edge {name} in {region}"));
 
-    let listening = Listening { tls, redirect, own: OwnPorts::default() };
+    let mut tasks = vec![directory.abort_handle(), renewing.abort_handle(), answering.abort_handle()];
+    tasks.extend(passed_on.abort_handles());
+    let duties = Duties::new((lock, HandOver::of(&listening)?, data), audit.clone(), Some(followed), tasks)?;
+    let duties = tokio::spawn(duties.until_over(shutdown.clone()));
     let report = edge.serve(listening, certificates, shutdown.clone()).await;
-    // The last word comes after the last tunnel has gone.
+    shutdown.trigger();
+    if let Some(quic) = quic {
+        quic.ended().await;
+    }
+    let lock = duties.await?;
+    // The last word comes after the last tunnel has gone; who takes over says it in our stead.
     ends.send_replace(true);
     drop(tokio::time::timeout(std::time::Duration::from_secs(2), directory).await);
+    passed_on.end(&audit).await;
     following.abort();
+    answering.abort();
     renewing.abort();
-    if let Err(error) = tokio::task::block_in_place(|| audit.close()) {
+    if lock.is_some()
+        && let Err(error) = tokio::task::block_in_place(|| audit.close())
+    {
         warn!(%error, "the last events of the audit log may not be on disk");
     }
+    drop(lock);
     let report = report?;
     info!(finished = report.finished, cut = report.cut, "stopped");
     Ok(())
@@ -194,22 +260,11 @@ fn card(args: &EdgeArgs, state: &EdgeState, address: SocketAddr) -> EdgeCard {
         edge: state.id,
         name: state.name.clone(),
         region: state.region.clone(),
-        addresses: if args.advertise.is_empty() { vec![address] } else { args.advertise.clone() },
+        addresses: mesh::addresses(&args.advertise, address),
         program: env!("CARGO_PKG_VERSION").to_owned(),
         since: join::now(),
+        state: Serving::default(),
     }
-}
-
-fn open_audit(data: &Path) -> anyhow::Result<AuditLog> {
-    let secrets = Secrets::open_or_create(data)?;
-    let config = AuditConfig {
-        key: secrets.derived(AUDIT_KEY),
-        keep: AUDIT_KEEP,
-        max_bytes: MAX_AUDIT_BYTES,
-        syslog: None,
-        otlp: None,
-    };
-    Ok(tokio::task::block_in_place(|| AuditLog::open(&data.join(AUDIT_DIR), config))?)
 }
 
 /// Lines for `/healthz` of what is not as it should be with the bus.
@@ -217,7 +272,9 @@ pub(crate) fn health_of_bus(nats: &Nats, fleet: &Fleet) -> String {
     let ago = |since: Instant| since.elapsed().as_secs();
     let link = nats.link();
     let mut notes = String::new();
-    if !link.is_up {
+    if link.is_refused {
+        notes += &format!("bus: refuses the credentials, for {} s\n", ago(link.since));
+    } else if !link.is_up {
         notes += &format!("bus: away for {} s\n", ago(link.since));
     }
     if let Some(since) = fleet.stale_since() {

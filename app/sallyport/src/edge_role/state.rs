@@ -86,18 +86,13 @@ impl EdgeState {
     /// Where the bus is.
     pub(super) fn bus(&self, dir: &Path) -> BusConfig {
         let world = &self.world;
-        let credentials = match (&world.bus_user, &world.bus_password, &world.bus_token) {
-            (Some(user), Some(password), _) => {
-                BusCredentials::Password { user: user.clone(), password: password.expose().to_owned() }
-            }
-            (_, _, Some(token)) => BusCredentials::Token(token.expose().to_owned()),
-            _ => BusCredentials::None,
-        };
+        let credentials = bus_credentials(world);
         BusConfig {
             servers: world.bus.clone(),
             credentials,
             ca: world.bus_ca.as_ref().map(|_| dir.join(BUS_CA_FILE)),
             name: format!("sallyport edge {}", self.name),
+            is_edge: true,
         }
     }
 }
@@ -106,4 +101,15 @@ impl EdgeState {
 pub(super) fn key(secret: &Secret) -> anyhow::Result<[u8; 32]> {
     let bytes = URL_SAFE_NO_PAD.decode(secret.expose()).ok();
     bytes.and_then(|bytes| bytes.try_into().ok()).context("a key of the installation is damaged: join again")
+}
+
+/// By what the bus knows edges.
+pub(super) fn bus_credentials(world: &EdgeWorld) -> BusCredentials {
+    match (&world.bus_user, &world.bus_password, &world.bus_token) {
+        (Some(user), Some(password), _) => {
+            BusCredentials::Password { user: user.clone(), password: password.expose().to_owned() }
+        }
+        (_, _, Some(token)) => BusCredentials::Token(token.expose().to_owned()),
+        _ => BusCredentials::None,
+    }
 }

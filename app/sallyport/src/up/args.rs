@@ -8,11 +8,15 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use sallyport_audit::{OtlpTarget, SyslogTarget};
 use sallyport_net::Congestion;
 use sallyport_policy::Network;
 
-use crate::{database::DatabaseArgs, duration, telemetry::LogFormat};
+use crate::{
+    audit_args::{AuditLogArgs, AuditUseArgs},
+    database::DatabaseArgs,
+    duration,
+    telemetry::LogFormat,
+};
 
 /// What `sallyport up` can be told.
 #[derive(Debug, Args)]
@@ -58,11 +62,8 @@ pub(crate) struct UpArgs {
     /// [default: the kernel's]
     #[arg(long, value_name = "NAME", env = "SALLYPORT_TUNNEL_CONGESTION")]
     pub(super) tunnel_congestion: Option<Congestion>,
-    /// Take connectors over QUIC too (`connect --transport quic`): ADDR:PORT or :PORT of UDP [default: the address and port of
-    /// --listen]
-    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_QUIC", num_args = 0..=1, default_missing_value = "same")]
-    #[arg(value_parser = quic_address)]
-    pub(super) listen_quic: Option<QuicAddress>,
+    #[command(flatten)]
+    pub(super) quic: QuicArgs,
     /// Take Multipath TCP besides TCP, for connectors with several networks (`connect --mptcp`)
     #[arg(long, env = "SALLYPORT_MPTCP")]
     pub(super) mptcp: bool,
@@ -78,48 +79,22 @@ pub(crate) struct UpArgs {
     /// The networks of balancers in front, whose connections begin with a PROXY protocol header that is believed
     #[arg(long, value_name = "NETWORK", env = "SALLYPORT_TRUST_PROXY", value_delimiter = ',')]
     pub(super) trust_proxy: Vec<Network>,
-    /// A database of countries by address (MMDB), for access rules such as country:CH; read again when it changes
-    #[arg(long, value_name = "FILE", env = "SALLYPORT_GEOIP_COUNTRY")]
-    pub(super) geoip_country: Option<PathBuf>,
-    /// A database of autonomous systems by address (MMDB), for access rules such as asn:64500; read again when it changes
-    #[arg(long, value_name = "FILE", env = "SALLYPORT_GEOIP_ASN")]
-    pub(super) geoip_asn: Option<PathBuf>,
-    /// Serve ssh clients on a port of their own too, beside the one that all share: ADDR:PORT or :PORT
-    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_SSH", value_parser = listen_address)]
-    pub(super) listen_ssh: Option<ListenAddress>,
-    /// Serve no ssh clients
-    #[arg(long, conflicts_with_all = ["listen_ssh", "ssh_guests"])]
-    pub(super) no_ssh: bool,
-    /// Let ssh clients without an account open temporary sockets: `ssh -R 80:localhost:8000 HOST`
-    #[arg(long, env = "SALLYPORT_SSH_GUESTS")]
-    pub(super) ssh_guests: bool,
+    /// Let edges dial the addresses that owners of sockets name (`sallyport socket origin add`), when they are in these
+    /// networks; loopback and link-local addresses only where these are named themselves [default: none]
+    #[arg(long, value_name = "NETWORK", env = "SALLYPORT_DIRECT_ORIGINS", value_delimiter = ',')]
+    pub(super) direct_origins: Vec<Network>,
+    #[command(flatten)]
+    pub(super) geo: GeoArgs,
+    #[command(flatten)]
+    pub(super) ssh: SshArgs,
     /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default: open
     /// for localhost on a loopback address, else closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
-    /// What of sockets' use is in the audit log: asked (of sockets that ask who comes, or have policies) or all. Logins,
-    /// certificates and changes always are
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "WHAT",
-        env = "SALLYPORT_AUDIT",
-        hide_possible_values = true
-    )]
-    pub(super) audit: AuditChoice,
-    /// How long the audit log is kept
-    #[arg(long, value_name = "TIME", env = "SALLYPORT_AUDIT_KEEP", default_value = "90d", value_parser = duration::parse_long)]
-    pub(super) audit_keep: Duration,
-    /// How large the audit log may become before its oldest part is removed: 64MiB, 1GiB ...
-    #[arg(long, value_name = "SIZE", env = "SALLYPORT_AUDIT_MAX_SIZE", default_value = "1GiB", value_parser = audit_size)]
-    pub(super) audit_max_size: u64,
-    /// Send the audit log to a syslog server too (RFC 5424): udp://HOST:PORT, tcp://HOST:PORT or unix:/dev/log
-    #[arg(long, value_name = "URL", env = "SALLYPORT_AUDIT_SYSLOG")]
-    pub(super) audit_syslog: Option<SyslogTarget>,
-    /// Send the audit log to this OpenTelemetry collector too, as logs by OTLP over HTTP, such as http://127.0.0.1:4318
-    #[arg(long, value_name = "URL", env = "SALLYPORT_AUDIT_OTLP")]
-    pub(super) audit_otlp: Option<OtlpTarget>,
+    #[command(flatten)]
+    pub(super) audit_use: AuditUseArgs,
+    #[command(flatten)]
+    pub(super) audit_log: AuditLogArgs,
     /// Do not log each request
     #[arg(long)]
     pub(super) no_access_log: bool,
@@ -134,12 +109,39 @@ pub(crate) struct UpArgs {
     pub(super) otlp_ratio: f64,
 }
 
-/// What of sockets' use is in the audit log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(super) enum AuditChoice {
-    #[default]
-    Asked,
-    All,
+/// Connectors that come over QUIC.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct QuicArgs {
+    /// Take connectors over QUIC too (`connect --transport quic`): ADDR:PORT or :PORT of UDP [default: the address and port of
+    /// --listen]
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_QUIC", num_args = 0..=1, default_missing_value = "same")]
+    #[arg(value_parser = quic_address)]
+    pub(crate) listen_quic: Option<QuicAddress>,
+}
+
+/// What is known of clients' addresses.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct GeoArgs {
+    /// A database of countries by address (MMDB), for access rules such as country:CH; read again when it changes
+    #[arg(long, value_name = "FILE", env = "SALLYPORT_GEOIP_COUNTRY")]
+    pub(crate) geoip_country: Option<PathBuf>,
+    /// A database of autonomous systems by address (MMDB), for access rules such as asn:64500; read again when it changes
+    #[arg(long, value_name = "FILE", env = "SALLYPORT_GEOIP_ASN")]
+    pub(crate) geoip_asn: Option<PathBuf>,
+}
+
+/// Stock ssh clients.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SshArgs {
+    /// Serve ssh clients on a port of their own too, beside the one that all share: ADDR:PORT or :PORT
+    #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_SSH", value_parser = listen_address)]
+    pub(crate) listen_ssh: Option<ListenAddress>,
+    /// Serve no ssh clients
+    #[arg(long, conflicts_with_all = ["listen_ssh", "ssh_guests"])]
+    pub(crate) no_ssh: bool,
+    /// Let ssh clients without an account open temporary sockets: `ssh -R 80:localhost:8000 HOST`
+    #[arg(long, env = "SALLYPORT_SSH_GUESTS")]
+    pub(crate) ssh_guests: bool,
 }
 
 /// Who may make an account, as the command line says it.
@@ -165,7 +167,7 @@ pub(crate) enum RedirectAddress {
 
 /// Where connectors come over QUIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum QuicAddress {
+pub(crate) enum QuicAddress {
     Same,
     At(ListenAddress),
 }
@@ -225,18 +227,6 @@ pub(crate) fn domain(text: &str) -> Result<String, String> {
     Ok(name)
 }
 
-/// The size of a log: at least a mebibyte.
-fn audit_size(text: &str) -> Result<u64, String> {
-    let wrong = || "expected a size such as 64MiB or 1GiB, from 1MiB to 1024GiB".to_owned();
-    let (number, unit) = match (text.strip_suffix("MiB"), text.strip_suffix("GiB")) {
-        (Some(number), _) => (number, 1_u64 << 20),
-        (_, Some(number)) => (number, 1 << 30),
-        _ => return Err(wrong()),
-    };
-    let size = number.trim_end().parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(wrong)?;
-    if (1 << 20..=1 << 40).contains(&size) { Ok(size) } else { Err(wrong()) }
-}
-
 fn ratio(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
@@ -267,14 +257,6 @@ mod tests {
         assert_eq!(port_range("20000-20000").unwrap().0, 20_000..=20_000);
         for bad in ["", "20000", "80-90", "3000-2000", "1-2-3", "1024-70000"] {
             assert!(port_range(bad).unwrap_err().contains("20000-20999"), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_size_of_the_audit_log_has_a_unit() {
-        assert_eq!((audit_size("64MiB"), audit_size("1 GiB")), (Ok(64 << 20), Ok(1 << 30)));
-        for bad in ["", "1", "1GB", "0MiB", "-1MiB", "1025GiB", "99999999999999999999MiB"] {
-            assert!(audit_size(bad).unwrap_err().contains("1GiB"), "{bad}");
         }
     }
 

@@ -2,8 +2,8 @@
 
 pub(crate) mod args;
 mod port_range;
-mod quic;
-mod ssh;
+pub(crate) mod quic;
+pub(crate) mod ssh;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -15,20 +15,21 @@ use std::{
 use anyhow::Context as _;
 use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
-use sallyport_audit::{AUDIT_DIR, AuditConfig, AuditLog};
-use sallyport_bus::{Bus, LiveFlows};
+use sallyport_audit::AuditLog;
+use sallyport_bus::{Asker, Bus};
 use sallyport_control::{AddressDatabases, Control, ControlConfig, Reach, Secrets, SignUp, default_ports_per_account};
 use sallyport_edge::{ApiService, Edge, EdgeAudit, EdgeConfig, EdgeIdentity, Readiness};
 use sallyport_geo::Geo;
 use sallyport_identity::{AssertionKey, Sealer};
 use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer};
+use sallyport_policy::DialedNetworks;
 use sallyport_store::{DataDirLock, LockError};
 use tower_service::Service as _;
 use tracing::{info, warn};
 
 pub(crate) use self::args::UpArgs;
 use self::{
-    args::{AuditChoice, ListenAddress, RedirectAddress, SignUpChoice},
+    args::{GeoArgs, ListenAddress, RedirectAddress, SignUpChoice},
     quic::{Quic, QuicPort},
     ssh::SshParts,
 };
@@ -111,7 +112,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
 
     let ca_pem = ca.root_pem().to_owned();
     let certificates = Certificates::new(ca, &args.domain)?;
-    let (shards, geo) = (threads::shards()?, open_geo(&args)?);
+    let (shards, geo) = (threads::shards()?, open_geo(&args.geo)?);
     port_range::warn_of_overlap(&args.port_range.0);
 
     let held = held.with_ports(own_ports, &args)?;
@@ -119,20 +120,21 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let address = held.tls_addr()?;
     let public_port = args.public_port.unwrap_or(address.port());
     let mut ssh = SshParts::open(&args, &data, address.ip(), public_port, was_takeover)?;
-    let quic = QuicPort::open(&args, address, was_takeover)?;
+    let quic = QuicPort::open(args.quic.listen_quic, address, was_takeover)?;
     // All that could be refused has been looked at: from here on a process that is replaced has stopped.
     let (lock, listening) = held.take(&data)?;
     if let Some(ssh) = &mut ssh {
         ssh.wait_for_port().await;
     }
     let bus = Bus::default();
-    let (audit, flows) = (open_audit(&args, &data, &secrets)?, LiveFlows::default());
+    let (audit, asker) = (args.audit_log.open(&data, |purpose| secrets.derived(purpose))?, Asker::default());
     let affinity_key = secrets.derived("affinity");
     let config = ControlConfig {
+        id: database::own_id(&store, &data)?,
         domain: args.domain.clone(),
         public_port,
         tunnel_host: format!("tunnel.{}", args.domain),
-        quic_port: quic::public_port(args.listen_quic, public_port),
+        quic_port: quic::public_port(args.quic.listen_quic, public_port),
         ca_pem: Some(ca_pem),
         ca_fingerprint: Some(fingerprint.clone()),
         sign_up: sign_up(&args, address.ip()),
@@ -143,6 +145,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         requires_amplification_guard: args.require_amplification_guard,
         ssh: ssh.as_ref().map(|ssh| ssh.info.clone()),
         ssh_authority: ssh.as_ref().map(|ssh| ssh.authority.clone()),
+        direct_origins: DialedNetworks::new(args.direct_origins.clone()),
         databases: AddressDatabases {
             country: geo.as_ref().is_some_and(|geo| geo.has_country()),
             asn: geo.as_ref().is_some_and(|geo| geo.has_asn()),
@@ -150,7 +153,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         provider_reach: provider_reach(&args, address.ip()),
         geo: geo.clone(),
         audit: Some(audit.clone()),
-        flows: flows.clone(),
+        asker: asker.clone(),
     };
     let identity = edge_identity(&secrets, &bus);
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
@@ -162,10 +165,10 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let mut config = edge_config(&args, public_port, geo, affinity_key);
     config.shards = shards;
     config.identity = identity;
-    config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit == AuditChoice::All });
-    config.flows = flows;
+    config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes, bus.directory, api_service(&control, &args.domain));
-    edge.ask_readiness(readiness(&control));
+    asker.is_here(edge.answers());
+    edge.ask_readiness("control cannot use its database", readiness(&control));
     if let Some(ssh) = ssh {
         edge.serve_ssh(ssh.settings(bus.ssh_logins, control.clone()));
     }
@@ -203,6 +206,9 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         quic.ended().await;
     }
     let lock = held.await?;
+    if lock.is_some() {
+        control.leave().await;
+    }
     local::remove(std::process::id());
     store.close().await;
     if lock.is_some()
@@ -272,26 +278,15 @@ fn edge_config(args: &UpArgs, public_port: u16, geo: Option<Arc<Geo>>, affinity_
     config.session.missed_limit = args.keepalive_missed;
     config.trusted_proxies.clone_from(&args.trust_proxy);
     config.access_log = !args.no_access_log;
+    config.direct_origins = DialedNetworks::new(args.direct_origins.clone());
     config.geo = geo;
     config.affinity_key = affinity_key.into();
     config.tunnel_congestion = args.tunnel_congestion.clone();
     config
 }
 
-/// The audit log; only while the data directory is held.
-fn open_audit(args: &UpArgs, data: &Path, secrets: &Secrets) -> anyhow::Result<AuditLog> {
-    let config = AuditConfig {
-        key: secrets.derived(AUDIT_KEY),
-        keep: args.audit_keep,
-        max_bytes: args.audit_max_size,
-        syslog: args.audit_syslog.clone(),
-        otlp: args.audit_otlp.clone(),
-    };
-    Ok(tokio::task::block_in_place(|| AuditLog::open(&data.join(AUDIT_DIR), config))?)
-}
-
 /// The databases of addresses, where there are any.
-pub(crate) fn open_geo(args: &UpArgs) -> anyhow::Result<Option<Arc<Geo>>> {
+pub(crate) fn open_geo(args: &GeoArgs) -> anyhow::Result<Option<Arc<Geo>>> {
     if args.geoip_country.is_none() && args.geoip_asn.is_none() {
         return Ok(None);
     }
@@ -352,7 +347,7 @@ impl Held<Listening> {
 }
 
 /// Learns what the former process still changed after this one had read the sockets.
-async fn reload_after_takeover(control: Control) {
+pub(crate) async fn reload_after_takeover(control: Control) {
     let began = tokio::time::Instant::now();
     for after in RELOADS_AFTER_TAKEOVER {
         tokio::time::sleep_until(began + after).await;

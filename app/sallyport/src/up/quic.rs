@@ -11,7 +11,7 @@ use sallyport_net::{Certificates, ListenError, Shutdown};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::args::{QuicAddress, UpArgs};
+use super::args::QuicAddress;
 
 const OPTION: &str = "--listen-quic";
 /// How often a process that took over looks whether its predecessor has let the port go.
@@ -20,7 +20,7 @@ const RETRY_PERIOD: Duration = Duration::from_secs(1);
 const MAX_END: Duration = Duration::from_secs(2);
 
 /// The port that connectors are told to dial.
-pub(super) fn public_port(listen: Option<QuicAddress>, shared: u16) -> Option<u16> {
+pub(crate) fn public_port(listen: Option<QuicAddress>, shared: u16) -> Option<u16> {
     match listen? {
         QuicAddress::Same => Some(shared),
         // Which one the system gives is not known yet.
@@ -29,12 +29,12 @@ pub(super) fn public_port(listen: Option<QuicAddress>, shared: u16) -> Option<u1
 }
 
 /// The port, while it is served.
-pub(super) struct Quic {
+pub(crate) struct Quic {
     task: JoinHandle<()>,
 }
 
 /// The port, before it is served; without a socket while a predecessor still has it.
-pub(super) struct QuicPort {
+pub(crate) struct QuicPort {
     address: SocketAddr,
     socket: Option<UdpSocket>,
 }
@@ -45,8 +45,12 @@ impl QuicPort {
     ///
     /// # Errors
     /// The port cannot be opened.
-    pub(super) fn open(args: &UpArgs, tls: SocketAddr, is_takeover: bool) -> Result<Option<Self>, ListenError> {
-        let address = match args.listen_quic {
+    pub(crate) fn open(
+        listen: Option<QuicAddress>,
+        tls: SocketAddr,
+        is_takeover: bool,
+    ) -> Result<Option<Self>, ListenError> {
+        let address = match listen {
             None => return Ok(None),
             Some(QuicAddress::Same) => tls,
             Some(QuicAddress::At(address)) => address.with_default(tls.ip()),
@@ -62,7 +66,7 @@ impl QuicPort {
 
 impl Quic {
     /// Serves the port.
-    pub(super) fn start(port: QuicPort, edge: &Arc<Edge>, certificates: Arc<Certificates>, shutdown: Shutdown) -> Self {
+    pub(crate) fn start(port: QuicPort, edge: &Arc<Edge>, certificates: Arc<Certificates>, shutdown: Shutdown) -> Self {
         let QuicPort { address, socket } = port;
         let edge = edge.clone();
         let task = tokio::spawn(async move {
@@ -76,7 +80,7 @@ impl Quic {
     }
 
     /// Waits until connectors have been told that the edge is gone.
-    pub(super) async fn ended(self) {
+    pub(crate) async fn ended(self) {
         let _ = tokio::time::timeout(MAX_END, self.task).await;
     }
 }

@@ -11,9 +11,9 @@ use sallyport_ssh::{BoxFuture, HostKeys, SshConfig, UserAuthority};
 use tokio::net::TcpListener;
 use tracing::warn;
 
-use super::args::UpArgs;
+use super::args::{SshArgs, UpArgs};
 
-const OPTION: &str = "--listen-ssh";
+pub(crate) const OPTION: &str = "--listen-ssh";
 /// How long the process that is replaced may take to let go of the port that is for ssh alone.
 const MAX_WAIT_FOR_PORT: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
@@ -46,18 +46,15 @@ impl SshParts {
         public_port: u16,
         is_takeover: bool,
     ) -> anyhow::Result<Option<Self>> {
-        if args.no_ssh {
+        if args.ssh.no_ssh {
             return Ok(None);
         }
         let keys = HostKeys::open_or_create(data).context("the host keys for ssh cannot be used")?;
         let authority = UserAuthority::open_or_create(data).context("the authority for ssh keys cannot be used")?;
-        let mut config = SshConfig::new(keys.private_keys().to_vec());
-        config.login_hint = Some(LOGIN_HINT.to_owned());
-        config.greeting = vec![GREETING.to_owned()];
-        config.guests = args.ssh_guests;
+        let mut config = config(&keys, &args.ssh);
         config.keepalive = args.keepalive;
         config.keepalive_missed = args.keepalive_missed as usize;
-        let (listener, awaited) = match args.listen_ssh.map(|address| address.with_default(ip)) {
+        let (listener, awaited) = match args.ssh.listen_ssh.map(|address| address.with_default(ip)) {
             None => (None, None),
             Some(address) => match sallyport_net::listen(address, OPTION) {
                 Err(ListenError::Taken { .. }) if is_takeover => (None, Some(address)),
@@ -77,34 +74,53 @@ impl SshParts {
     /// Opens the port for ssh alone once the replaced process has let go of it. Should another program have it, ssh is
     /// served on the shared port: there is no process to go back to.
     pub(super) async fn wait_for_port(&mut self) {
-        let Some(address) = self.awaited.take() else { return };
-        let began = tokio::time::Instant::now();
-        loop {
-            match sallyport_net::listen(address, OPTION) {
-                Err(ListenError::Taken { .. }) if began.elapsed() < MAX_WAIT_FOR_PORT => {
-                    tokio::time::sleep(PORT_POLL).await;
-                }
-                Ok(listener) => {
-                    self.listener = Some(listener);
-                    return;
-                }
-                Err(error) => {
-                    warn!(%error, "ssh is served on the shared port alone");
-                    return;
-                }
-            }
+        if let Some(address) = self.awaited.take() {
+            self.listener = wait_to_listen(address).await;
         }
     }
 
     /// What the edge is told.
     pub(super) fn settings(self, logins: SshLogins, control: Control) -> SshSettings {
         let concierge = Arc::new(Concierge { control });
-        SshSettings { config: self.config, logins, authority: self.authority, concierge, listener: self.listener }
+        SshSettings {
+            config: self.config,
+            logins,
+            authority: self.authority.trusted(),
+            concierge,
+            listener: self.listener,
+        }
     }
 }
 
+/// Opens the port that is for ssh alone once a replaced process has let go of it; `None`, with a warning, when it does not, or
+/// another program has it.
+pub(crate) async fn wait_to_listen(address: SocketAddr) -> Option<TcpListener> {
+    let began = tokio::time::Instant::now();
+    loop {
+        match sallyport_net::listen(address, OPTION) {
+            Err(ListenError::Taken { .. }) if began.elapsed() < MAX_WAIT_FOR_PORT => {
+                tokio::time::sleep(PORT_POLL).await;
+            }
+            Ok(listener) => return Some(listener),
+            Err(error) => {
+                warn!(%error, "ssh is served on the shared port alone");
+                return None;
+            }
+        }
+    }
+}
+
+/// How ssh clients are served with these keys.
+pub(crate) fn config(keys: &HostKeys, args: &SshArgs) -> SshConfig {
+    let mut config = SshConfig::new(keys.private_keys().to_vec());
+    config.login_hint = Some(LOGIN_HINT.to_owned());
+    config.greeting = vec![GREETING.to_owned()];
+    config.guests = args.ssh_guests;
+    config
+}
+
 /// The host that ssh clients dial. Not every system knows the names below `localhost`, and ssh asks the system.
-fn host(domain: &str) -> String {
+pub(crate) fn host(domain: &str) -> String {
     if domain == "localhost" || domain.ends_with(".localhost") {
         "localhost".to_owned()
     } else {
@@ -129,7 +145,7 @@ impl SshConcierge for Concierge {
                 None => self.control.guest_account().await.map_err(|refusal| refusal.message)?,
             };
             let SshCaller { key, only, address: from, .. } = caller;
-            let client = SshClient { account, key: key.map(str::to_owned), only, address: from };
+            let client = SshClient { account, key: key.map(str::to_owned), only, address: from, holder: None };
             let target = self.control.ssh_forward_target(&client, address, port).await;
             let target = target.map_err(|refusal| refusal.message)?;
             let sallyport_control::SshTarget { socket, tunnel, temporary, url, port } = target;

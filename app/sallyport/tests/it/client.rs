@@ -51,7 +51,7 @@ fn prepare(owner: &Home) -> String {
         let email = "owner@example.com".parse().unwrap();
         let account = Account { id: organisation, name: "Owner".to_owned(), email, created_at: now() };
         let password_hash = "$argon2id$none".to_owned();
-        store.create_account(NewAccount { account, password_hash, ssh_key: None }).await.unwrap();
+        store.create_account(NewAccount { account, password_hash, ssh_key: None, only_as_first: false }).await.unwrap();
         let token = StoredToken {
             id: TokenId::from_random([3; 16]),
             organisation,

@@ -11,7 +11,7 @@ use std::{
 use crate::harness::{Home, Program, Up, text};
 
 /// A server for as long as this program runs: its port.
-fn postgres() -> Option<u16> {
+pub(crate) fn postgres() -> Option<u16> {
     static SERVER: OnceLock<Option<(u16, ChildStdin)>> = OnceLock::new();
     let server = SERVER.get_or_init(|| {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -38,7 +38,7 @@ fn log_in(home: &Home, up: &Up) {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-fn createdb(port: u16, name: &str) -> String {
+pub(crate) fn createdb(port: u16, name: &str) -> String {
     let mut psql = Command::new("psql");
     psql.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-q", "-c"]);
     assert!(psql.arg(format!("CREATE DATABASE {name} TEMPLATE template0")).status().unwrap().success());

@@ -255,6 +255,11 @@ impl Program {
         })
     }
 
+    /// Whether it has come to its end.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.child.lock().unwrap().try_wait().unwrap().is_some()
+    }
+
     /// Sends a signal, such as TERM.
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();

@@ -3,11 +3,15 @@
 use std::{
     io::{BufRead as _, BufReader, Write as _},
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use crate::harness::{Home, Origin, Program, text, wait_until};
+use crate::harness::{Home, Origin, Program, Up, text, wait_until};
 
 #[test]
 fn sigterm_even_a_doubled_one_lets_a_running_download_finish_and_exits_0() {
@@ -117,6 +121,106 @@ fn a_connector_that_falls_silent_is_left_out_within_its_detection_time() {
     wait_until("the connector to come back by itself", || {
         up.curl(&host, "/", &[]).body.starts_with("silent").then_some(())
     });
+}
+
+/// The sort of clients that gives up before any timeout of the edge. Each has a connection for each request.
+struct Impatient {
+    began: Instant,
+    is_over: Arc<AtomicBool>,
+    clients: Vec<thread::JoinHandle<Vec<Asked>>>,
+}
+
+/// What became of one request.
+struct Asked {
+    /// When it was made, since the beginning.
+    at: Duration,
+    /// The first word of the answer, if there was one.
+    by: Option<String>,
+}
+
+impl Impatient {
+    fn start(up: &Up, host: &str) -> Self {
+        let (began, is_over) = (Instant::now(), Arc::<AtomicBool>::default());
+        let client = |_| {
+            let (ca, url, is_over) = (up.ca.clone(), up.url(host, "/"), is_over.clone());
+            thread::spawn(move || {
+                let mut all = Vec::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    let at = began.elapsed();
+                    let mut curl = Command::new("curl");
+                    curl.args(["-sSf", "--max-time", "3", "--cacert", ca.to_str().unwrap(), &url]);
+                    let output = curl.output().unwrap();
+                    let answer = text(&output.stdout);
+                    let by = answer.split_whitespace().next().filter(|_| output.status.success());
+                    all.push(Asked { at, by: by.map(str::to_owned) });
+                    thread::sleep(Duration::from_millis(50));
+                }
+                all
+            })
+        };
+        let clients = (0..3).map(client).collect();
+        Self { began, is_over, clients }
+    }
+
+    fn stop(self) -> Vec<Asked> {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    }
+}
+
+#[test]
+fn a_connector_that_falls_silent_costs_impatient_clients_only_what_they_ask_in_the_first_seconds() {
+    let home = Home::new();
+    let up = home.up(&["--no-access-log"]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let (silent_origin, lively_origin) = (Origin::start("silent"), Origin::start("lively"));
+    let silent = home.connector(&socket, silent_origin.address, &[]);
+    let _lively = home.connector(&socket, lively_origin.address, &[]);
+    let clients = Impatient::start(&up, &host);
+    wait_until("both serve", || (silent_origin.count() > 5 && lively_origin.count() > 5).then_some(()));
+    let stopped = clients.began.elapsed();
+    silent.signal("STOP");
+    up.program.wait_for("a connector is gone");
+    let noticed = clients.began.elapsed();
+    assert!(noticed < stopped + Duration::from_secs(10), "with the keepalive alone it takes 30 s and more");
+    thread::sleep(Duration::from_secs(2));
+    silent.signal("CONT");
+    wait_until("it serves again", || up.curl(&host, "/", &[]).body.starts_with("silent").then_some(()));
+    let all = clients.stop();
+    let failed: Vec<_> = all.iter().filter(|asked| asked.by.is_none()).map(|asked| asked.at).collect();
+    println!("stopped at {stopped:?}, noticed at {noticed:?}, {} requests, failed: {failed:?}", all.len());
+    assert!(failed.iter().all(|at| *at < noticed), "stopped at {stopped:?}, noticed at {noticed:?}: {failed:?}");
+    // One of three clients or two wait in vain at a time, three seconds each.
+    assert!(failed.len() <= 9 && all.len() > 50, "{failed:?} of {}", all.len());
+}
+
+#[test]
+fn a_slow_origin_behind_a_connector_that_lives_is_waited_for() {
+    let home = Home::new();
+    let up = home.up(&["--keepalive-missed", "1"]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    // It takes connections and says nothing for longer than a silent connector is given.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let slow = thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
+            // The connector looks whether something listens, and asks nothing.
+            if lines.take_while(|line| !line.is_empty()).count() > 0 {
+                thread::sleep(Duration::from_secs(6));
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nslow";
+                return stream.write_all(answer).unwrap();
+            }
+        }
+    });
+    let _connector = home.connector(&socket, address, &[]);
+    let answer = up.curl(&host, "/", &[]);
+    assert_eq!((answer.status, answer.body.as_str()), (200, "slow"), "{}", answer.head);
+    slow.join().unwrap();
+    assert!(!up.program.output().contains("a connector is gone"), "{}", up.program.output());
 }
 
 #[test]

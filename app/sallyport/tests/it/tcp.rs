@@ -81,7 +81,7 @@ impl Lab {
     }
 }
 
-fn connect(port: u16) -> TcpStream {
+pub(crate) fn connect(port: u16) -> TcpStream {
     let stream = wait_until("the port to be open", || TcpStream::connect(("127.0.0.1", port)).ok());
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -136,7 +136,7 @@ pub(crate) fn installed(program: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
-fn ran(command: &mut Command) -> String {
+pub(crate) fn ran(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{command:?}: {}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)

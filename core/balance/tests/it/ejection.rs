@@ -137,3 +137,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_that_is_silent_is_ejected_at_once_and_never_when_it_is_the_last() {
+    let (mut state, config, clock) = (EjectionState::new(), config(), Clock::new());
+    let alone = PoolCount { origins: 1, ejected: 0 };
+    assert_eq!(state.failed(&config, Failure::Silent, alone, clock.0), None);
+    let ejected = state.failed(&config, Failure::Silent, PoolCount { origins: 2, ejected: 0 }, clock.0).unwrap();
+    assert_eq!(ejected.until - clock.0, config.base_ejection);
+}

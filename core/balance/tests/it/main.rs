@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
+mod delivery;
 mod ejection;
 mod health;
 mod limits;
 mod maglev;
+mod regions;
 mod spread;
 mod weights;
 

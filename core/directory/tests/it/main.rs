@@ -1,6 +1,8 @@
 //! The directory, message by message and in thousands of random schedules.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod config;
+mod failover;
 mod reader;
 mod simulation;
 mod world;
@@ -8,7 +10,7 @@ mod world;
 use std::time::Instant;
 
 use sallyport_directory::EdgeCard;
-use sallyport_model::{EdgeId, SocketId, TunnelId, TunnelPresence};
+use sallyport_model::{EdgeId, OriginHealth, SocketId, TunnelId, TunnelPresence};
 
 /// Some edge.
 pub(crate) fn card(number: u8) -> EdgeCard {
@@ -19,6 +21,7 @@ pub(crate) fn card(number: u8) -> EdgeCard {
         addresses: vec![format!("192.0.2.{number}:443").parse().unwrap()],
         program: "0.1.0".to_owned(),
         since: 0,
+        state: Default::default(),
     }
 }
 
@@ -30,6 +33,8 @@ pub(crate) fn presence(number: u8, since: i64) -> TunnelPresence {
         connector_addr: "198.51.100.1:1000".parse().unwrap(),
         agent: "test".to_owned(),
         since,
+        home: None,
+        health: OriginHealth::Well,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use sallyport_directory::{Change, Held, Holder, Lease, Reader, SILENCE, TERM, Tell};
+use sallyport_directory::{Change, EdgeCard, EdgeState, HEALTH_PACE, Held, Holder, Lease, Reader, SILENCE, TERM, Tell};
+use sallyport_model::{OriginHealth, TunnelPresence};
 
 use crate::{begin, card, presence};
 
@@ -123,7 +124,7 @@ fn held_of(_holder: &Holder, number: u8, version: u64) -> Held {
 }
 
 #[test]
-fn a_later_life_of_an_edge_has_none_of_the_tunnels_of_a_former_one() {
+fn a_later_life_of_an_edge_has_the_tunnels_of_a_former_one_only_until_its_lease_says_otherwise() {
     let now = begin();
     let (mut former, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
     former.handle_up(presence(1, 0));
@@ -137,12 +138,49 @@ fn a_later_life_of_an_edge_has_none_of_the_tunnels_of_a_former_one() {
     reader.handle_held(held[0].clone(), true, now).unwrap();
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     let edge = card(1).edge;
-    let wanted = [Change::TunnelLeft(edge, presence(1, 0).tunnel), Change::TunnelCame(edge, presence(2, 0))];
+    let wanted = [Change::TunnelCame(edge, presence(2, 0)), Change::TunnelLeft(edge, presence(1, 0).tunnel)];
     assert_eq!(changes(&mut reader), wanted);
     // Late words of the former life.
     reader.handle_held(old_held[0].clone(), true, now).unwrap();
     reader.handle_lease(Lease { beat: 9, ..old_leases[0].clone() }, true, now).unwrap();
     assert_eq!(changes(&mut reader), []);
+}
+
+#[test]
+fn a_process_that_takes_an_edge_over_hands_its_tunnels_on_without_a_gap() {
+    let now = begin();
+    let (mut former, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
+    (1..=3).for_each(|number| former.handle_up(presence(number, 0)));
+    let (leases, held) = tell(&mut former, now);
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    held.into_iter().for_each(|held| reader.handle_held(held, true, now).unwrap());
+    changes(&mut reader);
+    // Two of the three have come over; what is told of them arrives after the lease, and one of both is lost at first.
+    let mut later = Holder::new(card(1), EPOCH + 1, now);
+    (1..=2).for_each(|number| later.handle_up(presence(number, 9)));
+    let (leases, held) = tell(&mut later, now);
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    let edge = card(1).edge;
+    assert_eq!((changes(&mut reader), reader.tunnels(edge).count()), (Vec::new(), 3));
+    reader.handle_held(held[0].clone(), true, now).unwrap();
+    assert_eq!(changes(&mut reader), [Change::TunnelCame(edge, presence(1, 9))]);
+    let (leases, _) = tell(&mut later, now + s(1));
+    reader.handle_lease(leases[0].clone(), true, now + s(1)).unwrap();
+    assert_eq!(reader.tunnels(edge).count(), 3, "one is missing still");
+    reader.handle_held(held[1].clone(), true, now + s(1)).unwrap();
+    let (leases, _) = tell(&mut later, now + s(2));
+    reader.handle_lease(leases[0].clone(), true, now + s(2)).unwrap();
+    let gone = [Change::TunnelCame(edge, presence(2, 9)), Change::TunnelLeft(edge, presence(3, 0).tunnel)];
+    assert_eq!((changes(&mut reader).as_slice(), reader.tunnels(edge).count()), (gone.as_slice(), 2));
+    // Of a life that says nothing that could be compared, what was taken over goes with time.
+    let mut last = Holder::new(card(1), EPOCH + 2, now);
+    (4..=5).for_each(|number| last.handle_up(presence(number, 0)));
+    for second in 0..=5 {
+        let (leases, _) = tell(&mut last, now + s(3 + second));
+        leases.into_iter().for_each(|lease| reader.handle_lease(lease, true, now + s(3 + second)).unwrap());
+        reader.handle_timeout(now + s(3 + second));
+    }
+    assert_eq!(reader.tunnels(edge).count(), 0);
 }
 
 #[test]
@@ -167,6 +205,26 @@ fn silence_is_the_loss_of_the_bus_and_not_the_end_of_all_edges() {
 }
 
 #[test]
+fn an_edge_that_is_emptied_says_so_at_once_and_keeps_its_tunnels() {
+    let now = begin();
+    let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
+    holder.handle_up(presence(1, 0));
+    let (leases, held) = tell(&mut holder, now);
+    leases.into_iter().for_each(|lease| reader.handle_lease(lease, true, now).unwrap());
+    held.into_iter().for_each(|held| reader.handle_held(held, true, now).unwrap());
+    changes(&mut reader);
+    let draining = EdgeCard { state: EdgeState::Draining, ..card(1) };
+    holder.handle_card(draining.clone(), now);
+    let (leases, held) = tell(&mut holder, now);
+    assert!(leases.len() == 1 && held.is_empty(), "one beat more, and nothing else: {leases:?} {held:?}");
+    reader.handle_lease(leases[0].clone(), true, now).unwrap();
+    assert_eq!(changes(&mut reader), [Change::EdgeCame(draining.clone())]);
+    assert_eq!(reader.tunnels(draining.edge).count(), 1);
+    holder.handle_card(draining, now);
+    assert!(tell(&mut holder, now).0.is_empty(), "what it has said it says no second time before its next beat");
+}
+
+#[test]
 fn an_edge_that_ends_in_order_is_gone_at_once() {
     let now = begin();
     let (mut holder, mut reader) = (Holder::new(card(1), EPOCH, now), Reader::new(now));
@@ -177,4 +235,36 @@ fn an_edge_that_ends_in_order_is_gone_at_once() {
     assert!(leases[0].is_last && held.is_empty() && tell(&mut holder, now + s(9)).0.is_empty());
     reader.handle_lease(leases[0].clone(), true, now).unwrap();
     assert_eq!(reader.edges().count(), 0);
+}
+
+#[test]
+fn what_goes_back_and_forth_is_written_once_in_a_while() {
+    let now = begin();
+    let mut holder = Holder::new(card(1), EPOCH, now);
+    let finds = |health| TunnelPresence { health, ..presence(1, 0) };
+    let healths = |held: Vec<Held>| held.into_iter().map(|held| held.presence.unwrap().health).collect::<Vec<_>>();
+    holder.handle_up(finds(OriginHealth::Well));
+    assert_eq!(healths(tell(&mut holder, now).1), [OriginHealth::Well]);
+    // The first change at once, the next ones after a pause, by how it is then.
+    holder.handle_up(finds(OriginHealth::Unwell));
+    assert_eq!(healths(tell(&mut holder, now).1), [OriginHealth::Unwell]);
+    holder.handle_up(finds(OriginHealth::Well));
+    holder.handle_up(finds(OriginHealth::LeftOut));
+    assert_eq!((tell(&mut holder, now).1, holder.poll_timeout()), (vec![], now + HEALTH_PACE));
+    assert_eq!(healths(tell(&mut holder, now + HEALTH_PACE).1), [OriginHealth::LeftOut]);
+    // What is taken back is not written at all.
+    holder.handle_up(finds(OriginHealth::Well));
+    holder.handle_up(finds(OriginHealth::LeftOut));
+    assert_eq!((tell(&mut holder, now + 9 * HEALTH_PACE).1, holder.unwritten()), (vec![], 0));
+    // What is otherwise besides, or gone, waits for nothing.
+    holder.handle_up(finds(OriginHealth::Well));
+    assert_eq!(healths(tell(&mut holder, now + 9 * HEALTH_PACE).1), [OriginHealth::Well]);
+    holder.handle_up(finds(OriginHealth::Unwell));
+    holder.handle_up(TunnelPresence { since: 1, ..finds(OriginHealth::Unwell) });
+    assert_eq!(healths(tell(&mut holder, now + 9 * HEALTH_PACE).1), [OriginHealth::Unwell]);
+    holder.handle_up(TunnelPresence { since: 1, ..finds(OriginHealth::Well) });
+    holder.handle_down(presence(1, 0).tunnel);
+    let (_, held) = tell(&mut holder, now + 20 * HEALTH_PACE);
+    assert_eq!(held.iter().map(|held| held.presence.is_some()).collect::<Vec<_>>(), [false]);
+    assert_eq!(holder.unwritten(), 0);
 }

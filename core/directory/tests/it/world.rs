@@ -116,6 +116,22 @@ impl World {
         node.holder = Some(Holder::new(card(u8::try_from(edge).unwrap() + 1), node.epoch, now));
     }
 
+    /// Another process takes the edge over: nothing is said for so long, and then a later life has the same tunnels.
+    pub(crate) fn take_over(&mut self, edge: usize, silent: Duration, mut meanwhile: impl FnMut(&Self)) {
+        self.nodes[edge].holder = None;
+        let end = self.now + silent;
+        while self.now < end {
+            self.run(Duration::from_millis(20));
+            meanwhile(self);
+        }
+        let now = self.now;
+        let node = &mut self.nodes[edge];
+        node.epoch += 1;
+        let mut holder = Holder::new(card(u8::try_from(edge).unwrap() + 1), node.epoch, now);
+        node.tunnels.iter().for_each(|tunnel| holder.handle_up(presence(*tunnel, 9)));
+        node.holder = Some(holder);
+    }
+
     /// The edge dies without a word.
     pub(crate) fn kill(&mut self, edge: usize) {
         let node = &mut self.nodes[edge];

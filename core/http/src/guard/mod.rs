@@ -254,7 +254,7 @@ static TOKEN: [bool; 256] = {
 };
 
 /// Whether the byte may be in a field's value (RFC 9110 section 5.5): no control character but the tab.
-const fn is_value_byte(byte: u8) -> bool {
+pub(crate) const fn is_value_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..=0xff)
 }
 

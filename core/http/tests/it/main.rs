@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
 mod cases;
+mod codec;
 mod forwarding;
 mod pages;
 mod properties;

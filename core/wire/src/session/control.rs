@@ -10,7 +10,8 @@ use super::{
     keepalive::Keepalive,
 };
 use crate::{
-    Attach, Attached, Detach, FrameType, GoAway, Hello, NotAttached, Refusal, Side, VERSION, Violation, Welcome,
+    Attach, Attached, Detach, Edges, FrameType, GoAway, Hello, Neighbours, NotAttached, Refusal, Side, VERSION,
+    Violation, Welcome,
     frame::put_frame,
     message::{LogRecord, bad, decode_request_log, feature},
 };
@@ -90,6 +91,22 @@ impl Session {
         }
     }
 
+    /// Tells the connector what the edge is called and which others serve (edge): in WELCOME as long as that was not
+    /// sent, by EDGES from then on. Connectors that do not ask for it are told no more than the name.
+    pub fn tell_edges(&mut self, neighbours: &Neighbours) {
+        if self.side != Side::Edge || self.phase == Phase::Over {
+            return;
+        }
+        let Neighbours { edge, region, edges, leave } = neighbours.clone();
+        match &mut self.welcome {
+            Some(welcome) => {
+                (welcome.edge, welcome.region, welcome.edges, welcome.leave) = (edge, region, edges, leave);
+            }
+            None if self.has_edges => Edges { edges, leave }.encode(self.out.control()),
+            None => {}
+        }
+    }
+
     /// Says that there will be no new streams on this session. Streams that run are left as they are.
     pub fn go_away(&mut self, code: &str, message: &str) {
         if self.phase != Phase::Up {
@@ -111,10 +128,7 @@ impl Session {
 
     /// Tells the connector of a request, if it wants to know of any and there is room; false if not (edge).
     pub fn send_request_log(&mut self, record: &RequestRecord) -> bool {
-        self.side == Side::Edge
-            && self.phase == Phase::Up
-            && self.tunnels.values().any(|wants| *wants)
-            && self.out.log(record)
+        self.side == Side::Edge && self.phase == Phase::Up && self.wants_log() && self.out.log(record)
     }
 
     /// Tells the connector of a flow, as [`Self::send_request_log`]; false also if the connector takes no flows (edge).
@@ -122,8 +136,13 @@ impl Session {
         self.side == Side::Edge
             && self.phase == Phase::Up
             && self.has_flow_log
-            && self.tunnels.values().any(|wants| *wants)
+            && self.wants_log()
             && self.out.log(record)
+    }
+
+    /// Whether anybody at the other end wants to know of requests. An edge passes on what it is told to those that do.
+    fn wants_log(&self) -> bool {
+        self.is_between_edges || self.tunnels.values().any(|wants| *wants)
     }
 
     fn is_known(&self, tunnel: TunnelId) -> bool {
@@ -143,10 +162,14 @@ impl Session {
         }
         self.has_open_fields = hello.has(feature::OPEN_FIELDS);
         self.has_flow_log = hello.has(feature::FLOW_LOG);
+        self.has_edges = hello.has(feature::EDGES);
         if let Some(mut welcome) = self.welcome.take() {
             if !self.has_open_fields {
                 self.max_streams = self.max_streams.min(MAX_STREAMS_OF_ONE_WINDOW);
                 welcome.max_streams = self.max_streams;
+            }
+            if !self.has_edges {
+                (welcome.edges, welcome.leave) = (Vec::new(), false);
             }
             welcome.encode(self.out.control());
         }
@@ -198,6 +221,11 @@ impl Session {
     pub(super) fn on_attach(&mut self, payload: &[u8]) -> Result<(), Violation> {
         let attach = Attach::decode(payload)?;
         let tunnel = attach.tunnel;
+        if self.is_between_edges {
+            let refusal = Refusal::new("protocol", "nothing is attached to a session between edges", false);
+            NotAttached { tunnel, refusal }.encode(self.out.control());
+            return Ok(());
+        }
         if !self.is_known(tunnel) && self.tunnels.len() + self.unanswered.len() >= MAX_TUNNELS_PER_SESSION {
             let message = format!("a session has at most {MAX_TUNNELS_PER_SESSION} tunnels");
             let refusal = Refusal::new("busy", &message, true);
@@ -238,6 +266,10 @@ impl Session {
         let GoAway { code, message } = GoAway::decode(payload)?;
         self.going_away = true;
         self.control_event(FrameType::GoAway, Event::GoAway { code, message })
+    }
+
+    pub(super) fn on_edges(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        self.control_event(FrameType::Edges, Event::Edges(Edges::decode(payload)?))
     }
 
     pub(super) fn on_request_log(&mut self, payload: &[u8]) -> Result<(), Violation> {

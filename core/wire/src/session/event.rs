@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
 
-use crate::{Attach, Hello, Open, OpenFailure, Refusal, ResetCode, Violation, Welcome};
+use crate::{Attach, Edges, Hello, Open, OpenFailure, Refusal, ResetCode, Violation, Welcome};
 
 /// How a session behaves. The edge's values go to the connector in WELCOME and
 /// hold for both; of the two keepalive intervals, the connector keeps the shorter one.
@@ -89,6 +89,8 @@ pub enum Event {
     },
     /// The edge refused the session, which is over (connector).
     Refused(Refusal),
+    /// Which other edges serve, and whether this one is to be left (connector).
+    Edges(Edges),
     /// The edge served a request (connector).
     RequestLog(RequestRecord),
     /// A flow ended at the edge (connector).

@@ -8,6 +8,10 @@ const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const MIN_RTT_PERIOD: Duration = Duration::from_secs(30);
 /// The longest round trip that is believed; a longer one is a machine that slept.
 const MAX_RTT: Duration = Duration::from_secs(60);
+/// How often a peer is asked that somebody waits for in vain, where it is not asked more often anyway.
+const DOUBT_PERIOD: Duration = Duration::from_secs(1);
+/// Whoever was heard this lately is not asked.
+const HEARD_LATELY: Duration = Duration::from_millis(500);
 
 /// The PINGs of one end. They keep the session known to be alive, and measure the round trip.
 #[derive(Debug)]
@@ -17,6 +21,8 @@ pub(crate) struct Keepalive {
     /// The latest of the last input and the last PING sent for the lack of it.
     quiet_since: Instant,
     unanswered: u32,
+    /// Somebody waits for the peer in vain, and nothing has come since that was said.
+    is_doubted: bool,
     next_value: u64,
     /// A PING to be sent.
     due: Option<u64>,
@@ -36,6 +42,7 @@ impl Keepalive {
             missed_limit,
             quiet_since: now,
             unanswered: 0,
+            is_doubted: false,
             next_value: 1,
             due: None,
             in_flight: None,
@@ -51,6 +58,26 @@ impl Keepalive {
     pub(crate) fn on_input(&mut self, now: Instant) {
         self.quiet_since = self.quiet_since.max(now);
         self.unanswered = 0;
+        self.is_doubted = false;
+    }
+
+    /// Somebody waits for the peer in vain: it is asked at once whether it is there, and then every second, until anything
+    /// comes or it counts as dead. Not when it was heard just now, or is asked already.
+    pub(crate) fn doubt(&mut self, now: Instant) {
+        if self.is_doubted || (self.unanswered == 0 && now < self.quiet_since + HEARD_LATELY) {
+            return;
+        }
+        self.is_doubted = true;
+        if self.unanswered == 0 {
+            self.unanswered = 1;
+            self.quiet_since = now;
+            self.ask();
+        }
+    }
+
+    /// Whether it has left somebody's question unanswered for longer than answers take.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.is_doubted && self.unanswered > 1
     }
 
     /// After how much silence the peer is asked whether it is there.
@@ -60,7 +87,8 @@ impl Keepalive {
 
     /// When [`Self::on_timeout`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.quiet_since.checked_add(self.every)
+        let every = if self.is_doubted { self.every.min(DOUBT_PERIOD) } else { self.every };
+        self.quiet_since.checked_add(every)
     }
 
     /// Asks the peer whether it is there. An error says how many PINGs in a row it has not answered: it is dead.

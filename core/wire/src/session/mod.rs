@@ -16,7 +16,7 @@ use std::{
 pub use event::{DownReason, Event, OpenError, Read, SessionConfig, StreamError, StreamId, TimeoutReason};
 use sallyport_model::TunnelId;
 
-use crate::{Attach, FrameType, Hello, Refusal, Side, VERSION, Violation};
+use crate::{Attach, ByNumber, FrameType, Hello, Refusal, Side, VERSION, Violation};
 use keepalive::Keepalive;
 use outbox::{Outbox, Turn, put_ping};
 use stream::{MAX_WINDOW_BYTES, Stream};
@@ -91,7 +91,9 @@ pub struct Session {
     /// What to ask for once the session is up (connector).
     early_attach: Vec<Attach>,
     going_away: bool,
-    streams: HashMap<u32, Stream>,
+    /// Both ends are edges: nothing is attached, and streams are opened for any tunnel.
+    is_between_edges: bool,
+    streams: ByNumber<u32, Stream>,
     /// How many of the streams lack a terminal.
     running: u32,
     last_stream: u32,
@@ -103,6 +105,8 @@ pub struct Session {
     has_open_fields: bool,
     /// The connector takes flows in REQUEST_LOG (edge).
     has_flow_log: bool,
+    /// The connector is told of other edges (edge).
+    has_edges: bool,
     out: Outbox,
     events: VecDeque<Event>,
     log_events: usize,
@@ -140,6 +144,10 @@ impl Session {
             missed_limit: config.missed_limit.clamp(1, MAX_MISSED_LIMIT),
             stream_window: session.window,
             max_streams: session.max_streams,
+            edge: None,
+            region: None,
+            edges: Vec::new(),
+            leave: false,
         });
         session
     }
@@ -162,17 +170,30 @@ impl Session {
             refused: 0,
             early_attach: Vec::new(),
             going_away: false,
-            streams: HashMap::new(),
+            is_between_edges: false,
+            streams: ByNumber::default(),
             running: 0,
             last_stream: 0,
             first_windows_bytes: 0,
             grown_bytes: 0,
             has_open_fields: false,
             has_flow_log: false,
+            has_edges: false,
             out: Outbox::default(),
             events: VecDeque::new(),
             log_events: 0,
         }
+    }
+
+    /// The session is between two edges: nothing is attached to it, and streams are opened for whatever tunnel. Whether there is
+    /// such a tunnel is for the user of [`Event::StreamOpen`] to say. To be said of a session that has just been made.
+    #[must_use]
+    pub fn between_edges(mut self) -> Self {
+        self.is_between_edges = true;
+        if self.side == Side::Edge {
+            self.deadline = None;
+        }
+        self
     }
 
     /// Takes bytes that came from the peer, cut anywhere. An error means that the session is over: send what
@@ -264,6 +285,21 @@ impl Session {
             return self.go_down(DownReason::DeadPeer { missed });
         }
         self.check_stuck();
+    }
+
+    /// A user of a stream waits for the peer in vain. It is asked at once whether it is there; when it answers nothing, it is
+    /// dead after as many seconds as PINGs may go unanswered, or sooner with a shorter keepalive. One that was heard within
+    /// the last half second is not asked.
+    pub fn doubt(&mut self, now: Instant) {
+        if self.phase == Phase::Up {
+            self.keepalive.doubt(now);
+        }
+    }
+
+    /// Whether the peer was [doubted](Self::doubt) and has not answered for a second.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.keepalive.is_doubtful()
     }
 
     /// The connection under the session is gone. Streams whose end had come can still be read to it.

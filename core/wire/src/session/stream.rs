@@ -149,13 +149,15 @@ impl SendHalf {
 }
 
 impl RecvHalf {
-    /// Copies what there is to the reader.
-    pub(crate) fn pop(&mut self, buf: &mut [u8]) -> usize {
+    /// Gives the reader what there is, at most so much.
+    pub(crate) fn pop(&mut self, most: usize, mut put: impl FnMut(&[u8])) -> usize {
         let (front, back) = self.buffer.as_slices();
-        let of_front = buf.len().min(front.len());
-        buf[..of_front].copy_from_slice(&front[..of_front]);
-        let of_back = (buf.len() - of_front).min(back.len());
-        buf[of_front..of_front + of_back].copy_from_slice(&back[..of_back]);
+        let of_front = most.min(front.len());
+        let of_back = (most - of_front).min(back.len());
+        put(&front[..of_front]);
+        if of_back > 0 {
+            put(&back[..of_back]);
+        }
         self.buffer.drain(..of_front + of_back);
         of_front + of_back
     }
@@ -166,17 +168,18 @@ impl RecvHalf {
     pub(crate) fn on_consumed(
         &mut self,
         bytes: usize,
-        now: Instant,
+        now: impl Fn() -> Instant,
         rtt: Option<Duration>,
         budget: u64,
     ) -> Option<(u32, u32)> {
         // What is read was within the window.
         let bytes = bytes as u32;
         self.consumed += bytes;
-        let round_start = *self.round_start.get_or_insert(now);
+        let round_start = *self.round_start.get_or_insert_with(&now);
         self.round_bytes = self.round_bytes.saturating_add(bytes);
         let mut grown = 0;
         if self.round_bytes >= self.window {
+            let now = now();
             let two_trips = rtt.map(|rtt| rtt.max(MIN_TUNING_RTT) * 2);
             let fast = two_trips.is_some_and(|limit| now.saturating_duration_since(round_start) <= limit);
             if fast && self.window <= MAX_WINDOW_BYTES / 2 && u64::from(self.window) <= budget {

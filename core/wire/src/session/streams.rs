@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use sallyport_model::TunnelId;
+
 use super::{
     Event, FIRST_WINDOW_SHARE, MAX_FIRST_WINDOWS_BYTES, MAX_GROWN_BYTES, MIN_WINDOW_BYTES, OpenError, Phase, Read,
     Session, StreamError, StreamId,
@@ -31,7 +33,7 @@ impl Session {
         if self.going_away {
             return Err(OpenError::GoingAway);
         }
-        if !self.tunnels.contains_key(&open.tunnel) {
+        if !self.has_tunnel(open.tunnel) {
             return Err(OpenError::NotAttached);
         }
         if self.running >= self.max_streams {
@@ -105,6 +107,23 @@ impl Session {
 
     /// Copies what has come to `buf`. What is consumed lets the peer send more, so there may be something to transmit.
     pub fn read(&mut self, id: StreamId, buf: &mut [u8], now: Instant) -> Result<Read, StreamError> {
+        let (most, mut filled) = (buf.len(), 0);
+        let put = |bytes: &[u8]| {
+            buf[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+        };
+        self.read_to(id, most, || now, put)
+    }
+
+    /// As [`Self::read`], to wherever `put` puts it, in at most two pieces and `most` bytes. What time it is, is only asked
+    /// for when it matters.
+    pub fn read_to(
+        &mut self,
+        id: StreamId,
+        most: usize,
+        now: impl Fn() -> Instant,
+        put: impl FnMut(&[u8]),
+    ) -> Result<Read, StreamError> {
         let Some(stream) = self.streams.get_mut(&id.0).filter(|stream| !stream.released) else {
             return Err(if self.phase == Phase::Over { StreamError::Down } else { StreamError::Closed });
         };
@@ -123,7 +142,7 @@ impl Session {
             stream.recv.told = false;
             return Ok(Read::Blocked);
         }
-        let bytes = stream.recv.pop(buf);
+        let bytes = stream.recv.pop(most, put);
         if self.phase == Phase::Up && stream.life.may_read() {
             let budget = MAX_GROWN_BYTES.saturating_sub(self.grown_bytes);
             if let Some((grant, grown)) = stream.recv.on_consumed(bytes, now, self.keepalive.path_rtt(), budget) {
@@ -132,6 +151,12 @@ impl Session {
             }
         }
         Ok(Read::Bytes(bytes))
+    }
+
+    /// How many bytes can be read of the stream now.
+    #[must_use]
+    pub fn readable(&self, id: StreamId) -> usize {
+        self.streams.get(&id.0).map_or(0, |stream| stream.recv.buffer.len())
     }
 
     /// No more will be written; what was is still sent.
@@ -185,6 +210,11 @@ impl Session {
 
 /// What happens to streams.
 impl Session {
+    /// Whether streams may be opened for this tunnel.
+    fn has_tunnel(&self, tunnel: TunnelId) -> bool {
+        self.is_between_edges || self.tunnels.contains_key(&tunnel)
+    }
+
     /// A stream with this id, the highest so far, begins.
     fn begin(&mut self, id: u32, window: u32) {
         self.last_stream = id;
@@ -313,7 +343,7 @@ impl Session {
         if self.running >= self.max_streams {
             return Err(Violation::TooManyStreams { stream: id, max: self.max_streams });
         }
-        let failure = if !self.tunnels.contains_key(&open.tunnel) {
+        let failure = if !self.has_tunnel(open.tunnel) {
             Some(OpenFailure::new(FailureReason::Draining, "the tunnel takes no new streams"))
         } else if self.streams.len() >= 2 * self.max_streams as usize {
             // Streams that are over while their users are slow to notice; no fault of the edge.

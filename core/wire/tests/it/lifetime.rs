@@ -97,6 +97,58 @@ fn a_peer_that_is_gone_is_noticed_by_both_ends() {
 }
 
 #[test]
+fn a_peer_that_somebody_waits_for_in_vain_is_asked_at_once_and_dead_within_seconds() {
+    let mut pair = Pair::attached(LinkConfig { delay: Duration::from_millis(200), ..LinkConfig::default() });
+    let down = Event::Down(DownReason::DeadPeer { missed: 3 });
+    pair.run_for(secs(5));
+    // One that answers loses nothing, however often it is doubted.
+    for _ in 0..100 {
+        pair.edge.session.doubt(pair.now);
+        pair.run_for(Duration::from_millis(100));
+        assert!(!pair.edge.session.is_doubtful());
+    }
+    let (due, _) = pair.edge.session.poll_timeout().unwrap();
+    assert!(due > pair.now + secs(5), "whoever has answered is not asked again at once");
+    pair.run_for(secs(2));
+    pair.cut(true, true);
+    pair.edge.session.doubt(pair.now);
+    pair.run_for(Duration::from_millis(900));
+    pair.edge.session.doubt(pair.now);
+    assert!(!pair.edge.session.is_doubtful());
+    pair.run_for(Duration::from_millis(200));
+    assert!(pair.edge.session.is_doubtful(), "it was asked a second ago");
+    pair.run_for(Duration::from_millis(1_800));
+    assert!(!pair.edge.events.contains(&down));
+    pair.run_for(Duration::from_millis(200));
+    assert!(pair.edge.events.contains(&down), "three seconds after the first question");
+    assert!(!pair.connector.session.is_closing(), "nobody waited for the edge");
+}
+
+#[test]
+fn who_is_heard_is_not_doubtful_any_more_and_who_was_heard_just_now_is_not_asked() {
+    let now = Instant::now();
+    let mut edge = Session::edge(SessionConfig::default(), [1; 16], [2; 32], now);
+    let mut connector = Session::connector(hello(), SessionConfig::default(), now);
+    edge.doubt(now + secs(1));
+    assert!(!edge.wants_transmit(), "before the greeting nobody is asked");
+    exchange(&mut edge, &mut connector, now);
+    connector.attach(attach());
+    exchange(&mut edge, &mut connector, now);
+    edge.accept_attach(tunnel(), "https://wandering-shape-7752.localhost".to_owned());
+    exchange(&mut edge, &mut connector, now);
+    edge.doubt(now + Duration::from_millis(400));
+    assert!(!edge.wants_transmit(), "heard just now");
+    edge.doubt(now + secs(1));
+    assert!(edge.wants_transmit());
+    assert_eq!(edge.poll_timeout(), Some((now + secs(2), TimeoutReason::Keepalive)));
+    edge.handle_timeout(now + secs(2));
+    assert!(edge.is_doubtful());
+    exchange(&mut edge, &mut connector, now + secs(2));
+    assert!(!edge.is_doubtful());
+    assert_eq!(edge.poll_timeout(), Some((now + secs(12), TimeoutReason::Keepalive)));
+}
+
+#[test]
 fn time_that_stands_still_or_leaps_does_no_harm() {
     let mut pair = Pair::attached(LinkConfig::default());
     for _ in 0..1_000 {

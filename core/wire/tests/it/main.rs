@@ -11,5 +11,6 @@ mod link;
 mod many;
 mod messages;
 mod misbehaviour;
+mod places;
 mod random;
 mod streams;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use proptest::prelude::*;
 use sallyport_model::TunnelId;
 use sallyport_wire::{
-    Attach, Attached, Carrier, Detach, FailureReason, FrameHeader, FrameType, GoAway, Hello, Join, NotAttached, Open,
-    OpenFailure, Refusal, StreamProtocol, Violation, Welcome, message,
+    Attach, Attached, Carrier, Detach, EdgePlace, Edges, FailureReason, FrameHeader, FrameType, GoAway, Hello, Join,
+    NotAttached, Open, OpenFailure, Refusal, StreamProtocol, Violation, Welcome, message,
 };
 
 /// The payload of the one frame in `frame`, whose header must be right.
@@ -34,6 +34,30 @@ fn address() -> impl Strategy<Value = SocketAddr> {
     ]
 }
 
+/// An edge of this number.
+fn place(number: u32) -> EdgePlace {
+    let addresses = vec![SocketAddr::from((number.to_be_bytes(), 443))];
+    EdgePlace { name: format!("e{number}").parse().unwrap(), region: format!("r{number}").parse().unwrap(), addresses }
+}
+
+#[test]
+fn no_message_names_more_edges_than_its_frame_holds() {
+    let long = |letter: &str, number: u32| format!("{}{number:02}", letter.repeat(30));
+    let addresses: Vec<SocketAddr> = (0..9).map(|port| SocketAddr::from(([0xfd12; 8], 60_000 + port))).collect();
+    let far = |number: u32| EdgePlace {
+        name: long("e", number).parse().unwrap(),
+        region: long("r", number).parse().unwrap(),
+        addresses: addresses.clone(),
+    };
+    let mut frame = Vec::new();
+    Edges { edges: (0..99).map(far).collect(), leave: true }.encode(&mut frame);
+    let edges = Edges::decode(payload(&frame, FrameType::Edges, Carrier::Control)).unwrap();
+    assert_eq!((edges.edges.len(), edges.edges[0].addresses.len()), (message::MAX_EDGE_PLACES, 4));
+    assert!(frame.len() < 12_000, "there is room beside it in WELCOME: {} bytes", frame.len());
+    assert!(Edges::decode(b"{}").unwrap().edges.is_empty());
+    assert!(Edges::decode(br#"{"edges":[{"name":"E","region":"eu","addresses":[]}]}"#).is_err(), "no name of an edge");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -59,6 +83,10 @@ proptest! {
             missed_limit: small,
             stream_window: small,
             max_streams: small,
+            edge: Some("eu-1".parse().unwrap()),
+            region: Some("eu".parse().unwrap()),
+            edges: vec![place(small)],
+            leave: flag,
         };
         let shown = format!("{welcome:?}");
         prop_assert!(!shown.contains("leg_secret"));
@@ -66,13 +94,14 @@ proptest! {
         let refusal = Refusal { code: code.clone(), message: text.clone(), retry: flag };
         round_trip!(refusal, Refusal, Refused, Leg);
         round_trip!(NotAttached { tunnel, refusal: refusal.clone() }, NotAttached, NotAttached, Control);
-        let attach = Attach { tunnel, credential: text.clone(), request_log: flag };
+        let attach = Attach { tunnel, credential: text.clone(), request_log: flag, home: flag.then(|| "eu".parse().unwrap()) };
         prop_assume!(text.len() <= message::MAX_CREDENTIAL_BYTES);
         let shown = format!("{attach:?}");
         prop_assert!(text.len() < 8 || !shown.contains(&text));
         round_trip!(attach, Attach, Attach, Control);
         round_trip!(Attached { tunnel, url: text.clone(), datagrams: flag }, Attached, Attached, Control);
         round_trip!(Detach { tunnel, code: code.clone(), message: text.clone() }, Detach, Detach, Control);
+        round_trip!(Edges { edges: vec![place(small), place(7)], leave: flag }, Edges, Edges, Control);
         round_trip!(GoAway { code, message: text }, GoAway, GoAway, Control);
         round_trip!(Join { session: id, leg_secret: secret }, Join, Join, Leg);
     }

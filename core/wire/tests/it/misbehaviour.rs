@@ -42,6 +42,10 @@ fn welcome() -> Welcome {
         missed_limit: 3,
         stream_window: 4_096,
         max_streams: 4,
+        edge: None,
+        region: None,
+        edges: Vec::new(),
+        leave: false,
     }
 }
 

@@ -10,6 +10,14 @@ use super::{CONFIG_BUCKET, DIRECTORY_BUCKET, Nats};
 
 /// The largest entry, in bytes: a socket with a thousand tunnels and its policies.
 const MAX_ENTRY_BYTES: i32 = 1_000_000;
+/// What a message with an entry has beside it at most, in bytes: its subject and headers.
+const MAX_BESIDE_BYTES: usize = 4_096;
+
+/// How large an entry the bus takes now, in bytes: its own bound for messages may be lower than ours.
+pub(super) fn max_entry_bytes(nats: &Nats) -> usize {
+    let most = usize::try_from(MAX_ENTRY_BYTES).unwrap_or_default();
+    nats.jetstream.client().server_info().max_payload.saturating_sub(MAX_BESIDE_BYTES).min(most)
+}
 
 /// Makes the buckets where they are not there yet, each on so many machines.
 pub(super) async fn make(nats: &Nats, replicas: usize) -> Result<(), String> {

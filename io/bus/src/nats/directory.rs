@@ -27,6 +27,10 @@ const MAX_FAILURES: usize = 3;
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// How long a listing may take.
 const LIST_TIME: Duration = Duration::from_secs(2);
+/// How long an edge that takes over is silent at most: well within the [`sallyport_directory::TERM`] of its predecessor's last beat.
+const MAX_SILENT: Duration = Duration::from_millis(2_500);
+/// How often such an edge looks at what it holds.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long the last word may take.
 const LAST_WORD_TIME: Duration = Duration::from_secs(1);
 
@@ -35,12 +39,15 @@ const LAST_WORD_TIME: Duration = Duration::from_secs(1);
 pub enum DirectoryRole {
     /// An edge: what is in its directory is told to all.
     Edge {
-        /// Who it is.
-        card: EdgeCard,
+        /// Who it is, and what it does.
+        card: watch::Receiver<EdgeCard>,
         /// Which of its lives this is; greater than all before.
         epoch: u64,
         /// Its own tunnels.
         own: Directory,
+        /// It takes over from a process that has just stopped to say anything: it says nothing before it holds what that one held,
+        /// or a few seconds are over, so that no tunnel seems to be gone in between.
+        takes_over: bool,
         /// Becomes true when the edge ends.
         ends: watch::Receiver<bool>,
     },
@@ -66,42 +73,47 @@ struct Part {
 
 struct Own {
     id: EdgeId,
+    card: watch::Receiver<EdgeCard>,
     holder: Holder,
     directory: Directory,
     ends: watch::Receiver<bool>,
+    /// It says nothing before, unless it holds what its predecessor held.
+    silent_until: Option<Instant>,
+}
+
+impl Own {
+    /// Whether it is not yet the time to say something.
+    fn is_silent(&mut self, reader: &Reader, is_complete: bool, now: Instant) -> bool {
+        let Some(until) = self.silent_until else { return false };
+        let has_all = || reader.known(self.id).all(|tunnel| self.directory.get(tunnel).is_some());
+        if now >= until || (is_complete && has_all()) {
+            self.silent_until = None;
+        }
+        self.silent_until.is_some()
+    }
 }
 
 /// Takes part in the directory: `fleet` is filled. Runs until it is dropped, or until the edge has said that it ends.
 pub async fn follow_directory(nats: Nats, role: DirectoryRole, fleet: Fleet) {
     let now = Instant::now();
     let (all, edge, echo) = match role {
-        DirectoryRole::Edge { card, epoch, own, ends } => {
-            let own = Own { id: card.edge, holder: Holder::new(card, epoch, now), directory: own, ends };
+        DirectoryRole::Edge { card, epoch, own, takes_over, ends } => {
+            let silent_until = takes_over.then_some(now + MAX_SILENT);
+            let said = card.borrow().clone();
+            let own =
+                Own { id: said.edge, card, holder: Holder::new(said, epoch, now), directory: own, ends, silent_until };
             (None, Some(own), None)
         }
         DirectoryRole::Control { name, all } => (Some(all), None, Some(format!("control.{name}"))),
     };
-    let mut part = Part { fleet, reader: Reader::new(now), all, edge, echo, refused: 0 };
-    let mut was_told = String::new();
-    loop {
-        let connection = tokio::select! {
-            connection = nats.up() => connection,
-            () = part.go_stale() => continue,
-            () = part.ending() => return,
-        };
-        let why = tokio::select! {
-            () = nats.over(connection) => String::new(),
-            ended = part.follow(&nats) => match ended {
-                Ok(()) => return,
-                Err(error) => error,
-            },
-        };
-        if !why.is_empty() && why != was_told {
-            warn!(error = why, "the directory cannot be followed: what is known is kept, trying again");
-        }
-        was_told = why;
-        part.note_stale();
-        tokio::time::sleep(OPEN_AGAIN).await;
+    let (to_mind, to_fill) = (fleet.clone(), all.clone());
+    let part = Part { fleet, reader: Reader::new(now), all, edge, echo, refused: 0 };
+    match to_fill {
+        Some(all) => tokio::select! {
+            () = part.run(nats) => {}
+            () = to_mind.follow_orders(&all) => {}
+        },
+        None => part.run(nats).await,
     }
 }
 
@@ -109,6 +121,31 @@ pub async fn follow_directory(nats: Nats, role: DirectoryRole, fleet: Fleet) {
 type Written = (Option<(TunnelId, u64)>, Result<PublishAck, PublishError>);
 
 impl Part {
+    /// Takes part until the edge has said that it ends.
+    async fn run(mut self, nats: Nats) {
+        let mut was_told = String::new();
+        loop {
+            let connection = tokio::select! {
+                connection = nats.up() => connection,
+                () = self.go_stale() => continue,
+                () = self.ending() => return,
+            };
+            let why = tokio::select! {
+                () = nats.over(connection) => String::new(),
+                ended = self.follow(&nats) => match ended {
+                    Ok(()) => return,
+                    Err(error) => error,
+                },
+            };
+            if !why.is_empty() && why != was_told {
+                warn!(error = why, "the directory cannot be followed: what is known is kept, trying again");
+            }
+            was_told = why;
+            self.note_stale();
+            tokio::time::sleep(OPEN_AGAIN).await;
+        }
+    }
+
     /// Says from time to time that what is known gets older.
     async fn go_stale(&self) {
         tokio::time::sleep(MAX_WAIT).await;
@@ -139,13 +176,16 @@ impl Part {
         let store = followed.store.clone();
         let mut changes = self.edge.as_ref().map(|own| own.directory.subscribe());
         self.take_all_own();
+        let mut cards = self.edge.as_ref().map(|own| own.card.clone());
         if let Some(own) = &mut self.edge {
+            let card = own.card.borrow().clone();
+            own.holder.handle_card(card, Instant::now());
             own.holder.handle_bus_back(Instant::now());
         }
         let (mut writes, mut failures) = (JoinSet::<Written>::new(), 0);
         let mut next_echo = Instant::now();
         loop {
-            self.write(nats, &mut writes).await?;
+            self.write(nats, &mut writes, followed.is_complete).await?;
             self.tell_fleet(&store).await;
             let now = Instant::now();
             if now >= next_echo {
@@ -161,6 +201,11 @@ impl Part {
                         None => std::future::pending().await,
                     }
                 } => self.take_own(change),
+                card = changed(&mut cards) => {
+                    if let Some(own) = &mut self.edge {
+                        own.holder.handle_card(card, Instant::now());
+                    }
+                }
                 Some(written) = writes.join_next() => {
                     let Ok((held, answer)) = written else { continue };
                     failures = if answer.is_ok() { 0 } else { failures + 1 };
@@ -186,14 +231,17 @@ impl Part {
     fn wake(&self, now: Instant, next_echo: Instant) -> Instant {
         let mut wake = (now + MAX_WAIT).min(next_echo);
         if let Some(own) = &self.edge {
-            wake = wake.min(own.holder.poll_timeout());
+            wake = wake.min(if own.silent_until.is_some() { now + LOOK_AGAIN } else { own.holder.poll_timeout() });
         }
         self.reader.poll_timeout(now).map_or(wake, |ends| wake.min(ends))
     }
 
     /// Writes what is to be written. The order of sending is the order in which the bucket has it.
-    async fn write(&mut self, nats: &Nats, writes: &mut JoinSet<Written>) -> Result<(), String> {
+    async fn write(&mut self, nats: &Nats, writes: &mut JoinSet<Written>, is_complete: bool) -> Result<(), String> {
         let Some(own) = &mut self.edge else { return Ok(()) };
+        if own.is_silent(&self.reader, is_complete, Instant::now()) {
+            return Ok(());
+        }
         while let Some(tell) = own.holder.poll_tell(Instant::now()) {
             let (key, bytes, held) = match &tell {
                 Tell::Lease(lease) => (format!("edge.{}", own.id), lease.to_bytes(), None),
@@ -217,10 +265,11 @@ impl Part {
 
     async fn say_last_word(&mut self, nats: &Nats) {
         let Some(own) = &mut self.edge else { return };
+        own.silent_until = None;
         own.holder.handle_end(Instant::now());
         let mut writes = JoinSet::new();
         let said = async {
-            self.write(nats, &mut writes).await?;
+            self.write(nats, &mut writes, true).await?;
             while writes.join_next().await.is_some() {}
             Ok::<_, String>(())
         };
@@ -273,7 +322,12 @@ impl Part {
             return;
         }
         let read = if entry.key.starts_with("edge.") {
-            Lease::from_bytes(&entry.value).map(|lease| self.reader.handle_lease(lease, is_told, now))
+            Lease::from_bytes(&entry.value).map(|lease| {
+                if is_told {
+                    self.fleet.is_heard(lease.card.edge, now);
+                }
+                self.reader.handle_lease(lease, is_told, now)
+            })
         } else if entry.key.starts_with("tunnel.") {
             Held::from_bytes(&entry.value).map(|held| self.reader.handle_held(held, is_told, now))
         } else {
@@ -322,6 +376,16 @@ impl Part {
             }
         }
     }
+}
+
+/// What the edge says of itself, as soon as that is something else.
+async fn changed(cards: &mut Option<watch::Receiver<EdgeCard>>) -> EdgeCard {
+    if let Some(cards) = cards
+        && cards.changed().await.is_ok()
+    {
+        return cards.borrow_and_update().clone();
+    }
+    std::future::pending().await
 }
 
 async fn send(

@@ -1,7 +1,6 @@
 //! What an edge does with what control publishes: it fills the maps that the request path looks into, and the snapshot.
 
 use std::{
-    collections::{BTreeMap, HashSet},
     path::PathBuf,
     sync::{
         Arc,
@@ -10,7 +9,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use async_nats::jetstream::kv::Operation;
+use async_nats::jetstream::kv::{Entry, Operation};
+use sallyport_directory::config::{OutOfOrder, Replica, Said};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -37,6 +37,7 @@ struct Shared {
     refused: AtomicU64,
     is_present: AtomicBool,
     snapshot_failures: AtomicU64,
+    is_unsaved: AtomicBool,
 }
 
 impl ConfigFollowed {
@@ -64,6 +65,11 @@ impl ConfigFollowed {
         self.shared.snapshot_failures.load(Relaxed)
     }
 
+    /// From now on the snapshot is another process's to write.
+    pub fn stop_saving(&self) {
+        self.shared.is_unsaved.store(true, Relaxed);
+    }
+
     /// Whether all that control has published is known, and the bus is there to tell of changes.
     #[must_use]
     pub fn is_present(&self) -> bool {
@@ -87,6 +93,7 @@ impl Bus {
                     self.identities.put_token(token);
                 }
             }
+            ConfigValue::Edge(orders) => self.orders.put(orders),
         }
     }
 
@@ -99,6 +106,7 @@ impl Bus {
                 self.identities.end_sessions(|session| session.id == id);
             }
             ConfigKey::Token(id) => self.identities.remove_token(id),
+            ConfigKey::Edge(id) => self.orders.remove(id),
         }
     }
 }
@@ -107,7 +115,7 @@ struct Follower {
     bus: Bus,
     dir: PathBuf,
     followed: ConfigFollowed,
-    known: BTreeMap<String, ConfigValue>,
+    replica: Replica<String, ConfigValue>,
     /// When the snapshot is to be written, if what is known differs from it.
     save_at: Option<Instant>,
 }
@@ -115,7 +123,7 @@ struct Follower {
 /// Follows what control publishes, from `known` on, which came from a snapshot and is in the bus already. Runs until it is
 /// dropped.
 pub async fn follow_config(nats: Nats, bus: Bus, dir: PathBuf, known: Snapshot, followed: ConfigFollowed) {
-    let mut follower = Follower { bus, dir, followed, known: known.entries, save_at: None };
+    let mut follower = Follower { bus, dir, followed, replica: Replica::new(known.entries), save_at: None };
     follower.count();
     let mut was_told = String::new();
     loop {
@@ -141,8 +149,7 @@ impl Follower {
             Ok(followed) => followed,
             Err(error) => return error,
         };
-        // An entry that is not there is gone only when all that control knows is there.
-        let (mut seen, mut is_whole) = (Some(HashSet::new()), false);
+        self.replica.handle_begin();
         loop {
             let save = async {
                 match self.save_at {
@@ -162,73 +169,67 @@ impl Follower {
                 Err(error) => return error,
             };
             self.followed.shared.revision.store(entry.revision, Relaxed);
-            let is_put = entry.operation == Operation::Put;
-            if entry.key == META_KEY {
-                is_whole = is_put;
-            } else if let Ok(key) = entry.key.parse::<ConfigKey>() {
-                if let Some(seen) = &mut seen {
-                    seen.insert(entry.key.clone());
-                }
-                self.take(key, is_put.then_some(&entry.value[..]));
-            } else {
-                debug!(key = entry.key, "an entry of a kind that is not known");
+            if let Err(error) = self.take(&entry) {
+                return error.to_string();
             }
             if followed.is_complete
-                && is_whole
-                && let Some(seen) = seen.take()
+                && let Some(gone) = self.replica.handle_listed()
             {
-                self.forget_all_but(&seen);
+                gone.iter().filter_map(|key| key.parse().ok()).for_each(|key| self.bus.forget_config(key));
+                if !gone.is_empty() {
+                    self.changed();
+                }
                 self.followed.shared.is_present.store(true, Relaxed);
-                info!(entries = self.known.len(), "all that control knows is known");
+                info!(entries = self.replica.known().len(), "all that control knows is known");
             }
         }
     }
 
     /// Takes an entry over, or forgets it.
-    fn take(&mut self, key: ConfigKey, value: Option<&[u8]>) {
-        let text = key.to_string();
-        match value.map(|bytes| ConfigValue::from_bytes(key, bytes)) {
-            Some(Ok(value)) => {
-                if self.known.get(&text) == Some(&value) {
-                    return;
-                }
-                self.bus.apply_config(value.clone());
-                self.known.insert(text, value);
-            }
-            Some(Err(error)) => {
-                // What is known stays: half of what was meant would be worse.
-                self.followed.shared.refused.fetch_add(1, Relaxed);
-                warn!(key = text, %error, "an entry of the configuration is not understood");
-                return;
-            }
-            None => {
-                if self.known.remove(&text).is_none() {
-                    return;
-                }
-                self.bus.forget_config(key);
-            }
+    fn take(&mut self, entry: &Entry) -> Result<(), OutOfOrder> {
+        let is_put = entry.operation == Operation::Put;
+        if entry.key == META_KEY {
+            return self.replica.handle_whole(entry.revision, is_put);
         }
+        let Ok(key) = entry.key.parse::<ConfigKey>() else {
+            debug!(key = entry.key, "an entry of a kind that is not known");
+            return self.replica.handle_revision(entry.revision);
+        };
+        let said = match is_put.then(|| ConfigValue::from_bytes(key, &entry.value)) {
+            Some(Ok(value)) => Said::Put(value),
+            Some(Err(error)) => {
+                self.followed.shared.refused.fetch_add(1, Relaxed);
+                warn!(key = entry.key, %error, "an entry of the configuration is not understood");
+                Said::Unclear
+            }
+            None => Said::Gone,
+        };
+        if self.replica.handle_entry(entry.key.clone(), entry.revision, said)? {
+            match self.replica.known().get(&entry.key) {
+                Some(value) => self.bus.apply_config(value.clone()),
+                None => self.bus.forget_config(key),
+            }
+            self.changed();
+        }
+        Ok(())
+    }
+
+    /// What is known is not what is on disk.
+    fn changed(&mut self) {
         self.count();
         self.save_at.get_or_insert_with(|| Instant::now() + SNAPSHOT_EVERY);
     }
 
-    fn forget_all_but(&mut self, seen: &HashSet<String>) {
-        let gone: Vec<_> = self.known.keys().filter(|key| !seen.contains(*key)).cloned().collect();
-        for key in gone.iter().filter_map(|key| key.parse().ok()) {
-            self.take(key, None);
-        }
-    }
-
     fn count(&self) {
-        self.followed.shared.entries.store(self.known.len() as u64, Relaxed);
+        self.followed.shared.entries.store(self.replica.known().len() as u64, Relaxed);
     }
 
     /// Writes the snapshot, if what is known differs from it.
     async fn save_now(&mut self) {
-        if self.save_at.take().is_none() {
+        if self.save_at.take().is_none() || self.followed.shared.is_unsaved.load(Relaxed) {
             return;
         }
-        let entries: Vec<_> = self.known.values().cloned().collect();
+        let entries: Vec<_> = self.replica.known().values().cloned().collect();
         let (dir, now) = (self.dir.clone(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let saved_at = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let written = tokio::task::spawn_blocking(move || Snapshot::write(&dir, &entries, saved_at)).await;

@@ -3,33 +3,43 @@
 //! Control writes [`CONFIG_BUCKET`] ([`publish_config`]), edges follow it ([`follow_config`]). Edges write into
 //! [`DIRECTORY_BUCKET`] what they hold, and everybody follows that ([`follow_directory`]). Each of these runs until it is dropped:
 //! while the bus is away it waits, and what happened meanwhile is written and read when it is back.
+//!
+//! What control asks edges at the moment travels beside the buckets, as requests of core NATS ([`answer_asks`]).
 
+mod asks;
+mod audit;
 mod buckets;
 mod directory;
 mod follow;
 mod publish;
+mod said;
 
 use std::{
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
 use async_nats::{
-    ConnectErrorKind, ConnectOptions, Event,
+    Auth, ConnectErrorKind, ConnectOptions, Event,
     jetstream::{self, context::ContextBuilder},
 };
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
+pub use asks::answer_asks;
+pub use audit::{AUDIT_STREAM, AUDIT_STREAM_AGE, MAX_AUDIT_STREAM_BYTES, publish_audit, take_audit};
 pub use directory::{DirectoryRole, follow_directory};
 pub use follow::{ConfigFollowed, follow_config};
-pub use publish::{ConfigSource, PublishStats, SourceFuture, publish_config};
+pub use publish::{ConfigSource, PublishStats, SourceFuture, prepare, publish_config};
+pub use said::talk_to_controls;
 
 /// What edges need to know.
 pub const CONFIG_BUCKET: &str = "sallyport_config";
 /// Which edge holds what.
 pub const DIRECTORY_BUCKET: &str = "sallyport_directory";
+/// Beneath which edges are answered. That of controls is `_INBOX`: the bus can be told to let edges hear nothing else.
+const EDGE_INBOX: &str = "_INBOX.sallyport-edge";
 /// How long the bus may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 /// How long an attempt to connect may take.
@@ -76,6 +86,9 @@ pub struct BusConfig {
     pub ca: Option<PathBuf>,
     /// What it is told that we are called.
     pub name: String,
+    /// Whether an edge connects: it is answered beneath `_INBOX.sallyport-edge`, so that the bus can be told to let edges hear
+    /// nothing else.
+    pub is_edge: bool,
 }
 
 /// Why there is no connection to the bus.
@@ -118,6 +131,8 @@ pub struct Link {
     pub is_up: bool,
     /// Since when it is so.
     pub since: Instant,
+    /// Whether the bus is there, and refuses the credentials.
+    pub is_refused: bool,
     /// How many connections there were.
     count: u64,
 }
@@ -127,6 +142,7 @@ pub struct Link {
 pub struct Nats {
     jetstream: jetstream::Context,
     link: Arc<watch::Sender<Link>>,
+    credentials: Arc<RwLock<BusCredentials>>,
 }
 
 impl Nats {
@@ -135,6 +151,19 @@ impl Nats {
     /// # Errors
     /// The address, the credentials or the certificate are wrong.
     pub async fn connect(config: &BusConfig) -> Result<Self, BusError> {
+        Self::connected(config, false).await
+    }
+
+    /// [`Nats::connect`], but credentials that the bus refuses are said in the log, and tried for as long as it takes: it may take
+    /// them again, or there may be others ([`Nats::use_credentials`]).
+    ///
+    /// # Errors
+    /// The address or the certificate is wrong.
+    pub async fn connect_patiently(config: &BusConfig) -> Result<Self, BusError> {
+        Self::connected(config, true).await
+    }
+
+    async fn connected(config: &BusConfig, is_patient: bool) -> Result<Self, BusError> {
         let servers = config.servers.join(",");
         let is_good = |server: &String| {
             let rest = server.strip_prefix("nats://").or_else(|| server.strip_prefix("tls://"));
@@ -143,13 +172,19 @@ impl Nats {
         if config.servers.is_empty() || !config.servers.iter().all(is_good) {
             return Err(BusError::Address { servers });
         }
-        let link = Arc::new(watch::Sender::new(Link { is_up: false, since: Instant::now(), count: 0 }));
-        let tried = options(config, &link).connect(config.servers.as_slice()).await;
+        let link =
+            Arc::new(watch::Sender::new(Link { is_up: false, since: Instant::now(), is_refused: false, count: 0 }));
+        let credentials = Arc::new(RwLock::new(config.credentials.clone()));
+        let tried = options(config, &credentials, &link).connect(config.servers.as_slice()).await;
         let client = match tried {
             Ok(client) => client,
             Err(source) => match source.kind() {
                 ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
-                    return Err(BusError::Credentials { servers });
+                    if !is_patient {
+                        return Err(BusError::Credentials { servers });
+                    }
+                    tell_refusal(&link);
+                    retried(config, &credentials, &link, servers).await?
                 }
                 ConnectErrorKind::ServerParse => return Err(BusError::Address { servers }),
                 ConnectErrorKind::Tls => return Err(BusError::Tls { servers, source }),
@@ -158,15 +193,18 @@ impl Nats {
                         return Err(BusError::Tls { servers, source });
                     }
                     warn!(%servers, error = %source, "the bus does not answer: trying until it does");
-                    let again = options(config, &link).retry_on_initial_connect();
-                    let again = again.connect(config.servers.as_slice()).await;
-                    again.map_err(|source| BusError::Other { servers, source })?
+                    retried(config, &credentials, &link, servers).await?
                 }
                 ConnectErrorKind::MaxReconnects => return Err(BusError::Other { servers, source }),
             },
         };
         let jetstream = ContextBuilder::new().timeout(ANSWER_TIME).build(client);
-        Ok(Self { jetstream, link })
+        Ok(Self { jetstream, link, credentials })
+    }
+
+    /// Shows these credentials from the next connection on.
+    pub fn use_credentials(&self, credentials: BusCredentials) {
+        *self.credentials.write().unwrap_or_else(PoisonError::into_inner) = credentials;
     }
 
     /// The state of the connection now.
@@ -204,9 +242,29 @@ fn is_of_tls(error: &async_nats::ConnectError) -> bool {
         || said.contains("could not load certs")
 }
 
-fn options(config: &BusConfig, link: &Arc<watch::Sender<Link>>) -> ConnectOptions {
-    let link = link.clone();
-    let mut options = ConnectOptions::new()
+/// A connection that is tried for as long as it takes.
+async fn retried(
+    config: &BusConfig,
+    credentials: &Arc<RwLock<BusCredentials>>,
+    link: &Arc<watch::Sender<Link>>,
+    servers: String,
+) -> Result<async_nats::Client, BusError> {
+    let options = options(config, credentials, link).retry_on_initial_connect();
+    let connected = options.connect(config.servers.as_slice()).await;
+    connected.map_err(|source| BusError::Other { servers, source })
+}
+
+fn options(
+    config: &BusConfig,
+    credentials: &Arc<RwLock<BusCredentials>>,
+    link: &Arc<watch::Sender<Link>>,
+) -> ConnectOptions {
+    let (link, credentials) = (link.clone(), credentials.clone());
+    let mut options = ConnectOptions::with_auth_callback(move |_| {
+        let auth = auth(&credentials.read().unwrap_or_else(PoisonError::into_inner));
+        std::future::ready(Ok(auth))
+    });
+    options = options
         .name(&config.name)
         .connection_timeout(CONNECT_TIME)
         .request_timeout(Some(ANSWER_TIME))
@@ -221,13 +279,34 @@ fn options(config: &BusConfig, link: &Arc<watch::Sender<Link>>) -> ConnectOption
             told(&link, &event);
             async {}
         });
+    if config.is_edge {
+        options = options.custom_inbox_prefix(EDGE_INBOX);
+    }
     if let Some(ca) = &config.ca {
         options = options.add_root_certificates(ca.clone()).require_tls(true);
     }
-    match &config.credentials {
-        BusCredentials::None => options,
-        BusCredentials::Password { user, password } => options.user_and_password(user.clone(), password.clone()),
-        BusCredentials::Token(token) => options.token(token.clone()),
+    options
+}
+
+fn auth(credentials: &BusCredentials) -> Auth {
+    let mut auth = Auth::new();
+    match credentials {
+        BusCredentials::None => {}
+        BusCredentials::Password { user, password } => {
+            auth.username = Some(user.clone());
+            auth.password = Some(password.clone());
+        }
+        BusCredentials::Token(token) => auth.token = Some(token.clone()),
+    }
+    auth
+}
+
+/// Says once that the bus is there and refuses the credentials.
+fn tell_refusal(link: &watch::Sender<Link>) {
+    if link.send_if_modified(|link| !link.is_up && !std::mem::replace(&mut link.is_refused, true)) {
+        warn!(
+            "the bus refuses the credentials: what is known is served on; give it those that it knows, or this machine others"
+        );
     }
 }
 
@@ -235,7 +314,9 @@ fn told(link: &watch::Sender<Link>, event: &Event) {
     match event {
         Event::Connected => {
             let again = link.borrow().count > 0;
-            link.send_modify(|link| *link = Link { is_up: true, since: Instant::now(), count: link.count + 1 });
+            link.send_modify(|link| {
+                *link = Link { is_up: true, since: Instant::now(), is_refused: false, count: link.count + 1 }
+            });
             if again {
                 info!("the bus is there again");
             }
@@ -252,6 +333,7 @@ fn told(link: &watch::Sender<Link>, event: &Event) {
                 was_up
             });
         }
+        Event::ClientError(error) if error.to_string().contains("authorization violation") => tell_refusal(link),
         Event::ServerError(error) => warn!(%error, "the bus refuses something"),
         other => debug!(%other, "of the bus"),
     }

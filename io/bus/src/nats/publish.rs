@@ -1,7 +1,7 @@
 //! What control does: it keeps the bucket as the store is.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     future::Future,
     pin::Pin,
     sync::{
@@ -11,7 +11,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use async_nats::jetstream::kv::{Operation, Store, UpdateErrorKind};
+use async_nats::jetstream::kv::{Entry, Operation, Store, UpdateErrorKind};
+use sallyport_directory::config::{Keeper, Kept, Mend};
 use tokio::{sync::broadcast, time::Instant};
 use tracing::{debug, info, warn};
 
@@ -56,6 +57,7 @@ struct Counts {
     written: AtomicU64,
     mended: AtomicU64,
     failed: AtomicU64,
+    too_large: AtomicU64,
 }
 
 impl PublishStats {
@@ -76,23 +78,38 @@ impl PublishStats {
     pub fn failed(&self) -> u64 {
         self.shared.failed.load(Relaxed)
     }
-}
 
-/// What the bucket has under a key.
-#[derive(Default)]
-struct Kept {
-    revision: u64,
-    value: Option<Vec<u8>>,
-    /// When it was marked as gone.
-    gone_at: Option<SystemTime>,
+    /// How many entries the bus does not take because of their size; edges do not know what they are about.
+    #[must_use]
+    pub fn too_large(&self) -> u64 {
+        self.shared.too_large.load(Relaxed)
+    }
 }
 
 struct Publisher<'a> {
     source: &'a dyn ConfigSource,
     stats: &'a PublishStats,
-    kept: BTreeMap<String, Kept>,
-    /// The revisions that this control has written and not read back yet.
-    ours: HashSet<u64>,
+    keeper: Keeper<SystemTime>,
+    /// How large an entry may be, in bytes.
+    max_bytes: usize,
+    /// What is larger.
+    too_large: HashSet<String>,
+}
+
+/// What the bucket has, as it was read.
+fn kept(entry: &Entry) -> Kept<SystemTime> {
+    let created = UNIX_EPOCH + Duration::from_secs(u64::try_from(entry.created.unix_timestamp()).unwrap_or_default());
+    let value = (entry.operation == Operation::Put).then(|| entry.value.to_vec());
+    Kept { revision: entry.revision, value, written_at: created }
+}
+
+/// Makes the buckets where they are not there yet, each on so many machines of the bus, if that goes at once.
+pub async fn prepare(nats: &Nats, replicas: usize) {
+    if nats.link().is_up
+        && let Err(error) = buckets::make(nats, replicas).await
+    {
+        debug!(error, "the buckets are made later");
+    }
 }
 
 /// Keeps the bucket as the store is, on so many machines of the bus. Runs until it is dropped.
@@ -125,7 +142,8 @@ async fn publish(
     let work = async {
         buckets::make(nats, replicas).await?;
         let mut followed = Followed::begin(nats, CONFIG_BUCKET).await?;
-        let mut publisher = Publisher { source, stats, kept: BTreeMap::new(), ours: HashSet::new() };
+        let (max_bytes, too_large) = (buckets::max_entry_bytes(nats), HashSet::new());
+        let mut publisher = Publisher { source, stats, keeper: Keeper::new(), max_bytes, too_large };
         while !followed.is_complete {
             let came = followed.next().await?;
             publisher.read(came);
@@ -162,21 +180,8 @@ impl Publisher<'_> {
     /// Learns what is in the bucket; gives what another control has changed.
     fn read(&mut self, came: Came) -> Option<ConfigKey> {
         let Came { entry, is_told } = came;
-        let is_ours = self.ours.remove(&entry.revision);
-        let is_gone = entry.operation != Operation::Put;
-        if self.kept.get(&entry.key).is_some_and(|kept| kept.revision >= entry.revision) {
-            return None;
-        }
-        let key = entry.key.parse().ok();
-        let created =
-            UNIX_EPOCH + Duration::from_secs(u64::try_from(entry.created.unix_timestamp()).unwrap_or_default());
-        let kept = Kept {
-            revision: entry.revision,
-            value: (!is_gone).then(|| entry.value.to_vec()),
-            gone_at: is_gone.then_some(created),
-        };
-        self.kept.insert(entry.key, kept);
-        key.filter(|_| is_told && !is_ours)
+        let is_others = self.keeper.handle_entry(&entry.key, kept(&entry));
+        entry.key.parse().ok().filter(|_| is_told && is_others)
     }
 
     /// Makes the entry as the store is now. What is read from the store is newer than what was in the bucket, since the
@@ -185,54 +190,36 @@ impl Publisher<'_> {
     async fn publish(&mut self, store: &Store, key: ConfigKey) -> Result<bool, String> {
         let text = key.to_string();
         for _ in 0..MAX_TRIES {
-            let revision = self.kept.get(&text).map_or(0, |kept| kept.revision);
+            let basis = self.keeper.basis(&text);
             let value = self.source.read(key).await?;
             let value = value.map(|value| value.to_bytes()).transpose().map_err(|error| error.to_string())?;
-            if self.kept.get(&text).and_then(|kept| kept.value.as_ref()) == value.as_ref() {
-                return Ok(false);
-            }
-            if self.write(store, &text, value, revision).await? {
+            let value = self.fitting(&text, value);
+            let is_done = match self.keeper.mend(&text, basis, value.as_deref()) {
+                Mend::Nothing => return Ok(false),
+                Mend::Put(revision) => self.put(store, &text, value.unwrap_or_default(), revision).await?,
+                Mend::Remove(revision) => self.remove(store, &text, revision).await?,
+            };
+            if is_done {
                 self.stats.shared.written.fetch_add(1, Relaxed);
                 return Ok(true);
             }
             // Somebody else was faster: look again at both.
-            let entry = store.entry(&text).await.map_err(|error| format!("cannot read {text}: {error}"))?;
-            let kept = entry.map_or_else(Kept::default, |entry| Kept {
-                revision: entry.revision,
-                value: (entry.operation == Operation::Put).then(|| entry.value.to_vec()),
-                gone_at: None,
-            });
-            self.kept.insert(text.clone(), kept);
+            match store.entry(&text).await.map_err(|error| format!("cannot read {text}: {error}"))? {
+                Some(entry) => {
+                    self.keeper.handle_entry(&text, kept(&entry));
+                }
+                None => self.keeper.handle_nothing(&text),
+            }
         }
         Err(format!("{text} is changed by others all the time"))
     }
 
     /// Writes the entry in place of this revision; gives whether it was still the latest.
-    async fn write(&mut self, store: &Store, key: &str, value: Option<Vec<u8>>, revision: u64) -> Result<bool, String> {
-        let written = match value.clone() {
-            Some(value) => store.update(key, value.into(), revision).await,
-            None => match store.delete_expect_revision(key, Some(revision)).await {
-                // The mark of what is gone has a revision of its own, which comes back by following.
-                Ok(()) => {
-                    self.kept.remove(key);
-                    return Ok(true);
-                }
-                Err(error) => {
-                    self.stats.shared.failed.fetch_add(1, Relaxed);
-                    debug!(key, %error, "an entry was not removed");
-                    // Whether it was changed meanwhile is seen by reading it.
-                    let now = store.entry(key).await.map_err(|error| format!("cannot read {key}: {error}"))?;
-                    return match now {
-                        Some(entry) if entry.revision == revision => Err(format!("cannot remove {key}: {error}")),
-                        _ => Ok(false),
-                    };
-                }
-            },
-        };
-        match written {
+    async fn put(&mut self, store: &Store, key: &str, value: Vec<u8>, revision: u64) -> Result<bool, String> {
+        match store.update(key, value.clone().into(), revision).await {
             Ok(revision) => {
-                self.ours.insert(revision);
-                self.kept.insert(key.to_owned(), Kept { revision, value, gone_at: None });
+                let written_at = SystemTime::now();
+                self.keeper.handle_put(key, Kept { revision, value: Some(value), written_at });
                 Ok(true)
             }
             Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => Ok(false),
@@ -243,19 +230,54 @@ impl Publisher<'_> {
         }
     }
 
+    /// Marks the entry as gone in place of this revision; gives whether it was still the latest.
+    async fn remove(&mut self, store: &Store, key: &str, revision: u64) -> Result<bool, String> {
+        let Err(error) = store.delete_expect_revision(key, Some(revision)).await else {
+            self.keeper.handle_removed(key, revision, SystemTime::now());
+            return Ok(true);
+        };
+        self.stats.shared.failed.fetch_add(1, Relaxed);
+        debug!(key, %error, "an entry was not removed");
+        // Whether it was changed meanwhile is seen by reading it.
+        match store.entry(key).await.map_err(|error| format!("cannot read {key}: {error}"))? {
+            Some(entry) if entry.revision == revision => Err(format!("cannot remove {key}: {error}")),
+            _ => Ok(false),
+        }
+    }
+
+    /// The entry, when the bus takes one of this size. One that it does not take hinders no other, and edges forget what they
+    /// knew under its key: what changed since, a right that was taken away say, would not hold there.
+    fn fitting(&mut self, key: &str, value: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let bytes = value.as_ref().map_or(0, Vec::len);
+        let fits = bytes <= self.max_bytes;
+        if fits {
+            self.too_large.remove(key);
+        } else if self.too_large.insert(key.to_owned()) {
+            warn!(
+                key,
+                bytes,
+                max = self.max_bytes,
+                "an entry is too large for the bus: edges do not know what it is about"
+            );
+        }
+        self.stats.shared.too_large.store(self.too_large.len() as u64, Relaxed);
+        value.filter(|_| fits)
+    }
+
     /// Mends whatever differs between store and bucket.
     async fn reconcile(&mut self, store: &Store) -> Result<(), String> {
-        let mut stored = HashMap::new();
+        let (mut stored, mut large) = (BTreeMap::new(), HashSet::new());
         for value in self.source.all().await? {
-            let bytes = value.to_bytes().map_err(|error| error.to_string())?;
-            stored.insert(value.key().to_string(), (value.key(), bytes));
+            let (key, bytes) = (value.key().to_string(), value.to_bytes().map_err(|error| error.to_string())?);
+            match self.fitting(&key, Some(bytes)) {
+                Some(bytes) => drop(stored.insert(key, bytes)),
+                None => drop(large.insert(key)),
+            }
         }
-        let missing = stored
-            .iter()
-            .filter(|(text, (_, bytes))| self.kept.get(*text).and_then(|kept| kept.value.as_ref()) != Some(bytes));
-        let mut differing: Vec<ConfigKey> = missing.map(|(_, (key, _))| *key).collect();
-        let gone = self.kept.iter().filter(|(text, kept)| kept.value.is_some() && !stored.contains_key(*text));
-        differing.extend(gone.filter_map(|(text, _)| text.parse::<ConfigKey>().ok()));
+        self.too_large = large;
+        self.stats.shared.too_large.store(self.too_large.len() as u64, Relaxed);
+        let differing: Vec<ConfigKey> =
+            self.keeper.differing(&stored).into_iter().filter_map(|key| key.parse().ok()).collect();
         let mut mended = 0_u64;
         for key in differing {
             mended += u64::from(self.publish(store, key).await?);
@@ -272,11 +294,9 @@ impl Publisher<'_> {
     /// Says that all is there.
     async fn mark_whole(&mut self, store: &Store) -> Result<(), String> {
         let value = format!(r#"{{"schema":{CONFIG_SCHEMA}}}"#).into_bytes();
-        let (revision, is_there) =
-            self.kept.get(META_KEY).map_or((0, false), |kept| (kept.revision, kept.value.as_ref() == Some(&value)));
-        if !is_there {
+        if let Mend::Put(revision) = self.keeper.mend(META_KEY, self.keeper.basis(META_KEY), Some(&value)) {
             // When another control was faster it says the same.
-            self.write(store, META_KEY, Some(value), revision).await?;
+            self.put(store, META_KEY, value, revision).await?;
         }
         Ok(())
     }
@@ -284,17 +304,14 @@ impl Publisher<'_> {
     /// Removes the marks of what has been gone for long.
     async fn remove_old_marks(&mut self, store: &Store) {
         let now = SystemTime::now();
-        let is_old =
-            |kept: &Kept| kept.gone_at.is_some_and(|gone| now.duration_since(gone).is_ok_and(|age| age > MARK_AGE));
-        let old = self.kept.iter().filter(|(_, kept)| is_old(kept));
-        let old: Vec<_> = old.map(|(key, kept)| (key.clone(), kept.revision)).collect();
+        let is_old = |written: SystemTime| now.duration_since(written).is_ok_and(|age| age > MARK_AGE);
+        let old = self.keeper.marks().filter(|(_, _, written)| is_old(*written));
+        let old: Vec<_> = old.map(|(key, revision, _)| (key.to_owned(), revision)).collect();
         for (key, revision) in old.into_iter().take(MAX_MARKS_REMOVED) {
             let subject = format!("$KV.{CONFIG_BUCKET}.{key}");
             // Not what was written in its place meanwhile.
             match store.stream.purge().filter(subject).sequence(revision + 1).await {
-                Ok(_) => {
-                    self.kept.remove(&key);
-                }
+                Ok(_) => self.keeper.handle_nothing(&key),
                 Err(error) => debug!(key, %error, "an old mark stays"),
             }
         }

@@ -128,6 +128,39 @@ async fn edges_follow_what_control_publishes_and_start_from_disk_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_is_too_large_hinders_no_other_and_is_forgotten_by_edges() {
+    let Some(server) = Server::start("") else { return };
+    let (shelf, dir) = (Shelf::default(), tempfile::tempdir().unwrap());
+    let large = "k".repeat(1_100_000);
+    shelf.put(1, "goes");
+    shelf.put(2, "grows");
+    let (control, _) = publisher(&server, &shelf).await;
+    let edge = follower(&server, dir.path()).await;
+    until("all is known", || key_of(&edge.bus, 1).is_some() && key_of(&edge.bus, 2).is_some()).await;
+
+    // What is told at once, and what is found by comparing when control starts.
+    shelf.put(2, &large);
+    until("what is too large is forgotten", || key_of(&edge.bus, 2).is_none()).await;
+    shelf.put(3, "comes");
+    until("what comes after it is told", || key_of(&edge.bus, 3).as_deref() == Some("comes")).await;
+    control.abort();
+    for number in 10..30 {
+        shelf.put_quietly(number, &large);
+    }
+    shelf.put_quietly(4, "came meanwhile");
+    shelf.remove(1);
+    let (_control, stats) = publisher(&server, &shelf).await;
+    until("what went and came meanwhile", || {
+        key_of(&edge.bus, 1).is_none() && key_of(&edge.bus, 4).as_deref() == Some("came meanwhile")
+    })
+    .await;
+    assert_eq!(stats.too_large(), 21);
+    shelf.put(2, "fits again");
+    until("what fits again", || key_of(&edge.bus, 2).as_deref() == Some("fits again")).await;
+    assert_eq!(stats.too_large(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_controls_over_one_store_never_bring_an_older_state_back() {
     let Some(server) = Server::start("") else { return };
     let (shelf, dir) = (Shelf::default(), tempfile::tempdir().unwrap());

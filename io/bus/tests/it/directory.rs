@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use sallyport_bus::{
-    Bus, Directory, DirectoryRole, EdgeCard, Fleet, Nats, follow_config, follow_directory, publish_config,
+    Bus, Directory, DirectoryRole, EdgeCard, EdgeState, Fleet, Nats, follow_config, follow_directory, publish_config,
 };
-use sallyport_model::{EdgeId, SocketId, TunnelId, TunnelPresence};
+use sallyport_model::{EdgeId, OriginHealth, SocketId, TunnelId, TunnelPresence};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
@@ -26,6 +26,7 @@ fn card(number: u8) -> EdgeCard {
         addresses: vec![format!("192.0.2.{number}:443").parse().unwrap()],
         program: "0.1.0".to_owned(),
         since: 0,
+        state: Default::default(),
     }
 }
 
@@ -38,26 +39,36 @@ pub(crate) fn presence(number: u32) -> TunnelPresence {
         connector_addr: "198.51.100.1:1000".parse().unwrap(),
         agent: "test".to_owned(),
         since: 0,
+        home: None,
+        health: OriginHealth::default(),
     }
 }
 
-struct EdgeHere {
+pub(crate) struct EdgeHere {
     own: Directory,
     fleet: Fleet,
+    card: watch::Sender<EdgeCard>,
     ends: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-async fn edge(server: &Server, number: u8, epoch: u64) -> EdgeHere {
+pub(crate) async fn edge(server: &Server, number: u8, epoch: u64) -> EdgeHere {
     let nats = Nats::connect(&server.config()).await.unwrap();
     let (own, fleet, ends) = (Directory::default(), Fleet::default(), watch::Sender::new(false));
-    let role = DirectoryRole::Edge { card: card(number), epoch, own: own.clone(), ends: ends.subscribe() };
+    let card = watch::Sender::new(card(number));
+    let role = DirectoryRole::Edge {
+        card: card.subscribe(),
+        epoch,
+        own: own.clone(),
+        takes_over: false,
+        ends: ends.subscribe(),
+    };
     let task = tokio::spawn(follow_directory(nats, role, fleet.clone()));
-    EdgeHere { own, fleet, ends, task }
+    EdgeHere { own, fleet, card, ends, task }
 }
 
 /// A control, which makes the buckets; its directory of all tunnels, and its fleet.
-async fn control(server: &Server) -> (Directory, Fleet) {
+pub(crate) async fn control(server: &Server) -> (Directory, Fleet) {
     let nats = Nats::connect(&server.config()).await.unwrap();
     let (bus, shelf) = (Bus::default(), Shelf::default());
     tokio::spawn(publish_config(nats.clone(), bus, shelf.source(), 1, Default::default()));
@@ -106,6 +117,11 @@ async fn a_tunnel_is_known_everywhere_soon_and_gone_when_its_edge_dies() {
     let a = edge(&server, 1, 2).await;
     a.own.arrived(presence(500));
     until("it is back", || b.fleet.tunnels() == 1 && all.get(presence(500).tunnel).is_some()).await;
+    // What it says of itself is told as soon as it is otherwise.
+    a.card.send_modify(|card| card.state = EdgeState::Draining);
+    let state = || b.fleet.edge(card(1).edge).map(|seen| seen.card.state);
+    until("it is known to be emptied", || state() == Some(EdgeState::Draining)).await;
+    assert_eq!(b.fleet.tunnels(), 1);
     // One that ends in order is gone at once.
     a.ends.send_replace(true);
     a.task.await.unwrap();

@@ -1,6 +1,7 @@
 //! The bus over a real NATS.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod asks;
 mod config;
 mod directory;
 mod nats;

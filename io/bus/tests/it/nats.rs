@@ -89,6 +89,7 @@ impl Nats {
             credentials: BusCredentials::None,
             ca: None,
             name: "test".to_owned(),
+            is_edge: false,
         }
     }
 }

@@ -17,6 +17,7 @@ pub(crate) fn account(n: u8) -> NewAccount {
         },
         password_hash: "$argon2id$x".into(),
         ssh_key: None,
+        only_as_first: false,
     }
 }
 
@@ -34,7 +35,7 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         max_ports: 1_000,
         settings: Default::default(),
         policies: Vec::new(),
-        temporary: false,
+        temporary: None,
         maker: None,
         created_at: NOW,
     }
@@ -48,7 +49,7 @@ pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> NewTunnel {
         socket,
         credential: CredentialHash([3; 32]),
         weight: sallyport_model::DEFAULT_WEIGHT,
-        temporary: false,
+        temporary: None,
         created_at: NOW,
     }
 }

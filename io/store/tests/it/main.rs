@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod authorities;
+mod controls;
+mod device_logins;
 mod disk;
 mod edges;
 mod fixtures;
@@ -14,6 +16,7 @@ mod lock;
 mod nouns;
 mod open;
 mod organisations;
+mod origins;
 mod persons;
 mod policies;
 mod ports;

@@ -167,16 +167,16 @@ async fn forward_ports_differ_within_an_account() {
 async fn what_is_temporary_is_told() {
     let (_dir, store) = store_with_account().await;
     let stays = make_socket(&store, 1, 1, &[1]).await.unwrap();
-    let goes = sallyport_store::NewSocket { temporary: true, ..new_socket(1, 2) };
+    let goes = sallyport_store::NewSocket { temporary: Some([1; 16]), ..new_socket(1, 2) };
     let goes = match store.create_socket(goes, &[2], None, |_| String::new()).await.unwrap() {
         Creation::Made((socket, _)) => socket,
         Creation::Repeated(_) => panic!("there was no key"),
     };
     make_tunnel(&store, 1, stays.id, 1).await.unwrap();
-    let tunnel = sallyport_store::NewTunnel { temporary: true, ..new_tunnel(stays.id, 2) };
+    let tunnel = sallyport_store::NewTunnel { temporary: Some([2; 16]), ..new_tunnel(stays.id, 2) };
     store.create_tunnel(stays.account, &tunnel, &[5_000], None).await.unwrap();
-    assert_eq!(store.temporary_sockets().await.unwrap(), [(goes.account, goes.id)]);
-    assert_eq!(store.temporary_tunnels().await.unwrap(), [(stays.id, tunnel.id)]);
+    assert_eq!(store.temporary_sockets().await.unwrap(), [(goes.account, goes.id, Some([1; 16]))]);
+    assert_eq!(store.temporary_tunnels().await.unwrap(), [(stays.id, tunnel.id, Some([2; 16]))]);
     assert_eq!(store.tunnel_by_forward_port(stays.account, 5_000).await.unwrap(), None);
 }
 
@@ -187,7 +187,7 @@ async fn guests_have_few_sockets_and_do_not_count_as_an_account() {
     store.create_guest_account(NOW + 1).await.unwrap();
     assert_eq!(store.count_accounts().await.unwrap(), 1);
     for n in 0..=sallyport_store::MAX_GUEST_SOCKETS as u32 {
-        let new = sallyport_store::NewSocket { account: guest_account(), temporary: true, ..new_socket(1, n) };
+        let new = sallyport_store::NewSocket { account: guest_account(), temporary: Some([1; 16]), ..new_socket(1, n) };
         let made = store.create_socket(new, &[u64::from(n)], None, |_| String::new()).await;
         assert_eq!(made.is_ok(), n < 100, "{n}");
     }

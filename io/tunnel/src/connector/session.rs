@@ -11,9 +11,10 @@ use std::{
     time::Duration,
 };
 
-use sallyport_model::TunnelId;
+use sallyport_model::{RegionName, TunnelId};
 use sallyport_wire::{
-    Attach, Backoff, Event, Hello, Join, Open, Refusal, Session, Side, datagram::DEFAULT_MAX_FLOWS, message::feature,
+    Attach, Backoff, Edges, Event, Hello, Join, Open, Refusal, Session, Side, Welcome, datagram::DEFAULT_MAX_FLOWS,
+    message::feature,
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -22,7 +23,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{DEFAULT_TRANSPORT, Shared, TunnelCredential, random};
+use super::{DEFAULT_TRANSPORT, Dial, TunnelCredential, random, supervisor::Shared};
 use crate::{
     BoxFuture, BoxedCarrier, FlowHandler, IncomingStream, TunnelStream,
     count::{Counter, Held},
@@ -46,7 +47,10 @@ const LASTING: Duration = Duration::from_secs(10);
 
 /// What a session tells the connector.
 pub(super) enum News {
-    Welcomed { rtt: Duration, transport: &'static str },
+    NotDialed(io::Error),
+    Dialed(Arc<ConnectorSession>),
+    Welcomed { rtt: Duration, transport: &'static str, welcome: Box<Welcome> },
+    Edges(Edges),
     Attached { tunnel: TunnelId, url: String },
     NotAttached { tunnel: TunnelId, refusal: Refusal },
     Detached { tunnel: TunnelId, code: String, message: String },
@@ -61,10 +65,13 @@ pub(super) struct ConnectorSession {
     pub(super) mux: Arc<Mux>,
     pub(super) streams: Arc<Counter>,
     shared: Arc<Shared>,
+    dial: Arc<dyn Dial>,
     legs: Arc<LegRegistry>,
     handshakes: Semaphore,
     started: Instant,
     transport: &'static str,
+    /// With another edge: nothing is attached, and what is needed is opened at once.
+    is_between_edges: bool,
     join: OnceLock<Join>,
     has_first_legs: AtomicBool,
     /// A datagram leg is wanted, and a task keeps one.
@@ -74,9 +81,33 @@ pub(super) struct ConnectorSession {
 }
 
 impl ConnectorSession {
-    pub(super) fn new(number: u64, shared: Arc<Shared>, news: mpsc::Sender<(u64, News)>) -> Arc<Self> {
+    pub(super) fn new(
+        number: u64,
+        shared: Arc<Shared>,
+        dial: Arc<dyn Dial>,
+        news: mpsc::Sender<(u64, News)>,
+    ) -> Arc<Self> {
+        Self::with(number, shared, dial, news, false)
+    }
+
+    /// A session with another edge, which has called this one.
+    pub(super) fn between_edges(
+        shared: Arc<Shared>,
+        dial: Arc<dyn Dial>,
+        news: mpsc::Sender<(u64, News)>,
+    ) -> Arc<Self> {
+        Self::with(0, shared, dial, news, true)
+    }
+
+    fn with(
+        number: u64,
+        shared: Arc<Shared>,
+        dial: Arc<dyn Dial>,
+        news: mpsc::Sender<(u64, News)>,
+        is_between_edges: bool,
+    ) -> Arc<Self> {
         let config = &shared.config;
-        let transport = shared.dial.transport();
+        let transport = dial.transport();
         let agent = match transport {
             DEFAULT_TRANSPORT => config.agent.clone(),
             other => format!("{} over {other}", config.agent),
@@ -87,22 +118,25 @@ impl ConnectorSession {
             agent,
             connector: config.connector_id,
             max_legs: u16::try_from(config.max_legs).unwrap_or(u16::MAX),
-            features: [Some(feature::OPEN_FIELDS), Some(feature::FLOW_LOG), datagrams]
+            features: [Some(feature::OPEN_FIELDS), Some(feature::FLOW_LOG), Some(feature::EDGES), datagrams]
                 .into_iter()
                 .flatten()
                 .map(str::to_owned)
                 .collect(),
         };
         let session = Session::connector(hello, config.session.clone(), now());
+        let session = if is_between_edges { session.between_edges() } else { session };
         Arc::new(Self {
             number,
             mux: Mux::new(session),
             streams: Arc::default(),
             shared,
+            dial,
             legs: Arc::default(),
             handshakes: Semaphore::new(MAX_HANDSHAKES),
             started: Instant::now(),
             transport,
+            is_between_edges,
             join: OnceLock::new(),
             has_first_legs: AtomicBool::new(false),
             keeps_datagrams: AtomicBool::new(false),
@@ -120,11 +154,12 @@ impl ConnectorSession {
         let _ = self.news.send((self.number, News::Ended { why: end.why })).await;
     }
 
-    pub(super) fn attach(&self, tunnel: &TunnelCredential) {
+    pub(super) fn attach(&self, tunnel: &TunnelCredential, home: Option<&RegionName>) {
         self.mux.attach(Attach {
             tunnel: tunnel.tunnel,
             credential: tunnel.credential.clone(),
             request_log: tunnel.request_log,
+            home: home.cloned(),
         });
     }
 
@@ -132,15 +167,18 @@ impl ConnectorSession {
         match event {
             Event::Welcome(welcome) => {
                 let _ = self.join.set(Join { session: welcome.session, leg_secret: welcome.leg_secret });
-                self.tell(News::Welcomed { rtt: self.started.elapsed(), transport: self.transport });
+                if self.is_between_edges {
+                    self.open_all();
+                }
+                let (rtt, transport) = (self.started.elapsed(), self.transport);
+                self.tell(News::Welcomed { rtt, transport, welcome: Box::new(welcome) });
             }
+            Event::Edges(edges) => self.tell(News::Edges(edges)),
             Event::Attached { tunnel, url, datagrams } => {
-                if datagrams && let Some(handler) = self.shared.origin.flows() {
-                    self.keep_datagrams(handler);
+                if datagrams {
+                    self.open_datagrams();
                 }
-                if !self.has_first_legs.swap(true, Ordering::AcqRel) {
-                    self.open_legs(self.shared.config.ready_legs);
-                }
+                self.open_first_legs();
                 self.tell(News::Attached { tunnel, url });
             }
             Event::NotAttached { tunnel, refusal } => self.tell(News::NotAttached { tunnel, refusal }),
@@ -165,6 +203,24 @@ impl ConnectorSession {
         }
     }
 
+    /// Opens what a session needs that has no tunnels of its own.
+    fn open_all(self: &Arc<Self>) {
+        self.open_datagrams();
+        self.open_first_legs();
+    }
+
+    fn open_datagrams(self: &Arc<Self>) {
+        if let Some(handler) = self.shared.origin.flows() {
+            self.keep_datagrams(handler);
+        }
+    }
+
+    fn open_first_legs(self: &Arc<Self>) {
+        if !self.has_first_legs.swap(true, Ordering::AcqRel) {
+            self.open_legs(self.shared.config.ready_legs);
+        }
+    }
+
     /// Opens so many legs, as far as there may be more.
     fn open_legs(self: &Arc<Self>, count: usize) {
         for _ in 0..count {
@@ -186,7 +242,7 @@ impl ConnectorSession {
             return None;
         }
         let failed = |error: io::Error| debug!(%error, "a leg could not be opened");
-        let io = match tokio::time::timeout(LEG_DIAL_TIME, self.shared.dial.dial()).await {
+        let io = match tokio::time::timeout(LEG_DIAL_TIME, self.dial.dial()).await {
             Ok(dialed) => dialed.map_err(failed).ok()?,
             Err(_) => {
                 debug!("a leg could not be opened in time");
@@ -230,7 +286,7 @@ impl ConnectorSession {
         let mut frame = Vec::new();
         join.encode_datagrams(&mut frame);
         let opening = async {
-            let mut io = self.shared.dial.dial_datagrams().await?;
+            let mut io = self.dial.dial_datagrams().await?;
             io.write_all(&frame).await?;
             io.flush().await?;
             io::Result::Ok(io)

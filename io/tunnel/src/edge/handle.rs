@@ -9,14 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::{FlowRecord, RequestRecord, SocketId, TunnelId};
+use sallyport_model::{FlowRecord, RegionName, RequestRecord, SocketId, TunnelId};
 use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, Open};
 
 use super::EdgeSession;
 use crate::{
-    FlowHandle, FlowSink, SessionId, TunnelStream,
+    Establishment, FlowHandle, FlowSink, SessionId, TunnelStream,
     count::{Counter, Held},
     leg_stream::LegStream,
+    watch::Watch,
 };
 
 /// How many requests of a session are under way when a further one may share its control connection: with fewer there is
@@ -58,8 +59,10 @@ pub(super) struct HandleInner {
     pub(super) tunnel: TunnelId,
     pub(super) socket: SocketId,
     pub(super) datagrams: bool,
+    pub(super) home: Option<RegionName>,
     pub(super) session: Arc<EdgeSession>,
-    pub(super) usable: AtomicBool,
+    /// Of a tunnel that is attached elsewhere: that of its link.
+    pub(super) usable: Arc<AtomicBool>,
     /// For connectors that want to be told of requests.
     pub(super) request_log: Option<Mutex<LogBudget>>,
     pub(super) streams: Arc<Counter>,
@@ -97,10 +100,23 @@ impl TunnelHandle {
         &self.inner.session.agent
     }
 
+    /// The region that its origin is in, as far as its connector says.
+    #[must_use]
+    pub fn home(&self) -> Option<&RegionName> {
+        self.inner.home.as_ref()
+    }
+
     /// Whether new streams can be opened: it is attached, its session is up, and neither end is going away.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.inner.usable.load(Ordering::Acquire)
+    }
+
+    /// Whether its connector, asked because somebody waited for it in vain, has said nothing for a second: another tunnel
+    /// does better, where there is one.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        self.inner.session.mux.is_doubtful()
     }
 
     /// How many streams of this tunnel run.
@@ -125,7 +141,15 @@ impl TunnelHandle {
     ///
     /// # Errors
     /// The tunnel takes no (more) streams.
-    pub fn open(&self, mut open: Open) -> Result<TunnelStream, OpenError> {
+    pub fn open(&self, open: Open) -> Result<TunnelStream, OpenError> {
+        self.open_as(open, Establishment::default())
+    }
+
+    /// As [`Self::open`], where somebody waits already for the answer to the opening.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; the answer is not set then.
+    pub fn open_as(&self, mut open: Open, establishment: Establishment) -> Result<TunnelStream, OpenError> {
         if !self.is_usable() {
             return Err(OpenError::NotUsable);
         }
@@ -138,10 +162,14 @@ impl TunnelHandle {
         if ask > 0 {
             session.mux.ask_for_legs(ask);
         }
-        match leg {
-            Some(leg) => Ok(TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held))),
-            None => session.mux.open(open, held).map(TunnelStream::multiplexed).map_err(why_not_multiplexed),
-        }
+        let stream = match leg {
+            Some(leg) => TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held, establishment)),
+            None => {
+                let opened = session.mux.open(open, held, establishment);
+                opened.map(TunnelStream::multiplexed).map_err(why_not_multiplexed)?
+            }
+        };
+        Ok(stream.watched(Watch::opening(session.mux.clone())))
     }
 
     /// A request of the tunnel is under way, until [`Self::request_ended`].
@@ -176,7 +204,9 @@ impl TunnelHandle {
             open.destination = None;
         }
         let held = Held::new(&self.inner.streams, Some(&self.inner.all_streams));
-        session.mux.open(open, held).map(TunnelStream::multiplexed).map_err(why_not_multiplexed)
+        let establishment = Establishment::default();
+        let opened = session.mux.open(open, held, establishment).map_err(why_not_multiplexed)?;
+        Ok(TunnelStream::multiplexed(opened).watched(Watch::opening(session.mux.clone())))
     }
 
     /// Whether its clients send datagrams.

@@ -3,6 +3,7 @@
 mod attach_budget;
 mod first;
 mod handle;
+mod link;
 mod registry;
 
 use std::{
@@ -16,24 +17,31 @@ use std::{
 
 use sallyport_model::{SocketId, TunnelId};
 use sallyport_wire::{
-    Carrier as CarrierKind, DatagramStats, FlowEnd, Hello, Join, LogBudget, Refusal, Session, SessionConfig, Side,
-    Violation, datagram::DEFAULT_MAX_FLOWS, message::feature,
+    Carrier as CarrierKind, DatagramStats, FlowEnd, Hello, Join, LogBudget, Neighbours, Refusal, SessionConfig, Side,
+    Violation, datagram::DEFAULT_MAX_FLOWS,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+};
 use tracing::debug;
 
-pub use self::handle::{OpenError, OpenFlowError, TunnelHandle};
 use self::{
     attach_budget::AttachBudget,
     first::{First, FirstError, is_same_secret, read_first_frame, send_refusal},
-    registry::{Presence, Shared},
+    link::LinkState,
+    registry::{Presence, Shared, Unmade, With},
+};
+pub use self::{
+    handle::{OpenError, OpenFlowError, TunnelHandle},
+    link::{EdgeLink, LinkError},
 };
 use crate::{
     SessionId,
     driver::{Ended, drive},
     flows::{FlowLeg, driver::drive_flows},
     leg::Leg,
-    mux::{Mux, now},
+    mux::Mux,
     pool::LegPool,
     roam::roam,
 };
@@ -63,6 +71,8 @@ pub struct EdgeTunnelsConfig {
     pub max_sessions: usize,
     /// How many legs one session may have.
     pub max_legs_per_session: usize,
+    /// What the edge is called and which others serve: connectors are told, and told of changes.
+    pub neighbours: watch::Receiver<Arc<Neighbours>>,
 }
 
 impl Default for EdgeTunnelsConfig {
@@ -72,6 +82,7 @@ impl Default for EdgeTunnelsConfig {
             ready_legs: sallyport_wire::demand::DEFAULT_READY_LEGS,
             max_sessions: 10_000,
             max_legs_per_session: 4_096,
+            neighbours: watch::Sender::default().subscribe(),
         }
     }
 }
@@ -152,6 +163,8 @@ struct EdgeSession {
     requests: AtomicU32,
     /// The datagram leg, when there is one.
     flows: Mutex<Option<Arc<FlowLeg>>>,
+    /// It is a session with another edge.
+    link: Option<LinkState>,
 }
 
 impl EdgeSession {
@@ -258,10 +271,17 @@ impl EdgeTunnels {
         registry.going_away = Some(message.to_owned());
         for session in registry.sessions.values() {
             session.mux.go_away("shutting-down", message);
+            session.leave_link();
         }
         for (_, handle) in registry.tunnels.drain() {
             self.shared.end_attachment(&handle, "shutting-down");
         }
+    }
+
+    /// The tunnel, when it is attached here.
+    #[must_use]
+    pub fn attached(&self, tunnel: TunnelId) -> Option<TunnelHandle> {
+        self.shared.lock().tunnels.get(&tunnel).cloned()
     }
 
     /// Waits until no stream is left. Cancel safe.
@@ -273,12 +293,9 @@ impl EdgeTunnels {
     #[must_use]
     pub fn stats(&self) -> TunnelStats {
         let registry = self.shared.lock();
-        let mut stats = TunnelStats {
-            sessions: registry.sessions.len(),
-            tunnels: registry.tunnels.len(),
-            ..TunnelStats::default()
-        };
-        for session in registry.sessions.values() {
+        let mut stats = TunnelStats { tunnels: registry.tunnels.len(), ..TunnelStats::default() };
+        for session in registry.sessions.values().filter(|session| session.link.is_none()) {
+            stats.sessions += 1;
             let idle = session.pool.idle_count();
             stats.legs_idle += idle;
             stats.legs_busy += session.pool.registry.len().saturating_sub(idle);
@@ -339,39 +356,33 @@ impl EdgeTunnels {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let config = &self.shared.config;
-        let (mut id, mut leg_secret) = ([0; 16], [0; 32]);
-        if getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut leg_secret)).is_err() {
-            return debug!(%peer, "closed a tunnel connection: the system gives no random numbers");
-        }
-        let mut session = Session::edge(config.session.clone(), id, leg_secret, now());
-        if let Err(error) = session.handle_input(frame, now()) {
-            return refuse_hello(io, peer, &error).await;
-        }
-        let max_legs = usize::from(hello.max_legs).min(config.max_legs_per_session);
-        let session = Arc::new(EdgeSession {
-            id: SessionId(id),
-            leg_secret,
-            peer,
-            agent: hello.agent.clone(),
-            has_open_fields: hello.has(feature::OPEN_FIELDS),
-            mux: Mux::new(session),
-            pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),
-            attach_budget: Mutex::new(AttachBudget::new(Instant::now())),
-            was_refused: AtomicBool::new(false),
-            takes_legs: AtomicBool::new(false),
-            has_datagrams: hello.has(feature::DATAGRAMS),
-            takes_datagrams: AtomicBool::new(false),
-            requests: AtomicU32::new(0),
-            flows: Mutex::default(),
-        });
+        let mut neighbours = self.shared.config.neighbours.clone();
+        let known = neighbours.borrow_and_update().clone();
+        let session = match self.shared.new_session(peer, hello, frame, With::Connector(&known)) {
+            Ok(session) => session,
+            Err(Unmade::Random) => return debug!(%peer, "closed a tunnel connection: {}", Unmade::Random),
+            Err(Unmade::Hello(violation)) => return refuse_hello(io, peer, &violation).await,
+        };
         if let Some(refusal) = self.shared.add_session(&session) {
             debug!(%peer, %refusal, "refused a session");
             session.mux.refuse(refusal);
         }
         // Anybody can come: it is worth a line once something is attached.
         debug!(session = %session.id, agent = %session.agent, "a session began");
-        let mut presence = Presence { shared: &self.shared, session: &session, end: Ended::aborted("the edge stops") };
+        self.drive_session(io, &session, Some(neighbours)).await;
+    }
+
+    /// Drives a session to its end, and says what that was.
+    async fn drive_session<S>(
+        &self,
+        io: S,
+        session: &Arc<EdgeSession>,
+        neighbours: Option<watch::Receiver<Arc<Neighbours>>>,
+    ) -> String
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut presence = Presence { shared: &self.shared, session, end: Ended::aborted("the edge stops") };
         let (shared, of) = (self.shared.clone(), session.clone());
         let on_event = move |event| shared.on_event(&of, event);
         let driving = roam(Box::pin(drive(io, session.mux.clone(), on_event)), session.mux.clone());
@@ -384,10 +395,22 @@ impl EdgeTunnels {
                 }
             }
         };
+        let of = session.clone();
+        let telling = async {
+            if let Some(mut neighbours) = neighbours {
+                while neighbours.changed().await.is_ok() {
+                    let known = neighbours.borrow_and_update().clone();
+                    of.mux.tell_edges(&known);
+                }
+            }
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
             end = driving => presence.end = end.unwrap_or_else(|| Ended::aborted("the edge stops")),
             () = tending => {}
+            () = telling => {}
         }
+        presence.end.why.clone()
     }
 }
 

@@ -2,22 +2,35 @@
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Instant,
 };
 
 use sallyport_model::TunnelId;
-use sallyport_wire::{Attach, Event, LogBudget, Refusal};
+use sallyport_wire::{
+    Attach, Event, Hello, LogBudget, Neighbours, Refusal, Session, SessionConfig, Violation, message::feature,
+};
 use tracing::{debug, info};
 
 use super::{
     Admission, EdgeSession, EdgeTunnelsConfig,
+    attach_budget::AttachBudget,
     handle::{HandleInner, TunnelHandle},
+    link::LinkState,
 };
-use crate::{SessionId, count::Counter, driver::Ended, flows::DatagramLegs, unattached::Unattached};
+use crate::{
+    SessionId,
+    count::Counter,
+    driver::Ended,
+    flows::DatagramLegs,
+    mux::{Mux, now},
+    pool::LegPool,
+    unattached::Unattached,
+};
 
 /// What connectors are told when there are [`EdgeTunnelsConfig::max_sessions`].
 const FULL: &str = "this edge has as many sessions as it takes";
@@ -56,6 +69,23 @@ impl Registry {
     }
 }
 
+/// Whom a session is with.
+pub(super) enum With<'a> {
+    /// A connector, and the edges that it is told of.
+    Connector(&'a Neighbours),
+    /// Another edge, and how the session behaves.
+    Edge(LinkState, SessionConfig),
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unmade {
+    #[error("the system gives no random numbers")]
+    Random,
+    #[error(transparent)]
+    Hello(Violation),
+}
+
 /// The session's place in the registry, for as long as its driver runs; whatever ends that.
 pub(super) struct Presence<'a> {
     pub(super) shared: &'a Shared,
@@ -65,7 +95,9 @@ pub(super) struct Presence<'a> {
 
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        if self.session.takes_legs.load(Ordering::Acquire) {
+        if self.session.link.is_some() {
+            debug!(session = %self.session.id, why = self.end.why, "a link to an edge is over");
+        } else if self.session.takes_legs.load(Ordering::Acquire) {
             info!(session = %self.session.id, why = self.end.why, "a connector is gone");
         } else {
             debug!(session = %self.session.id, why = self.end.why, "a session that attached nothing is over");
@@ -80,11 +112,61 @@ impl Shared {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A session that begins with this HELLO.
+    pub(super) fn new_session(
+        &self,
+        peer: SocketAddr,
+        hello: &Hello,
+        frame: &[u8],
+        with: With<'_>,
+    ) -> Result<Arc<EdgeSession>, Unmade> {
+        let config = &self.config;
+        let (mut id, mut leg_secret) = ([0; 16], [0; 32]);
+        getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut leg_secret)).map_err(|_| Unmade::Random)?;
+        let (link, mut session) = match with {
+            With::Edge(link, session) => (Some(link), Session::edge(session, id, leg_secret, now()).between_edges()),
+            With::Connector(neighbours) => {
+                let mut session = Session::edge(config.session.clone(), id, leg_secret, now());
+                session.tell_edges(neighbours);
+                (None, session)
+            }
+        };
+        session.handle_input(frame, now()).map_err(Unmade::Hello)?;
+        let max_legs = usize::from(hello.max_legs).min(config.max_legs_per_session);
+        let is_link = link.is_some();
+        let session = Arc::new(EdgeSession {
+            id: SessionId(id),
+            leg_secret,
+            peer,
+            agent: hello.agent.clone(),
+            has_open_fields: hello.has(feature::OPEN_FIELDS),
+            mux: Mux::new(session),
+            pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),
+            attach_budget: Mutex::new(AttachBudget::new(Instant::now())),
+            was_refused: AtomicBool::new(false),
+            takes_legs: AtomicBool::new(is_link),
+            has_datagrams: hello.has(feature::DATAGRAMS),
+            takes_datagrams: AtomicBool::new(is_link),
+            requests: AtomicU32::new(0),
+            flows: Mutex::default(),
+            link,
+        });
+        if is_link {
+            // The other edge opens them when it is welcomed.
+            session.pool.expect_first_legs();
+        }
+        Ok(session)
+    }
+
     /// Keeps the session, unless there is a reason not to.
     pub(super) fn add_session(&self, session: &Arc<EdgeSession>) -> Option<Refusal> {
         let mut registry = self.lock();
         if let Some(message) = &registry.going_away {
             return Some(Refusal::new("shutting-down", message, true));
+        }
+        if session.link.is_some() {
+            registry.sessions.insert(session.id, session.clone());
+            return None;
         }
         if registry.is_full(&self.config) {
             return Some(Refusal::new("busy", FULL, true));
@@ -99,6 +181,7 @@ impl Shared {
     }
 
     fn remove_session(&self, session: &Arc<EdgeSession>, end: &Ended) {
+        session.leave_link();
         let mut registry = self.lock();
         registry.sessions.remove(&session.id);
         registry.unattached.leave(session.peer.ip(), session.id);
@@ -136,6 +219,7 @@ impl Shared {
                 }
             }
             Event::GoAway { code, .. } => {
+                session.leave_link();
                 let mut registry = self.lock();
                 let gone: Vec<_> = registry.tunnels.extract_if(|_, handle| handle.session() == session.id).collect();
                 for (_, handle) in gone {
@@ -203,8 +287,9 @@ impl Shared {
                 tunnel,
                 socket: admitted.socket,
                 datagrams: admitted.datagrams,
+                home: attach.home.clone(),
                 session: session.clone(),
-                usable: AtomicBool::new(true),
+                usable: Arc::new(AtomicBool::new(true)),
                 request_log: attach.request_log.then(|| Mutex::new(LogBudget::new(Instant::now()))),
                 streams: Arc::default(),
                 all_streams: self.streams.clone(),

@@ -286,7 +286,7 @@ async fn a_vanished_connector_is_noticed_within_the_detection_time() {
     assert!(since.elapsed() <= Duration::from_secs(42), "{:?}", since.elapsed());
     until("the dead tunnel leaves the pool", || edge.handle(tunnel(1)).is_none()).await;
     let reason = connector.event(|event| match event {
-        ConnectorEvent::Disconnected { reason } => Some(reason.clone()),
+        ConnectorEvent::Disconnected { reason, .. } => Some(reason.clone()),
         _ => None,
     });
     assert!(reason.await.contains("has not answered"));

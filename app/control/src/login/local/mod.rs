@@ -128,7 +128,7 @@ impl App {
         if !is_state || !is_fresh {
             return Err(not_begun());
         }
-        let route = self.socket_of(&login.request)?;
+        let route = self.socket_of(&login.request).await?;
         let asks = Self::asks(&route);
         // The socket may have changed hands or its mind by now, and another provider is another one.
         let providers = self.providers_for(route.account, &asks).await?;
@@ -174,7 +174,7 @@ impl App {
             provider: name.clone(),
             subject: found.id.to_string(),
         };
-        let former = self.signed_on(headers, organisation).map(|session| session.id);
+        let former = self.signed_on(headers, organisation).await?.map(|session| session.id);
         let session = self.begin_login_session(organisation, person, &going.asks, former).await?;
         // Whoever changed the person meanwhile has ended their logins, and missed this one.
         let now_there = self.store.person(organisation, id).await?.map(|(person, _)| person);

@@ -115,6 +115,34 @@ async fn connections_that_are_lost_are_replaced() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_gone_is_told_as_such_when_no_connection_to_it_is_left() {
+    let Some(server) = server() else { return };
+    let address = server.database().await;
+    let (base, name) = address.rsplit_once('/').unwrap();
+    let (user, host) = base.rsplit_once('@').unwrap();
+    let (listener, host) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), host.to_owned());
+    let front = listener.local_addr().unwrap();
+    let way = tokio::spawn(async move {
+        let mut connections = tokio::task::JoinSet::new();
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let host = host.clone();
+            connections.spawn(async move {
+                let mut server = TcpStream::connect(host).await.unwrap();
+                drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
+            });
+        }
+    });
+    let store = open(&format!("{user}@{front}/{name}")).await;
+    store.create_account(account(1)).await.unwrap();
+    way.abort();
+    drop(way.await);
+    let (read, written) = tokio::join!(store.count_accounts(), store.create_account(account(2)));
+    let errors = [read.unwrap_err(), written.unwrap_err()];
+    assert!(errors.iter().all(|error| matches!(error, StoreError::Unreachable { .. })), "{errors:?}");
+}
+
+#[tokio::test]
 async fn what_is_given_up_does_not_keep_others_from_writing() {
     let Some(server) = server() else { return };
     let address = server.database().await;

@@ -1,0 +1,90 @@
+//! Direct origins: addresses that edges dial themselves.
+
+use sallyport_model::{DirectOriginId, OriginTlsSettings, RegionName, SocketId};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use crate::{schema, socket::present};
+
+/// A new direct origin. `POST /v1/sockets/{id}/origins`
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateDirectOrigin {
+    /// Where it is: a name or an address that edges can reach, and a port.
+    #[schema(example = "10.0.0.7:8080")]
+    pub address: String,
+    /// In which region it counts; when absent, in that of each edge that dials it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "eu")]
+    pub region: Option<RegionName>,
+    /// Its share of the socket's flows beside the other origins, 100 when absent; 0 takes no new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1000)]
+    pub weight: Option<u16>,
+    /// How it proves who it is, at an `https` socket; when absent, by a certificate for its host, of an authority that the
+    /// edges' machines know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::origin_tls, required = false)]
+    pub tls: Option<OriginTlsSettings>,
+}
+
+/// Changes to a direct origin; absent fields stay as they are, `null` is the default again.
+/// `PATCH /v1/sockets/{id}/origins/{origin_id}`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateDirectOrigin {
+    /// Where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// In which region it counts; `null`: in that of each edge that dials it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>)]
+    pub region: Option<Option<RegionName>>,
+    /// Its share of the socket's flows beside the other origins; 0 takes no new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1000)]
+    pub weight: Option<u16>,
+    /// How it proves who it is; all of it at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::origin_tls, required = false)]
+    pub tls: Option<Option<OriginTlsSettings>>,
+}
+
+impl UpdateDirectOrigin {
+    /// Whether nothing is to change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.address.is_none() && self.region.is_none() && self.weight.is_none() && self.tls.is_none()
+    }
+}
+
+/// A direct origin: an address that edges dial themselves, for one socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DirectOrigin {
+    /// Its id.
+    #[schema(value_type = uuid::Uuid)]
+    pub id: DirectOriginId,
+    /// The socket it belongs to.
+    #[schema(value_type = uuid::Uuid)]
+    pub socket_id: SocketId,
+    /// Where it is.
+    #[schema(example = "10.0.0.7:8080")]
+    pub address: String,
+    /// In which region it counts; `null`: in that of each edge that dials it.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, example = "eu")]
+    pub region: Option<RegionName>,
+    /// Its share of the socket's flows beside the other origins; 0 takes no new ones.
+    pub weight: u16,
+    /// How it proves who it is; absent when nothing is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::origin_tls, required = false)]
+    pub tls: Option<OriginTlsSettings>,
+    /// When it was made.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// Whether it is well, by the socket's health check; absent where none has been made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<bool>,
+}

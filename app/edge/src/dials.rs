@@ -1,0 +1,176 @@
+//! Which region's origins take a flow, where the owner of the socket has dialed regions: the groups of one choice, and what is
+//! counted of it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+use sallyport_balance::regions::{self, Dial, Group};
+use sallyport_model::{RegionName, SocketSettings};
+
+/// How many regions are told apart in metrics; others are counted as `other`.
+const MAX_LABELLED_REGIONS: usize = 64;
+
+/// The region of origins of which none is known, in metrics.
+const UNKNOWN: &str = "unknown";
+
+/// The origins of one region, as far as the choice is concerned.
+#[derive(Debug, Clone, Copy, Default)]
+struct OfRegion {
+    is_usable: bool,
+    round_trip: Option<Duration>,
+}
+
+/// The groups of one choice.
+pub(crate) struct Dials<'a> {
+    settings: &'a SocketSettings,
+    own: Option<&'a RegionName>,
+    groups: BTreeMap<Option<&'a RegionName>, OfRegion>,
+}
+
+/// Why a flow goes to a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It is the nearest that can take it.
+    Near,
+    /// A nearer one has passed it on, as its dial says.
+    Dialed,
+    /// All that can take it are dialed down to nothing, and others are not there.
+    Spare,
+}
+
+impl<'a> Dials<'a> {
+    /// The dials of a socket, as an edge in this region sees them; no origin yet.
+    pub(crate) fn new(settings: &'a SocketSettings, own: Option<&'a RegionName>) -> Self {
+        Self { settings, own, groups: BTreeMap::new() }
+    }
+
+    /// The region in which an origin counts: where none is known, that of the edge that reaches it.
+    pub(crate) fn region_of(&self, region: Option<&'a RegionName>) -> Option<&'a RegionName> {
+        region.or(self.own)
+    }
+
+    /// Whether origins of this region keep clients that come back to them.
+    pub(crate) fn is_open(&self, region: Option<&'a RegionName>) -> bool {
+        self.settings.dial(self.region_of(region)) > 0
+    }
+
+    /// There is such an origin.
+    pub(crate) fn add(&mut self, region: Option<&'a RegionName>, round_trip: Option<Duration>, is_usable: bool) {
+        let group = self.groups.entry(self.region_of(region)).or_default();
+        group.is_usable |= is_usable;
+        group.round_trip = [group.round_trip, round_trip].into_iter().flatten().min();
+    }
+
+    /// The region whose origins take the flow with this roll, and why; `None`: no origin can.
+    pub(crate) fn choose(&self, roll: u64) -> Option<(Option<&'a RegionName>, Why)> {
+        let mut order: Vec<_> = self.groups.iter().map(|(region, group)| (*region, *group)).collect();
+        // The own one first, then by the way that it takes to get there, and by name where that is not known.
+        order.sort_by_key(|(region, group)| (*region != self.own, group.round_trip.unwrap_or(Duration::MAX)));
+        let dial = |region| Dial::new(self.settings.dial(region)).unwrap_or_default();
+        let groups: Vec<_> =
+            order.iter().map(|(region, group)| Group { dial: dial(*region), is_usable: group.is_usable }).collect();
+        let place = regions::choose(&groups, roll)?;
+        let is_nearest = groups.iter().position(|group| group.is_usable) == Some(place);
+        let why = match groups[place].dial {
+            Dial::CLOSED => Why::Spare,
+            _ if is_nearest => Why::Near,
+            _ => Why::Dialed,
+        };
+        Some((order[place].0, why))
+    }
+}
+
+/// A roll from a client's hash: the same for the same client, and independent of which origin it meets.
+pub(crate) fn roll_of(hash: u64) -> u64 {
+    // The finalizer of SplitMix64.
+    let mut value = hash.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RegionLabels {
+    region: String,
+    why: &'static str,
+}
+
+/// What is counted of flows of sockets that have dials.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RegionMetrics {
+    flows: Family<RegionLabels, Counter>,
+    known: std::sync::Arc<std::sync::Mutex<std::collections::BTreeSet<String>>>,
+}
+
+impl RegionMetrics {
+    /// A flow went to this region.
+    pub(crate) fn went(&self, region: Option<&RegionName>, why: Why) {
+        let name = region.map_or(UNKNOWN, RegionName::as_str);
+        let region = {
+            let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if known.contains(name) {
+                name
+            } else if known.len() < MAX_LABELLED_REGIONS {
+                known.insert(name.to_owned());
+                name
+            } else {
+                "other"
+            }
+        };
+        let why = match why {
+            Why::Near => "near",
+            Why::Dialed => "dialed",
+            Why::Spare => "spare",
+        };
+        self.flows.get_or_create(&RegionLabels { region: region.to_owned(), why }).inc();
+    }
+
+    /// Makes it known to the registry.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let edge = registry.sub_registry_with_prefix("sallyport_edge");
+        let help = "Requests, connections and flows of sockets that have dials, by the region whose origins took them";
+        edge.register("region_flows", help, self.flows.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(name: &str) -> RegionName {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn the_own_region_is_asked_first_then_the_nearest_that_was_measured() {
+        let [eu, us, ap] = ["eu", "us", "ap"].map(region);
+        let mut settings = SocketSettings::default();
+        settings.regions.insert(eu.clone(), sallyport_model::EndpointGroup { dial: 50 });
+        let mut dials = Dials::new(&settings, Some(&eu));
+        dials.add(Some(&ap), None, true);
+        dials.add(Some(&us), Some(Duration::from_millis(80)), true);
+        assert_eq!(dials.choose(0), Some((Some(&us), Why::Near)), "nobody is in eu");
+        dials.add(None, None, true);
+        assert_eq!(dials.choose(0), Some((Some(&eu), Why::Near)), "what is in no region is where the edge is");
+        assert_eq!(dials.choose(u64::MAX), Some((Some(&us), Why::Dialed)));
+        assert!(dials.is_open(Some(&eu)) && dials.is_open(None));
+    }
+
+    #[test]
+    fn a_region_that_is_dialed_down_to_nothing_serves_when_no_other_can() {
+        let [eu, us] = ["eu", "us"].map(region);
+        let mut settings = SocketSettings::default();
+        settings.regions.insert(eu.clone(), sallyport_model::EndpointGroup { dial: 0 });
+        let mut dials = Dials::new(&settings, Some(&eu));
+        assert_eq!(dials.choose(0), None);
+        dials.add(None, None, true);
+        assert_eq!(dials.choose(0), Some((Some(&eu), Why::Spare)));
+        assert!(!dials.is_open(None), "clients do not stay there");
+        dials.add(Some(&us), None, true);
+        assert_eq!(dials.choose(0), Some((Some(&us), Why::Dialed)));
+    }
+}

@@ -1,0 +1,144 @@
+//! Flows of datagrams to a direct origin: each has a UDP socket of its own.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::Ordering},
+};
+
+use sallyport_net::UdpPort;
+use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
+use sallyport_wire::{FailureReason, OpenFailure};
+use tokio::task::AbortHandle;
+
+use super::DirectWay;
+
+/// How many flows one direct origin has.
+const MAX_FLOWS_PER_ORIGIN: usize = 4_096;
+/// How many datagrams wait while the origin's address is looked up, and how many bytes of them.
+const MAX_WAITING: usize = 64;
+const MAX_WAITING_BYTES: usize = 128 * 1024;
+
+/// One flow. Dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct DirectFlow {
+    outlet: Arc<Outlet>,
+    task: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Outlet {
+    way: Arc<DirectWay>,
+    /// The socket, and where it leads.
+    socket: OnceLock<(UdpPort, SocketAddr)>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    datagrams: Vec<Box<[u8]>>,
+    bytes: usize,
+}
+
+impl DirectWay {
+    /// Opens a flow: what comes back goes to `sink`. Nothing is waited for.
+    ///
+    /// # Errors
+    /// The origin is gone, or has as many flows as it may.
+    pub(crate) fn open_flow(self: &Arc<Self>, sink: Arc<dyn FlowSink>) -> Result<DirectFlow, OpenFlowError> {
+        if !self.is_usable() {
+            return Err(OpenFlowError::NotUsable);
+        }
+        if self.flows.fetch_add(1, Ordering::Relaxed) >= MAX_FLOWS_PER_ORIGIN {
+            self.flows.fetch_sub(1, Ordering::Relaxed);
+            return Err(OpenFlowError::TooManyFlows);
+        }
+        let outlet = Arc::new(Outlet { way: self.clone(), socket: OnceLock::new(), waiting: Mutex::default() });
+        let serving = outlet.clone();
+        let task = tokio::spawn(async move {
+            let end = serving.serve(&*sink).await;
+            sink.closed(end);
+        });
+        Ok(DirectFlow { outlet, task: task.abort_handle() })
+    }
+}
+
+impl DirectFlow {
+    /// Sends datagrams in order; says how many were taken.
+    pub(crate) fn send_batch(&self, batch: &[&[u8]]) -> usize {
+        if let Some((socket, to)) = self.outlet.socket.get() {
+            return socket.send(*to, None, batch);
+        }
+        let mut waiting = self.outlet.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at again under the lock: what waited has left, and is not to be overtaken.
+        if let Some((socket, to)) = self.outlet.socket.get() {
+            drop(waiting);
+            return socket.send(*to, None, batch);
+        }
+        let mut taken = 0;
+        for datagram in batch {
+            if waiting.datagrams.len() < MAX_WAITING && waiting.bytes + datagram.len() <= MAX_WAITING_BYTES {
+                waiting.bytes += datagram.len();
+                waiting.datagrams.push((*datagram).into());
+                taken += 1;
+            }
+        }
+        taken
+    }
+}
+
+impl Drop for DirectFlow {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.outlet.way.flows.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Outlet {
+    /// Brings back what the origin says, until it is not there.
+    async fn serve(&self, sink: &dyn FlowSink) -> FlowEnd {
+        let connected = self.connect().await;
+        self.way.count(connected.as_ref().err());
+        if connected.is_err() {
+            return FlowEnd::Unreachable;
+        }
+        let Some((socket, _)) = self.socket.get() else { return FlowEnd::Unreachable };
+        loop {
+            if socket.readable().await.is_err() {
+                return FlowEnd::Unreachable;
+            }
+            let read = socket.try_recv(|received| sink.datagrams(&received.datagrams().collect::<Vec<_>>()));
+            // An origin that sends without end leaves others their turns.
+            tokio::task::consume_budget().await;
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    let text = format!("nothing listens on UDP {}", self.way.origin.address);
+                    self.way.count(Some(&OpenFailure::new(FailureReason::Refused, &text)));
+                    return FlowEnd::Unreachable;
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Opens the socket and sends what waited for it.
+    async fn connect(&self) -> Result<(), OpenFailure> {
+        let addresses = self.way.addresses().await?;
+        let mut last = OpenFailure::new(FailureReason::Other, "it has no address");
+        for address in addresses {
+            match UdpPort::connected(address) {
+                Ok(socket) => {
+                    let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                    let waited = std::mem::take(&mut *waiting);
+                    let batch: Vec<&[u8]> = waited.datagrams.iter().map(|datagram| &datagram[..]).collect();
+                    socket.send(address, None, &batch);
+                    // Under the lock, so that what comes meanwhile does not overtake what waited.
+                    let _ = self.socket.set((socket, address));
+                    return Ok(());
+                }
+                Err(error) => last = OpenFailure::new(FailureReason::Other, &error.to_string()),
+            }
+        }
+        Err(last)
+    }
+}

@@ -1,0 +1,372 @@
+//! Direct origins: those that an edge dials itself, without a connector beside them.
+//!
+//! An owner who names an address makes this machine dial it. So what an address leads to is looked at each time, and only
+//! what is in the operator's networks is dialed: a name that leads elsewhere tomorrow is refused tomorrow.
+
+mod flow;
+mod stream;
+mod tls;
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+use sallyport_bus::{Fleet, Routes};
+use sallyport_model::{DirectOriginId, DirectOriginRoute, EdgeName, RegionName, SocketId, SocketType};
+use sallyport_net::RelayEnd;
+use sallyport_policy::DialedNetworks;
+use sallyport_wire::{FailureReason, OpenFailure, StreamProtocol};
+
+use self::tls::Tls;
+pub(crate) use self::{flow::DirectFlow, stream::DirectStream};
+use crate::EdgeConfig;
+
+/// How long it is believed where a name leads.
+const RESOLVED_FOR: Duration = Duration::from_secs(5);
+/// How long after that, while the name cannot be looked up.
+const RESOLVED_AT_MOST: Duration = Duration::from_secs(300);
+/// How soon the same trouble with an origin is told again, and how soon another one.
+const SAME_TROUBLE_AFTER: Duration = Duration::from_secs(30);
+const OTHER_TROUBLE_AFTER: Duration = Duration::from_secs(2);
+
+/// A connection to an origin, with TLS on it or without.
+pub(crate) trait Dialed: RelayEnd + Send {}
+
+impl<S: RelayEnd + Send> Dialed for S {}
+
+/// How this edge dials, the same for all direct origins.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    networks: DialedNetworks,
+    timeout: Duration,
+    routes: Routes,
+    /// The port that clients and connectors come to.
+    own_port: OnceLock<u16>,
+    /// The edges of the installation.
+    fleet: OnceLock<Fleet>,
+    tls: tls::SystemConfigs,
+    metrics: DialMetrics,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// What is counted of it.
+#[derive(Debug, Clone, Default)]
+struct DialMetrics {
+    dials: Family<OutcomeLabel, Counter>,
+}
+
+impl Dialer {
+    /// As the configuration says.
+    pub(crate) fn new(config: &EdgeConfig, routes: Routes) -> Arc<Self> {
+        Arc::new(Self {
+            networks: config.direct_origins.clone(),
+            timeout: config.connect_timeout,
+            routes,
+            own_port: OnceLock::new(),
+            fleet: OnceLock::new(),
+            tls: tls::SystemConfigs::default(),
+            metrics: DialMetrics::default(),
+        })
+    }
+
+    /// Whether this edge dials anything at all.
+    pub(crate) fn is_allowed(&self) -> bool {
+        !self.networks.is_empty()
+    }
+
+    /// The edge listens here. Only the first call counts.
+    pub(crate) fn listens_on(&self, port: u16) {
+        let _ = self.own_port.set(port);
+    }
+
+    /// Makes what is counted known to the registry.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let edge = registry.sub_registry_with_prefix("sallyport_edge");
+        let help = "Connections and flows that this edge opened to direct origins itself, by outcome";
+        edge.register("direct_dials", help, self.metrics.dials.clone());
+    }
+
+    /// The edge is one of these. Only the first call counts.
+    pub(crate) fn is_among(&self, fleet: Fleet) {
+        let _ = self.fleet.set(fleet);
+    }
+
+    /// Why the address may not be dialed: the operator has not named its network, or it is where an edge serves, and what goes
+    /// there would come back for ever.
+    fn refusal(&self, address: SocketAddr, transport: SocketType) -> Option<String> {
+        let ip = address.ip();
+        if !self.networks.permit(ip) {
+            return Some(format!(
+                "{ip}, which this edge may not dial: the operator names networks with --direct-origins"
+            ));
+        }
+        let edge = if is_own(ip) && self.serves(address.port(), transport) {
+            "this edge".to_owned()
+        } else {
+            format!("the edge {}", self.edge_at(address, transport)?)
+        };
+        Some(format!("{address}, where {edge} serves clients: edges do not dial edges, for it would go round for ever"))
+    }
+
+    /// The edge to which clients come at this address.
+    fn edge_at(&self, address: SocketAddr, transport: SocketType) -> Option<EdgeName> {
+        let there = self.fleet.get()?.at(address.ip());
+        let by_clients = there.iter().find(|(_, port)| *port == address.port() && transport != SocketType::Udp);
+        let by_socket = || there.first().filter(|_| self.serves_sockets_at(address.port(), transport));
+        by_clients.or_else(by_socket).map(|(name, _)| name.clone())
+    }
+
+    /// Whether clients come to this port of ours.
+    fn serves(&self, port: u16, transport: SocketType) -> bool {
+        let by_clients = transport != SocketType::Udp && self.own_port.get() == Some(&port);
+        by_clients || self.serves_sockets_at(port, transport)
+    }
+
+    /// Whether it is a port of some socket: every edge serves it.
+    fn serves_sockets_at(&self, port: u16, transport: SocketType) -> bool {
+        let is_udp = |one: SocketType| one == SocketType::Udp;
+        let same_kind = |route: &SocketType| is_udp(*route) == is_udp(transport);
+        self.routes.all().iter().any(|route| route.port == Some(port) && same_kind(&route.socket_type))
+    }
+}
+
+/// Whether the address is one of this machine's.
+fn is_own(ip: IpAddr) -> bool {
+    ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Where a name led when it was last looked up.
+#[derive(Debug)]
+struct Resolved {
+    addresses: Vec<SocketAddr>,
+    at: Instant,
+}
+
+/// What was last told of trouble with an origin. Every request meets it; once in a while is enough.
+#[derive(Debug, Default)]
+struct Told(Mutex<Option<(String, Instant)>>);
+
+impl Told {
+    /// Whether this is to be told now.
+    fn is_due(&self, text: &str, now: Instant) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.as_ref().is_none_or(|(said, at)| {
+            let pause = if said == text { SAME_TROUBLE_AFTER } else { OTHER_TROUBLE_AFTER };
+            now.saturating_duration_since(*at) >= pause
+        });
+        if is_due {
+            *last = Some((text.to_owned(), now));
+        }
+        is_due
+    }
+}
+
+/// The way to one direct origin.
+#[derive(Debug)]
+pub(crate) struct DirectWay {
+    socket: SocketId,
+    origin: DirectOriginRoute,
+    socket_type: SocketType,
+    dialer: Arc<Dialer>,
+    is_gone: AtomicBool,
+    resolved: tokio::sync::Mutex<Option<Resolved>>,
+    /// Made when it is first needed.
+    tls: OnceLock<Result<Tls, String>>,
+    told: Told,
+    /// How many flows of datagrams it has.
+    flows: AtomicUsize,
+    /// How long connecting takes, smoothed, in microseconds; 0: nobody knows yet.
+    round_trip_us: AtomicU64,
+}
+
+impl DirectWay {
+    /// The way to this origin of a socket of this type.
+    pub(crate) fn new(
+        socket: SocketId,
+        origin: DirectOriginRoute,
+        socket_type: SocketType,
+        dialer: Arc<Dialer>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            socket,
+            origin,
+            socket_type,
+            dialer,
+            is_gone: AtomicBool::new(false),
+            resolved: tokio::sync::Mutex::default(),
+            tls: OnceLock::new(),
+            told: Told::default(),
+            flows: AtomicUsize::new(0),
+            round_trip_us: AtomicU64::new(0),
+        })
+    }
+
+    /// The origin's id.
+    pub(crate) fn id(&self) -> DirectOriginId {
+        self.origin.id
+    }
+
+    /// In which region it counts, where that is said.
+    pub(crate) fn region(&self) -> Option<&RegionName> {
+        self.origin.region.as_ref()
+    }
+
+    /// How long connecting takes, where that was measured: about a round trip.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        let us = self.round_trip_us.load(Ordering::Relaxed);
+        (us > 0).then(|| Duration::from_micros(us))
+    }
+
+    fn took(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).clamp(1, u64::MAX / 8);
+        let former = self.round_trip_us.load(Ordering::Relaxed);
+        let smoothed = if former == 0 { us } else { (7 * former + us) / 8 };
+        self.round_trip_us.store(smoothed.max(1), Ordering::Relaxed);
+    }
+
+    /// Whether it is the way to this origin as it is now, apart from its weight.
+    pub(crate) fn leads_to(&self, origin: &DirectOriginRoute, socket_type: SocketType) -> bool {
+        let same_weight = DirectOriginRoute { weight: self.origin.weight, ..origin.clone() };
+        same_weight == self.origin && socket_type == self.socket_type
+    }
+
+    /// Whether new connections can be opened.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// Nothing new goes there.
+    pub(crate) fn leave(&self) {
+        self.is_gone.store(true, Ordering::Release);
+    }
+
+    /// A stream to the origin. Nothing is waited for.
+    pub(crate) fn open(self: &Arc<Self>, protocol: StreamProtocol) -> DirectStream {
+        let way = self.clone();
+        DirectStream::new(async move { way.dial(protocol).await })
+    }
+
+    /// A connection to the origin.
+    async fn dial(&self, protocol: StreamProtocol) -> Result<Box<dyn Dialed>, OpenFailure> {
+        let began = Instant::now();
+        let outcome = match tokio::time::timeout(self.dialer.timeout, self.connect(protocol, began)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let text = format!("{} did not answer within {:?}", self.origin.address, self.dialer.timeout);
+                Err(OpenFailure::new(FailureReason::TimedOut, &text))
+            }
+        };
+        self.count(outcome.as_ref().err());
+        outcome
+    }
+
+    async fn connect(&self, protocol: StreamProtocol, began: Instant) -> Result<Box<dyn Dialed>, OpenFailure> {
+        let addresses = self.addresses().await?;
+        let dialed = Instant::now();
+        let connected = sallyport_net::connect_tcp_to(&addresses, self.dialer.timeout).await;
+        let tcp = match connected {
+            Ok(tcp) => {
+                self.took(dialed.elapsed());
+                tcp
+            }
+            Err(error) => {
+                // It may be elsewhere by now.
+                *self.resolved.lock().await = None;
+                return Err(why_not_connected(&error));
+            }
+        };
+        if self.socket_type != SocketType::Https {
+            return Ok(Box::new(tcp));
+        }
+        let made = self.tls.get_or_init(|| Tls::new(&self.origin, &self.dialer.tls));
+        let tls = made.as_ref().map_err(|error| OpenFailure::new(FailureReason::Tls, error))?;
+        let left = self.dialer.timeout.saturating_sub(began.elapsed());
+        tls.start(tcp, &self.origin.address, protocol, left).await
+    }
+
+    /// Where it is now, of that what may be dialed; at least one address.
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, OpenFailure> {
+        let found = self.resolve().await?;
+        let (mut allowed, mut refused) = (Vec::new(), Vec::new());
+        for address in found {
+            match self.dialer.refusal(address, self.socket_type) {
+                None => allowed.push(address),
+                Some(why) => refused.push(why),
+            }
+        }
+        if allowed.is_empty() {
+            let text = format!("{} is at {}", self.origin.address, refused.join("; and at "));
+            return Err(OpenFailure::new(FailureReason::Other, &text));
+        }
+        Ok(allowed)
+    }
+
+    /// Where it is now. One asks; others wait for the answer.
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, OpenFailure> {
+        let address = &self.origin.address;
+        if let Some(ip) = address.ip() {
+            return Ok(vec![SocketAddr::new(ip, address.port)]);
+        }
+        let mut resolved = self.resolved.lock().await;
+        if let Some(known) = resolved.as_ref().filter(|known| known.at.elapsed() < RESOLVED_FOR) {
+            return Ok(known.addresses.clone());
+        }
+        match sallyport_net::resolve(&address.host, address.port).await {
+            Ok(addresses) => {
+                *resolved = Some(Resolved { addresses: addresses.clone(), at: Instant::now() });
+                Ok(addresses)
+            }
+            Err(error) => match resolved.as_ref().filter(|known| known.at.elapsed() < RESOLVED_AT_MOST) {
+                Some(known) => {
+                    tracing::debug!(%address, %error, "a direct origin cannot be looked up: it is dialed where it was");
+                    Ok(known.addresses.clone())
+                }
+                None => Err(OpenFailure::new(FailureReason::Unresolved, &error.to_string())),
+            },
+        }
+    }
+
+    /// Counts a dial, and tells the operator of trouble.
+    fn count(&self, failure: Option<&OpenFailure>) {
+        let outcome = match failure.map(|failure| failure.reason) {
+            None => "connected",
+            Some(FailureReason::Refused) => "refused",
+            Some(FailureReason::TimedOut) => "timed-out",
+            Some(FailureReason::Unresolved) => "unresolved",
+            Some(FailureReason::Tls) => "tls",
+            Some(FailureReason::Draining | FailureReason::Other) => "failed",
+        };
+        self.dialer.metrics.dials.get_or_create(&OutcomeLabel { outcome }).inc();
+        if let Some(failure) = failure
+            && self.told.is_due(&failure.message, Instant::now())
+        {
+            let reason = &failure.message;
+            tracing::warn!(socket = %self.socket, origin = %self.origin.id, reason, "a direct origin is not reached");
+        }
+    }
+}
+
+fn why_not_connected(error: &io::Error) -> OpenFailure {
+    let reason = match error.kind() {
+        io::ErrorKind::ConnectionRefused => FailureReason::Refused,
+        io::ErrorKind::TimedOut => FailureReason::TimedOut,
+        io::ErrorKind::NotFound => FailureReason::Unresolved,
+        _ => FailureReason::Other,
+    };
+    OpenFailure::new(reason, &error.to_string())
+}

@@ -1,0 +1,113 @@
+//! A stream to a direct origin: a connection that is being opened, and then that connection.
+
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use sallyport_tunnel::Establishment;
+use sallyport_wire::OpenFailure;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+use super::Dialed;
+
+type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Dialed>, OpenFailure>> + Send>>;
+
+enum State {
+    Opening(Opening),
+    Open(Box<dyn Dialed>),
+    Failed,
+}
+
+/// A stream to a direct origin. It is dialed by whoever reads or writes it.
+pub(crate) struct DirectStream {
+    establishment: Establishment,
+    state: State,
+}
+
+impl DirectStream {
+    /// The stream that this opens.
+    pub(super) fn new(opening: impl Future<Output = Result<Box<dyn Dialed>, OpenFailure>> + Send + 'static) -> Self {
+        Self { establishment: Establishment::default(), state: State::Opening(Box::pin(opening)) }
+    }
+
+    /// Whether the origin was reached: known when something reads or writes the stream.
+    pub(crate) fn establishment(&self) -> &Establishment {
+        &self.establishment
+    }
+
+    /// The connection, once it stands.
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
+        match &self.state {
+            State::Open(stream) => stream.tcp(),
+            State::Opening(_) | State::Failed => None,
+        }
+    }
+
+    /// Gives it up: the origin sees a reset.
+    pub(crate) fn reset(self) {
+        if let Some(tcp) = self.tcp() {
+            drop(tcp.set_zero_linger());
+        }
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut (dyn Dialed + 'static)>>> {
+        if let State::Opening(opening) = &mut self.state {
+            match ready!(opening.as_mut().poll(cx)) {
+                Ok(stream) => {
+                    self.establishment.succeed();
+                    self.state = State::Open(stream);
+                }
+                Err(failure) => {
+                    self.establishment.fail(failure);
+                    self.state = State::Failed;
+                }
+            }
+        }
+        Poll::Ready(match &mut self.state {
+            State::Open(stream) => Ok(Pin::new(stream.as_mut())),
+            _ => Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the direct origin was not reached")),
+        })
+    }
+}
+
+impl AsyncRead for DirectStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(self.get_mut().poll_open(cx))?.poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for DirectStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.get_mut().poll_open(cx))?.poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.get_mut().poll_open(cx))?.poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        // Where it is not known yet, the connection underneath takes several pieces one after the other.
+        match &self.state {
+            State::Open(stream) => stream.is_write_vectored(),
+            State::Opening(_) | State::Failed => true,
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.get_mut().poll_open(cx))?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.get_mut().poll_open(cx))?.poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,387 @@
+//! What other edges have called for: streams and flows to tunnels that are attached here.
+//!
+//! Nothing is asked of a client here: the edge that it came to has let it in. A stream is passed on as it is: what the client
+//! says goes on at once, and what became of the opening comes back.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use sallyport_model::{EdgeId, TunnelId};
+use sallyport_net::{Broke, Carried, RelayEnd, Side, Unpaced, relay, set_notsent_lowat, start_tls};
+use sallyport_tunnel::{
+    BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, ConnectorConfig, ConnectorEvent, Dial, Establishment, FlowHandler,
+    IncomingStream, OriginHandler, PassedStream, answer_link,
+};
+use sallyport_wire::{FailureReason, Open, OpenFailure, ResetCode};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::mpsc,
+};
+use tokio_rustls::server::TlsStream;
+use tracing::{debug, info};
+
+use super::{
+    MAX_INBOUND_LINKS, MAX_INBOUND_LINKS_PER_EDGE, Mesh, busy::Busy, inbound_flows::InboundFlows, links::connect_tcp,
+};
+use crate::{
+    Edge,
+    doors::ClientTcp,
+    drain::{self, Phase},
+    origin::Origin,
+    rarely::Rarely,
+    sockets::SocketPool,
+    way::Way,
+};
+
+/// How long the handshake of a leg may take.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// How long it is waited for the directory to say where an edge is that has just come.
+const MAX_UNKNOWN: Duration = Duration::from_secs(3);
+/// How often that is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How many lines for connectors' logs wait to be passed on.
+const MAX_QUEUED_LINES: usize = 1_024;
+
+/// The links that other edges have made.
+#[derive(Debug, Default)]
+pub(super) struct Inbound {
+    by_edge: Mutex<HashMap<EdgeId, usize>>,
+}
+
+/// A place for one link; given back when dropped.
+struct InboundPlace {
+    inbound: Arc<Inbound>,
+    edge: EdgeId,
+}
+
+impl Inbound {
+    fn enter(self: &Arc<Self>, edge: EdgeId) -> Option<InboundPlace> {
+        let mut by_edge = self.by_edge.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: usize = by_edge.values().sum();
+        let of_edge = by_edge.entry(edge).or_default();
+        if total >= MAX_INBOUND_LINKS || *of_edge >= MAX_INBOUND_LINKS_PER_EDGE {
+            return None;
+        }
+        *of_edge += 1;
+        Some(InboundPlace { inbound: self.clone(), edge })
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.by_edge.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+    }
+}
+
+impl Drop for InboundPlace {
+    fn drop(&mut self) {
+        let mut by_edge = self.inbound.by_edge.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_edge.get_mut(&self.edge) {
+            *count -= 1;
+            if *count == 0 {
+                by_edge.remove(&self.edge);
+            }
+        }
+    }
+}
+
+/// Serves a link that another edge has made, to its end.
+pub(crate) async fn serve(edge: Arc<Edge>, stream: Box<TlsStream<ClientTcp>>, from: EdgeId, peer: SocketAddr) {
+    let Some(mesh) = edge.mesh.get().cloned() else { return };
+    let Some(_place) = mesh.inbound.enter(from) else {
+        mesh.metrics.failed("too-many-links");
+        return debug!(edge = %from, "a link of another edge is refused: there are too many");
+    };
+    let _ = set_notsent_lowat(crate::carriers::tcp_of(&stream), CONTROL_NOTSENT_BYTES);
+    let mut config = ConnectorConfig::new(&mesh.settings.agent, crate::ids::random(), Vec::new());
+    config.ready_legs = edge.config.ready_legs;
+    config.shards = edge.config.shards.clone();
+    let (events, mut told) = mpsc::channel(MAX_QUEUED_LINES);
+    let dial = Arc::new(LegDial { mesh: Arc::downgrade(&mesh), from });
+    let origins = Arc::new(Inside { edge: Arc::downgrade(&edge) });
+    let mut phase = edge.phase.subscribe();
+    info!(edge = %from, %peer, "another edge has made a link");
+    let leaving = async move { drain::reached(&mut phase, Phase::Draining).await };
+    let answering = answer_link(config, stream, dial, origins, events, leaving);
+    let passing_on = async {
+        while let Some(event) = told.recv().await {
+            pass_on_line(&edge, event);
+        }
+        std::future::pending().await
+    };
+    let why = tokio::select! {
+        why = answering => why,
+        () = passing_on => return,
+        () = mesh.removed(from) => "that edge was removed".to_owned(),
+    };
+    info!(edge = %from, why, "the link of another edge is over");
+}
+
+/// Tells the connector whose tunnel it was of a request or flow that another edge has served.
+fn pass_on_line(edge: &Edge, event: ConnectorEvent) {
+    let way = |tunnel: Option<TunnelId>| held_here(edge, tunnel?).map(|held| held.way);
+    match event {
+        ConnectorEvent::Request(mut record) => {
+            let way = way(record.tunnel);
+            if let Some((way, omitted)) = way.and_then(|way| way.log_turn().map(|omitted| (way, omitted))) {
+                record.omitted_before += omitted;
+                way.log_request(&record);
+            }
+        }
+        ConnectorEvent::Flow(mut record) => {
+            let way = way(record.tunnel);
+            if let Some((way, omitted)) = way.and_then(|way| way.log_turn().map(|omitted| (way, omitted))) {
+                record.omitted_before += omitted;
+                way.log_flow(&record);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A tunnel that is attached here.
+pub(super) struct HeldHere {
+    pub(super) way: Way,
+    /// Its origin among those of its socket, unless it came this very moment.
+    pub(super) origin: Option<(Arc<SocketPool>, Arc<Origin>)>,
+}
+
+impl HeldHere {
+    /// Whether its origin takes nothing, by its checks.
+    pub(super) fn is_unwell(&self) -> bool {
+        self.origin.as_ref().is_some_and(|(_, origin)| origin.standing().is_down())
+    }
+}
+
+/// The tunnel, when it is attached here.
+pub(super) fn held_here(edge: &Edge, tunnel: TunnelId) -> Option<HeldHere> {
+    let attached = edge.tunnels.attached(tunnel);
+    let socket = match &attached {
+        Some(handle) => handle.socket(),
+        None => edge.directory.get(tunnel)?.socket,
+    };
+    edge.routes.get(socket)?;
+    let pool = edge.sockets.pool(socket);
+    let origin = pool.held(tunnel).map(|origin| (pool, origin));
+    let way = attached.map(Way::from).or_else(|| origin.as_ref().map(|(_, origin)| origin.handle().clone()))?;
+    Some(HeldHere { way, origin })
+}
+
+/// Dials the edge that has made a link, for legs.
+struct LegDial {
+    mesh: Weak<Mesh>,
+    from: EdgeId,
+}
+
+impl LegDial {
+    async fn connect(
+        mesh: Arc<Mesh>,
+        from: EdgeId,
+    ) -> io::Result<tokio_rustls::client::TlsStream<sallyport_net::ReadAhead<tokio::net::TcpStream>>> {
+        let known = async {
+            loop {
+                if let Some(seen) = mesh.settings.fleet.edge(from) {
+                    return seen.card.addresses.clone();
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let unknown = |_| io::Error::new(io::ErrorKind::NotFound, "nobody has said where that edge is");
+        let addresses = tokio::time::timeout(MAX_UNKNOWN, known).await.map_err(unknown)?;
+        let tcp = connect_tcp(&addresses).await?;
+        let (address, name) = (tcp.peer_addr()?, format!("tunnel.{}", mesh.domain));
+        let tls = mesh.settings.legs.clone();
+        start_tls(tcp, &address.ip().to_string(), address.port(), &name, tls, HANDSHAKE_TIME).await
+    }
+}
+
+impl Dial for LegDial {
+    fn dial(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
+        let (mesh, from) = (self.mesh.upgrade(), self.from);
+        Box::pin(async move {
+            let mesh = mesh.ok_or(io::ErrorKind::NotConnected)?;
+            Ok(Box::new(Self::connect(mesh, from).await?) as BoxedCarrier)
+        })
+    }
+
+    fn dial_datagrams(&self) -> BoxFuture<'static, io::Result<BoxedCarrier>> {
+        let (mesh, from) = (self.mesh.upgrade(), self.from);
+        Box::pin(async move {
+            let mesh = mesh.ok_or(io::ErrorKind::NotConnected)?;
+            let stream = Self::connect(mesh, from).await?;
+            let _ = set_notsent_lowat(stream.get_ref().0.get_ref(), CONTROL_NOTSENT_BYTES);
+            Ok(Box::new(stream) as BoxedCarrier)
+        })
+    }
+}
+
+/// What is attached here, for another edge.
+struct Inside {
+    edge: Weak<Edge>,
+}
+
+impl OriginHandler for Inside {
+    fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
+        let edge = self.edge.upgrade();
+        Box::pin(async move {
+            if let Some(edge) = edge {
+                pass_on(edge, open, stream).await;
+            }
+        })
+    }
+
+    fn flows(&self) -> Option<Arc<dyn FlowHandler>> {
+        Some(Arc::new(InboundFlows::new(self.edge.clone())))
+    }
+}
+
+/// Passes a stream on to the tunnel that it is for, when that is attached here. Connections idle for long: what is moved in here
+/// is held once.
+fn pass_on(edge: Arc<Edge>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let metrics = edge.mesh.get().map(|mesh| mesh.metrics().clone()).unwrap_or_default();
+    let (tunnel, protocol) = (open.tunnel, open.protocol);
+    let held = held_here(&edge, tunnel);
+    if held.as_ref().is_some_and(HeldHere::is_unwell) {
+        // The other edge has not heard of it yet.
+        metrics.failed("unwell");
+        let failure = OpenFailure::new(FailureReason::Draining, "the origin is not well, by its health check");
+        return Box::pin(incoming.failed(failure));
+    }
+    let opened = held.and_then(|held| Some((held.way.open_through(open).ok()?, held.origin)));
+    let Some((mut stream, origin)) = opened else {
+        metrics.failed("not-here");
+        debug!(%tunnel, "another edge asks for a tunnel that is not attached here");
+        // Nothing was sent: it may be held by another edge by now.
+        let failure =
+            OpenFailure::new(FailureReason::Draining, "the tunnel is not attached to the edge that was asked");
+        return Box::pin(incoming.failed(failure));
+    };
+    let (pool, origin) = origin.unzip();
+    let busy = origin.zip(edge.mesh.get()).map(|(origin, mesh)| mesh.busy.enter(origin, protocol));
+    metrics.relayed("in", "stream");
+    let mut phase = edge.phase.subscribe();
+    let mut cut = Rarely::new(async move { drain::cut(&mut phase).await });
+    let running = edge.running.enter();
+    let mut near = Near { stream: incoming.pass_on(), establishment: stream.establishment(), busy };
+    Box::pin(async move {
+        let (mut carried, mut pace) = (Carried::default(), Unpaced);
+        let end = tokio::select! {
+            end = relay(&mut near, &mut stream, &mut pace, &mut carried) => end.map_err(Some),
+            () = &mut cut => Err(None),
+        };
+        metrics.carried(carried);
+        match end {
+            Ok(()) => {}
+            Err(Some(Broke { side: Side::First, error })) => {
+                debug!(%tunnel, %error, "a stream of another edge broke off");
+                stream.reset(ResetCode::Cancelled);
+                near.stream.reset(ResetCode::Cancelled);
+            }
+            Err(Some(Broke { side: Side::Second, error })) => {
+                debug!(%tunnel, %error, "a stream for another edge broke off");
+                near.broke(pool.as_deref()).await;
+            }
+            Err(None) => near.stream.reset(ResetCode::Cancelled),
+        }
+        drop(running);
+    })
+}
+
+/// The stream of another edge, as a relay uses it: it is answered as soon as the origin's answer is there.
+struct Near {
+    stream: PassedStream,
+    establishment: Establishment,
+    busy: Option<Arc<Busy>>,
+}
+
+impl Near {
+    /// Says that the origin took the connection, when it did and that was not said yet.
+    fn answer(&mut self) -> io::Result<()> {
+        if !self.stream.is_answered() && matches!(self.establishment.peek(), Some(Ok(()))) {
+            self.stream.open()?;
+            if let Some(busy) = &self.busy {
+                busy.origin().standing().served();
+            }
+        }
+        Ok(())
+    }
+
+    /// So much of what the origin says was taken.
+    fn took(&self, words: &[u8], taken: &Poll<io::Result<usize>>) {
+        if let (Some(busy), Poll::Ready(Ok(taken))) = (&self.busy, taken) {
+            busy.answers(&words[..*taken]);
+        }
+    }
+
+    /// The origin was not reached, or broke off.
+    async fn broke(self, pool: Option<&SocketPool>) {
+        match self.establishment.peek() {
+            Some(Err(failure)) if !self.stream.is_answered() && !self.establishment.is_lost() => {
+                if let (Some(pool), Some(busy)) = (pool, &self.busy) {
+                    pool.not_reached(busy.origin(), failure.reason);
+                }
+                self.stream.fail(failure).await;
+            }
+            _ => self.stream.reset(ResetCode::OriginReset),
+        }
+    }
+}
+
+impl RelayEnd for Near {
+    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.stream.poll_given_up(cx)
+    }
+
+    fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if let Err(error) = self.answer() {
+            return Poll::Ready(Err(error));
+        }
+        let taken = self.stream.poll_write_last(cx, buf);
+        self.took(buf, &taken);
+        taken
+    }
+
+    fn poll_held(&mut self, cx: &mut Context<'_>) {
+        // The connector has waited for bytes to travel with; here nothing is waited for again.
+        if self.answer().is_ok() && self.stream.holds_opened() {
+            // What does not leave now leaves with what is read or written next, and so does an error show.
+            drop(Pin::new(&mut self.stream).poll_flush(cx));
+        }
+    }
+}
+
+impl AsyncRead for Near {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if let Some(busy) = self.busy.as_ref().filter(|_| buf.filled().len() > before) {
+            busy.is_asked();
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Near {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.answer()?;
+        let taken = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.took(buf, &taken);
+        taken
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.answer()?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

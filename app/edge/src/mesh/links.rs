@@ -1,0 +1,176 @@
+//! Links to other edges: made when a stream needs one, shared by all, closed when nothing uses them, and measured.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use sallyport_net::{ReadAhead, connect_tcp_to, set_notsent_lowat, start_tls};
+use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, EdgeLink};
+use sallyport_wire::SessionConfig;
+use tokio::{net::TcpStream, sync::oneshot, task::JoinSet};
+use tokio_rustls::client::TlsStream;
+use tracing::{debug, info};
+
+use super::{Mesh, Peer};
+
+/// How long another edge may take to take a connection: what waits for it has not been sent anywhere, and can go to another
+/// one.
+const CONNECT_TIME: Duration = Duration::from_secs(1);
+/// How long a link may take to stand, with its handshakes: three round trips and some.
+const LINK_TIME: Duration = Duration::from_secs(3);
+/// After how long a link that nothing uses is closed.
+const MAX_IDLE: Duration = Duration::from_secs(300);
+/// How often that is looked at.
+const TEND_PERIOD: Duration = Duration::from_secs(10);
+/// How often the way to an edge is measured to which there is no link.
+const MEASURE_PERIOD: Duration = Duration::from_secs(60);
+/// How often it is looked whose time has come.
+const MEASURE_LOOK: Duration = Duration::from_secs(5);
+/// How many edges are measured at once.
+const MAX_MEASURED_AT_ONCE: usize = 16;
+/// After how much silence a link's other end is asked whether it is there, and how often in vain. An edge that is gone is
+/// noticed before its lease is over.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+const MAX_MISSED: u32 = 3;
+
+/// A connection to another edge.
+type Connection = TlsStream<ReadAhead<TcpStream>>;
+
+/// How links behave.
+fn session_config() -> SessionConfig {
+    SessionConfig { keepalive: KEEPALIVE, missed_limit: MAX_MISSED, ..SessionConfig::default() }
+}
+
+impl Mesh {
+    /// The link to this edge; it is made when there is none.
+    ///
+    /// # Errors
+    /// Why the edge is not reached.
+    pub(super) async fn link(&self, peer: &Arc<Peer>) -> Result<EdgeLink, Arc<str>> {
+        let asked = Instant::now();
+        let _turn = peer.dialing.lock().await;
+        if let Some(link) = peer.link() {
+            return Ok(link);
+        }
+        if let Some(why) = peer.failed_since(asked) {
+            return Err(why);
+        }
+        let linked = tokio::time::timeout(LINK_TIME, self.make_link(peer)).await;
+        let linked = linked.unwrap_or_else(|_| Err(format!("it begins no session within {LINK_TIME:?}")));
+        linked.map_err(|why| {
+            self.metrics.failed("unreachable");
+            info!(edge = %peer.name(), why, "another edge is not reached");
+            peer.is_not_reached(&why);
+            why.into()
+        })
+    }
+
+    /// Has a link made that nobody waits for.
+    pub(super) fn wants_link(&self, peer: &Arc<Peer>) {
+        let (Some(mesh), peer) = (self.me.upgrade(), peer.clone()) else { return };
+        if peer.begins_linking() {
+            tokio::spawn(async move {
+                let _ = mesh.link(&peer).await;
+                peer.is_wanted.store(false, Ordering::Release);
+            });
+        }
+    }
+
+    async fn make_link(&self, peer: &Arc<Peer>) -> Result<EdgeLink, String> {
+        let mesh = self.me.upgrade().ok_or("this edge ends")?;
+        let (tell, told) = oneshot::channel();
+        self.shards.spawn(mesh.drive_link(peer.clone(), tell));
+        told.await.unwrap_or_else(|_| Err("the task that was to reach it has ended".to_owned()))
+    }
+
+    /// Makes a link and drives it to its end.
+    async fn drive_link(self: Arc<Self>, peer: Arc<Peer>, tell: oneshot::Sender<Result<EdgeLink, String>>) {
+        let (stream, address) = match self.connect(&peer).await {
+            Ok(connected) => connected,
+            Err(error) => return drop(tell.send(Err(error.to_string()))),
+        };
+        let mut session = None;
+        let linked = peer.clone();
+        let told = |link: Result<EdgeLink, _>| match link {
+            Ok(link) => {
+                session = Some(link.session());
+                linked.is_linked(link.clone());
+                let _ = tell.send(Ok(link));
+            }
+            Err(error) => drop(tell.send(Err(format!("{error}")))),
+        };
+        info!(edge = %peer.name(), %address, "a link to another edge is made");
+        let why = self.tunnels.serve_link(stream, address, session_config(), told).await;
+        if let Some(session) = session {
+            peer.is_unlinked(session);
+            info!(edge = %peer.name(), why, "the link to another edge is over");
+        }
+    }
+
+    async fn connect(&self, peer: &Peer) -> io::Result<(Connection, SocketAddr)> {
+        let tcp = connect_tcp(&peer.addresses()).await?;
+        let address = tcp.peer_addr()?;
+        let _ = set_notsent_lowat(&tcp, CONTROL_NOTSENT_BYTES);
+        let name = sallyport_pki::edge_node(&peer.edge().to_string());
+        let (host, port) = (address.ip().to_string(), address.port());
+        let stream = start_tls(tcp, &host, port, &name, self.settings.tls.client(), LINK_TIME).await?;
+        Ok((stream, address))
+    }
+
+    /// Closes links that nothing uses, and forgets edges that are gone.
+    pub(super) async fn tend(&self) {
+        loop {
+            tokio::time::sleep(TEND_PERIOD).await;
+            for peer in self.peers() {
+                if let Some(link) = peer.idle_link(MAX_IDLE) {
+                    debug!(edge = %peer.name(), "a link to another edge is closed: nothing uses it");
+                    link.close("nothing uses the link");
+                }
+                if !peer.has_link() && self.settings.fleet.edge(peer.edge()).is_none() {
+                    self.forget(&peer);
+                }
+            }
+        }
+    }
+
+    fn forget(&self, peer: &Arc<Peer>) {
+        let mut peers = self.peers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A way that still has it has lost its tunnel.
+        if peers.get(&peer.edge()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
+            peers.remove(&peer.edge());
+        }
+    }
+
+    /// Measures how far away edges are to which there is no link: by the time that a connection takes.
+    pub(super) async fn measure(&self) {
+        let mut measuring = JoinSet::new();
+        loop {
+            tokio::time::sleep(MEASURE_LOOK).await;
+            while measuring.try_join_next().is_some() {}
+            for peer in self.peers().into_iter().filter(|peer| peer.wants_measure(MEASURE_PERIOD)) {
+                if measuring.len() >= MAX_MEASURED_AT_ONCE {
+                    break;
+                }
+                peer.is_measured(peer.round_trip());
+                measuring.spawn(async move {
+                    let began = Instant::now();
+                    let connected = connect_tcp(&peer.addresses()).await;
+                    peer.is_measured(connected.is_ok().then(|| began.elapsed()));
+                });
+            }
+        }
+    }
+}
+
+/// A connection to the first of the addresses that takes one.
+pub(super) async fn connect_tcp(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let known: Vec<_> = addresses.iter().filter(|address| !address.ip().is_unspecified()).copied().collect();
+    if known.is_empty() {
+        let why = "it does not say where it is: start it with --advertise ADDR:PORT";
+        return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, why));
+    }
+    connect_tcp_to(&known, CONNECT_TIME).await
+}

@@ -1,0 +1,156 @@
+//! Relays between edges: a client here, its tunnel at another edge.
+//!
+//! The edge that the client came to calls the one that holds the tunnel, and is the edge of a session in which that one is the
+//! connector: streams, legs and flows of datagrams are those of every tunnel. [`links`] makes these connections and keeps them
+//! as long as they are used, [`remote`] is the way through one, [`follow`] puts such ways among the origins of sockets, and
+//! [`inbound`] serves what others have called for: tunnels that are attached here, and nothing else, so that there is never
+//! more than one relay.
+
+mod busy;
+mod follow;
+pub(crate) mod inbound;
+mod inbound_flows;
+mod links;
+mod metrics;
+mod peer;
+pub(crate) mod remote;
+mod tls;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use prometheus_client::registry::Registry;
+use sallyport_bus::{EdgeCard, Fleet, Orders};
+use sallyport_model::EdgeId;
+use sallyport_shards::Shards;
+use sallyport_tunnel::EdgeTunnels;
+
+pub(crate) use self::peer::Peer;
+pub use self::tls::{MeshTls, MeshTlsPair};
+use self::{busy::BusyList, inbound::Inbound, metrics::MeshMetrics};
+use crate::Edge;
+
+/// How many links from other edges there may be.
+const MAX_INBOUND_LINKS: usize = 2_048;
+/// How many of them from one edge: it needs one, and another one while that is replaced.
+const MAX_INBOUND_LINKS_PER_EDGE: usize = 4;
+
+/// How long it may take to hear that an edge has joined.
+const MAX_HEARSAY: Duration = Duration::from_secs(2);
+
+/// What an edge needs to relay.
+#[derive(Debug, Clone)]
+pub struct MeshSettings {
+    /// Its own id.
+    pub own: EdgeId,
+    /// How it introduces itself: name and version of the program.
+    pub agent: String,
+    /// Which edges there are, and what they hold.
+    pub fleet: Fleet,
+    /// Which edges are of the installation.
+    pub orders: Orders,
+    /// By which other edges know it, and it them.
+    pub tls: MeshTls,
+    /// Whom it believes that an edge's ordinary port is one, for the legs that it opens.
+    pub legs: Arc<rustls::ClientConfig>,
+}
+
+/// This edge's part in the mesh.
+pub(crate) struct Mesh {
+    settings: MeshSettings,
+    domain: String,
+    tunnels: EdgeTunnels,
+    shards: Shards,
+    peers: Mutex<HashMap<EdgeId, Arc<Peer>>>,
+    inbound: Arc<Inbound>,
+    busy: BusyList,
+    metrics: MeshMetrics,
+    me: Weak<Mesh>,
+}
+
+impl std::fmt::Debug for Mesh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mesh").field("own", &self.settings.own).finish_non_exhaustive()
+    }
+}
+
+impl Mesh {
+    pub(crate) fn new(edge: &Edge, settings: MeshSettings) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            settings,
+            domain: edge.config.domain.clone(),
+            tunnels: edge.tunnels.clone(),
+            shards: edge.config.shards.clone(),
+            peers: Mutex::default(),
+            inbound: Arc::default(),
+            busy: BusyList::default(),
+            metrics: MeshMetrics::default(),
+            me: me.clone(),
+        })
+    }
+
+    /// Does what is to be done for as long as the edge serves: keeps the ways to tunnels at other edges, looks after links.
+    pub(crate) async fn run(&self, edge: &Edge) {
+        tokio::join!(self.follow(edge), self.tend(), self.measure(), self.busy.look());
+    }
+
+    /// By which other edges know this one.
+    pub(crate) fn tls(&self) -> &MeshTls {
+        &self.settings.tls
+    }
+
+    /// Whether this edge may make a link, which has shown its certificate: that is good for days after it was removed.
+    pub(crate) fn may_link(&self, edge: EdgeId) -> bool {
+        edge != self.settings.own && self.settings.orders.is_known(edge)
+    }
+
+    /// Whether this edge may make a link, or may in a moment: one that has just joined is told of like every change.
+    pub(crate) async fn may_link_soon(&self, edge: EdgeId) -> bool {
+        let mut changes = self.settings.orders.subscribe();
+        let known = async { while !self.may_link(edge) && changes.changed().await.is_ok() {} };
+        edge != self.settings.own && tokio::time::timeout(MAX_HEARSAY, known).await.is_ok()
+    }
+
+    /// Resolves when the edge is not of the installation any more.
+    async fn removed(&self, edge: EdgeId) {
+        let mut changes = self.settings.orders.subscribe();
+        while self.may_link(edge) {
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> &MeshMetrics {
+        &self.metrics
+    }
+
+    /// What is known of the edge with this card.
+    fn peer(&self, card: &Arc<EdgeCard>) -> Arc<Peer> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let peer = peers.entry(card.edge).or_insert_with(|| Arc::new(Peer::new(card.clone()))).clone();
+        drop(peers);
+        peer.says(card);
+        peer
+    }
+
+    fn peers(&self) -> Vec<Arc<Peer>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Lines for `/healthz`: the edges that could not be reached of late.
+    pub(crate) fn notes(&self) -> String {
+        let unreached = self.peers().into_iter().filter_map(|peer| {
+            let seconds = peer.unreached_for()?.as_secs();
+            Some(format!("mesh: {} not reached, for {seconds} s\n", peer.name()))
+        });
+        unreached.collect()
+    }
+
+    pub(crate) fn register_metrics(self: &Arc<Self>, registry: &mut Registry) {
+        self.metrics.register(self, registry);
+    }
+}

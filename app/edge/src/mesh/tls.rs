@@ -1,0 +1,48 @@
+//! TLS between edges: both show their machine certificates, which are renewed while the edge runs.
+
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use rustls::{ClientConfig, ServerConfig};
+
+/// One set of certificates: for being called and for calling.
+#[derive(Clone)]
+pub struct MeshTlsPair {
+    /// TLS 1.3 with [`sallyport_wire::MESH_ALPN`], in which whoever calls has to show a certificate of a machine.
+    pub server: Arc<ServerConfig>,
+    /// TLS 1.3 with [`sallyport_wire::MESH_ALPN`] and a certificate of this machine.
+    pub client: Arc<ClientConfig>,
+}
+
+/// By which other edges know this one, and it them. Clones share it.
+#[derive(Clone)]
+pub struct MeshTls(Arc<RwLock<MeshTlsPair>>);
+
+impl fmt::Debug for MeshTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MeshTls(..)")
+    }
+}
+
+impl MeshTls {
+    /// With these certificates.
+    #[must_use]
+    pub fn new(pair: MeshTlsPair) -> Self {
+        Self(Arc::new(RwLock::new(pair)))
+    }
+
+    /// These certificates from the next connection on.
+    pub fn give(&self, pair: MeshTlsPair) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = pair;
+    }
+
+    pub(super) fn client(&self) -> Arc<ClientConfig> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).client.clone()
+    }
+
+    pub(crate) fn server(&self) -> Arc<ServerConfig> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).server.clone()
+    }
+}

@@ -1,0 +1,403 @@
+//! Edges that relay for each other, in one process: what each knows of the others is told by the test.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use http::Response;
+use http_body_util::BodyExt as _;
+use rustls::pki_types::ServerName;
+use sallyport_bus::{DirectoryChange, EdgeCard, EdgeState, Fleet, Orders, Routes};
+use sallyport_edge::{MeshSettings, MeshTls, MeshTlsPair};
+use sallyport_model::{EdgeId, EdgeOrders, SocketType};
+use sallyport_net::{
+    LocalCa, Trust, client_config, client_config_of_node_for, client_config_of_pem, server_config_of_node,
+};
+use sallyport_pki::{
+    ClientRequest, KeyPair, NODE_DOMAIN, NODE_LIFETIME, PKCS_ECDSA_P256_SHA256, certificate_pem, certificate_request,
+    edge_node,
+};
+use sallyport_policy::DialedNetworks;
+use sallyport_wire::{ALPN, MESH_ALPN};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpStream, UdpSocket},
+};
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    flows::{ask, connect, says_back, service},
+    harness::*,
+};
+
+/// What the edges of a test share.
+pub(crate) struct Installation {
+    dir: Arc<tempfile::TempDir>,
+    nodes: LocalCa,
+    routes: Routes,
+    fleets: Vec<Fleet>,
+    orders: Orders,
+}
+
+/// One of them.
+pub(crate) struct MeshEdge {
+    pub(crate) world: World,
+    pub(crate) card: EdgeCard,
+    ip: [u8; 4],
+}
+
+impl Installation {
+    pub(crate) fn new() -> Self {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let nodes = dir.path().join("nodes");
+        std::fs::create_dir(&nodes).unwrap();
+        let nodes = LocalCa::open_or_create(&nodes, NODE_DOMAIN).unwrap();
+        Self { dir, nodes, routes: Routes::default(), fleets: Vec::new(), orders: Orders::default() }
+    }
+
+    /// The certificate of an edge and its key, in PEM.
+    fn certify(&self, edge: EdgeId) -> (String, String) {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let request = ClientRequest::from_pem(&certificate_request(&key).unwrap()).unwrap();
+        let (id, now) = (edge.to_string(), time::OffsetDateTime::now_utc());
+        let issued = self.nodes.authority().issue_edge(&request, (&id, "test"), now, [7; 16], NODE_LIFETIME).unwrap();
+        (issued.chain.iter().map(|der| certificate_pem(der)).collect(), key.serialize_pem())
+    }
+
+    /// An edge in this region, at an address of its own.
+    pub(crate) fn edge(&mut self, number: u8, region: &str) -> MeshEdge {
+        let (own, fleet) = (EdgeId::from_random([number; 16]), Fleet::default());
+        let (chain, key) = self.certify(own);
+        let root = self.nodes.root_pem().to_owned();
+        let (routes, dir) = (self.routes.clone(), self.dir.clone());
+        let ip = [127, 0, 0, number];
+        let ca = dir.path().join("ca.pem");
+        let (mut address, orders) = (None, self.orders.clone());
+        let world = World::start_beside(
+            ip,
+            dir,
+            routes,
+            |config| {
+                config.region = Some(region.parse().unwrap());
+                config.connect_timeout = Duration::from_secs(20);
+                config.direct_origins = DialedNetworks::new(vec!["127.0.0.0/8".parse().unwrap()]);
+            },
+            |edge, at| {
+                address = Some(at);
+                let tls = MeshTlsPair {
+                    server: server_config_of_node(&root, &chain, &key, &[MESH_ALPN]).unwrap(),
+                    client: client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap(),
+                };
+                let legs = client_config_of_pem(&std::fs::read(&ca).unwrap(), &[ALPN]).unwrap();
+                let (fleet, tls) = (fleet.clone(), MeshTls::new(tls));
+                let orders = orders.clone();
+                edge.join_mesh(MeshSettings { own, agent: "test/1".into(), fleet, orders, tls, legs });
+            },
+        );
+        let card = EdgeCard {
+            edge: own,
+            name: format!("{region}-{number}").parse().unwrap(),
+            region: region.parse().unwrap(),
+            addresses: vec![address.unwrap()],
+            program: "test".into(),
+            since: 0,
+            state: EdgeState::default(),
+        };
+        self.fleets.push(fleet);
+        MeshEdge { world, card, ip }
+    }
+
+    /// Everybody knows these edges and what they hold.
+    pub(crate) fn tell(&self, edges: &[&MeshEdge]) {
+        for edge in edges {
+            self.told(DirectoryChange::EdgeCame(edge.card.clone()));
+            for presence in edge.world.directory.all() {
+                self.told(DirectoryChange::TunnelCame(edge.card.edge, presence));
+            }
+        }
+    }
+
+    pub(crate) fn told(&self, change: DirectoryChange) {
+        self.fleets.iter().for_each(|fleet| fleet.apply(change.clone(), None));
+    }
+}
+
+impl MeshEdge {
+    /// Asks until the edge has a way to the socket.
+    pub(crate) async fn get(&self, socket: &TestSocket, path: &str) -> Answer {
+        loop {
+            let answer = self.world.get(socket, path).await;
+            if answer.status != 503 {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        self.world.edge.metrics_text().unwrap()
+    }
+
+    pub(crate) fn port(&self, socket: &TestSocket) -> SocketAddr {
+        (self.ip, socket.route.port.unwrap()).into()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_are_relayed_over_one_link_and_connections_are_used_again() {
+    let mut installation = Installation::new();
+    let (a, b) = (installation.edge(11, "eu"), installation.edge(12, "us"));
+    let mut socket = b.world.socket();
+    let origin = origin(|request| async move {
+        let client = request.headers().get("x-forwarded-for").cloned();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let mut answer = Response::new(text(body));
+        answer.headers_mut().insert("x-client", client.unwrap());
+        answer
+    })
+    .await;
+    let _connector = b.world.tunnel(&mut socket, origin).await;
+    installation.tell(&[&a, &b]);
+
+    let answer = a.get(&socket, "/").await;
+    assert_eq!((answer.status, answer.header("x-client")), (200, Some("127.0.0.1")));
+    // A megabyte each way, on one connection of the client, ten times.
+    let mut client = a.world.client(&socket).await;
+    let body = vec![b'x'; 1 << 20];
+    let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n", socket.host(), body.len());
+    for _ in 0..10 {
+        client.write_all(head.as_bytes()).await.unwrap();
+        client.write_all(&body).await.unwrap();
+        let answer = read_answer(&mut client).await;
+        assert!(answer.status == 200 && answer.body == body, "{}", answer.head);
+    }
+    let mut many = tokio::task::JoinSet::new();
+    let (host, addr) = (socket.host(), a.world.addr);
+    let roots = a.world.roots();
+    for _ in 0..50 {
+        let (host, roots) = (host.clone(), roots.clone());
+        many.spawn(async move {
+            let tls = client_with_roots(roots);
+            let tcp = TcpStream::connect(addr).await.unwrap();
+            let name = ServerName::try_from(host.clone()).unwrap();
+            let mut client = TlsConnector::from(tls).connect(name, tcp).await.unwrap();
+            for _ in 0..4 {
+                client.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
+                assert_eq!(read_answer(&mut client).await.status, 200);
+            }
+        });
+    }
+    while let Some(done) = soon(many.join_next()).await {
+        done.unwrap();
+    }
+    let (at_a, at_b) = (a.metrics(), b.metrics());
+    assert!(at_a.contains(r#"sallyport_mesh_links{direction="out"} 1"#), "{at_a}");
+    assert!(at_b.contains(r#"sallyport_mesh_links{direction="in"} 1"#), "{at_b}");
+    assert!(at_a.contains("sallyport_mesh_round_trip_seconds{edge=\"us-12\"}"), "{at_a}");
+    // 261 requests need far fewer streams: connections are kept and used again.
+    let relayed =
+        at_a.lines().find(|line| line.starts_with(r#"sallyport_mesh_relayed_total{direction="out""#)).unwrap();
+    let relayed: u64 = relayed.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(relayed < 150, "{relayed} streams");
+}
+
+fn client_with_roots(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flows_half_closes_resets_and_datagrams_pass_as_they_are() {
+    let mut installation = Installation::new();
+    let (a, b) = (installation.edge(13, "eu"), installation.edge(14, "eu"));
+    let mut socket = b.world.socket();
+    socket.is_of_type(&b.world, SocketType::Tcp).await;
+    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+    let origin = service(move |mut stream| {
+        let told = told.clone();
+        async move {
+            let mut word = [0; 5];
+            match stream.read_exact(&mut word).await {
+                Ok(_) if &word == b"reset" => stream.set_zero_linger().unwrap(),
+                Ok(_) if &word == b"hangs" => {
+                    stream.write_all(b"yes").await.unwrap();
+                    let _ = told.send(stream.read(&mut word).await.map_err(|e| e.kind()));
+                }
+                _ => says_back(stream).await,
+            }
+        }
+    })
+    .await;
+    let _connector = b.world.tunnel(&mut socket, origin).await;
+    installation.tell(&[&a, &b]);
+    let at = a.port(&socket);
+
+    let large = vec![7; 3_000_000];
+    let answer = ask(connect(at).await, &large).await;
+    assert_eq!(answer.len(), large.len() - 5 + 10, "the first five bytes are the word");
+    // The origin resets: so does the edge.
+    let mut client = connect(at).await;
+    client.write_all(b"reset").await.unwrap();
+    let error = soon(client.read(&mut [0; 8])).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    // The client resets: the origin hears of it.
+    let mut client = connect(at).await;
+    client.write_all(b"hangs").await.unwrap();
+    soon(client.read_exact(&mut [0; 3])).await.unwrap();
+    client.set_zero_linger().unwrap();
+    drop(client);
+    let heard = soon(tells.recv()).await.unwrap();
+    assert!(!matches!(heard, Ok(1..)), "{heard:?}");
+    // Nothing listens: the flow is refused like one that is served here.
+    let mut refused = b.world.socket();
+    refused.is_of_type(&b.world, SocketType::Tcp).await;
+    let _refused = b.world.tunnel(&mut refused, dead_origin().await).await;
+    installation.tell(&[&a, &b]);
+    let mut client = connect(a.port(&refused)).await;
+    assert!(soon(client.read(&mut [0; 8])).await.is_err());
+    until("the flow is counted", || a.metrics().contains(r#"verdict="origin-refused"} 1"#)).await;
+
+    // Datagrams too.
+    let echo = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let echo_at = echo.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut datagram = vec![0; 2_048];
+        while let Ok((n, from)) = echo.recv_from(&mut datagram).await {
+            let _ = echo.send_to(&datagram[..n], from).await;
+        }
+    });
+    let mut udp = b.world.socket();
+    udp.route.socket_type = SocketType::Udp;
+    udp.route.port = Some(refused.route.port.unwrap());
+    b.world.routes.put(udp.route.clone());
+    let _udp = b.world.tunnel(&mut udp, echo_at).await;
+    installation.tell(&[&a, &b]);
+    let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    client.connect(a.port(&udp)).await.unwrap();
+    let mut answer = [0; 64];
+    let asked = async {
+        loop {
+            let _ = client.send(b"a datagram").await;
+            let heard = tokio::time::timeout(Duration::from_millis(100), client.recv(&mut answer)).await;
+            if let Ok(Ok(n)) = heard {
+                return n;
+            }
+        }
+    };
+    assert_eq!(soon(asked).await, 10);
+    assert_eq!(&answer[..10], b"a datagram");
+    // Begun anew while the carrier of datagrams was on its way, it counts again.
+    let relayed = a.metrics();
+    assert!(relayed.contains(r#"sallyport_mesh_relayed_total{direction="out",kind="flow"}"#), "{relayed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_lies_leads_to_an_answer_and_never_to_a_second_relay() {
+    let mut installation = Installation::new();
+    let (a, b, c) = (installation.edge(15, "eu"), installation.edge(16, "us"), installation.edge(17, "us"));
+    let mut socket = b.world.socket();
+    let _connector = b.world.tunnel(&mut socket, named_origin("here").await).await;
+    let presence = b.world.directory.all().remove(0);
+    // Everybody but A knows the truth; A believes that C holds the tunnel.
+    for (number, fleet) in installation.fleets.iter().enumerate() {
+        for card in [&a.card, &b.card, &c.card] {
+            fleet.apply(DirectoryChange::EdgeCame(card.clone()), None);
+        }
+        let holder = if number == 0 { c.card.edge } else { b.card.edge };
+        fleet.apply(DirectoryChange::TunnelCame(holder, presence.clone()), None);
+    }
+    // C would know a way, but is not asked for a second relay.
+    assert_eq!(c.get(&socket, "/").await.text(), "here");
+    until("A knows a way", || a.metrics().contains("sallyport_edge_origins_healthy")).await;
+    let answer = a.world.get(&socket, "/").await;
+    assert!(answer.status == 502 || answer.status == 503, "{}", answer.head);
+    assert!(c.metrics().contains(r#"sallyport_mesh_failures_total{reason="not-here"}"#), "{}", c.metrics());
+    assert!(!c.metrics().contains(r#"sallyport_mesh_relayed_total{direction="in""#), "{}", c.metrics());
+    // With the truth beside the lie, the request finds its way.
+    installation.fleets[0].apply(DirectoryChange::TunnelCame(b.card.edge, presence), None);
+    for _ in 0..4 {
+        assert_eq!(a.get(&socket, "/").await.text(), "here");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_nearest_origins_are_chosen_and_others_when_these_are_gone() {
+    let mut installation = Installation::new();
+    let (a, b, c) = (installation.edge(18, "eu"), installation.edge(19, "eu"), installation.edge(20, "us"));
+    let mut socket = a.world.socket();
+    let here = a.world.tunnel(&mut socket, named_origin("here").await).await;
+    let near = b.world.tunnel(&mut socket, named_origin("near").await).await;
+    let _far = c.world.tunnel(&mut socket, named_origin("far").await).await;
+    installation.tell(&[&a, &b, &c]);
+    let served_by = async |name: &str| {
+        until_async(async || a.get(&socket, "/").await.text() == name).await;
+        for _ in 0..4 {
+            assert_eq!(a.get(&socket, "/").await.text(), name);
+        }
+    };
+    served_by("here").await;
+    let tunnel = here.tunnel;
+    installation.told(DirectoryChange::TunnelLeft(a.card.edge, tunnel));
+    here.stop().await;
+    served_by("near").await;
+    // What A keeps of connections through B is let go when B says that the tunnel is gone: the connector waits for that.
+    let tunnel = near.tunnel;
+    installation.told(DirectoryChange::TunnelLeft(b.card.edge, tunnel));
+    near.stop().await;
+    served_by("far").await;
+    // One that comes here is used at once, and its way by another edge is none any more.
+    let back = a.world.connect(tunnel, named_origin("back").await).await;
+    served_by("back").await;
+    drop(back);
+}
+
+async fn until_async(mut is_so: impl AsyncFnMut() -> bool) {
+    let asked = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.expect("not so in time");
+}
+
+#[tokio::test]
+async fn who_is_no_other_edge_of_the_installation_gets_no_link() {
+    let mut installation = Installation::new();
+    let b = installation.edge(21, "eu");
+    let root = installation.nodes.root_pem().to_owned();
+    let name = edge_node(&b.card.edge.to_string());
+    let link = async |tls: Arc<rustls::ClientConfig>| {
+        let tcp = TcpStream::connect(b.world.addr).await.unwrap();
+        let name = ServerName::try_from(name.clone()).unwrap();
+        let mut stream = soon(TlsConnector::from(tls).connect(name, tcp)).await.map_err(|error| error.to_string())?;
+        // In TLS 1.3 a client hears only now that its certificate is refused.
+        let mut hello = [0; 4];
+        soon(stream.read_exact(&mut hello)).await.map_err(|error| error.to_string()).map(|_| hello[0])
+    };
+    // None at all.
+    let none = client_config_of_pem(root.as_bytes(), &[MESH_ALPN]).unwrap();
+    let error = link(none).await.unwrap_err();
+    assert!(error.to_ascii_lowercase().contains("certificate"), "{error}");
+    // Another installation's.
+    let other = Installation::new();
+    let (chain, key) = other.certify(EdgeId::from_random([9; 16]));
+    let error = link(client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap()).await.unwrap_err();
+    assert!(!error.is_empty());
+    // Its own: an edge does not relay to itself.
+    let (chain, key) = installation.certify(b.card.edge);
+    assert!(link(client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap()).await.is_err());
+    // Another edge's: B begins, as the connector that it is from here on.
+    let (chain, key) = installation.certify(EdgeId::from_random([10; 16]));
+    let hello = link(client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap()).await.unwrap();
+    assert_eq!(hello, sallyport_wire::FrameType::Hello as u8);
+    until("all are counted", || b.metrics().contains(r#"sallyport_mesh_failures_total{reason="refused"} 3"#)).await;
+    // The same certificate, once control knows other edges and not this one (any more).
+    installation.orders.put(EdgeOrders { edge: b.card.edge, drain: None });
+    assert!(link(client_config_of_node_for(&root, &chain, &key, &[MESH_ALPN]).unwrap()).await.is_err());
+    until("its link is over", || b.metrics().contains(r#"sallyport_mesh_links{direction="in"} 0"#)).await;
+    // An edge without a mesh does not know the protocol.
+    let alone = World::start().await;
+    let tcp = TcpStream::connect(alone.addr).await.unwrap();
+    let tls = client_config(&Trust::Ca(installation.dir.path().join("ca.pem")), &[MESH_ALPN]).unwrap();
+    let name = ServerName::try_from(name.clone()).unwrap();
+    assert!(soon(TlsConnector::from(tls).connect(name, tcp)).await.is_err());
+}

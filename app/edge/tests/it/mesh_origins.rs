@@ -1,0 +1,239 @@
+//! What edges tell each other of origins, and what relays are for these.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{Response, StatusCode};
+use sallyport_bus::{Answer as Told, Ask, HeldTunnel};
+use sallyport_model::{HealthCheck, OriginHealth, Probe, SocketType, TunnelId};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::Semaphore,
+};
+
+use crate::{
+    flows::{connect, service},
+    harness::*,
+    mesh::{Installation, MeshEdge},
+};
+
+/// An origin that is well when this says so, and answers its name with 500 otherwise.
+async fn moody(name: &'static str, well: &Arc<AtomicBool>) -> std::net::SocketAddr {
+    let well = well.clone();
+    origin(move |_| {
+        let mut answer = Response::new(text(name));
+        if !well.load(Ordering::SeqCst) {
+            *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        }
+        async move { answer }
+    })
+    .await
+}
+
+fn every_second() -> Option<HealthCheck> {
+    let probe = Probe::Http { path: "/up".into(), status_from: 200, status_to: 299 };
+    let (interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold) = (1, 1, 1, 1);
+    Some(HealthCheck { probe, interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold })
+}
+
+impl MeshEdge {
+    fn finds(&self, tunnel: TunnelId) -> Option<OriginHealth> {
+        self.world.directory.get(tunnel).map(|presence| presence.health)
+    }
+
+    /// The number in the metrics' line that begins like this.
+    fn counted(&self, line: &str) -> u64 {
+        self.metrics().lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// What the edge says of the tunnel that it holds.
+    fn holds(&self, socket: &TestSocket, tunnel: TunnelId) -> HeldTunnel {
+        let ask = Ask::Tunnels { organisation: socket.route.account, socket: socket.route.id };
+        let Told::Tunnels(held) = self.world.edge.answers().answer(ask) else { panic!("no tunnels") };
+        held.into_iter().find(|held| held.tunnel == tunnel).unwrap()
+    }
+
+    /// How much is under way at the socket, by this edge.
+    fn live(&self, socket: &TestSocket) -> u64 {
+        let ask = Ask::Stats { organisation: socket.route.account, socket: socket.route.id };
+        let Told::Stats(Some(used)) = self.world.edge.answers().answer(ask) else { panic!("no stats") };
+        used.live
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_origin_that_its_edge_finds_unwell_gets_nothing_from_others() {
+    let mut installation = Installation::new();
+    let (a, b, c) = (installation.edge(41, "eu"), installation.edge(42, "us"), installation.edge(43, "us"));
+    let moods = [Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true))];
+    let mut socket = b.world.socket();
+    let _one = b.world.tunnel(&mut socket, moody("one", &moods[0]).await).await;
+    let _two = c.world.tunnel(&mut socket, moody("two", &moods[1]).await).await;
+    let (one, two) = (socket.route.tunnels[0].id, socket.route.tunnels[1].id);
+    socket.set(&a.world, |settings| settings.health_check = every_second());
+    installation.tell(&[&a, &b, &c]);
+    let names = async |count: usize| {
+        let mut names = Vec::new();
+        for _ in 0..count {
+            let answer = a.get(&socket, "/").await;
+            names.push(format!("{} {}", answer.status, answer.text()));
+        }
+        names.sort();
+        names
+    };
+    assert_eq!(names(4).await, ["200 one", "200 one", "200 two", "200 two"]);
+    moods[0].store(false, Ordering::SeqCst);
+    until("it is found unwell where it is checked", || b.finds(one) == Some(OriginHealth::Unwell)).await;
+    // Nobody has told the client's edge: what it opens there is turned away, and goes to the other origin. Connections that rest
+    // for longer than three seconds are not used for what cannot be repeated.
+    tokio::time::sleep(Duration::from_millis(3_100)).await;
+    let head = format!("POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", socket.host());
+    for _ in 0..2 {
+        let answer = a.world.raw(&socket, head.as_bytes()).await;
+        assert_eq!((answer.status, answer.text()), (200, "two"));
+    }
+    let refused = b.counted(r#"sallyport_mesh_failures_total{reason="unwell"}"#);
+    assert!(refused > 0);
+    // Told, it does not ask any more.
+    installation.tell(&[&b]);
+    until("it is known", || {
+        a.counted(&format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name)) == 1
+    })
+    .await;
+    assert_eq!(names(10).await, vec!["200 two"; 10]);
+    assert_eq!(b.counted(r#"sallyport_mesh_failures_total{reason="unwell"}"#), refused);
+    // Nobody is well: clients are told so.
+    moods[1].store(false, Ordering::SeqCst);
+    until("the other one is found unwell", || c.finds(two) == Some(OriginHealth::Unwell)).await;
+    installation.tell(&[&c]);
+    let none = async || {
+        loop {
+            let answer = a.world.get(&socket, "/").await;
+            if answer.status == 503 {
+                return answer;
+            }
+        }
+    };
+    let answer = soon(none()).await;
+    assert!(answer.text().contains("No healthy origin"), "{}", answer.text());
+    moods[0].store(true, Ordering::SeqCst);
+    until("it is well again", || b.finds(one) == Some(OriginHealth::Well)).await;
+    installation.tell(&[&b]);
+    assert_eq!(a.get(&socket, "/").await.text(), "one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_origin_that_takes_nothing_is_left_out_by_all_edges() {
+    let mut installation = Installation::new();
+    let (a, b, c) = (installation.edge(44, "eu"), installation.edge(45, "us"), installation.edge(46, "eu"));
+    let mut socket = b.world.socket();
+    let _dead = b.world.tunnel(&mut socket, dead_origin().await).await;
+    let _good = b.world.tunnel(&mut socket, named_origin("good").await).await;
+    let dead = socket.route.tunnels[0].id;
+    installation.tell(&[&a, &b, &c]);
+    // What is refused to clients of other edges counts at the one that holds the tunnel.
+    for _ in 0..12 {
+        let answer = a.get(&socket, "/").await;
+        assert_eq!((answer.status, answer.text()), (200, "good"));
+    }
+    until("it is left out", || b.finds(dead) == Some(OriginHealth::LeftOut)).await;
+    installation.tell(&[&b]);
+    until("the third edge knows", || {
+        c.counted(&format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name)) == 1
+    })
+    .await;
+    for _ in 0..6 {
+        assert_eq!(c.get(&socket, "/").await.text(), "good");
+    }
+    assert_eq!(c.counted("sallyport_edge_retries_total"), 0, "it was never asked");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_relayed_counts_where_the_tunnel_is() {
+    let mut installation = Installation::new();
+    let (a, b) = (installation.edge(47, "eu"), installation.edge(48, "us"));
+    let named = |name: &'static str| async move {
+        service(move |mut stream| async move {
+            let _ = stream.write_all(name.as_bytes()).await;
+            let _ = stream.read(&mut [0; 1]).await;
+        })
+        .await
+    };
+    let mut socket = b.world.socket();
+    socket.is_of_type(&b.world, SocketType::Tcp).await;
+    let _one = b.world.tunnel(&mut socket, named("one").await).await;
+    installation.tell(&[&a, &b]);
+    let name = async |edge: &MeshEdge| {
+        let mut client = connect(edge.port(&socket)).await;
+        let mut name = [0; 3];
+        soon(client.read_exact(&mut name)).await.unwrap();
+        (client, String::from_utf8(name.to_vec()).unwrap())
+    };
+    let (mut relayed, mut own) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        relayed.push(name(&a).await);
+    }
+    let one = socket.route.tunnels[0].id;
+    assert_eq!((b.holds(&socket, one).live, b.live(&socket), a.live(&socket)), (3, 0, 3), "counted once");
+    let mut with_two = TestSocket { route: socket.route.clone() };
+    let _two = b.world.tunnel(&mut with_two, named("two").await).await;
+    for _ in 0..3 {
+        let (client, name) = name(&b).await;
+        assert_eq!(name, "two", "the other one has three already");
+        own.push(client);
+    }
+    drop(relayed);
+    until("they are over", || b.holds(&socket, one).live == 0).await;
+
+    // A request counts until it is answered, and not as long as the connection is kept for the next one.
+    let (asked, may_answer) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (tells, waits) = (asked.clone(), may_answer.clone());
+    let slow = origin(move |_| {
+        let (tells, waits) = (tells.clone(), waits.clone());
+        async move {
+            tells.add_permits(1);
+            waits.acquire().await.unwrap().forget();
+            Response::new(text("done"))
+        }
+    })
+    .await;
+    let mut web = b.world.socket();
+    let _slow = b.world.tunnel(&mut web, slow).await;
+    installation.tell(&[&b]);
+    let tunnel = web.route.tunnels[0].id;
+    for _ in 0..2 {
+        let (answer, ()) = tokio::join!(a.get(&web, "/"), async {
+            soon(asked.acquire()).await.unwrap().forget();
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            assert_eq!(b.holds(&web, tunnel).live, 1);
+            may_answer.add_permits(1);
+        });
+        assert_eq!(answer.text(), "done");
+        until("it counts no more", || b.holds(&web, tunnel).live == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edge_does_not_dial_what_another_edge_serves() {
+    let mut installation = Installation::new();
+    let (a, b) = (installation.edge(49, "eu"), installation.edge(50, "us"));
+    let mut web = b.world.socket();
+    web.direct(&b.world, &b.card.addresses[0].to_string());
+    let mut tcp = b.world.socket();
+    tcp.is_of_type(&b.world, SocketType::Tcp).await;
+    installation.tell(&[&a, &b]);
+    let failed = |edge: &MeshEdge| edge.counted(r#"sallyport_edge_direct_dials_total{outcome="failed"}"#);
+    assert_eq!(a.world.get(&web, "/").await.status, 502);
+    assert_eq!((failed(&a), failed(&b)), (1, 0), "it does not even go there");
+    // The port of a socket is served by every edge.
+    tcp.direct(&b.world, &b.port(&tcp).to_string());
+    let mut client = connect(a.port(&tcp)).await;
+    assert!(soon(client.read(&mut [0; 1])).await.is_err(), "it is reset");
+    // Whoever is reset at once may have come twice.
+    assert!(failed(&a) >= 2 && failed(&b) == 0);
+}

@@ -1,0 +1,360 @@
+//! A client that goes on whatever happens, and counts what failed.
+//!
+//! It does what a browser does and wrk does not: it asks for all addresses of a name, tries the next one when one is silent
+//! or refuses, and sends a request again when the connection that it had kept was closed before anything of it was sent.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{Request, Uri};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use sallyport_net::{Trust, client_config, connect_tls};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::{error::LabError, service::ORIGIN_HEADER};
+
+/// The most connections.
+pub const MAX_CONNECTIONS: u16 = 10_000;
+/// How many different failures are told in words.
+const MAX_TOLD: usize = 8;
+
+/// What is to be asked for.
+#[derive(Debug, Clone)]
+pub struct LoadWish {
+    /// Where: `https://HOST/PATH`.
+    pub url: Uri,
+    /// By so many connections.
+    pub connections: u16,
+    /// For how long.
+    pub time: Duration,
+    /// And no more than so many requests.
+    pub requests: Option<u64>,
+    /// Requests in a second, all connections together; as many as go without it.
+    pub rate: Option<u32>,
+    /// How long a request may take, its connection included.
+    pub patience: Duration,
+    /// The root certificate to trust.
+    pub ca: PathBuf,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Requests that were made.
+    pub requests: u64,
+    /// Those answered with a status below 400, to their end.
+    pub ok: u64,
+    /// Those that found nobody to take them.
+    pub unreachable: u64,
+    /// Those that were cut off once they had been sent.
+    pub cut: u64,
+    /// Those that took too long.
+    pub late: u64,
+    /// Those answered with a status of 400 or more, by status.
+    pub refused: BTreeMap<u16, u64>,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Who answered, by `x-origin`.
+    pub by_origin: BTreeMap<String, u64>,
+    /// Half of the good answers came within this, in microseconds.
+    pub median_us: u64,
+    /// 99 of 100 good answers came within this, in microseconds.
+    pub p99_us: u64,
+    /// The longest time in which no good answer came, in milliseconds.
+    pub longest_gap_ms: u64,
+    /// From the first failed request to the end of the last one, in milliseconds.
+    pub failing_ms: u64,
+    /// Good answers' bytes.
+    pub bytes: u64,
+    /// Failures in words, each once.
+    pub told: Vec<String>,
+}
+
+impl LoadReport {
+    /// How many requests failed.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.requests - self.ok
+    }
+}
+
+/// How a request failed.
+enum Failure {
+    Unreachable(String),
+    Cut(String),
+    Late,
+    Refused(u16),
+}
+
+#[derive(Default)]
+struct Tally {
+    report: LoadReport,
+    times_us: Vec<u32>,
+    last_good: Option<Instant>,
+    gap: Duration,
+    failing: Option<(Instant, Instant)>,
+}
+
+impl Tally {
+    fn good(&mut self, began: Instant, bytes: u64, origin: Option<String>) {
+        let now = Instant::now();
+        self.report.ok += 1;
+        self.report.bytes += bytes;
+        if let Some(origin) = origin {
+            *self.report.by_origin.entry(origin).or_default() += 1;
+        }
+        self.times_us.push(u32::try_from(now.duration_since(began).as_micros()).unwrap_or(u32::MAX));
+        if let Some(last) = self.last_good {
+            self.gap = self.gap.max(now.duration_since(last));
+        }
+        self.last_good = Some(now);
+    }
+
+    fn bad(&mut self, began: Instant, failure: Failure) {
+        let words = match failure {
+            Failure::Unreachable(why) => {
+                self.report.unreachable += 1;
+                why
+            }
+            Failure::Cut(why) => {
+                self.report.cut += 1;
+                why
+            }
+            Failure::Late => {
+                self.report.late += 1;
+                "no answer in time".to_owned()
+            }
+            Failure::Refused(status) => {
+                *self.report.refused.entry(status).or_default() += 1;
+                format!("status {status}")
+            }
+        };
+        if self.report.told.len() < MAX_TOLD && !self.report.told.contains(&words) {
+            self.report.told.push(words);
+        }
+        let now = Instant::now();
+        let first = self.failing.map_or(began, |(first, _)| first);
+        self.failing = Some((first, now));
+    }
+
+    fn end(mut self) -> LoadReport {
+        let mut report = self.report;
+        report.requests =
+            report.ok + report.unreachable + report.cut + report.late + report.refused.values().sum::<u64>();
+        if let Some(last) = self.last_good {
+            self.gap = self.gap.max(last.elapsed());
+        }
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        report.longest_gap_ms = ms(self.gap);
+        report.failing_ms = self.failing.map_or(0, |(first, last)| ms(last.duration_since(first)));
+        self.times_us.sort_unstable();
+        report.median_us = percentile(&self.times_us, 50).into();
+        report.p99_us = percentile(&self.times_us, 99).into();
+        report
+    }
+}
+
+/// The smallest value that so many of a hundred do not exceed; 0 of none.
+pub(crate) fn percentile<T: Copy + Default>(sorted: &[T], hundredth: usize) -> T {
+    let rank = (sorted.len() * hundredth).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// Asks until the time is over, or until `stop` comes to its end: what is under way then is waited for.
+///
+/// # Errors
+/// The wish cannot be done: no host, or a root certificate that cannot be used.
+pub async fn run(wish: LoadWish, stop: impl Future<Output = ()>) -> Result<LoadReport, LabError> {
+    let unfit = |said: String| LabError::Unfit(said);
+    let host = wish.url.host().ok_or_else(|| unfit(format!("{} has no host", wish.url)))?.to_owned();
+    if wish.url.scheme_str() != Some("https") {
+        return Err(unfit(format!("{} does not begin with https://", wish.url)));
+    }
+    let tls = client_config(&Trust::Ca(wish.ca.clone()), &[b"http/1.1"]).map_err(|error| unfit(error.to_string()))?;
+    let tally = Arc::new(Mutex::new(Tally::default()));
+    let count = u32::from(wish.connections.clamp(1, MAX_CONNECTIONS));
+    let ends = Instant::now() + wish.time;
+    let pause = wish.rate.map(|rate| Duration::from_secs(1) * count / rate.max(1));
+    let wish = Arc::new(wish);
+    let asked = Arc::new(AtomicU64::new(0));
+    let (stop_all, stopping) = watch::channel(false);
+    let mut clients = tokio::task::JoinSet::new();
+    for number in 0..count {
+        let (tally, tls, host) = (tally.clone(), tls.clone(), host.clone());
+        let (wish, asked, mut stopping) = (wish.clone(), asked.clone(), stopping.clone());
+        clients.spawn(async move {
+            if let Some(pause) = pause {
+                rest(Instant::now() + pause * number / count, &mut stopping).await;
+            }
+            let mut client = Client { host, port: wish.url.port_u16().unwrap_or(443), tls, sender: None };
+            let goes_on = |stopping: &watch::Receiver<bool>| Instant::now() < ends && !*stopping.borrow();
+            while goes_on(&stopping) && asked.fetch_add(1, Ordering::Relaxed) < wish.requests.unwrap_or(u64::MAX) {
+                let began = Instant::now();
+                client.ask_once(&wish, &tally, began).await;
+                if let Some(pause) = pause {
+                    rest(began + pause, &mut stopping).await;
+                }
+            }
+        });
+    }
+    let all_done = async { while clients.join_next().await.is_some() {} };
+    tokio::pin!(all_done);
+    tokio::select! {
+        () = &mut all_done => {}
+        () = stop => {
+            stop_all.send_replace(true);
+            all_done.await;
+        }
+    }
+    let tally = std::mem::take(&mut *tally.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(tally.end())
+}
+
+/// Waits until then, or until all is to stop.
+async fn rest(until: Instant, stopping: &mut watch::Receiver<bool>) {
+    tokio::select! {
+        () = tokio::time::sleep_until(until.into()) => {}
+        _ = stopping.wait_for(|stop| *stop) => {}
+    }
+}
+
+struct Client {
+    host: String,
+    port: u16,
+    tls: Arc<rustls::ClientConfig>,
+    sender: Option<SendRequest<Empty<Bytes>>>,
+}
+
+impl Client {
+    async fn ask_once(&mut self, wish: &LoadWish, tally: &Mutex<Tally>, began: Instant) {
+        let asked = tokio::time::timeout(wish.patience, self.ask(wish, tally)).await;
+        let outcome = asked.unwrap_or(Err(Failure::Late));
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Ok((bytes, origin)) => tally.good(began, bytes, origin),
+            Err(failure) => {
+                self.sender = None;
+                tally.bad(began, failure);
+            }
+        }
+    }
+
+    async fn ask(&mut self, wish: &LoadWish, tally: &Mutex<Tally>) -> Result<(u64, Option<String>), Failure> {
+        loop {
+            let kept = match self.sender.take() {
+                Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
+                None => None,
+            };
+            let mut sender = match kept {
+                Some(sender) => sender,
+                None => {
+                    let sender = self.connect(wish.patience).await?;
+                    tally.lock().unwrap_or_else(PoisonError::into_inner).report.connections += 1;
+                    sender
+                }
+            };
+            let path = wish.url.path_and_query().map_or("/", |path| path.as_str());
+            let request = Request::get(path).header("host", &self.host).body(Empty::new());
+            let request = request.map_err(|error| Failure::Unreachable(error.to_string()))?;
+            let response = match sender.try_send_request(request).await {
+                Ok(response) => response,
+                Err(mut error) => match error.take_message() {
+                    // Nothing of it was sent: the connection was closed while it was idle.
+                    Some(_) => continue,
+                    None => return Err(Failure::Cut(error.error().to_string())),
+                },
+            };
+            let (head, mut body) = response.into_parts();
+            let mut bytes = 0;
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| Failure::Cut(format!("in the middle of an answer: {error}")))?;
+                bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+            }
+            self.sender = Some(sender);
+            if head.status.as_u16() >= 400 {
+                // The answer was whole: the connection is as good as before, but the client of the caller drops it.
+                return Err(Failure::Refused(head.status.as_u16()));
+            }
+            let origin = head.headers.get(ORIGIN_HEADER).and_then(|name| name.to_str().ok()).map(str::to_owned);
+            return Ok((bytes, origin));
+        }
+    }
+
+    async fn connect(&self, patience: Duration) -> Result<SendRequest<Empty<Bytes>>, Failure> {
+        let failed = |error: &dyn std::fmt::Display| Failure::Unreachable(error.to_string());
+        let stream = connect_tls(&self.host, self.port, &self.host, self.tls.clone(), patience);
+        let stream = stream.await.map_err(|error| failed(&error))?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_were_there() {
+        let values: Vec<u32> = (1..=100).collect();
+        assert_eq!((percentile(&values, 50), percentile(&values, 99), percentile(&values, 100)), (50, 99, 100));
+        assert_eq!(percentile(&[7_u32], 50), 7);
+        assert_eq!(percentile::<u32>(&[], 99), 0);
+    }
+
+    #[test]
+    fn every_request_is_counted_once() {
+        let mut tally = Tally::default();
+        let began = Instant::now();
+        tally.good(began, 10, Some("eu".into()));
+        tally.good(began, 10, None);
+        tally.bad(began, Failure::Late);
+        tally.bad(began, Failure::Refused(503));
+        tally.bad(began, Failure::Refused(503));
+        tally.bad(began, Failure::Cut("reset".into()));
+        let report = tally.end();
+        assert_eq!((report.requests, report.ok, report.failed(), report.bytes), (6, 2, 4, 20));
+        assert_eq!(report.told, ["no answer in time", "status 503", "reset"]);
+        assert_eq!(report.by_origin, BTreeMap::from([("eu".to_owned(), 1)]));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_asked_is_refused_and_nobody_listening_is_counted() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let wish = |url: String, ca: PathBuf| LoadWish {
+            url: url.parse().unwrap(),
+            connections: 1,
+            time: Duration::from_secs(60),
+            requests: Some(3),
+            rate: Some(100),
+            patience: Duration::from_secs(5),
+            ca,
+        };
+        let refused = run(wish("http://x/".into(), "/nonexistent".into()), pending()).await.unwrap_err().to_string();
+        assert!(refused.contains("https://"), "{refused}");
+        let refused = run(wish("https://x/".into(), "/nonexistent".into()), pending()).await.unwrap_err().to_string();
+        assert!(refused.contains("/nonexistent"), "{refused}");
+        let dir = tempfile::tempdir().unwrap();
+        let root = sallyport_net::LocalCa::open_or_create(dir.path(), "lab.test").unwrap();
+        drop(root);
+        let nobody = wish(format!("https://127.0.0.1:{port}/"), dir.path().join("ca.pem"));
+        let report = run(nobody.clone(), pending()).await.unwrap();
+        assert!(report.requests == 3 && report.unreachable == 3, "{report:?}");
+        let endless = LoadWish { requests: None, time: Duration::from_secs(86_400), rate: Some(1), ..nobody };
+        let stopped = run(endless, tokio::time::sleep(Duration::from_millis(50))).await.unwrap();
+        assert!(stopped.requests == 1, "it ends when it is stopped, and tells what came: {stopped:?}");
+    }
+}

@@ -1,0 +1,448 @@
+//! Figures of a laboratory that runs: how soon edges know of tunnels, and what tunnels, connections and requests take.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::LabError,
+    kernel,
+    load::percentile,
+    plan::{Kind, Launch, Node, SERVICE_PORT},
+    process::{Life, Started, Used},
+    start::{self, Starting},
+    state::Lab,
+    watch::Watcher,
+};
+
+/// How long an edge may take to know what it should.
+const KNOW_TIME: Duration = Duration::from_secs(30);
+/// How long all tunnels of a measurement may take to be known everywhere.
+const ALL_TIME: Duration = Duration::from_secs(300);
+/// How often edges are asked for a tunnel, and for many.
+const OFTEN: Duration = Duration::from_millis(2);
+const SELDOM: Duration = Duration::from_millis(20);
+/// How many tunnels of a measurement one socket has at the most.
+const TUNNELS_PER_SOCKET: usize = 200;
+/// For how long processes are watched at rest.
+const REST: Duration = Duration::from_secs(10);
+/// How long nothing may be missing before all counts as back.
+const SETTLED: Duration = Duration::from_secs(12);
+/// The most services of one `sallyport run`.
+const MAX_SERVICES: usize = 1_000;
+/// The most tunnels of a measurement: an account makes no more than 2,000 things in a row, sockets and tunnels together.
+pub const MAX_TUNNELS: u32 = 1_800;
+
+/// How soon all edges know.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Soon {
+    /// How often it was measured.
+    pub rounds: usize,
+    /// Half of the times all knew within this, in microseconds.
+    pub median_us: u64,
+    /// 99 of 100 times.
+    pub p99_us: u64,
+    /// The longest.
+    pub most_us: u64,
+}
+
+impl Soon {
+    fn of(mut times_us: Vec<u64>) -> Self {
+        times_us.sort_unstable();
+        Self {
+            rounds: times_us.len(),
+            median_us: percentile(&times_us, 50),
+            p99_us: percentile(&times_us, 99),
+            most_us: times_us.last().copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// How soon all edges know that a tunnel has come or gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryFigures {
+    /// From when the first edge knew: the one that holds it.
+    pub up: Soon,
+    /// From when the connector was killed.
+    pub down: Soon,
+}
+
+/// What a kind of process took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// How much its memory grew, in bytes.
+    pub memory_bytes: i64,
+    /// Processor time, in microseconds.
+    pub cpu_us: u64,
+}
+
+/// What processes took, by name.
+pub type ByProcess = BTreeMap<String, Taken>;
+
+/// What many tunnels take.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunnelFigures {
+    /// How many.
+    pub tunnels: u32,
+    /// Until all edges knew of all, from the start of the connectors, in milliseconds.
+    pub until_known_ms: u64,
+    /// What it took until then.
+    pub coming: ByProcess,
+    /// What is taken at rest, over [`Self::rest_ms`].
+    pub rest: ByProcess,
+    /// How long that was watched.
+    pub rest_ms: u64,
+    /// The edge that was killed.
+    pub killed: String,
+    /// How many tunnels the others knew of in the least.
+    pub least_known: u64,
+    /// Until the others knew of all again, from the kill, in milliseconds; 0 where all were held elsewhere all the time.
+    pub until_back_ms: u64,
+    /// At how many edges tunnels were held, all together, before the kill.
+    pub holds: u64,
+    /// Until the others held as many, from the kill, in milliseconds.
+    pub until_held_ms: u64,
+}
+
+/// What requests, or connections that are kept, take.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadFigures {
+    /// What the load came to.
+    pub report: crate::load::LoadReport,
+    /// What it took.
+    pub taken: ByProcess,
+}
+
+/// What became of an edge that was lost.
+struct Lost {
+    killed: String,
+    least_known: u64,
+    until_back_ms: u64,
+    holds: u64,
+    until_held_ms: u64,
+}
+
+/// Programs of a measurement, which end with it.
+struct Guests(Vec<Starting>);
+
+impl Drop for Guests {
+    fn drop(&mut self) {
+        for guest in &self.0 {
+            drop(guest.started().signal(Signal::KILL));
+        }
+    }
+}
+
+impl Lab {
+    fn edges(&self) -> Vec<&Node> {
+        self.plan.nodes.iter().filter(|node| node.kind == Kind::Edge).collect()
+    }
+
+    fn watchers(&self, every: Duration) -> Result<Vec<(String, Watcher)>, LabError> {
+        let watch = |node: &&Node| {
+            let namespace = kernel::path(&self.plan.namespace(node));
+            Ok((node.name.clone(), Watcher::start(namespace, self.places.ca(), every)?))
+        };
+        self.edges().iter().map(watch).collect()
+    }
+
+    /// What all processes have used so far.
+    fn used(&self) -> BTreeMap<String, Used> {
+        let used = |(name, started): (&String, &Started)| Some((name.clone(), started.used()?));
+        self.state.started.iter().filter_map(used).collect()
+    }
+
+    fn taken_since(&self, before: &BTreeMap<String, Used>) -> ByProcess {
+        let taken = |(name, now): (String, Used)| {
+            let then = before.get(&name).copied().unwrap_or_default();
+            let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+            let memory_bytes = signed(now.memory_bytes) - signed(then.memory_bytes);
+            (name, Taken { memory_bytes, cpu_us: now.cpu_us.saturating_sub(then.cpu_us) })
+        };
+        self.used().into_iter().map(taken).collect()
+    }
+
+    /// Starts a command of this program on a node, beside the processes of the plan.
+    fn guest(&self, node: &Node, name: &str, args: Vec<String>, more: &[(&str, &str)]) -> Result<Starting, LabError> {
+        let (program, ready) = (self.state.programs.sallyport.clone(), "attached");
+        let mut env = self.plan.environment(&self.places);
+        env.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let launch = Launch { program, args, env, as_postgres: false, ready };
+        let mut command = start::command(&self.plan.namespace(node), &launch);
+        command.env("HOME", self.places.owner());
+        start::spawn(name, command, self.places.log(name), &self.places.root, ready)
+    }
+
+    /// How soon all edges know that a tunnel has come, and that it has gone: in each region in turn.
+    ///
+    /// # Errors
+    /// An edge does not get to know, or something of the laboratory does not run.
+    pub fn measure_directory(&self, rounds: u32, tell: &mut dyn FnMut(&str)) -> Result<DirectoryFigures, LabError> {
+        let watchers = self.watchers(OFTEN)?;
+        let late = |what: &str, edge: &str| LabError::Late {
+            what: format!("the {what} of a tunnel at {edge}"),
+            seconds: KNOW_TIME.as_secs(),
+            said: String::new(),
+        };
+        let made = self.as_owner(&["socket", "create", "--name", "measured", "--type", "http"])?;
+        let socket = made["id"].as_str().unwrap_or_default().to_owned();
+        let tunnel = self.as_owner(&["tunnel", "create", &socket])?;
+        let word = |name: &str| tunnel[name].as_str().unwrap_or_default().to_owned();
+        let (tunnel, credential) = (word("id"), word("credential"));
+        // Edges are told of it by the bus, behind the answer.
+        thread::sleep(Duration::from_secs(2));
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        for round in 0..rounds {
+            if round % 20 == 0 {
+                tell(&format!("{round} of {rounds} rounds"));
+            }
+            let region = round as usize % self.plan.topology.regions.len();
+            let origin = self.plan.nodes.iter().find(|node| node.kind == Kind::Origin && node.region == region);
+            let Some(origin) = origin else { continue };
+            let base = known(&watchers, KNOW_TIME).ok_or_else(|| late("number", "all edges"))?;
+            let args = ["tunnel", "connect", "--host", "127.0.0.1", "-o", "json", "--port", "1"];
+            let args = [&args[..], &["--socket-id", &socket, "--tunnel-id", &tunnel]].concat();
+            let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+            // One edge: of two, which are told of one after the other, only the first would be seen.
+            let env = [("SALLYPORT_TUNNEL_CREDENTIAL", &*credential), ("SALLYPORT_REDUNDANCY", "1")];
+            let guests = Guests(vec![self.guest(origin, "measured", args, &env)?]);
+            let came = know(&watchers, KNOW_TIME, |tunnels| tunnels > base).map_err(|edge| late("coming", &edge))?;
+            up.push(us(came.1.duration_since(came.0)));
+            // What is still on its way when it has come must not be taken for its going.
+            thread::sleep(Duration::from_millis(300));
+            let gone = Instant::now();
+            drop(guests);
+            let all = know(&watchers, KNOW_TIME, |tunnels| tunnels <= base).map_err(|edge| late("going", &edge))?;
+            down.push(us(all.1.saturating_duration_since(gone)));
+        }
+        self.as_owner(&["socket", "delete", &socket])?;
+        Ok(DirectoryFigures { up: Soon::of(up), down: Soon::of(down) })
+    }
+
+    /// What so many tunnels take, spread over the regions; how soon they are all known, and how soon again when an edge is
+    /// killed.
+    ///
+    /// # Errors
+    /// They do not come, or something of the laboratory does not run.
+    pub fn measure_tunnels(&mut self, count: u32, tell: &mut dyn FnMut(&str)) -> Result<TunnelFigures, LabError> {
+        let watchers = self.watchers(SELDOM)?;
+        let missing =
+            |what: &str, said: String| LabError::Late { what: what.to_owned(), seconds: ALL_TIME.as_secs(), said };
+        let base = known(&watchers, KNOW_TIME).ok_or_else(|| missing("the number of tunnels", String::new()))?;
+        let mut sockets = Vec::new();
+        for _ in 0..(count as usize).div_ceil(TUNNELS_PER_SOCKET) {
+            let made = self.as_owner(&["socket", "create", "--name", "measured", "--type", "http"])?;
+            sockets.push(made["id"].as_str().unwrap_or_default().to_owned());
+        }
+        let before = self.used();
+        tell(&format!("{count} tunnels come, of {} sockets", sockets.len()));
+        let (began, guests) = (Instant::now(), self.start_tunnels(count, &sockets)?);
+        let wanted = base + u64::from(count);
+        let known_at = know(&watchers, ALL_TIME, |tunnels| tunnels >= wanted).map_err(|edge| {
+            let seen = watchers.iter().map(|(name, watcher)| format!("{name} {:?}", watcher.tunnels()));
+            missing(&format!("{wanted} tunnels at {edge}"), seen.collect::<Vec<_>>().join(", "))
+        })?;
+        // What was needed for the coming alone is let go of.
+        thread::sleep(Duration::from_secs(3));
+        let coming = self.taken_with(&guests, &before);
+        tell("at rest");
+        // Asking takes something too.
+        drop(watchers);
+        let (before, rested) = (self.used(), Instant::now());
+        let guests_before: Vec<_> = guests.0.iter().filter_map(|guest| guest.started().used()).collect();
+        thread::sleep(REST);
+        let mut rest = self.taken_since(&before);
+        let cpu = |used: &[Used]| used.iter().map(|used| used.cpu_us).sum::<u64>();
+        let guests_now: Vec<_> = guests.0.iter().filter_map(|guest| guest.started().used()).collect();
+        let cpu_us = cpu(&guests_now).saturating_sub(cpu(&guests_before));
+        rest.insert("connectors".to_owned(), Taken { memory_bytes: 0, cpu_us });
+        let rest_ms = ms(rested.elapsed());
+        let Lost { killed, least_known, until_back_ms, holds, until_held_ms } =
+            self.lose_an_edge(&self.watchers(SELDOM)?, wanted, tell)?;
+        drop(guests);
+        for socket in &sockets {
+            self.as_owner(&["socket", "delete", socket])?;
+        }
+        Ok(TunnelFigures {
+            tunnels: count,
+            until_known_ms: ms(known_at.1.saturating_duration_since(began)),
+            coming,
+            rest,
+            rest_ms,
+            killed,
+            least_known,
+            until_back_ms,
+            holds,
+            until_held_ms,
+        })
+    }
+
+    fn lose_an_edge(
+        &mut self,
+        watchers: &[(String, Watcher)],
+        wanted: u64,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<Lost, LabError> {
+        let killed = self.edges().first().map(|node| node.name.clone()).unwrap_or_default();
+        tell(&format!("{killed} is killed"));
+        known(watchers, KNOW_TIME);
+        let others: Vec<_> = watchers.iter().filter(|(name, _)| *name != killed).collect();
+        let holds: u64 = watchers.iter().map(|(_, watcher)| watcher.held()).sum();
+        // Of a tunnel that has two edges, both have to be left.
+        let holds_wanted = if others.len() > 1 { holds } else { wanted };
+        let began = Instant::now();
+        self.kill(&killed)?;
+        let (mut least, mut last_short, mut last_unheld) = (wanted, began, began);
+        // All are back when none was missing for longer than the lease of an edge that says nothing.
+        while last_short.max(last_unheld).elapsed() < SETTLED && began.elapsed() < ALL_TIME {
+            for (_, watcher) in &others {
+                let tunnels = watcher.tunnels().unwrap_or(0);
+                least = least.min(tunnels);
+                if tunnels < wanted {
+                    last_short = Instant::now();
+                }
+            }
+            if others.iter().map(|(_, watcher)| watcher.held()).sum::<u64>() < holds_wanted {
+                last_unheld = Instant::now();
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        if began.elapsed() >= ALL_TIME {
+            let seen = others.iter().map(|(name, watcher)| format!("{name} {:?}", watcher.tunnels()));
+            let what = format!("{wanted} tunnels without {killed}");
+            let said = seen.collect::<Vec<_>>().join(", ");
+            return Err(LabError::Late { what, seconds: ALL_TIME.as_secs(), said });
+        }
+        self.resume(&killed)?;
+        let (until_back_ms, until_held_ms) =
+            (ms(last_short.duration_since(began)), ms(last_unheld.duration_since(began)));
+        Ok(Lost { killed, least_known: least, until_back_ms, holds, until_held_ms })
+    }
+
+    /// Starts `sallyport run` on the origins of all regions, with so many services together.
+    fn start_tunnels(&self, count: u32, sockets: &[String]) -> Result<Guests, LabError> {
+        let origins: Vec<_> = self.plan.nodes.iter().filter(|node| node.kind == Kind::Origin).collect();
+        let mut guests = Guests(Vec::new());
+        let (total, mut made) = (count as usize, 0);
+        for (number, origin) in origins.iter().enumerate() {
+            let mut left = total / origins.len() + usize::from(number < total % origins.len());
+            let mut file_number = 0;
+            while left > 0 {
+                let services = left.min(MAX_SERVICES);
+                left -= services;
+                file_number += 1;
+                let name = format!("{}-measured-{file_number}", origin.name);
+                let mut text = String::new();
+                for service in 0..services {
+                    let socket = &sockets[made % sockets.len()];
+                    made += 1;
+                    let _ = writeln!(
+                        text,
+                        "[[service]]\nname = \"{name}-{service}\"\nsocket-id = \"{socket}\"\nport = {SERVICE_PORT}\n"
+                    );
+                }
+                let file: PathBuf = self.places.root.join(format!("{name}.toml"));
+                fs::write(&file, text).map_err(LabError::io(format!("write {}", file.display())))?;
+                let args = vec!["run".to_owned(), file.display().to_string(), "-o".into(), "json".into()];
+                guests.0.push(self.guest(origin, &name, args, &[])?);
+            }
+        }
+        Ok(guests)
+    }
+
+    fn taken_with(&self, guests: &Guests, before: &BTreeMap<String, Used>) -> ByProcess {
+        let mut taken = self.taken_since(before);
+        let used: Vec<_> = guests.0.iter().filter_map(|guest| guest.started().used()).collect();
+        let memory: u64 = used.iter().map(|used| used.memory_bytes).sum();
+        let sum = Taken {
+            memory_bytes: i64::try_from(memory).unwrap_or(i64::MAX),
+            cpu_us: used.iter().map(|used| used.cpu_us).sum(),
+        };
+        taken.insert("connectors".to_owned(), sum);
+        taken
+    }
+
+    /// What a load takes that `lab load` with these arguments makes from the client of the first region: memory in the middle
+    /// of it, processor time over all of it.
+    ///
+    /// # Errors
+    /// The load cannot be made.
+    pub fn measure_load(&self, args: &[String], time: Duration) -> Result<LoadFigures, LabError> {
+        let client = self.plan.client(0).ok_or_else(|| self.no_such("client"))?;
+        let before = self.used();
+        let mut all = vec!["lab".to_owned(), "load".into(), "--here".into()];
+        all.extend([format!("https://{}/", self.secrets.host), "-o".into(), "json".into()]);
+        all.extend(["--seconds".to_owned(), time.as_secs().to_string()]);
+        all.extend(args.iter().cloned());
+        let mut command = self.command_on(&client.name, &self.state.programs.lab.display().to_string())?;
+        command.args(all);
+        let load = thread::spawn(move || kernel::run(&mut command, ""));
+        thread::sleep(time / 2);
+        let memory = self.taken_since(&before);
+        let said = load.join().unwrap_or_else(|_| Err(LabError::Unfit("the load ended".to_owned())))?;
+        let report = serde_json::from_str(&said).map_err(|error| LabError::Unfit(error.to_string()))?;
+        let mut taken = self.taken_since(&before);
+        for (name, taken) in &mut taken {
+            taken.memory_bytes = memory.get(name).map_or(0, |middle| middle.memory_bytes);
+        }
+        Ok(LoadFigures { report, taken })
+    }
+
+    /// Whether all processes run.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.plan
+            .processes
+            .iter()
+            .all(|process| self.state.started.get(&process.name).is_some_and(|started| started.life() == Life::Runs))
+    }
+}
+
+fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The number of tunnels that all edges agree about, once they do.
+fn known(watchers: &[(String, Watcher)], limit: Duration) -> Option<u64> {
+    let ends = Instant::now() + limit;
+    let (mut last, mut since) = (None, Instant::now());
+    while Instant::now() < ends {
+        let numbers: Option<Vec<u64>> = watchers.iter().map(|(_, watcher)| watcher.tunnels()).collect();
+        let agreed = numbers.filter(|numbers| numbers.windows(2).all(|two| two[0] == two[1]));
+        let agreed = agreed.and_then(|numbers| numbers.first().copied());
+        if agreed != last {
+            (last, since) = (agreed, Instant::now());
+        }
+        if last.is_some() && since.elapsed() > Duration::from_millis(200) {
+            return last;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+/// When the first and when the last edge knew; the name of one that does not get to know.
+fn know(
+    watchers: &[(String, Watcher)],
+    limit: Duration,
+    is_right: impl Fn(u64) -> bool,
+) -> Result<(Instant, Instant), String> {
+    let mut span: Option<(Instant, Instant)> = None;
+    for (name, watcher) in watchers {
+        let at = watcher.wait(limit, &is_right).ok_or_else(|| name.clone())?;
+        span = Some(span.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
+    }
+    span.ok_or_else(|| "any edge".to_owned())
+}

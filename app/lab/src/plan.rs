@@ -1,0 +1,618 @@
+//! What a topology comes to: nodes with names and addresses, the programs on them, their command lines and files. Nothing
+//! here touches the machine.
+
+use std::{
+    fmt::Write as _,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    topology::{Database, LabName, Topology},
+    wires::{Part, Port},
+};
+
+/// Under which sockets of a laboratory get their names; `.test` leads nowhere else (RFC 6761 section 6.2).
+pub const DOMAIN: &str = "lab.test";
+/// The device of each node.
+pub(crate) const DEVICE: &str = "lab0";
+/// The namespace of the program that carries packets.
+const WIRES: &str = "wires";
+/// Machines of the bus.
+const BUS_NODES: u8 = 3;
+const BUS_PORT: u16 = 4222;
+const CLUSTER_PORT: u16 = 6222;
+/// Where machines of the bus say how they are.
+const MONITOR_PORT: u16 = 8222;
+const DATABASE_PORT: u16 = 5432;
+const EDGES_PORT: u16 = 8444;
+const PUBLIC_PORT: u16 = 443;
+/// Where the service of an origin listens, in its own namespace.
+pub(crate) const SERVICE_PORT: u16 = 8000;
+
+/// What a node is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Takes clients and tunnels.
+    Edge,
+    /// Has accounts, sockets and edges.
+    Control,
+    /// A machine of the bus.
+    Bus,
+    /// Has the store.
+    Database,
+    /// Where to try clients.
+    Client,
+    /// Has a service, and the connector that holds its tunnel.
+    Origin,
+}
+
+/// A namespace with an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// What it is called.
+    pub name: String,
+    /// What it is for.
+    pub kind: Kind,
+    /// Its region, as an index of the topology.
+    pub region: usize,
+    /// Its address, in the network of its region.
+    pub address: Ipv4Addr,
+}
+
+/// Which program a process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// `sallyport edge`.
+    Edge,
+    /// `sallyport control`.
+    Control,
+    /// `nats-server`.
+    Bus,
+    /// `postgres`.
+    Database,
+    /// A small web service.
+    Service,
+    /// `sallyport tunnel connect`.
+    Connector,
+}
+
+/// A process that is meant to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// What it is called: as its node, where that has one.
+    pub name: String,
+    /// What it runs.
+    pub role: Role,
+    /// The number of its node.
+    pub node: usize,
+}
+
+/// Where a laboratory keeps its files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The directory of all of them.
+    pub root: PathBuf,
+}
+
+impl Places {
+    /// What a process keeps.
+    #[must_use]
+    pub fn data(&self, process: &str) -> PathBuf {
+        self.root.join("data").join(process)
+    }
+
+    /// What a process says.
+    #[must_use]
+    pub fn log(&self, process: &str) -> PathBuf {
+        self.root.join("logs").join(format!("{process}.log"))
+    }
+
+    /// The root certificate of the laboratory.
+    #[must_use]
+    pub fn ca(&self) -> PathBuf {
+        self.root.join("ca.pem")
+    }
+
+    /// The home of the owner of the installation.
+    #[must_use]
+    pub fn owner(&self) -> PathBuf {
+        self.root.join("owner")
+    }
+
+    /// Where the program that carries packets takes orders.
+    #[must_use]
+    pub fn orders(&self) -> PathBuf {
+        self.root.join("wires.sock")
+    }
+}
+
+/// The programs that a laboratory runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Programs {
+    /// This program: the wires, the services of origins, and what measures.
+    pub lab: PathBuf,
+    /// What runs controls, edges and connectors: this program, or another version of it.
+    pub sallyport: PathBuf,
+    /// The bus.
+    pub nats_server: PathBuf,
+    /// The folder of `initdb` and `postgres`, where there is a PostgreSQL.
+    pub postgres: Option<PathBuf>,
+}
+
+/// What is known only when others run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secrets {
+    /// The password of the account that owns the installation.
+    pub password: String,
+    /// The socket that all regions serve: its id.
+    pub socket: String,
+    /// Its name under [`DOMAIN`].
+    pub host: String,
+    /// The tunnel of each region's origin and its credential.
+    pub tunnels: Vec<(String, String)>,
+}
+
+/// How a process is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What its environment has besides.
+    pub env: Vec<(String, String)>,
+    /// Whether it refuses to run as root, and runs as the user `postgres` in an IPC namespace of its own, whose memory goes
+    /// with it.
+    pub as_postgres: bool,
+    /// The words in its log that say that it is ready.
+    pub ready: &'static str,
+}
+
+/// What a topology comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// What was asked for.
+    pub topology: Topology,
+    /// All nodes.
+    pub nodes: Vec<Node>,
+    /// All processes, in the order in which they start.
+    pub processes: Vec<Process>,
+}
+
+impl Plan {
+    /// The plan of a topology.
+    #[must_use]
+    pub fn new(topology: Topology) -> Self {
+        let mut plan = Self { topology, nodes: Vec::new(), processes: Vec::new() };
+        let count = plan.topology.regions.len();
+        for number in 0..BUS_NODES {
+            plan.add(format!("nats-{}", number + 1), Kind::Bus, usize::from(number) % count, 41 + number, Role::Bus);
+        }
+        if plan.topology.database == Database::Postgres {
+            plan.add("postgres".to_owned(), Kind::Database, 0, 51, Role::Database);
+        }
+        for number in 0..plan.topology.controls {
+            let region = usize::from(number) % count;
+            plan.add(format!("control-{}", number + 1), Kind::Control, region, 31 + number, Role::Control);
+        }
+        let regions: Vec<String> = plan.topology.regions.iter().map(ToString::to_string).collect();
+        for (region, name) in regions.iter().enumerate() {
+            for number in 0..plan.topology.edges {
+                plan.add(format!("{name}-{}", number + 1), Kind::Edge, region, 11 + number, Role::Edge);
+            }
+        }
+        for (region, name) in regions.iter().enumerate() {
+            let node = plan.add(format!("{name}-origin"), Kind::Origin, region, 111, Role::Service);
+            plan.processes.push(Process { name: format!("{name}-connector"), role: Role::Connector, node });
+            plan.nodes.push(Node {
+                name: format!("{name}-client"),
+                kind: Kind::Client,
+                region,
+                address: address(region, 101),
+            });
+        }
+        plan
+    }
+
+    fn add(&mut self, name: String, kind: Kind, region: usize, last: u8, role: Role) -> usize {
+        let node = self.nodes.len();
+        self.nodes.push(Node { name: name.clone(), kind, region, address: address(region, last) });
+        self.processes.push(Process { name, role, node });
+        node
+    }
+
+    /// The node of this name.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The process of this name, or all those of the node of this name.
+    #[must_use]
+    pub fn processes_of(&self, name: &str) -> Vec<&Process> {
+        let own: Vec<_> = self.processes.iter().filter(|process| process.name == name).collect();
+        let of_node: Vec<_> = self.processes.iter().filter(|process| self.nodes[process.node].name == name).collect();
+        if of_node.len() > own.len() { of_node } else { own }
+    }
+
+    /// The node or the region of this name.
+    #[must_use]
+    pub fn part(&self, name: &str) -> Option<Part> {
+        let node = self.nodes.iter().position(|node| node.name == name).map(Part::Node);
+        node.or_else(|| self.topology.regions.iter().position(|region| region.as_str() == name).map(Part::Region))
+    }
+
+    /// What a part is called.
+    #[must_use]
+    pub fn name_of(&self, part: Part) -> String {
+        match part {
+            Part::Node(number) => self.nodes.get(number).map_or_else(String::new, |node| node.name.clone()),
+            Part::Region(number) => self.topology.regions.get(number).map_or_else(String::new, ToString::to_string),
+        }
+    }
+
+    /// All names that faults may be done to.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let nodes = self.nodes.iter().map(|node| node.name.clone());
+        let others = self.processes.iter().map(|process| process.name.clone());
+        let regions = self.topology.regions.iter().map(ToString::to_string);
+        let mut names: Vec<_> = nodes.chain(others).chain(regions).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The client of a region.
+    #[must_use]
+    pub fn client(&self, region: usize) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.kind == Kind::Client && node.region == region)
+    }
+
+    /// With what the names of all its namespaces begin.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        prefix(&self.topology.name)
+    }
+
+    /// The namespace of a node.
+    #[must_use]
+    pub fn namespace(&self, node: &Node) -> String {
+        format!("{}{}", self.prefix(), node.name)
+    }
+
+    /// The namespace of the program that carries packets.
+    #[must_use]
+    pub fn namespace_of_wires(&self) -> String {
+        format!("{}{WIRES}", self.prefix())
+    }
+
+    /// The ports of the wires, by the numbers of nodes.
+    #[must_use]
+    pub fn ports(&self) -> Vec<Port> {
+        let port = |node: &Node| Port { node: node.name.clone(), region: node.region, address: node.address };
+        self.nodes.iter().map(port).collect()
+    }
+
+    /// What a node's `ip -batch` is told once its device is there.
+    #[must_use]
+    pub fn set_up(&self, node: &Node) -> String {
+        format!(
+            "link set lo up\naddr add {}/24 dev {DEVICE}\nlink set {DEVICE} up txqueuelen 4000\nroute add default dev {DEVICE}\n",
+            node.address
+        )
+    }
+
+    /// The hosts file of a node: the names of nodes, and those that lead to edges, the nearest first. On an edge and
+    /// on a control they lead to itself.
+    #[must_use]
+    pub fn hosts(&self, node: &Node, sockets: &[String]) -> String {
+        let mut text = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
+        for other in &self.nodes {
+            let _ = writeln!(text, "{} {}", other.address, other.name);
+        }
+        let mut edges: Vec<&Node> = self.of(Kind::Edge).collect();
+        edges.sort_by_key(|edge| (self.topology.link(node.region, edge.region).delay, edge.address));
+        let addresses: Vec<Ipv4Addr> = match node.kind {
+            Kind::Control => vec![node.address],
+            // So it comes from the same machine, and is shown the metrics.
+            Kind::Edge => vec![Ipv4Addr::LOCALHOST],
+            _ => edges.iter().map(|edge| edge.address).collect(),
+        };
+        let names = ["api", "login", "tunnel"].iter().map(|name| format!("{name}.{DOMAIN}"));
+        for name in names.chain(sockets.iter().cloned()) {
+            for address in &addresses {
+                let _ = writeln!(text, "{address} {name}");
+            }
+        }
+        text
+    }
+
+    /// The configuration of a machine of the bus.
+    #[must_use]
+    pub fn bus_config(&self, node: &Node, places: &Places) -> String {
+        let routes: Vec<_> =
+            self.of(Kind::Bus).map(|other| format!("\"nats://{}:{CLUSTER_PORT}\"", other.address)).collect();
+        format!(
+            "server_name: {name}\nlisten: \"{address}:{BUS_PORT}\"\nhttp: \"{address}:{MONITOR_PORT}\"\n\
+             jetstream {{ store_dir: {store:?}, max_mem: 64M, max_file: 1G }}\n\
+             cluster {{ name: lab, listen: \"{address}:{CLUSTER_PORT}\", routes: [{routes}] }}\n",
+            name = node.name,
+            address = node.address,
+            store = places.data(&node.name).join("store"),
+            routes = routes.join(", "),
+        )
+    }
+
+    /// Who may come to the database: the laboratory.
+    #[must_use]
+    pub fn database_access(&self) -> String {
+        "host all all 10.77.0.0/16 trust\n".to_owned()
+    }
+
+    fn of(&self, kind: Kind) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(move |node| node.kind == kind)
+    }
+
+    /// How a process is started.
+    #[must_use]
+    pub fn launch(&self, process: &Process, programs: &Programs, places: &Places, secrets: &Secrets) -> Launch {
+        let node = &self.nodes[process.node];
+        let data = places.data(&process.name);
+        let text = |path: &Path| path.display().to_string();
+        let sallyport = |args: Vec<String>, env: Vec<(String, String)>, ready| Launch {
+            program: programs.sallyport.clone(),
+            args,
+            env,
+            as_postgres: false,
+            ready,
+        };
+        match process.role {
+            Role::Bus => Launch {
+                program: programs.nats_server.clone(),
+                args: vec!["-c".to_owned(), text(&data.join("nats.conf"))],
+                env: Vec::new(),
+                as_postgres: false,
+                ready: "Server is ready",
+            },
+            Role::Database => Launch {
+                program: programs.postgres.clone().unwrap_or_default().join("postgres"),
+                args: database_args(node, &data),
+                env: Vec::new(),
+                as_postgres: true,
+                ready: "database system is ready to accept connections",
+            },
+            Role::Control => sallyport(self.control_args(node, places), Vec::new(), ": ready "),
+            Role::Edge => {
+                let address = format!("{}:{PUBLIC_PORT}", node.address);
+                let args = words("edge --drain 10s").into_iter();
+                let args = args.chain(["--listen".into(), format!(":{PUBLIC_PORT}"), "--advertise".into(), address]);
+                let args = args.chain(["--data".into(), text(&data)]);
+                sallyport(args.collect(), Vec::new(), ": ready ")
+            }
+            Role::Service => {
+                let mut args = words("lab service --called");
+                args.extend([node.name.clone(), "--listen".into(), format!("127.0.0.1:{SERVICE_PORT}")]);
+                Launch { program: programs.lab.clone(), ..sallyport(args, Vec::new(), "ready") }
+            }
+            Role::Connector => {
+                let (tunnel, credential) = secrets.tunnels.get(node.region).cloned().unwrap_or_default();
+                let mut args = words("tunnel connect --host 127.0.0.1 -o json --socket-id");
+                args.extend([secrets.socket.clone(), "--port".into(), SERVICE_PORT.to_string()]);
+                args.extend(["--tunnel-id".into(), tunnel]);
+                let mut env = self.environment(places);
+                env.push(("SALLYPORT_TUNNEL_CREDENTIAL".into(), credential));
+                sallyport(args, env, "attached")
+            }
+        }
+    }
+
+    fn control_args(&self, node: &Node, places: &Places) -> Vec<String> {
+        // The nearest first.
+        let mut bus: Vec<_> = self.of(Kind::Bus).collect();
+        bus.sort_by_key(|other| (self.topology.link(node.region, other.region).delay, other.address));
+        let bus: Vec<_> = bus.iter().map(|other| format!("nats://{}:{BUS_PORT}", other.address)).collect();
+        let mut args = words("control --domain");
+        args.extend([DOMAIN.to_owned(), "--data".into(), places.data(&node.name).display().to_string()]);
+        args.extend(["--bus".into(), bus.join(","), "--bus-replicas".into(), "3".into()]);
+        args.extend(["--listen".into(), format!("{}:{PUBLIC_PORT}", node.address)]);
+        args.extend(["--listen-edges".into(), format!("{}:{EDGES_PORT}", node.address)]);
+        args.extend(["--advertise".into(), format!("{}:{EDGES_PORT}", node.address)]);
+        if let Some(database) = self.of(Kind::Database).next() {
+            let address = format!("postgres://postgres@{}:{DATABASE_PORT}/postgres?sslmode=disable", database.address);
+            args.extend(["--database".into(), address]);
+            // The first one makes the key of the installation; the others are given it.
+            if let Some(first) = self.of(Kind::Control).next().filter(|first| first.name != node.name) {
+                let key = places.data(&first.name).join("installation.key");
+                args.extend(["--key-file".into(), key.display().to_string()]);
+            }
+        }
+        args
+    }
+
+    /// What the environment of programs on nodes has, so that they find the API, trust the laboratory and are its owner.
+    #[must_use]
+    pub fn environment(&self, places: &Places) -> Vec<(String, String)> {
+        let (ca, owner) = (places.ca().display().to_string(), places.owner());
+        let pairs = [
+            ("SALLYPORT_API", format!("https://api.{DOMAIN}")),
+            ("SALLYPORT_CA", ca.clone()),
+            ("CURL_CA_BUNDLE", ca.clone()),
+            ("SSL_CERT_FILE", ca),
+            ("XDG_CONFIG_HOME", owner.join("config").display().to_string()),
+            ("SALLYPORT_STATE_DIR", owner.join("state").display().to_string()),
+            ("SALLYPORT_PROXY", "none".to_owned()),
+        ];
+        pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// With what the names of the namespaces of a laboratory begin.
+pub(crate) fn prefix(name: &LabName) -> String {
+    format!("sallyport-{name}-")
+}
+
+fn address(region: usize, last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, u8::try_from(region + 1).unwrap_or(u8::MAX), last)
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// A crash of the machine takes the laboratory along, so nothing is synced; and no memory outlives the server.
+fn database_args(node: &Node, data: &Path) -> Vec<String> {
+    let mut args = vec!["-D".to_owned(), data.display().to_string(), "-p".into(), DATABASE_PORT.to_string()];
+    let settings = [
+        format!("listen_addresses={}", node.address),
+        "unix_socket_directories=".to_owned(),
+        "fsync=off".to_owned(),
+        "full_page_writes=off".to_owned(),
+        "shared_buffers=32MB".to_owned(),
+        "max_connections=100".to_owned(),
+        "dynamic_shared_memory_type=mmap".to_owned(),
+    ];
+    args.extend(settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]));
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Wish;
+
+    fn plan(wish: &Wish) -> Plan {
+        Plan::new(Topology::new(wish).unwrap())
+    }
+
+    fn places() -> Places {
+        Places { root: "/run/lab".into() }
+    }
+
+    fn launch(plan: &Plan, name: &str) -> Launch {
+        let programs = Programs {
+            lab: "/bin/l".into(),
+            sallyport: "/bin/s".into(),
+            nats_server: "/bin/n".into(),
+            postgres: Some("/pg".into()),
+        };
+        let tunnels = (0..9).map(|number| (format!("tun{number}"), format!("spt_{number}"))).collect();
+        let secrets = Secrets { socket: "soc".into(), tunnels, ..Secrets::default() };
+        plan.launch(plan.processes_of(name)[0], &programs, &places(), &secrets)
+    }
+
+    #[test]
+    fn names_and_addresses_differ() {
+        let plan = plan(&Wish { regions: 6, edges: 8, controls: 4, ..Wish::default() });
+        assert_eq!(plan.nodes.len(), 3 + 1 + 4 + 48 + 12);
+        let mut addresses: Vec<_> = plan.nodes.iter().map(|node| node.address).collect();
+        let mut names: Vec<_> = plan.processes.iter().map(|process| process.name.clone()).collect();
+        let (all, processes) = (addresses.len(), names.len());
+        addresses.sort();
+        addresses.dedup();
+        names.sort();
+        names.dedup();
+        assert_eq!((addresses.len(), names.len()), (all, processes));
+        // The kernel's bound on the name of a namespace is that of a file; that of a command shown by `ip` is not met.
+        assert!(plan.nodes.iter().all(|node| plan.namespace(node).len() < 64));
+    }
+
+    #[test]
+    fn the_bus_and_the_controls_are_spread_over_regions() {
+        let three = plan(&Wish::default());
+        let region = |plan: &Plan, name: &str| plan.node(name).unwrap().region;
+        assert_eq!(["nats-1", "nats-2", "nats-3"].map(|name| region(&three, name)), [0, 1, 2]);
+        assert_eq!(["control-1", "control-2"].map(|name| region(&three, name)), [0, 1]);
+        let one = plan(&Wish { regions: 1, ..Wish::default() });
+        assert!(one.nodes.iter().all(|node| node.region == 0));
+        assert_eq!(one.node("control-2").unwrap().address, Ipv4Addr::new(10, 77, 1, 32));
+    }
+
+    #[test]
+    fn a_name_is_a_process_a_node_or_a_region() {
+        let plan = plan(&Wish::default());
+        let processes =
+            |name: &str| plan.processes_of(name).iter().map(|process| process.name.clone()).collect::<Vec<_>>();
+        assert_eq!(processes("eu-1"), ["eu-1"]);
+        assert_eq!(processes("eu-origin"), ["eu-origin", "eu-connector"]);
+        assert_eq!(processes("eu-connector"), ["eu-connector"]);
+        assert!(processes("eu").is_empty() && processes("eu-client").is_empty());
+        assert_eq!(plan.part("us"), Some(Part::Region(1)));
+        assert_eq!(plan.part("nats-1"), Some(Part::Node(0)));
+        assert_eq!(plan.part("eu-connector"), None);
+        assert_eq!(plan.name_of(Part::Region(2)), "ap");
+        assert!(plan.names().contains(&"ap-client".to_owned()) && plan.names().contains(&"eu-connector".to_owned()));
+    }
+
+    #[test]
+    fn public_names_lead_to_the_nearest_edge_first_and_on_a_control_to_itself() {
+        let plan = plan(&Wish::default());
+        let leads = |node: &str, name: &str| -> Vec<String> {
+            let hosts = plan.hosts(plan.node(node).unwrap(), &["calm-bay-1.lab.test".to_owned()]);
+            let lines = hosts.lines().filter_map(|line| line.split_once(' '));
+            lines.filter(|(_, known)| *known == name).map(|(address, _)| address.to_owned()).collect()
+        };
+        assert_eq!(leads("us-client", "calm-bay-1.lab.test"), ["10.77.2.11", "10.77.1.11", "10.77.3.11"]);
+        assert_eq!(leads("ap-client", "api.lab.test"), ["10.77.3.11", "10.77.2.11", "10.77.1.11"]);
+        assert_eq!(leads("control-2", "api.lab.test"), ["10.77.2.32"]);
+        assert_eq!(leads("eu-1", "api.lab.test"), ["127.0.0.1"]);
+        assert_eq!(leads("eu-client", "us-1"), ["10.77.2.11"]);
+    }
+
+    #[test]
+    fn controls_share_the_database_and_know_the_whole_bus_the_nearest_first() {
+        let two = plan(&Wish::default());
+        let args = launch(&two, "control-2").args.join(" ");
+        assert!(args.starts_with("control --domain lab.test --data /run/lab/data/control-2"), "{args}");
+        assert!(args.contains("--bus nats://10.77.2.42:4222,nats://10.77.1.41:4222,nats://10.77.3.43:4222"), "{args}");
+        assert!(args.contains("--bus-replicas 3") && args.contains("--advertise 10.77.2.32:8444"), "{args}");
+        assert!(args.contains("--database postgres://postgres@10.77.1.51:5432/postgres"), "{args}");
+        assert!(args.ends_with("--key-file /run/lab/data/control-1/installation.key"), "{args}");
+        assert!(!launch(&two, "control-1").args.join(" ").contains("--key-file"));
+        let alone = plan(&Wish { controls: 1, database: Database::Sqlite, ..Wish::default() });
+        assert!(!launch(&alone, "control-1").args.join(" ").contains("--database"));
+        assert!(alone.node("postgres").is_none());
+    }
+
+    #[test]
+    fn secrets_stay_out_of_command_lines() {
+        let plan = plan(&Wish::default());
+        for process in &plan.processes {
+            let launch = launch(&plan, &process.name);
+            assert!(!launch.args.iter().any(|arg| arg.contains("spt_")), "{launch:?}");
+        }
+        assert_eq!(launch(&plan, "us-origin").program, Path::new("/bin/l"));
+        let connector = launch(&plan, "us-connector");
+        assert!(connector.env.contains(&("SALLYPORT_TUNNEL_CREDENTIAL".into(), "spt_1".into())), "{connector:?}");
+        assert!(connector.args.ends_with(&["--tunnel-id".into(), "tun1".into()]));
+    }
+
+    #[test]
+    fn the_bus_is_one_cluster_and_each_of_it_has_its_own_store() {
+        let plan = plan(&Wish::default());
+        let config = plan.bus_config(plan.node("nats-2").unwrap(), &places());
+        for wanted in [
+            "server_name: nats-2",
+            "listen: \"10.77.2.42:4222\"",
+            "store_dir: \"/run/lab/data/nats-2/store\"",
+            "\"nats://10.77.1.41:6222\", \"nats://10.77.2.42:6222\", \"nats://10.77.3.43:6222\"",
+        ] {
+            assert!(config.contains(wanted), "{wanted}: {config}");
+        }
+        let postgres = launch(&plan, "postgres");
+        assert!(postgres.as_postgres && postgres.program == Path::new("/pg/postgres"));
+        assert!(postgres.args.contains(&"listen_addresses=10.77.1.51".to_owned()));
+    }
+
+    #[test]
+    fn a_node_gets_its_address_on_its_device() {
+        let plan = plan(&Wish::default());
+        let batch = plan.set_up(plan.node("ap-1").unwrap());
+        assert!(batch.contains("addr add 10.77.3.11/24 dev lab0\n") && batch.contains("route add default dev lab0"));
+    }
+}

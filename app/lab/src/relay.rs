@@ -1,0 +1,310 @@
+//! The program that carries packets: a TUN device in the namespace of each node, and this process between them. What
+//! becomes of a packet is decided in [`crate::wires`].
+
+use std::{
+    collections::BinaryHeap,
+    fs::File,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::{
+        fd::AsFd as _,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::Path,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+use crate::{
+    error::LabError,
+    kernel,
+    plan::{DEVICE, Places, Plan},
+    state,
+    topology::{LabName, Link},
+    wires::{Counts, Cut, Fate, Part, Wires},
+};
+
+/// The most packets that are under way at a time.
+const MAX_WAITING_PACKETS: usize = 262_144;
+const MTU_BYTES: u16 = 1_500;
+/// Devices take packets that were made larger than the MTU by nobody; more than enough.
+const MAX_PACKET_BYTES: usize = 65_536;
+/// The longest order, in bytes.
+const MAX_ORDER_BYTES: u64 = 4_096;
+/// How long an order may take to come and its answer to be taken.
+const ORDER_TIME: Duration = Duration::from_secs(5);
+
+/// What the wires can be told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Order {
+    /// Let nothing pass between two parts.
+    Cut(Cut),
+    /// Slow what passes a part.
+    Slow(Part, Link),
+    /// Take away what names this part; everything without one.
+    Heal(Option<Part>),
+    /// Only say how it is.
+    Show,
+}
+
+/// How the wires are once an order is carried out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Wiring {
+    /// Why the order was refused, if it was.
+    pub refused: Option<String>,
+    /// What was counted.
+    pub counts: Counts,
+    /// The cuts that hold.
+    pub cuts: Vec<Cut>,
+    /// What is slowed.
+    pub slowed: Vec<(Part, Link)>,
+}
+
+/// Gives an order to the wires of a laboratory; it holds when this returns.
+pub(crate) fn order(places: &Places, order: &Order) -> Result<Wiring, LabError> {
+    let wrong = |error: &dyn std::fmt::Display| LabError::Wires(error.to_string());
+    let mut stream = UnixStream::connect(places.orders()).map_err(|error| wrong(&error))?;
+    stream.set_read_timeout(Some(ORDER_TIME)).map_err(|error| wrong(&error))?;
+    let mut line = serde_json::to_string(order).map_err(|error| wrong(&error))?;
+    line.push('\n');
+    stream.write_all(line.as_bytes()).map_err(|error| wrong(&error))?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map_err(|error| wrong(&error))?;
+    let wiring: Wiring = serde_json::from_str(&answer).map_err(|error| wrong(&error))?;
+    match wiring.refused {
+        Some(why) => Err(LabError::Wires(why)),
+        None => Ok(wiring),
+    }
+}
+
+/// A packet under way.
+#[derive(Debug, PartialEq, Eq)]
+struct Waiting {
+    due: Duration,
+    /// In which order it came.
+    number: u64,
+    at: usize,
+    packet: Vec<u8>,
+}
+
+impl Ord for Waiting {
+    /// The heap gives the greatest first: the one that is due first.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: BinaryHeap<Waiting>,
+    number: u64,
+}
+
+struct Relay {
+    began: Instant,
+    wires: Mutex<Wires>,
+    devices: Vec<SyncDevice>,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+/// Nobody panics while holding one of the locks, and a packet more or less is no matter.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Carries packets until it is killed. Prints `ready` when the devices are there.
+///
+/// # Errors
+/// What kept it from starting.
+pub fn run(parent: &Path, name: &LabName) -> Result<(), LabError> {
+    let places = state::places(parent, name);
+    let state = state::read(&places)?.ok_or_else(|| LabError::None(name.clone()))?;
+    let plan = Plan::new(state.topology);
+    let devices = plan.nodes.iter().map(|node| device(&plan.namespace(node))).collect::<Result<Vec<_>, _>>()?;
+    let path = places.orders();
+    drop(std::fs::remove_file(&path));
+    let orders = UnixListener::bind(&path).map_err(LabError::io(format!("listen on {}", path.display())))?;
+    let seed = u64::from_be_bytes(*b"sallypor");
+    let relay = Arc::new(Relay {
+        began: Instant::now(),
+        wires: Mutex::new(Wires::new(plan.topology.clone(), plan.ports(), seed)),
+        devices,
+        queue: Mutex::default(),
+        wake: Condvar::new(),
+    });
+    for node in 0..plan.nodes.len() {
+        let relay = relay.clone();
+        thread::spawn(move || relay.take(node));
+    }
+    let sender = relay.clone();
+    thread::spawn(move || sender.send_waiting());
+    println!("ready");
+    for stream in orders.incoming().flatten() {
+        // Who is slow or wrong is not answered.
+        drop(relay.obey(&stream));
+    }
+    Ok(())
+}
+
+/// Makes the device of a namespace. A thread is in a namespace by itself, and takes that along to its end.
+fn device(namespace: &str) -> Result<SyncDevice, LabError> {
+    let path = kernel::path(namespace);
+    let file = File::open(&path).map_err(LabError::io(format!("open {}", path.display())))?;
+    let made = thread::spawn(move || {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+        DeviceBuilder::new().name(DEVICE).mtu(MTU_BYTES).build_sync()
+    });
+    let made = made.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread ended")));
+    made.map_err(LabError::io(format!("make a TUN device in the namespace {namespace}")))
+}
+
+impl Relay {
+    /// Takes what a node sends.
+    fn take(&self, node: usize) {
+        let mut buffer = vec![0; MAX_PACKET_BYTES];
+        loop {
+            let Ok(length) = self.devices[node].recv(&mut buffer) else {
+                // Not up yet.
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            let packet = &buffer[..length];
+            let now = self.began.elapsed();
+            match lock(&self.wires).carry(now, node, packet) {
+                Fate::Lost(_) => {}
+                Fate::Arrives { at, due } if due <= now => self.deliver(at, packet),
+                Fate::Arrives { at, due } => self.put(at, due, packet),
+            }
+        }
+    }
+
+    fn put(&self, at: usize, due: Duration, packet: &[u8]) {
+        let mut queue = lock(&self.queue);
+        if queue.waiting.len() >= MAX_WAITING_PACKETS {
+            return;
+        }
+        queue.number += 1;
+        let waiting = Waiting { due, number: queue.number, at, packet: packet.to_vec() };
+        let is_next = queue.waiting.peek().is_none_or(|first| waiting > *first);
+        queue.waiting.push(waiting);
+        drop(queue);
+        if is_next {
+            self.wake.notify_one();
+        }
+    }
+
+    /// A device that is down loses what comes, as wires do.
+    fn deliver(&self, at: usize, packet: &[u8]) {
+        drop(self.devices[at].send(packet));
+    }
+
+    fn send_waiting(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            let now = self.began.elapsed();
+            let left = queue.waiting.peek().map(|first| first.due.saturating_sub(now));
+            match left {
+                None => queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                Some(left) if !left.is_zero() => {
+                    queue = self.wake.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                Some(_) => {
+                    let Some(first) = queue.waiting.pop() else { continue };
+                    drop(queue);
+                    self.deliver(first.at, &first.packet);
+                    queue = lock(&self.queue);
+                }
+            }
+        }
+    }
+
+    fn obey(&self, mut stream: &UnixStream) -> std::io::Result<()> {
+        stream.set_read_timeout(Some(ORDER_TIME))?;
+        stream.set_write_timeout(Some(ORDER_TIME))?;
+        let mut line = String::new();
+        BufReader::new(stream.take(MAX_ORDER_BYTES)).read_line(&mut line)?;
+        let mut wires = lock(&self.wires);
+        let refused = match serde_json::from_str::<Order>(&line) {
+            Ok(order) => obey(&mut wires, &order).err(),
+            Err(error) => Some(format!("this is no order: {error}")),
+        };
+        let (cuts, slowed) = wires.faults();
+        let wiring = Wiring {
+            refused,
+            counts: wires.counts(),
+            cuts: cuts.to_vec(),
+            slowed: slowed.iter().map(|(part, link)| (*part, *link)).collect(),
+        };
+        drop(wires);
+        stream.write_all(serde_json::to_string(&wiring)?.as_bytes())
+    }
+}
+
+fn obey(wires: &mut Wires, order: &Order) -> Result<(), String> {
+    match order {
+        Order::Cut(cut) => {
+            if wires.cut(*cut) {
+                Ok(())
+            } else {
+                Err(format!("there are {} cuts already", crate::wires::MAX_CUTS))
+            }
+        }
+        Order::Slow(part, link) => {
+            link.check().map_err(|error| error.to_string())?;
+            wires.slow(*part, *link);
+            Ok(())
+        }
+        Order::Heal(part) => {
+            wires.heal(*part);
+            Ok(())
+        }
+        Order::Show => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{Topology, Wish};
+
+    #[test]
+    fn packets_are_sent_when_they_are_due_and_otherwise_in_their_order() {
+        let mut heap = BinaryHeap::new();
+        for (due, number) in [(30, 1), (10, 2), (20, 3), (10, 4)] {
+            heap.push(Waiting { due: Duration::from_millis(due), number, at: 0, packet: Vec::new() });
+        }
+        let order: Vec<_> = std::iter::from_fn(|| heap.pop()).map(|waiting| waiting.number).collect();
+        assert_eq!(order, [2, 4, 3, 1]);
+    }
+
+    #[test]
+    fn orders_are_carried_out_or_refused_with_a_sentence() {
+        let plan = Plan::new(Topology::new(&Wish::default()).unwrap());
+        let mut wires = Wires::new(plan.topology.clone(), plan.ports(), 1);
+        let cut = Cut { one: Part::Region(0), other: None };
+        assert_eq!(obey(&mut wires, &Order::Cut(cut)), Ok(()));
+        let too_slow = Link { delay: Duration::from_secs(60), ..Link::default() };
+        assert!(obey(&mut wires, &Order::Slow(Part::Node(0), too_slow)).unwrap_err().contains("5s at most"));
+        assert_eq!(obey(&mut wires, &Order::Slow(Part::Node(0), Link::default())), Ok(()));
+        assert_eq!((wires.faults().0.len(), wires.faults().1.len()), (1, 1));
+        assert_eq!(obey(&mut wires, &Order::Heal(None)), Ok(()));
+        assert!(wires.faults().0.is_empty() && wires.faults().1.is_empty());
+        for order in [Order::Show, Order::Heal(Some(Part::Node(3))), Order::Cut(cut)] {
+            let text = serde_json::to_string(&order).unwrap();
+            assert_eq!(serde_json::from_str::<Order>(&text).unwrap(), order, "{text}");
+        }
+        assert!(serde_json::from_str::<Order>("{\"burn\":1}").is_err());
+    }
+}

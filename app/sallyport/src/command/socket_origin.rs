@@ -1,0 +1,222 @@
+//! `sallyport socket origin`: addresses that edges dial themselves.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use sallyport_api::{CreateDirectOrigin, DirectOrigin, UpdateDirectOrigin};
+use sallyport_client::{ApiClient, SocketRef};
+use sallyport_model::{DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAddr, OriginTlsSettings, RegionName};
+use sallyport_net::Fingerprint;
+use serde_json::json;
+
+use super::{hold::origin_pin, settings::OFF, utc};
+use crate::{
+    context::Context,
+    failure::{self, Failure, Kind},
+    output,
+};
+
+/// What can be done with direct origins.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SocketOriginCommand {
+    /// Let edges dial an address themselves, beside the socket's tunnels
+    #[command(alias = "create")]
+    Add(AddArgs),
+    /// List the socket's direct origins
+    #[command(alias = "list")]
+    Ls(ListArgs),
+    /// Change a direct origin
+    Edit(EditArgs),
+    /// Remove a direct origin; what runs there finishes
+    #[command(alias = "delete")]
+    Rm(RmArgs),
+}
+
+/// Options of `socket origin add`.
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// The socket: its id, or its name such as wandering-shape-7752
+    #[arg(value_name = "SOCKET")]
+    socket: SocketRef,
+    /// Where it is, as edges reach it: HOST:PORT
+    #[arg(value_name = "HOST:PORT")]
+    address: OriginAddr,
+    /// The region in which it counts [default: that of each edge that dials it]
+    #[arg(long, value_name = "REGION")]
+    region: Option<RegionName>,
+    /// Its share of the socket's traffic beside the other origins, 0 to 1000; 0 takes nothing new [default: 100]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
+    weight: Option<u16>,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// Options of `socket origin ls`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// The socket: its id, or its name such as wandering-shape-7752
+    #[arg(value_name = "SOCKET")]
+    socket: SocketRef,
+}
+
+/// Options of `socket origin edit`.
+#[derive(Debug, Args)]
+pub(crate) struct EditArgs {
+    /// The socket: its id, or its name such as wandering-shape-7752
+    #[arg(value_name = "SOCKET")]
+    socket: SocketRef,
+    /// The origin: its address or its id, as `socket origin ls` shows them
+    #[arg(value_name = "ORIGIN")]
+    origin: String,
+    /// Where it is from now on: HOST:PORT
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<OriginAddr>,
+    /// The region in which it counts; off: that of each edge that dials it
+    #[arg(long, value_name = "REGION", value_parser = region_or_off)]
+    region: Option<RegionOrOff>,
+    /// Its share of the socket's traffic beside the other origins, 0 to 1000; 0 takes nothing new
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
+    weight: Option<u16>,
+    #[command(flatten)]
+    tls: TlsArgs,
+    /// Verify it as by itself again: for its host, by the authorities of the edges' machines
+    #[arg(long, conflicts_with_all = ["origin_ca", "origin_pin", "origin_server_name"])]
+    plain_tls: bool,
+}
+
+/// Options of `socket origin rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// The socket: its id, or its name such as wandering-shape-7752
+    #[arg(value_name = "SOCKET")]
+    socket: SocketRef,
+    /// The origin: its address or its id, as `socket origin ls` shows them
+    #[arg(value_name = "ORIGIN")]
+    origin: String,
+}
+
+/// How an origin proves who it is.
+#[derive(Debug, Args)]
+struct TlsArgs {
+    /// For an https socket: the root certificate of the origin's authority, in PEM, instead of those that edges know
+    #[arg(long, value_name = "FILE", conflicts_with = "origin_pin")]
+    origin_ca: Option<PathBuf>,
+    /// For an https socket: the SHA-256 of the very certificate that the origin must show, whatever stands in it
+    #[arg(long, value_name = "FINGERPRINT", value_parser = origin_pin)]
+    origin_pin: Option<Fingerprint>,
+    /// For an https socket: the name that the origin's certificate must have [default: its host]
+    #[arg(long, value_name = "NAME")]
+    origin_server_name: Option<String>,
+}
+
+/// A region, or none.
+#[derive(Debug, Clone)]
+struct RegionOrOff(Option<RegionName>);
+
+fn region_or_off(text: &str) -> Result<RegionOrOff, String> {
+    if text == OFF {
+        return Ok(RegionOrOff(None));
+    }
+    text.parse()
+        .map(|region| RegionOrOff(Some(region)))
+        .map_err(|error: sallyport_model::EdgeNameError| error.to_string())
+}
+
+impl TlsArgs {
+    /// What is asked for, when anything.
+    fn get(self) -> anyhow::Result<Option<OriginTlsSettings>> {
+        let tls = OriginTlsSettings {
+            ca: self.origin_ca.as_deref().map(read_ca).transpose()?,
+            pin: self.origin_pin.map(|pin| pin.to_string()),
+            server_name: self.origin_server_name,
+        };
+        Ok(Some(tls).filter(|tls| !tls.is_empty()))
+    }
+}
+
+fn read_ca(path: &Path) -> anyhow::Result<String> {
+    let size = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+    if size > MAX_ORIGIN_CA_BYTES as u64 {
+        let says = format!("{} is larger than {MAX_ORIGIN_CA_BYTES} bytes", path.display());
+        return Err(Failure::usage(says)
+            .next("name a file with the one root that has signed the origin's certificate")
+            .into());
+    }
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyhow::Result<()> {
+    let client = context.client(&context.target()?)?;
+    match command {
+        SocketOriginCommand::Add(args) => {
+            let create = CreateDirectOrigin {
+                address: args.address.to_string(),
+                region: args.region,
+                weight: args.weight,
+                tls: args.tls.get()?,
+            };
+            let origin = client.create_direct_origin(&args.socket, &create).await;
+            let origin = origin.map_err(|error| failure::about(error, &args.socket))?;
+            context.output.data(&origin, |origin| list(std::slice::from_ref(origin)))
+        }
+        SocketOriginCommand::Ls(ListArgs { socket }) => {
+            let origins = client.direct_origins(&socket).await.map_err(|error| failure::about(error, &socket))?;
+            let empty =
+                format!("no direct origins: `sallyport socket origin add {socket} HOST:PORT` lets edges dial one");
+            context.output.list(&origins, &empty, list)
+        }
+        SocketOriginCommand::Edit(args) => {
+            let id = find(&client, &args.socket, &args.origin).await?.id;
+            let update = UpdateDirectOrigin {
+                address: args.address.map(|address| address.to_string()),
+                region: args.region.map(|region| region.0),
+                weight: args.weight,
+                tls: if args.plain_tls { Some(None) } else { args.tls.get()?.map(Some) },
+            };
+            if update.is_empty() {
+                let failure = Failure::usage("nothing to change").next("see `sallyport socket origin edit --help`");
+                return Err(failure.into());
+            }
+            let changed = client.update_direct_origin(&args.socket, id, &update).await;
+            let changed = changed.map_err(|error| failure::about(error, &args.socket))?;
+            context.output.data(&changed, |changed| list(std::slice::from_ref(changed)))
+        }
+        SocketOriginCommand::Rm(RmArgs { socket, origin }) => {
+            let found = find(&client, &socket, &origin).await?;
+            let outcome = client.delete_direct_origin(&socket, found.id).await;
+            outcome.map_err(|error| failure::about(error, &socket))?;
+            context.output.data(&json!({ "deleted": found.id }), |_| format!("deleted {}", found.address))
+        }
+    }
+}
+
+/// The socket's direct origin with this address or id.
+async fn find(client: &ApiClient, socket: &SocketRef, wanted: &str) -> anyhow::Result<DirectOrigin> {
+    let origins = client.direct_origins(socket).await.map_err(|error| failure::about(error, socket))?;
+    let (id, address) = (wanted.parse::<DirectOriginId>().ok(), wanted.parse::<OriginAddr>().ok());
+    let address = address.map(|address| address.to_string());
+    let is_it = |origin: &DirectOrigin| Some(origin.id) == id || Some(&origin.address) == address.as_ref();
+    origins.into_iter().find(is_it).ok_or_else(|| {
+        Failure::new(Kind::NotFound, format!("{socket} has no direct origin {wanted}"))
+            .next(format!("`sallyport socket origin ls {socket}` lists those that it has"))
+            .into()
+    })
+}
+
+fn list(origins: &[DirectOrigin]) -> String {
+    output::table(
+        ["ORIGIN", "ADDRESS", "REGION", "WEIGHT", "HEALTH", "CREATED"],
+        origins.iter().map(|origin| {
+            [
+                origin.id.to_string(),
+                origin.address.clone(),
+                origin.region.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+                origin.weight.to_string(),
+                origin.healthy.map_or("-", |healthy| if healthy { "healthy" } else { "unhealthy" }).to_owned(),
+                utc(origin.created_at),
+            ]
+        }),
+    )
+}

@@ -1,0 +1,81 @@
+//! The edge's part in the mesh: its certificates, and where others reach it.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use anyhow::Context as _;
+use sallyport_bus::Bus;
+use sallyport_edge::{MeshSettings, MeshTls, MeshTlsPair};
+use sallyport_net::{client_config_of_node_for, client_config_of_pem, server_config_of_node};
+use sallyport_wire::{ALPN, MESH_ALPN};
+use tracing::warn;
+
+use super::state::EdgeState;
+
+/// An address that is asked for a way to it alone, and that nothing is sent to (RFC 5737 and RFC 3849, for documentation).
+const FAR_AWAY: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
+
+/// TLS between edges, by what this edge has got of control.
+pub(super) fn tls(state: &EdgeState) -> anyhow::Result<MeshTlsPair> {
+    let (root, chain, key) = (&state.world.node_ca, &state.certificates.node, state.key.expose());
+    Ok(MeshTlsPair {
+        server: server_config_of_node(root, chain, key, &[MESH_ALPN])?,
+        client: client_config_of_node_for(root, chain, key, &[MESH_ALPN])?,
+    })
+}
+
+/// What the edge needs to relay.
+pub(super) fn settings(state: &EdgeState, bus: &Bus) -> anyhow::Result<MeshSettings> {
+    let legs = client_config_of_pem(state.world.ca.as_bytes(), &[ALPN]);
+    Ok(MeshSettings {
+        own: state.id,
+        agent: format!("sallyport-edge {}/{}", state.name, env!("CARGO_PKG_VERSION")),
+        fleet: bus.fleet.clone(),
+        orders: bus.orders.clone(),
+        tls: MeshTls::new(tls(state)?),
+        legs: legs.context("the authority of the installation is damaged: join again")?,
+    })
+}
+
+/// Where others reach an edge that listens here and was not told what to say: where it listens at every address, by the one by
+/// which it reaches others.
+pub(super) fn addresses(advertise: &[SocketAddr], listening: SocketAddr) -> Vec<SocketAddr> {
+    if !advertise.is_empty() {
+        return advertise.to_vec();
+    }
+    if !listening.ip().is_unspecified() {
+        return vec![listening];
+    }
+    let own: Vec<_> = FAR_AWAY.iter().filter_map(|far| own_address(far)).collect();
+    let own: Vec<_> = own.into_iter().filter(|own| own.is_ipv4() || listening.is_ipv6()).collect();
+    if own.is_empty() {
+        warn!("it is not known where others reach this edge: say it with --advertise ADDR:PORT");
+        return vec![listening];
+    }
+    own.into_iter().map(|own| SocketAddr::new(own, listening.port())).collect()
+}
+
+/// The address of this machine on the way to that one. Nothing is sent.
+fn own_address(far: &str) -> Option<IpAddr> {
+    let far: SocketAddr = far.parse().ok()?;
+    let any: SocketAddr = if far.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(far).ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_unspecified() && !own.is_loopback()).then_some(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_counts_and_every_address_is_none() {
+        let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
+        assert_eq!(addresses(&[at("192.0.2.7:443")], at("0.0.0.0:8443")), [at("192.0.2.7:443")]);
+        assert_eq!(addresses(&[], at("127.0.0.2:8443")), [at("127.0.0.2:8443")]);
+        for found in addresses(&[], at("0.0.0.0:8443")) {
+            assert_eq!(found.port(), 8443);
+            assert!(found.is_ipv4());
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! A laboratory as a user brings it up, and what happens in it when something breaks: real processes killed, paused and cut
+//! off, under load.
+
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    harness::{Home, Program, text, wait_until},
+    lab_faults as faults,
+};
+
+/// How many connections ask while something breaks.
+pub(crate) const CONNECTIONS: u64 = 8;
+/// How long each of their requests waits for its answer, where nothing is silent: a busy machine must not fail.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A laboratory of a test.
+pub(crate) struct Here {
+    home: Home,
+    dir: tempfile::TempDir,
+    name: String,
+    /// Where nats-server is too.
+    path: String,
+    /// The name of the socket that all regions serve, once it is known.
+    pub(crate) host: String,
+}
+
+impl Here {
+    /// A place for a laboratory whose name begins with this letter, which no other test has; `None`, with the reason printed, where
+    /// none can stand.
+    fn new(letter: char) -> Option<Self> {
+        let skip = |why: &str| {
+            println!("skipped: no laboratory can stand here: {why}");
+            None
+        };
+        if !rustix::process::geteuid().is_root() {
+            return skip("only root can make network namespaces");
+        }
+        if !Path::new("/dev/net/tun").exists() {
+            return skip("there is no /dev/net/tun");
+        }
+        let has = |program: &str| Command::new(program).arg("-V").stdout(Stdio::null()).status().is_ok();
+        if !has("ip") || !has("setpriv") {
+            return skip("ip or setpriv is missing");
+        }
+        if !Path::new("/usr/lib/postgresql").is_dir() {
+            return skip("PostgreSQL is missing");
+        }
+        let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/tools");
+        let found = Command::new(tools).arg("nats-server").stderr(Stdio::inherit()).output().unwrap();
+        if !found.status.success() {
+            return skip("nats-server cannot be built");
+        }
+        let nats = PathBuf::from(text(&found.stdout).trim());
+        let path = format!("{}:{}", nats.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        // PostgreSQL runs as a user of its own, and must get through to what is its.
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        Some(Self {
+            home: Home::new(),
+            dir,
+            name: format!("{letter}{}", std::process::id() % 10_000_000),
+            path,
+            host: String::new(),
+        })
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.home.command(&["lab", "--lab", &self.name, "--dir"]);
+        command.arg(self.dir.path()).args(args).env("PATH", &self.path);
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        let began = Instant::now();
+        let output = self.command(args).output().unwrap();
+        let took = began.elapsed();
+        eprintln!("$ lab {} ({took:?})\n{}{}", args.join(" "), text(&output.stdout), text(&output.stderr));
+        output
+    }
+
+    pub(crate) fn done(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "lab {args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn refused(&self, args: &[&str], code: i32, said: &str) {
+        let output = self.run(args);
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && told.contains(said), "lab {args:?}: {:?} {told}", output.status);
+    }
+
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.done(&[args, &["-o", "json"]].concat())).unwrap()
+    }
+
+    /// A command of the owner on a node, which must work.
+    pub(crate) fn owner(&self, node: &str, args: &[&str]) -> Value {
+        let said = self.done(&[&["exec", node, "--", "sallyport"], args, &["-o", "json"]].concat());
+        serde_json::from_str(&said).unwrap_or(Value::Null)
+    }
+
+    /// What curl gets on a node: the status, and the body's first word; nothing where nobody answers.
+    pub(crate) fn answer(&self, node: &str, url: &str) -> Option<(u16, String)> {
+        let args = ["exec", node, "--", "curl", "-sS", "--max-time", "20", "-w", "\n%{http_code}", url];
+        let output = self.command(&args).output().unwrap();
+        let said = text(&output.stdout);
+        let (body, status) = said.trim_end().rsplit_once('\n').filter(|_| output.status.success())?;
+        Some((status.parse().unwrap(), body.split_whitespace().next().unwrap_or_default().to_owned()))
+    }
+
+    /// The status that curl gets on a node; 0 where nobody answers.
+    pub(crate) fn status(&self, node: &str, url: &str) -> u16 {
+        self.answer(node, url).map_or(0, |(status, _)| status)
+    }
+
+    /// The address of the socket that all regions serve.
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}/", self.host)
+    }
+
+    /// What a program prints on a node, whatever becomes of it.
+    pub(crate) fn said(&self, node: &str, program: &[&str]) -> String {
+        text(&self.command(&[&["exec", node, "--"], program].concat()).output().unwrap().stdout)
+    }
+
+    /// What the owner is told on a node, or nothing when that fails.
+    pub(crate) fn asked(&self, node: &str, args: &[&str]) -> Option<Value> {
+        let args = [&["exec", node, "--", "sallyport"], args, &["-o", "json"]].concat();
+        let output = self.command(&args).output().unwrap();
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    /// What `edge ls` says of an edge.
+    pub(crate) fn edge(&self, name: &str) -> Option<Value> {
+        let edges = self.asked("us-client", &["edge", "ls"])?;
+        edges.as_array()?.iter().find(|edge| edge["name"] == name).cloned()
+    }
+
+    /// Waits until all edges are up and every tunnel is held, that of the first region at home.
+    pub(crate) fn until_whole(&self) {
+        self.done(&["fault", "kill", "eu-connector"]);
+        self.done(&["fault", "resume", "eu-connector"]);
+        until("all is as before", || {
+            let edges = self.asked("us-client", &["edge", "ls"])?;
+            let edges = edges.as_array()?;
+            let are_up = edges.iter().all(|edge| edge["state"] == "up" && edge["tunnels"].as_u64() >= Some(1));
+            (edges.len() == 3 && are_up).then_some(())
+        });
+        until("the first region's origin is reached at home", || {
+            self.answer("eu-client", &self.url())
+                .is_some_and(|(status, by)| status == 200 && by == "eu-origin")
+                .then_some(())
+        });
+    }
+
+    /// Begins to ask from a node for the socket that all regions serve, until [`Load::end`].
+    pub(crate) fn load(&self, from: &str) -> Load {
+        self.load_of(from, &self.url(), PATIENCE)
+    }
+
+    /// As [`Self::load`], for something else.
+    pub(crate) fn load_of_another(&self, from: &str, url: &str) -> Load {
+        self.load_of(from, url, PATIENCE)
+    }
+
+    /// As [`Self::load`], for no longer than this for each answer.
+    pub(crate) fn impatient_load(&self, from: &str, patience: Duration) -> Load {
+        self.load_of(from, &self.url(), patience)
+    }
+
+    fn load_of(&self, from: &str, url: &str, patience: Duration) -> Load {
+        let connections = CONNECTIONS.to_string();
+        let patience = format!("{}s", patience.as_secs());
+        let args = ["load", url, "--from", from, "--seconds", "3600", "--connections", &connections];
+        let args = [&args[..], &["--rate", "50", "--patience", &patience, "-o", "json"]].concat();
+        let program = Program::start(&mut self.command(&args));
+        // All of its connections are there by then, also where the machine has other things to do.
+        thread::sleep(Duration::from_secs(1));
+        Load { program, from: from.to_owned() }
+    }
+
+    /// What a process has written into its log.
+    pub(crate) fn log(&self, process: &str) -> String {
+        let file = self.dir.path().join(&self.name).join(format!("logs/{process}.log"));
+        std::fs::read_to_string(file).unwrap_or_default()
+    }
+
+    /// A program that runs on a node until this is dropped.
+    pub(crate) fn start(&self, node: &str, program: &[&str]) -> Program {
+        Program::start(&mut self.command(&[&["exec", node, "--"], program].concat()))
+    }
+
+    /// Begins a transfer that never comes to its end, of so many bytes in a second.
+    pub(crate) fn transfer(&self, node: &str, rate: &str) -> Transfer {
+        let file = self.dir.path().join(format!("transfer-{node}"));
+        let url = format!("{}bytes/100000000000", self.url());
+        let program = self.start(node, &["curl", "-sS", "--limit-rate", rate, "-o", file.to_str().unwrap(), &url]);
+        let transfer = Transfer { program, file };
+        transfer.goes_on();
+        transfer
+    }
+}
+
+/// Requests that go on whatever happens.
+pub(crate) struct Load {
+    program: Program,
+    from: String,
+}
+
+impl Load {
+    /// Ends it; says what came of it while that happened.
+    pub(crate) fn end(self, what: &str) -> Report {
+        // So that what came last is seen as well.
+        thread::sleep(Duration::from_millis(500));
+        self.program.signal("INT");
+        assert!(self.program.ended().success(), "{}", self.program.output());
+        let report: Value = serde_json::from_str(&self.program.output()).unwrap();
+        let count = |name: &str| report[name].as_u64().unwrap();
+        let failed = count("requests") - count("ok");
+        println!(
+            "{what}, asked from {}: {failed} of {} requests failed ({} found nobody, {} cut off, {} late, refused {}), within {} ms; \
+             longest without an answer {} ms, median {:.1} ms, by {}",
+            self.from,
+            count("requests"),
+            count("unreachable"),
+            count("cut"),
+            count("late"),
+            report["refused"],
+            count("failing_ms"),
+            count("longest_gap_ms"),
+            count("median_us") as f64 / 1e3,
+            report["by_origin"],
+        );
+        assert!(count("ok") >= CONNECTIONS, "{what}: it asked hardly at all: {report}");
+        Report { failed, report, what: what.to_owned() }
+    }
+}
+
+/// What came of it.
+pub(crate) struct Report {
+    failed: u64,
+    pub(crate) report: Value,
+    what: String,
+}
+
+impl Report {
+    /// No more than this failed.
+    pub(crate) fn at_most(self, bound: u64) -> Self {
+        assert!(self.failed <= bound, "{}: {} failed, and {bound} may: {}", self.what, self.failed, self.report);
+        self
+    }
+
+    /// How many were answered by the origin of this region.
+    pub(crate) fn by(&self, region: &str) -> u64 {
+        self.report["by_origin"][format!("{region}-origin")].as_u64().unwrap_or_default()
+    }
+}
+
+/// A transfer that is under way.
+pub(crate) struct Transfer {
+    program: Program,
+    file: PathBuf,
+}
+
+impl Transfer {
+    /// Waits until more has come than had by now: it was not cut off, as long as it is this very one.
+    pub(crate) fn goes_on(&self) {
+        let bytes = || std::fs::metadata(&self.file).map_or(0, |file| file.len());
+        let had = bytes();
+        wait_until("more of the transfer", || {
+            assert!(!self.program.has_ended(), "the transfer was cut off: {}", self.program.output());
+            (bytes() > had).then_some(())
+        });
+    }
+}
+
+/// Asks again and again until there is an answer, some times a second: each asks by processes.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    wait_until(what, || {
+        let answer = ask();
+        if answer.is_none() {
+            thread::sleep(Duration::from_millis(150));
+        }
+        answer
+    })
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            for log in std::fs::read_dir(self.dir.path().join(&self.name).join("logs")).into_iter().flatten().flatten()
+            {
+                let said = std::fs::read_to_string(log.path()).unwrap_or_default();
+                let lines: Vec<_> = said.lines().filter(|line| !line.contains("access:")).collect();
+                eprintln!("--- {}\n{}", log.path().display(), lines[lines.len().saturating_sub(15)..].join("\n"));
+            }
+        }
+        self.run(&["down"]);
+    }
+}
+
+#[test]
+fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
+    let Some(mut here) = Here::new('a') else { return };
+    let began = Instant::now();
+    let said = here.done(&["up", "--regions", "3", "--delay", "5ms"]);
+    here.host = here.json(&["status"])["host"].as_str().unwrap().to_owned();
+    println!("the laboratory stands after {:?}", began.elapsed());
+    assert!(said.contains("exec ap-client -- curl https://") && said.contains("fault kill eu-1"), "{said}");
+    here.refused(&["up"], 5, "stands already");
+    here.refused(&["exec", "nowhere", "--", "true"], 4, "the laboratory has no \"nowhere\"");
+    here.refused(&["fault", "kill", "mars"], 4, "no \"mars\"; it has ap");
+    here.refused(&["fault", "kill", "eu-client"], 5, "nothing of the laboratory's own runs on eu-client");
+    here.refused(&["fault", "partition", "eu-connector"], 5, "is a process of the node eu-origin");
+    here.refused(&["fault", "slow", "eu"], 5, "none was given");
+    type Part = (&'static str, fn(&Here));
+    let parts: [Part; 7] = [
+        ("clients land in their region", clients_land_in_their_region),
+        ("wires do what they are told", wires_do_what_they_are_told),
+        ("a region is cut off", faults::a_region_is_cut_off),
+        ("an edge breaks", faults::an_edge_breaks),
+        ("an edge is emptied", faults::an_edge_is_emptied),
+        ("an origin is lost, and links are slow", faults::an_origin_is_lost_and_links_are_slow),
+        ("engines break", faults::engines_break),
+    ];
+    for (what, part) in parts {
+        let began = Instant::now();
+        part(&here);
+        println!("--- {what}: {:?}", began.elapsed());
+    }
+    goes_without_a_trace(&here);
+}
+
+/// Twenty requests of two regions each are answered by the origin of theirs.
+fn clients_land_in_their_region(here: &Here) {
+    let url = here.url();
+    for region in ["eu", "us"] {
+        let client = format!("{region}-client");
+        let landed: Vec<_> = (0..20).map(|_| here.answer(&client, &url).unwrap_or_default()).collect();
+        println!("20 requests from {client}: {} of them by {region}-origin", {
+            landed.iter().filter(|(_, origin)| *origin == format!("{region}-origin")).count()
+        });
+        let is_good = |(status, origin): &(u16, String)| *status == 200 && *origin == format!("{region}-origin");
+        assert!(landed.iter().all(is_good), "{landed:?}");
+    }
+}
+
+fn wires_do_what_they_are_told(here: &Here) {
+    let url = here.url();
+    let median = |here: &Here| {
+        let report =
+            here.json(&["load", "--from", "eu-client", "--requests", "5", "--connections", "1", "--rate", "5"]);
+        assert_eq!(report["ok"], report["requests"], "{report}");
+        report["median_us"].as_u64().unwrap()
+    };
+    here.done(&["fault", "slow", "eu-client", "--delay", "150ms"]);
+    let slow = median(here);
+    assert!(slow >= 300_000, "a round trip is 300 ms, and a request took {slow} us");
+    assert!(here.json(&["status"])["slowed"][0].as_str().unwrap().contains("eu-client by 150ms"));
+    here.done(&["fault", "heal", "eu-client"]);
+    assert!(median(here) < slow);
+    here.done(&["fault", "partition", "eu-client"]);
+    let output = here.run(&["exec", "eu-client", "--", "curl", "-sS", "--max-time", "2", &url]);
+    assert_eq!(output.status.code(), Some(28), "it hangs as with a cable that is gone: {}", text(&output.stderr));
+    here.done(&["fault", "heal"]);
+    assert_eq!(here.status("eu-client", &url), 200);
+}
+
+/// After `down`, also with processes paused, killed and started by others, nothing is left.
+fn goes_without_a_trace(here: &Here) {
+    here.done(&["fault", "pause", "postgres"]);
+    here.done(&["fault", "kill", "nats-1"]);
+    let mut guest = here.command(&["exec", "eu-client", "--", "sleep", "1000"]).spawn().unwrap();
+    let status = here.json(&["status"]);
+    let pids: Vec<_> = status["processes"].as_array().unwrap().iter().filter_map(|one| one["pid"].as_i64()).collect();
+    assert!(pids.len() >= 14, "{status}");
+    here.done(&["down"]);
+    assert!(!guest.wait().unwrap().success());
+    let prefix = format!("sallyport-{}-", here.name);
+    for folder in ["/run/netns", "/etc/netns"] {
+        let left = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let left: Vec<_> = left.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    assert!(!here.dir.path().join(&here.name).exists());
+    for pid in pids {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert!(!line.contains(here.dir.path().to_str().unwrap()), "{pid} runs still: {line}");
+    }
+    assert!(here.done(&["down"]).contains("there is no laboratory"));
+    here.refused(&["status"], 4, "there is no laboratory");
+}
+
+#[test]
+fn an_up_that_was_broken_off_is_taken_away() {
+    let Some(here) = Here::new('b') else { return };
+    let up = Program::start(&mut here.command(&["up", "--no-postgres", "--regions", "1"]));
+    up.wait_for("bus and database");
+    up.signal("KILL");
+    up.ended();
+    here.refused(&["status"], 5, "was not built to its end");
+    here.refused(&["up"], 5, "and not whole");
+    assert!(here.done(&["ls"]).contains("half built"));
+    here.done(&["down"]);
+    assert!(!here.done(&["ls"]).contains(&here.name));
+}
+
+#[test]
+fn what_cannot_stand_is_refused_with_a_sentence() {
+    let home = Home::new();
+    let dir = home.dir.path().join("labs");
+    let run = |args: &[&str]| {
+        let mut command = home.command(&["lab", "--dir"]);
+        let output = command.arg(&dir).args(args).output().unwrap();
+        (output.status.code().unwrap(), text(&output.stderr))
+    };
+    for (args, code, said) in [
+        (&["up", "--regions", "9"][..], 2, "1 to 6 regions, and not 9"),
+        (&["up", "--edges", "0"], 2, "1 to 8 edges"),
+        (&["up", "--no-postgres", "--controls", "2"], 2, "a database that they share"),
+        (&["up", "--loss", "200"], 2, "0 to 100"),
+        (&["up", "--rate", "1"], 2, "from 10k to 100G"),
+        (&["up", "--lab", "A/b"], 2, "no name of a laboratory"),
+        (&["fault", "kill", "eu-1"], 4, "there is no laboratory lab"),
+        (&["exec", "eu-client", "--", "true"], 4, "`sallyport lab up` builds it"),
+        (&["load"], 4, "there is no laboratory"),
+    ] {
+        let (is, told) = run(args);
+        assert!(is == code && told.contains(said), "{args:?}: {is} {told}");
+    }
+    if rustix::process::geteuid().is_root() {
+        let mut nobody = home.program("setpriv");
+        nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_sallyport"), "lab", "up"]);
+        let output = nobody.output().unwrap();
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && told.contains("only root can make network namespaces"), "{told}");
+    }
+}

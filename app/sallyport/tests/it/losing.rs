@@ -1,0 +1,287 @@
+//! What is lost, and what is not, when edges die, fall silent, are emptied and get a new program: with requests running.
+
+use std::{
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    fleet::{Bus, ControlHere, DOMAIN, EdgeHere, connect, edges, token},
+    harness::{Home, Origin, Program, text, wait_until},
+};
+
+/// wrk, for as long as the test needs it.
+struct Load {
+    wrk: Child,
+}
+
+/// What became of its requests.
+#[derive(Debug, PartialEq, Eq)]
+struct Tally {
+    requests: u64,
+    /// Connections that were refused, broke or timed out.
+    broken: u64,
+    /// Answers of another status than 2xx and 3xx.
+    refused: u64,
+}
+
+impl Load {
+    fn start(home: &Home, host: &str, port: u16) -> Self {
+        let url = format!("https://{host}:{port}/");
+        let args = ["-t", "1", "-c", "8", "-d", "300s", "--timeout", "30s", &url];
+        let mut command = home.knowing(host, "wrk", &args);
+        let wrk = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self { wrk }
+    }
+
+    /// Ends it by SIGINT, at which wrk tells what it counted.
+    fn stop(self) -> Tally {
+        let status = Command::new("kill").args(["-INT", &self.wrk.id().to_string()]).status().unwrap();
+        assert!(status.success());
+        let output = self.wrk.wait_with_output().unwrap();
+        let printed = text(&output.stdout);
+        assert!(printed.contains("requests in"), "wrk made no requests: {printed}{}", text(&output.stderr));
+        let number_before = |word: &str| -> u64 {
+            let line = printed.lines().find(|line| line.contains(word)).unwrap_or_default();
+            line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        let numbers_of = |word: &str| -> u64 {
+            let line = printed.lines().find(|line| line.contains(word)).unwrap_or_default();
+            line.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse::<u64>().ok()).sum()
+        };
+        let refused = printed.lines().find_map(|line| line.trim().strip_prefix("Non-2xx or 3xx responses: "));
+        let refused = refused.and_then(|number| number.trim().parse().ok()).unwrap_or(0);
+        Tally { requests: number_before("requests in"), broken: numbers_of("Socket errors"), refused }
+    }
+}
+
+/// The tunnels of each edge that is there, by its name.
+fn tunnels(home: &Home) -> Vec<(String, String, u64)> {
+    let of = |edge: &Value| {
+        let word = |field: &str| edge[field].as_str().unwrap_or_default().to_owned();
+        (word("name"), word("state"), edge["tunnels"].as_u64().unwrap_or(0))
+    };
+    edges(home).iter().map(of).collect()
+}
+
+fn held_by(home: &Home) -> Vec<String> {
+    let held = tunnels(home).into_iter().filter(|(_, state, tunnels)| state != "down" && *tunnels > 0);
+    held.map(|(name, ..)| name).collect()
+}
+
+fn state_of(home: &Home, name: &str) -> String {
+    tunnels(home).into_iter().find(|(edge, ..)| edge == name).map(|(_, state, _)| state).unwrap_or_default()
+}
+
+/// Waits until so many edges are known to be up by all.
+fn all_up(home: &Home, count: usize) {
+    wait_until("all edges are there", || {
+        let up = edges(home).iter().filter(|edge| edge["state"] == "up").count();
+        (up == count).then_some(())
+    });
+}
+
+/// How often the connector has said something with all of these words.
+fn said(connector: &Program, words: &[&str]) -> usize {
+    let output = connector.output();
+    output.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+}
+
+#[test]
+fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
+    let home = Home::new();
+    let Some(bus) = Bus::start(&home, "") else { return };
+    let _control = ControlHere::start(&home, &bus);
+    home.account();
+    let mut eu = EdgeHere::join(&home, "eu-1", "eu");
+    let (us, asia) = (EdgeHere::join(&home, "us-1", "us"), EdgeHere::join(&home, "asia-1", "asia"));
+    all_up(&home, 3);
+    let (socket, host) = home.socket(&[]);
+    for edge in [&eu, &us, &asia] {
+        wait_until("the socket is known", || edge.knows(&home, &host).then_some(()));
+    }
+    let origin = Origin::start("origin");
+    let token = token(&home);
+    let connector = connect(&home, &eu, &socket, &origin, &["--token", &token]);
+    let first = wait_until("two edges hold it", || {
+        let held = held_by(&home);
+        (held.len() == 2).then_some(held)
+    });
+    assert!(first.contains(&"eu-1".to_owned()), "the edge by which it came is one of them: {first:?}");
+    let (other, third) = if first.contains(&"us-1".to_owned()) { (&us, "asia-1") } else { (&asia, "us-1") };
+
+    // An edge falls silent: who comes by the other one notices nothing, and it is back when it goes on.
+    let load = Load::start(&home, &host, other.port);
+    eu.program.as_ref().unwrap().signal("STOP");
+    wait_until("the silent edge is known to be gone", || (state_of(&home, "eu-1") == "down").then_some(()));
+    eu.program.as_ref().unwrap().signal("CONT");
+    wait_until("it is there again", || (state_of(&home, "eu-1") == "up").then_some(()));
+
+    // One is emptied: its tunnel goes to the third edge, and only then is it let go of there. Who comes by it all the same is
+    // relayed, past the deadline too.
+    let emptied = Load::start(&home, &host, eu.port);
+    std::thread::sleep(Duration::from_secs(1));
+    let output = home.run(&["edge", "drain", "eu-1", "--within", "2s"]);
+    assert!(output.status.success() && text(&output.stdout).contains("eu-1 is emptied"), "{output:?}");
+    wait_until("the connector leaves", || (said(&connector, &["\"left\"", "eu-1"]) > 0).then_some(()));
+    let held = wait_until("its tunnels are elsewhere", || {
+        let held = held_by(&home);
+        (!held.contains(&"eu-1".to_owned()) && held.len() == 2).then_some(held)
+    });
+    assert!(held.contains(&third.to_owned()), "{held:?}");
+    wait_until("the time is over", || {
+        eu.program.as_ref().unwrap().output().contains("this edge is empty").then_some(())
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    let tally = emptied.stop();
+    println!("at the edge that was emptied: {tally:?}");
+    assert!(tally.requests > 0 && (tally.broken, tally.refused) == (0, 0), "{tally:?}");
+    let (status, why) = eu.get(&home, &format!("api.{DOMAIN}"), "/readyz");
+    assert!(status == 503 && why.contains("draining"), "{status} {why}");
+    assert_eq!(state_of(&home, "eu-1"), "draining");
+    // It stays so past a restart.
+    eu.kill();
+    eu.start(&home, &[]);
+    let (status, _) = eu.get(&home, &format!("api.{DOMAIN}"), "/readyz");
+    assert_eq!((status, state_of(&home, "eu-1").as_str()), (503, "draining"));
+    assert!(home.run(&["edge", "resume", "eu-1"]).status.success());
+    wait_until("it serves again", || {
+        (eu.get(&home, &format!("api.{DOMAIN}"), "/readyz").0 == 200 && state_of(&home, "eu-1") == "up").then_some(())
+    });
+    // Its region is that of the service: the connector comes back, and lets go of one that is too many.
+    wait_until("the connector is back in its region", || {
+        let held = held_by(&home);
+        (held.contains(&"eu-1".to_owned()) && held.len() == 2).then_some(())
+    });
+    let tally = load.stop();
+    println!("by another edge, while one was silent, emptied and restarted: {tally:?}");
+    assert_eq!((tally.broken, tally.refused), (0, 0), "{tally:?}");
+
+    // An edge is killed: its tunnel is at another one as soon as that is noticed.
+    let held = held_by(&home);
+    let spare = ["us-1", "asia-1"].into_iter().find(|edge| !held.contains(&(*edge).to_owned())).unwrap();
+    let stays = held.iter().find(|edge| *edge != "eu-1").unwrap();
+    let stays = if stays == "us-1" { &us } else { &asia };
+    let (dying, living) = (Load::start(&home, &host, eu.port), Load::start(&home, &host, stays.port));
+    std::thread::sleep(Duration::from_secs(1));
+    let before = said(&connector, &["\"attached\"", spare]);
+    eu.kill();
+    let killed = Instant::now();
+    let elsewhere = wait_until("the tunnel is at the spare edge", || {
+        (said(&connector, &["\"attached\"", spare]) > before).then(|| killed.elapsed())
+    });
+    let (dying, living) = (dying.stop(), living.stop());
+    println!("back at another edge {elsewhere:?} after the kill; at the dead edge {dying:?}, at the other {living:?}");
+    assert!(living.requests > 0 && (living.broken, living.refused) == (0, 0), "{living:?}");
+    assert!(elsewhere < Duration::from_secs(10), "{elsewhere:?}");
+}
+
+#[test]
+fn an_edge_gets_a_new_process_under_load_without_a_failed_request() {
+    let home = Home::new();
+    let Some(bus) = Bus::start(&home, "") else { return };
+    let _control = ControlHere::start(&home, &bus);
+    home.account();
+    let mut edge = EdgeHere::join(&home, "eu-1", "eu");
+    let watcher = EdgeHere::join(&home, "us-1", "us");
+    all_up(&home, 2);
+    let (socket, host) = home.socket(&[]);
+    wait_until("the socket is known", || edge.knows(&home, &host).then_some(()));
+    let origin = Origin::start("origin");
+    let token = token(&home);
+    let _connector = connect(&home, &edge, &socket, &origin, &["--token", &token, "--redundancy", "1"]);
+    wait_until("the tunnel is known", || (held_by(&home) == ["eu-1"]).then_some(()));
+    let load = Load::start(&home, &host, edge.port);
+    std::thread::sleep(Duration::from_secs(1));
+    let refused = home.run(&["edge", "--data", edge.data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    let told = text(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && told.contains("--takeover"), "{told}");
+    let former = edge.program.take().unwrap();
+    edge.start(&home, &["--takeover"]);
+    // Nobody ever thinks that it is gone, or that it holds nothing.
+    let until = Instant::now() + Duration::from_secs(7);
+    while Instant::now() < until {
+        let now = tunnels(&home).into_iter().find(|(name, ..)| name == "eu-1").unwrap();
+        assert_eq!((now.1.as_str(), now.2), ("up", 1), "after {:?} at most", Duration::from_secs(7));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(former.ended().code(), Some(0), "{}", former.output());
+    let tally = load.stop();
+    println!("while a new process took over: {tally:?}");
+    assert!(tally.requests > 0 && (tally.broken, tally.refused) == (0, 0), "{tally:?}");
+    assert_eq!(edge.get(&home, &host, "/").0, 200);
+    drop(watcher);
+}
+
+#[test]
+fn what_cannot_be_emptied_is_said() {
+    let home = Home::new();
+    let Some(bus) = Bus::start(&home, "") else { return };
+    let _control = ControlHere::start(&home, &bus);
+    home.account();
+    let mut first = EdgeHere::join(&home, "eu-1", "eu");
+    all_up(&home, 1);
+    let refused = |args: &[&str], code: i32, words: &str| {
+        let output = home.run(&[&["edge"], args].concat());
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && told.contains(words), "{args:?}: {:?} {told}", output.status);
+    };
+    refused(&["drain", "eu-9"], 4, "there is no edge \"eu-9\"");
+    refused(&["resume", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"], 4, "edge");
+    refused(&["drain", "eu-1", "--within", "soon"], 2, "expected a time such as");
+    refused(&["drain", "eu-1", "--within", "25h"], 2, "a day at most");
+    refused(&["drain", "eu-1"], 5, "the last edge that serves");
+    assert!(home.run(&["edge", "drain", "eu-1", "--force"]).status.success());
+    wait_until("it is emptied all the same", || (state_of(&home, "eu-1") == "draining").then_some(()));
+    assert!(home.run(&["edge", "resume", "eu-1"]).status.success());
+    first.kill();
+    wait_until("the edge is known to be gone", || (state_of(&home, "eu-1") == "down").then_some(()));
+    refused(&["drain", "eu-1"], 5, "is not there now");
+}
+
+#[test]
+fn an_edge_that_was_removed_and_runs_on_keeps_nobody() {
+    let home = Home::new();
+    let Some(bus) = Bus::start(&home, "") else { return };
+    let mut control = ControlHere::start(&home, &bus);
+    home.account();
+    let (eu, us) = (EdgeHere::join(&home, "eu-1", "eu"), EdgeHere::join(&home, "us-1", "us"));
+    all_up(&home, 2);
+    let (socket, host) = home.socket(&[]);
+    for edge in [&eu, &us] {
+        wait_until("the socket is known", || edge.knows(&home, &host).then_some(()));
+    }
+    let origin = Origin::start("origin");
+    let token = token(&home);
+    let _connector = connect(&home, &eu, &socket, &origin, &["--token", &token, "--redundancy", "1"]);
+    wait_until("the first edge holds it", || (held_by(&home) == ["eu-1"]).then_some(()));
+    // A control that has just started knows which edges there are from its store.
+    control.program = None;
+    control.resume(&home);
+    all_up(&home, 2);
+
+    assert!(home.run(&["edge", "rm", "eu-1"]).status.success());
+    let output = home.run(&["edge", "drain", "us-1"]);
+    let told = text(&output.stderr);
+    assert!(output.status.code() == Some(5) && told.contains("the last edge that serves"), "{told}");
+    let us_has_it = || us.get(&home, &host, "/").0 == 200;
+    wait_until("it is reached by the edge that is left", || us_has_it().then_some(()));
+    wait_until("that one holds it", || (held_by(&home) == ["us-1"]).then_some(()));
+    let shown = home.json(&["tunnel", "ls", &socket]);
+    let holders = shown[0]["holders"].as_array().unwrap();
+    assert!(holders.len() == 1 && holders[0]["edge"] == "us-1", "{shown}");
+
+    let api = format!("api.{DOMAIN}");
+    let (status, said) = eu.get(&home, &api, "/readyz");
+    assert!(status == 503 && said.contains("draining"), "{status} {said}");
+    let (_, said) = eu.get(&home, &api, "/healthz");
+    assert!(said.contains("edge: removed"), "{said}");
+    let (status, said) = eu.get(&home, &api, "/v1/info");
+    assert!(status == 503 && said.contains("edge-removed") && said.contains("come by another"), "{status} {said}");
+    let log = eu.program.as_ref().unwrap().output();
+    assert_eq!(log.matches("this edge was removed from the installation").count(), 1, "{log}");
+    // Who comes there all the same is served as by an edge that is emptied.
+    assert_eq!(us.get(&home, &api, "/readyz").0, 200);
+}

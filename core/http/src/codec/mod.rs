@@ -1,0 +1,104 @@
+//! HTTP/1.1 as a client speaks it with an origin: heads and bodies, in and out, over slices of bytes.
+//!
+//! Nothing here reads or writes. Whoever does holds a buffer of what came and one of what is to go:
+//!
+//! - [`write_head`] writes a request's head, [`chunk_start`], [`CHUNK_END`] and [`write_last_chunk`] frame a body of unknown
+//!   length.
+//! - [`read_answer`] takes an answer's head out of what came, with how its body ends.
+//! - [`AnswerBody`] takes the body out of it piece by piece, without copying it.
+//!
+//! An answer whose end is in doubt is refused (RFC 9112 section 6.3): what one side takes for the rest of a body is the next
+//! answer to the other.
+
+mod answer;
+mod body;
+mod chunked;
+mod request;
+
+pub use answer::{Answer, Interim, MAX_ANSWER_FIELDS, MAX_ANSWER_HEAD_BYTES, read_answer};
+pub use body::{AnswerBody, Framing, Piece};
+pub use request::{
+    CHUNK_END, ChunkStart, LAST_CHUNK_END, RequestBody, announced_trailers, chunk_start, write_head, write_last_chunk,
+};
+
+/// Why what an origin sent is no answer, or not one whose end is certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// It begins with something else than `HTTP/1.0` or `HTTP/1.1`.
+    #[error("it does not begin as an HTTP/1 answer")]
+    NotHttp,
+    /// Its head is malformed.
+    #[error("its head is malformed: {0}")]
+    Head(httparse::Error),
+    /// Its head is longer than [`MAX_ANSWER_HEAD_BYTES`].
+    #[error("its head is longer than {MAX_ANSWER_HEAD_BYTES} bytes")]
+    HeadLong,
+    /// Both `Content-Length` and `Transfer-Encoding` say where its body ends.
+    #[error("it has both a content length and a transfer coding")]
+    BothLengths,
+    /// Its `Content-Length` is no number, or there are several that differ.
+    #[error("its content length is not one number")]
+    BadLength,
+    /// Its `Transfer-Encoding` is something else than exactly `chunked`.
+    #[error("it has a transfer coding that nobody asked for")]
+    ForeignCoding,
+    /// A chunk does not begin with its size in hexadecimal digits, or its line does not end as it must.
+    #[error("a chunk of its body does not begin with a size on a line")]
+    ChunkSize,
+    /// What announces a chunk is longer than it may be.
+    #[error("the line before a chunk of its body is too long")]
+    ChunkLineLong,
+    /// A chunk does not end where its size says.
+    #[error("a chunk of its body does not end where its size says")]
+    ChunkEnd,
+    /// What follows the last chunk is malformed.
+    #[error("its trailers are malformed")]
+    Trailers,
+    /// The trailers are more, or longer, than they may be.
+    #[error("its trailers are too many or too long")]
+    TrailersLong,
+    /// The connection ended before the answer did.
+    #[error("it broke off")]
+    BrokenOff,
+}
+
+/// Where the line ends behind which `buf` has an empty one, and how long both are together; none when it has not come yet.
+/// The first `searched` bytes are known to have no such end.
+fn end_of_lines(buf: &[u8], searched: usize) -> Option<usize> {
+    let mut at = searched.saturating_sub(2);
+    while let Some(found) = memchr::memchr(b'\n', &buf[at..]) {
+        at += found + 1;
+        match buf[at..] {
+            [b'\n', ..] => return Some(at + 1),
+            [b'\r', b'\n', ..] => return Some(at + 2),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_head_is_found_however_it_comes() {
+        for (bytes, end) in [
+            (&b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody"[..], Some(25)),
+            (b"a\n\nb", Some(3)),
+            (b"a\r\n\nb", Some(4)),
+            (b"a\n\r\nb", Some(4)),
+            (b"a\r\n\r", None),
+            (b"a\r\nb\r\n", None),
+            (b"", None),
+        ] {
+            assert_eq!(end_of_lines(bytes, 0), end, "{bytes:?}");
+            // It is the same when it was looked for in less before.
+            let before = end.map_or(bytes.len(), |end| end - 1);
+            for searched in 0..=before {
+                assert_eq!(end_of_lines(&bytes[..before], searched), None, "{bytes:?} to {before} from {searched}");
+                assert_eq!(end_of_lines(bytes, searched), end, "{bytes:?} from {searched}");
+            }
+        }
+    }
+}

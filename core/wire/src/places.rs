@@ -1,0 +1,398 @@
+//! At which edges a connector holds its tunnels: whom it dials next, and whom it lets go of.
+//!
+//! [`Places`] is a state machine without input and output of its own. The driver numbers its attempts and sessions (*posts*), says
+//! by `handle_…` what became of them, and does after each of these what [`Places::dial`] and [`Places::release`] say.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use sallyport_model::{EdgeName, RegionName};
+
+use crate::{Backoff, EdgePlace};
+
+/// At how many edges tunnels are held when nothing else is said.
+pub const DEFAULT_REDUNDANCY: usize = 2;
+/// At how many edges tunnels are held at most.
+pub const MAX_REDUNDANCY: usize = 4;
+/// How long an edge may take to answer before another one is tried beside it.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+/// How long an edge is left alone that wanted to be left.
+pub const AVOIDED: Duration = Duration::from_secs(30);
+/// How many posts there may be beyond those that are wanted: attempts that take long, and one that is to replace another.
+const MAX_MORE_POSTS: usize = 3;
+/// Of how many edges it is remembered where they are, and how attempts went.
+const MAX_REMEMBERED: usize = 256;
+
+/// Where an attempt goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// To the address that the connector was given, whichever edge that is.
+    Given,
+    /// To an edge that it was told of.
+    Edge(EdgePlace),
+}
+
+impl Target {
+    /// The edge, when it is known which one it is.
+    #[must_use]
+    pub fn edge(&self) -> Option<&EdgeName> {
+        match self {
+            Self::Given => None,
+            Self::Edge(place) => Some(&place.name),
+        }
+    }
+}
+
+/// What is to be done with a session that was welcomed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Welcomed {
+    /// Attach the tunnels.
+    Stay,
+    /// There is another session with the same edge: close this one, which is no post any more.
+    Twice,
+}
+
+/// How attempts with an edge went.
+#[derive(Debug, Clone, Default)]
+struct Attempts {
+    backoff: Backoff,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+impl Attempts {
+    fn is_ready(&self, now: Instant) -> bool {
+        self.not_before.is_none_or(|at| now >= at)
+    }
+
+    fn failed(&mut self, now: Instant, random: u64) {
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(now + self.backoff.next(random));
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Dialing {
+        since: Instant,
+    },
+    /// The edge has answered; tunnels are being attached.
+    Welcomed,
+    /// All tunnels are attached.
+    Holding,
+}
+
+#[derive(Debug)]
+struct Post {
+    target: Target,
+    stage: Stage,
+    edge: Option<EdgeName>,
+    region: Option<RegionName>,
+    /// The edge wants to be left.
+    is_leaving: bool,
+}
+
+impl Post {
+    /// Which edge it is, as far as is known.
+    fn edge(&self) -> Option<&EdgeName> {
+        self.edge.as_ref().or(self.target.edge())
+    }
+
+    fn region(&self) -> Option<&RegionName> {
+        match &self.target {
+            Target::Edge(place) => self.region.as_ref().or(Some(&place.region)),
+            Target::Given => self.region.as_ref(),
+        }
+    }
+
+    fn is_good(&self) -> bool {
+        self.stage == Stage::Holding && !self.is_leaving
+    }
+
+    /// Whether it holds the tunnels or may do so soon.
+    fn is_promising(&self, now: Instant) -> bool {
+        let is_late = matches!(self.stage, Stage::Dialing { since } if now >= since + PATIENCE);
+        !self.is_leaving && !is_late
+    }
+}
+
+/// The edges that a connector knows of, and those that it holds its tunnels at.
+#[derive(Debug)]
+pub struct Places {
+    wanted: usize,
+    /// By which connectors choose differently among edges that are equally good.
+    seed: u64,
+    /// Where the origin is: said, or the region of the first edge that answered.
+    home: Option<RegionName>,
+    known: BTreeMap<EdgeName, EdgePlace>,
+    /// Those that were known before: they may be back when nobody is left to tell.
+    former: BTreeMap<EdgeName, EdgePlace>,
+    attempts: BTreeMap<EdgeName, Attempts>,
+    given: Attempts,
+    posts: BTreeMap<u64, Post>,
+    /// Some edge has answered since the beginning.
+    was_welcomed: bool,
+    /// Where to go before all else: to the successor of one that went away.
+    next: Option<Target>,
+}
+
+impl Places {
+    /// For so many edges, from 1 to [`MAX_REDUNDANCY`]; `known` are those that are known from the beginning. `seed` is
+    /// random and stays the same for one connector.
+    #[must_use]
+    pub fn new(wanted: usize, home: Option<RegionName>, known: Vec<EdgePlace>, seed: u64) -> Self {
+        Self {
+            wanted: wanted.clamp(1, MAX_REDUNDANCY),
+            seed,
+            home,
+            known: known.into_iter().map(|place| (place.name.clone(), place)).collect(),
+            former: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            given: Attempts::default(),
+            posts: BTreeMap::new(),
+            was_welcomed: false,
+            next: None,
+        }
+    }
+
+    /// The region that the origin is in, once that is known.
+    #[must_use]
+    pub fn home(&self) -> Option<&RegionName> {
+        self.home.as_ref()
+    }
+
+    /// Whether other edges than those of the posts are known.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        self.known.keys().any(|name| !self.is_taken(name))
+    }
+
+    /// Whether the tunnels are held anywhere.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.posts.values().any(|post| post.stage == Stage::Holding)
+    }
+
+    /// Where to dial now, as the post of this number, if anywhere. To be asked until it has nothing more.
+    pub fn dial(&mut self, number: u64, now: Instant) -> Option<Target> {
+        if self.posts.len() >= self.wanted + MAX_MORE_POSTS {
+            return None;
+        }
+        let target = self.next.take().or_else(|| self.missing(now))?;
+        let post = Post {
+            target: target.clone(),
+            stage: Stage::Dialing { since: now },
+            edge: None,
+            region: None,
+            is_leaving: false,
+        };
+        self.posts.insert(number, post);
+        Some(target)
+    }
+
+    /// Where to dial so that there are as many edges as wanted, in as many regions as can be, the origin's among them.
+    fn missing(&self, now: Instant) -> Option<Target> {
+        let promising: Vec<&Post> = self.posts.values().filter(|post| post.is_promising(now)).collect();
+        if promising.is_empty() {
+            // The address that was given is the first one and the last resort.
+            let given = || self.given.is_ready(now).then_some(Target::Given).filter(|_| !self.dials_given());
+            let other = || self.best(&[], now).map(Target::Edge);
+            let former = || self.best_of(&self.former, &[], now).map(Target::Edge);
+            return match self.was_welcomed {
+                true => other().or_else(given).or_else(former),
+                false => given().or_else(other),
+            };
+        }
+        // Which edge the given address leads to is known when that has answered.
+        if promising.iter().all(|post| matches!(post.stage, Stage::Dialing { .. })) {
+            return None;
+        }
+        let covered: Vec<&RegionName> = promising.iter().filter_map(|post| post.region()).collect();
+        let best = self.best(&covered, now)?;
+        let is_better = || {
+            let regions: BTreeSet<_> = covered.iter().collect();
+            let has_home = self.home.as_ref().is_none_or(|home| covered.contains(&home));
+            let is_new = !covered.contains(&&best.region);
+            let is_of_home = Some(&best.region) == self.home.as_ref();
+            promising.iter().all(|post| post.is_good())
+                && (is_new && regions.len() < self.wanted || is_of_home && !has_home)
+        };
+        (promising.len() < self.wanted || promising.len() == self.wanted && self.wanted > 1 && is_better())
+            .then_some(Target::Edge(best))
+    }
+
+    fn dials_given(&self) -> bool {
+        let is_given = |post: &Post| post.target == Target::Given && matches!(post.stage, Stage::Dialing { .. });
+        self.posts.values().any(is_given)
+    }
+
+    fn is_taken(&self, name: &EdgeName) -> bool {
+        self.posts.values().any(|post| post.edge() == Some(name))
+    }
+
+    fn is_ready(&self, name: &EdgeName, now: Instant) -> bool {
+        self.attempts.get(name).is_none_or(|attempts| attempts.is_ready(now))
+    }
+
+    /// The best of the edges that are known and free: of the origin's region when that is not covered, of another region that
+    /// is not, one that did not fail lately; among equals each connector has its own.
+    fn best(&self, covered: &[&RegionName], now: Instant) -> Option<EdgePlace> {
+        self.best_of(&self.known, covered, now)
+    }
+
+    fn best_of(
+        &self,
+        from: &BTreeMap<EdgeName, EdgePlace>,
+        covered: &[&RegionName],
+        now: Instant,
+    ) -> Option<EdgePlace> {
+        let free = from.values().filter(|place| !self.is_taken(&place.name) && self.is_ready(&place.name, now));
+        let rank = |place: &&EdgePlace| {
+            let is_covered = covered.contains(&&place.region);
+            let is_home = Some(&place.region) == self.home.as_ref();
+            let failures = self.attempts.get(&place.name).map_or(0, |attempts| attempts.failures);
+            (is_covered, !is_home, failures, mixed(self.seed, place.name.as_str()))
+        };
+        free.min_by_key(rank).cloned()
+    }
+
+    /// The edge has answered. `name`: what it is called, if it says so.
+    pub fn handle_welcome(
+        &mut self,
+        number: u64,
+        name: Option<EdgeName>,
+        region: Option<RegionName>,
+        now: Instant,
+        random: u64,
+    ) -> Welcomed {
+        if name.is_some() && self.posts.iter().any(|(other, post)| *other != number && post.edge == name) {
+            if let Some(post) = self.posts.remove(&number) {
+                self.failed(&post.target, now, random);
+            }
+            return Welcomed::Twice;
+        }
+        self.was_welcomed = true;
+        if self.home.is_none() {
+            self.home.clone_from(&region);
+        }
+        if let Some(post) = self.posts.get_mut(&number) {
+            (post.stage, post.edge, post.region) = (Stage::Welcomed, name, region);
+        }
+        Welcomed::Stay
+    }
+
+    /// The edge of this post has told which others serve, and whether it is to be left.
+    pub fn handle_edges(&mut self, number: u64, edges: Vec<EdgePlace>, leave: bool) {
+        let teller = self.posts.get_mut(&number).and_then(|post| {
+            post.is_leaving = leave;
+            post.edge.clone()
+        });
+        // One that knows of nobody has perhaps just begun: what is known is better than nothing.
+        if edges.is_empty() {
+            return;
+        }
+        let before = self.known.extract_if(.., |name, _| Some(name) != teller.as_ref());
+        self.former.extend(before);
+        self.known.extend(edges.into_iter().map(|place| (place.name.clone(), place)));
+        for name in self.known.keys() {
+            self.former.remove(name);
+        }
+        while self.former.len() > MAX_REMEMBERED {
+            self.former.pop_first();
+        }
+        while self.attempts.len() > MAX_REMEMBERED {
+            self.attempts.pop_first();
+        }
+    }
+
+    /// All tunnels that can be are attached there.
+    pub fn handle_holding(&mut self, number: u64) {
+        let Some(post) = self.posts.get_mut(&number) else { return };
+        post.stage = Stage::Holding;
+        if post.target == Target::Given {
+            self.given = Attempts::default();
+        }
+        if let Some(edge) = post.edge().filter(|_| !post.is_leaving) {
+            self.attempts.remove(edge);
+        }
+    }
+
+    /// The attempt failed, or the session was lost: another edge is taken, this one later again.
+    pub fn handle_lost(&mut self, number: u64, now: Instant, random: u64) {
+        let Some(post) = self.posts.remove(&number) else { return };
+        self.failed(&post.target, now, random);
+        if let Some(edge) = post.edge.filter(|edge| post.target.edge() != Some(edge)) {
+            self.attempts.entry(edge).or_default().failed(now, random);
+        }
+    }
+
+    fn failed(&mut self, target: &Target, now: Instant, random: u64) {
+        match target {
+            Target::Given => self.given.failed(now, random),
+            Target::Edge(place) => self.attempts.entry(place.name.clone()).or_default().failed(now, random),
+        }
+    }
+
+    /// The edge of this post takes nothing new on this session. Where the session `was_good` its successor may be there already:
+    /// that is tried at once.
+    pub fn handle_gone_away(&mut self, number: u64, was_good: bool, now: Instant, random: u64) {
+        if !was_good {
+            return self.handle_lost(number, now, random);
+        }
+        if let Some(post) = self.posts.remove(&number) {
+            let known = post.edge().and_then(|edge| self.known.get(edge)).cloned();
+            self.next = Some(known.map_or(post.target, Target::Edge));
+        }
+    }
+
+    /// A session to let go of, which is no post from here on: its tunnels are held elsewhere. To be asked until it has nothing
+    /// more, after [`Places::dial`].
+    pub fn release(&mut self, now: Instant) -> Option<u64> {
+        let good: Vec<(u64, &Post)> =
+            self.posts.iter().filter(|(_, post)| post.is_good()).map(|(number, post)| (*number, post)).collect();
+        let is_settled = || self.posts.values().all(|post| post.is_leaving || post.is_good());
+        let may_leave = good.len() >= self.wanted
+            || !good.is_empty() && is_settled() && self.best(&[], now).is_none() && self.next.is_none();
+        let leaving = self.posts.iter().find(|(_, post)| post.is_leaving).map(|(number, _)| *number);
+        let surplus = (good.len() > self.wanted).then(|| {
+            let rank = |(number, post): &(u64, &Post)| {
+                let alike = good.iter().filter(|(_, other)| other.region() == post.region()).count();
+                (alike, post.region() != self.home.as_ref(), *number)
+            };
+            good.iter().max_by_key(|post| rank(post)).map(|(number, _)| *number)
+        });
+        let released = leaving.filter(|_| may_leave).or(surplus.flatten())?;
+        let post = self.posts.remove(&released)?;
+        if post.is_leaving
+            && let Some(edge) = post.edge()
+        {
+            self.attempts.entry(edge.clone()).or_default().not_before = Some(now + AVOIDED);
+        }
+        Some(released)
+    }
+
+    /// When [`Places::dial`] may have something by itself.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let late = self.posts.values().filter_map(|post| match post.stage {
+            Stage::Dialing { since } => Some(since + PATIENCE),
+            _ => None,
+        });
+        let is_alone = !self.posts.values().any(|post| post.is_promising(now));
+        let former = self.former.keys().filter(|_| is_alone);
+        let free = self.known.keys().chain(former).filter(|name| !self.is_taken(name));
+        let again = free.filter_map(|name| self.attempts.get(name)?.not_before);
+        let given = self.given.not_before.filter(|_| is_alone);
+        late.chain(again).chain(given).filter(|at| *at > now).min()
+    }
+}
+
+/// A number that depends on both in no simple way (FNV-1a, and a last mixing).
+fn mixed(seed: u64, name: &str) -> u64 {
+    let hash = name
+        .bytes()
+        .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}

@@ -1,0 +1,155 @@
+//! What this machine takes into its log of the logs of others: each event once, in the order of its machine, with where it
+//! comes from.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use sallyport_api::{AuditEvent, AuditGap, AuditNode};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{
+    AuditError, AuditLog,
+    outbox::{BATCH_SCHEMA, Travelling, read_state, write_state},
+    tail::Tail,
+};
+
+/// Where it is kept how far the logs of others were taken.
+const INBOX_FILE: &str = "inbox";
+/// How many machines are kept in mind, those that are gone included.
+const MAX_NODES: usize = 4_096;
+/// How much of the own log is looked through at once at the start.
+const MAX_LOOK_LINES: usize = 1_024;
+const MAX_LOOK_BYTES: usize = 4 << 20;
+
+/// How far a stream of batches was read. A stream that was made anew counts from the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StreamPlace {
+    /// When the stream was made, in nanoseconds since 1970.
+    pub created: i64,
+    /// The number of the last batch in it that was read.
+    pub seq: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+struct Kept {
+    place: StreamPlace,
+    /// The last event of the own log that this accounts for.
+    own: u64,
+    /// How many events of each other machine were taken.
+    nodes: BTreeMap<Uuid, u64>,
+}
+
+/// What this machine takes of others.
+#[derive(Debug)]
+pub struct Inbox {
+    log: AuditLog,
+    own: Uuid,
+    kept: Mutex<Kept>,
+}
+
+impl Inbox {
+    /// Goes on where it was left; `own` is the id of this machine's own log, whose events come back too. Reads files.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn open(log: &AuditLog, own: Uuid) -> Result<Self, AuditError> {
+        let dir = &log.shared.dir;
+        let mut kept: Kept = read_state(dir, INBOX_FILE)?.unwrap_or_default();
+        // What came into the log before a crash, and was not kept in mind.
+        let head = log.shared.head().seq;
+        let mut tail = Tail::behind(dir, kept.own.min(head));
+        loop {
+            let lines = tail.next(head, MAX_LOOK_LINES, MAX_LOOK_BYTES)?;
+            if lines.is_empty() {
+                break;
+            }
+            for line in lines.iter().filter(|line| line.text.contains("\"node\":{")) {
+                let Ok(AuditEvent { node: Some(node), .. }) = serde_json::from_str(&line.text) else { continue };
+                let known = kept.nodes.entry(node.id).or_default();
+                *known = node.number.max(*known);
+            }
+        }
+        kept.own = head;
+        Ok(Self { log: log.clone(), own, kept: Mutex::new(kept) })
+    }
+
+    /// How far the stream was read.
+    #[must_use]
+    pub fn place(&self) -> StreamPlace {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).place
+    }
+
+    /// Takes a batch: gives how many events of it are in the log now, and were not before. Writes files.
+    ///
+    /// # Errors
+    /// The log cannot be written: nothing is taken, and the same is to be tried again.
+    pub fn take(&self, bytes: &[u8], place: StreamPlace) -> Result<u64, AuditError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut events, mut last) = (Vec::new(), None);
+        match serde_json::from_slice::<Travelling>(bytes) {
+            Ok(batch) if batch.schema == BATCH_SCHEMA && batch.node == self.own => {}
+            Ok(batch) if batch.schema == BATCH_SCHEMA => match batch.after.checked_add(batch.lines.len() as u64) {
+                Some(number) if !batch.lines.is_empty() => {
+                    let known = kept.nodes.get(&batch.node).copied();
+                    last = Some((batch.node, number));
+                    events = new_ones(batch, known);
+                }
+                _ => tracing::warn!(node = %batch.node, "a batch of another machine holds no events"),
+            },
+            // What is missing shows when the next batch of that machine comes that is understood.
+            Ok(batch) => tracing::warn!(schema = batch.schema, "events of another machine are of a later version"),
+            Err(error) => tracing::warn!(%error, "events of another machine are damaged"),
+        }
+        let taken = events.iter().filter(|event| event.gap.is_none() || is_whole(event)).count() as u64;
+        if !events.is_empty() {
+            kept.own = self.log.take_in(events)?;
+        }
+        if let Some((node, number)) = last {
+            let known = kept.nodes.entry(node).or_default();
+            *known = number.max(*known);
+            while kept.nodes.len() > MAX_NODES {
+                kept.nodes.pop_first();
+            }
+        }
+        kept.place = place;
+        write_state(&self.log.shared.dir, INBOX_FILE, &*kept)?;
+        Ok(taken)
+    }
+}
+
+/// Whether a gap was told by the other machine itself.
+fn is_whole(event: &AuditEvent) -> bool {
+    event.node.as_ref().is_some_and(|node| !node.hash.is_empty())
+}
+
+/// The events of the batch that are not known yet, and before them what is missing.
+fn new_ones(batch: Travelling, known: Option<u64>) -> Vec<AuditEvent> {
+    let Travelling { node: id, name, after, lines, .. } = batch;
+    let mut events = Vec::new();
+    let node = |seq, number, hash| Some(Box::new(AuditNode { id, name: name.clone(), seq, number, hash }));
+    let missing = |number: u64, events: u64| {
+        let gap = AuditGap { reason: "stream".to_owned(), events: Some(events), bytes: None };
+        AuditEvent { node: node(0, number, String::new()), ..AuditEvent::gap(OffsetDateTime::now_utc(), None, gap) }
+    };
+    // Of a machine that was never heard of, what was before is for others to have.
+    if let Some(known) = known.filter(|known| *known < after) {
+        events.push(missing(after, after - known));
+    }
+    for (number, line) in (after + 1..).zip(lines) {
+        if known.is_some_and(|known| number <= known) {
+            continue;
+        }
+        match serde_json::from_str::<AuditEvent>(&line) {
+            Ok(event) => {
+                let node = node(event.seq, number, event.hash.clone());
+                events.push(AuditEvent { node, ..event });
+            }
+            Err(_) => events.push(missing(number, 1)),
+        }
+    }
+    events
+}

@@ -1,0 +1,112 @@
+//! Asks over core NATS: a request to each edge, on a subject of its own.
+
+use std::{future::poll_fn, pin::Pin, sync::Arc, time::Instant};
+
+use async_nats::{Message, client::RequestErrorKind};
+use futures_core::Stream as _;
+use sallyport_directory::EdgeCard;
+use sallyport_model::EdgeId;
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use super::{Nats, OPEN_AGAIN};
+use crate::asks::{
+    ASK_TIME, Answer, Answered, Ask, Gathered, MAX_ANSWER_BYTES, MAX_ASK_BYTES, Responder, Silence, Silent, ask_bytes,
+    read,
+};
+
+/// What is left of the largest message for what the bus itself adds, in bytes.
+const MAX_OVERHEAD_BYTES: usize = 1_024;
+
+fn subject(edge: EdgeId) -> String {
+    format!("sallyport.ask.{edge}")
+}
+
+/// Answers what this edge is asked. Runs until it is dropped.
+pub async fn answer_asks(nats: Nats, edge: EdgeId, responder: Arc<dyn Responder>) {
+    let client = nats.jetstream.client();
+    loop {
+        // While the bus is away this waits for it; the connection subscribes again by itself after that.
+        let mut asked = match client.subscribe(subject(edge)).await {
+            Ok(asked) => asked,
+            Err(error) => {
+                warn!(%error, "what control asks cannot be heard: trying again");
+                tokio::time::sleep(OPEN_AGAIN).await;
+                continue;
+            }
+        };
+        while let Some(message) = poll_fn(|context| Pin::new(&mut asked).poll_next(context)).await {
+            let Message { payload, reply: Some(reply), subject: on, .. } = message else { continue };
+            // The bus delivers here what somebody else had it deliver, too: such entries keep their own subject.
+            if on.as_str() != subject(edge) {
+                continue;
+            }
+            let answer =
+                read::<Ask>(&payload, MAX_ASK_BYTES).map_or(Answer::NotUnderstood, |ask| responder.answer(ask));
+            let max_bytes = MAX_ANSWER_BYTES.min(client.max_payload().saturating_sub(MAX_OVERHEAD_BYTES));
+            match answer.into_bytes(max_bytes) {
+                Ok(bytes) => {
+                    if let Err(error) = client.publish(reply, bytes.into()).await {
+                        debug!(%error, "an answer to control is not sent");
+                    }
+                }
+                Err(error) => warn!(error, "an answer to control is not sent"),
+            }
+        }
+        tokio::time::sleep(OPEN_AGAIN).await;
+    }
+}
+
+impl Nats {
+    /// Asks all of these at once, and waits for each no longer than [`ASK_TIME`]; no longer for any once an answer is the
+    /// one that is wanted.
+    pub(crate) async fn gather(&self, asks: Vec<(Ask, Arc<EdgeCard>)>, is_it: impl Fn(&Answer) -> bool) -> Gathered {
+        let mut gathered = Gathered::default();
+        // What is asked now must not arrive at some time, when the bus is back.
+        if !self.link().is_up {
+            let silent = |(_, edge)| Silent { edge, why: Silence::BusAway };
+            gathered.silent = asks.into_iter().map(silent).collect();
+            return gathered;
+        }
+        let mut asked = JoinSet::new();
+        for (ask, edge) in asks {
+            let nats = self.clone();
+            asked.spawn(async move {
+                let began = Instant::now();
+                let answer = nats.ask(edge.edge, &ask).await;
+                (edge, began.elapsed(), answer)
+            });
+        }
+        while let Some(done) = asked.join_next().await {
+            let Ok((edge, took, answer)) = done else { continue };
+            match answer {
+                Ok(answer) => {
+                    let is_enough = is_it(&answer);
+                    gathered.answered.push(Answered { edge: Some(edge), took, answer });
+                    if is_enough {
+                        return gathered;
+                    }
+                }
+                Err(why) => gathered.silent.push(Silent { edge, why }),
+            }
+        }
+        gathered
+    }
+
+    async fn ask(&self, edge: EdgeId, ask: &Ask) -> Result<Answer, Silence> {
+        let bytes = ask_bytes(ask).map_err(|_| Silence::OtherVersion)?;
+        let request = async_nats::Request::new().payload(bytes.into()).timeout(None);
+        let client = self.jetstream.client();
+        let asked = tokio::time::timeout(ASK_TIME, client.send_request(subject(edge), request)).await;
+        let asked = asked.map_err(|_| Silence::TimedOut)?;
+        let message = asked.map_err(|error| match error.kind() {
+            RequestErrorKind::NoResponders => Silence::NobodyThere,
+            RequestErrorKind::TimedOut => Silence::TimedOut,
+            _ => Silence::BusAway,
+        })?;
+        match read(&message.payload, MAX_ANSWER_BYTES) {
+            Some(Answer::NotUnderstood) | None => Err(Silence::OtherVersion),
+            Some(answer) => Ok(answer),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What controls say to each other over core NATS: quick, and lost for whoever is away.
+
+use std::{future::poll_fn, pin::Pin};
+
+use async_nats::{Message, Subscriber};
+use futures_core::Stream as _;
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use super::{Nats, OPEN_AGAIN};
+
+/// What controls say to each other is said here.
+const SUBJECT: &str = "sallyport.controls";
+/// The longest of it, in bytes.
+const MAX_SAID_BYTES: usize = 4_096;
+
+async fn next(heard: &mut Subscriber) -> Option<Message> {
+    poll_fn(|context| Pin::new(&mut *heard).poll_next(context)).await
+}
+
+/// Says to all other controls what comes from `said`, and gives what they say to `hear`, until it is dropped. `own` tells this
+/// control's words from theirs.
+pub async fn talk_to_controls(nats: Nats, own: [u8; 16], mut said: mpsc::Receiver<Vec<u8>>, hear: impl Fn(&[u8])) {
+    let client = nats.jetstream.client();
+    loop {
+        let mut heard = match client.subscribe(SUBJECT).await {
+            Ok(heard) => heard,
+            Err(error) => {
+                warn!(%error, "the other controls are not heard: trying again");
+                tokio::time::sleep(OPEN_AGAIN).await;
+                continue;
+            }
+        };
+        loop {
+            tokio::select! {
+                word = said.recv() => {
+                    let Some(word) = word else { return };
+                    // What is said now must not arrive at some time, when the bus is back.
+                    if nats.link().is_up && word.len() <= MAX_SAID_BYTES {
+                        let message = [&own[..], &word].concat();
+                        if let Err(error) = client.publish(SUBJECT, message.into()).await {
+                            debug!(%error, "the other controls were not told");
+                        }
+                    }
+                }
+                message = next(&mut heard) => {
+                    let Some(message) = message else { break };
+                    // An edge can have the bus deliver entries of the directory here; they keep their own subject.
+                    if message.subject.as_str() != SUBJECT {
+                        continue;
+                    }
+                    match message.payload.split_at_checked(own.len()) {
+                        Some((by, word)) if by != own.as_slice() && word.len() <= MAX_SAID_BYTES => hear(word),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(OPEN_AGAIN).await;
+    }
+}

@@ -1,0 +1,65 @@
+//! What runs at the edges, and what has run there.
+
+use sallyport_api::{EndedFlowPage, EndedFlowQuery, Flow, FlowPage, MAX_PAGE_ITEMS, SilentEdge, SocketStats};
+
+use crate::{
+    ApiClient, ClientError, MAX_LIST_ITEMS, SocketRef,
+    client::{path_segment, query_value},
+};
+
+impl ApiClient {
+    /// The flows that run at the organisation's sockets, and the edges that did not say theirs.
+    ///
+    /// # Errors
+    /// Nobody is logged in, or the token may not see them.
+    pub async fn flows(&self) -> Result<(Vec<Flow>, Vec<SilentEdge>), ClientError> {
+        let (mut flows, mut silent) = (Vec::new(), Vec::<SilentEdge>::new());
+        let mut after = String::new();
+        loop {
+            let path = format!("/v1/flows?limit={MAX_PAGE_ITEMS}&after={}", query_value(&after));
+            let page: FlowPage = self.get(&path).await?;
+            let is_empty = page.items.is_empty();
+            flows.extend(page.items);
+            for one in page.silent {
+                if silent.iter().all(|known| known.edge != one.edge) {
+                    silent.push(one);
+                }
+            }
+            match page.next {
+                Some(next) if !is_empty && flows.len() <= MAX_LIST_ITEMS => after = next,
+                _ => return Ok((flows, silent)),
+            }
+        }
+    }
+
+    /// Cuts a flow.
+    ///
+    /// # Errors
+    /// None with this id runs at the organisation's sockets.
+    pub async fn kill_flow(&self, id: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/flows/{}", path_segment(id))).await
+    }
+
+    /// What ended lately: the newest, or what ended since an answer before.
+    ///
+    /// # Errors
+    /// What is asked for is not valid, or there is no such socket.
+    pub async fn ended_flows(&self, query: &EndedFlowQuery) -> Result<EndedFlowPage, ClientError> {
+        let parameters = [
+            ("socket", query.socket.clone()),
+            ("limit", query.limit.map(|limit| limit.to_string())),
+            ("after", query.after.clone()),
+        ];
+        let given = parameters.iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        let text: Vec<_> = given.map(|(name, value)| format!("{name}={}", query_value(value))).collect();
+        self.get(&format!("/v1/flows/log?{}", text.join("&"))).await
+    }
+
+    /// What all edges counted of a socket.
+    ///
+    /// # Errors
+    /// There is no such socket.
+    pub async fn socket_stats(&self, socket: &SocketRef) -> Result<SocketStats, ClientError> {
+        self.get(&format!("/v1/sockets/{socket}/stats")).await
+    }
+}

@@ -1,0 +1,238 @@
+//! Wake-ups from one shard to another, many at a time.
+//!
+//! Waking a task of another thread costs a system call, and mostly another one there, in which that thread sleeps. Under
+//! load a shard has many to wake at once: all whose answers came in one record. So each shard has a task that takes what
+//! gathered while others had their turn to the other shards, and wakes there what came from them: one call for all.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    task::{Context, Poll, Waker},
+};
+
+use crate::ShardId;
+
+/// The shards that take wake-ups.
+static BOXES: RwLock<BTreeMap<ShardId, Arc<Inbox>>> = RwLock::new(BTreeMap::new());
+
+thread_local! {
+    static OUT: RefCell<Out> = const { RefCell::new(Out { letters: Vec::new(), postman: None, is_open: false }) };
+}
+
+/// What waits to be taken to other shards.
+struct Out {
+    letters: Vec<(ShardId, Waker)>,
+    /// The task that does it, while it waits.
+    postman: Option<Waker>,
+    /// The task is there.
+    is_open: bool,
+}
+
+/// What came from other shards.
+#[derive(Default)]
+struct Inbox(Mutex<Came>);
+
+#[derive(Default)]
+struct Came {
+    wakers: Vec<Waker>,
+    /// The task that looks here, while it waits.
+    postman: Option<Waker>,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Came> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes a task that waits in this shard. From another one it is woken together with all others that are to be woken there
+/// by what is ready here now.
+pub fn wake_at(shard: ShardId, waker: Waker) {
+    let here = ShardId::here();
+    if shard == here || !shard.is_shard() || !here.is_shard() {
+        return waker.wake();
+    }
+    let wakes = OUT.with_borrow_mut(|out| {
+        if !out.is_open {
+            return Some(waker);
+        }
+        out.letters.push((shard, waker));
+        out.postman.take()
+    });
+    if let Some(waker) = wakes {
+        waker.wake();
+    }
+}
+
+/// Takes wake-ups to other shards, and wakes what they want woken here; for as long as the shard lives.
+pub(crate) async fn serve(here: ShardId) {
+    let inbox = Arc::<Inbox>::default();
+    boxes_mut().insert(here, inbox.clone());
+    OUT.with_borrow_mut(|out| out.is_open = true);
+    let _presence = Presence(here);
+    poll_fn(|cx| {
+        take_in(&inbox, cx);
+        take_out(cx);
+        Poll::<()>::Pending
+    })
+    .await;
+}
+
+fn take_in(inbox: &Inbox, cx: &Context<'_>) {
+    let mut came = inbox.lock();
+    came.postman = Some(cx.waker().clone());
+    let wakers = std::mem::take(&mut came.wakers);
+    drop(came);
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+fn take_out(cx: &Context<'_>) {
+    let mut letters = OUT.with_borrow_mut(|out| {
+        out.postman = Some(cx.waker().clone());
+        std::mem::take(&mut out.letters)
+    });
+    letters.sort_by_key(|(shard, _)| *shard);
+    let boxes = BOXES.read().unwrap_or_else(PoisonError::into_inner);
+    let mut letters = letters.into_iter().peekable();
+    while let Some((shard, waker)) = letters.next() {
+        let same = std::iter::from_fn(|| letters.next_if(|(other, _)| *other == shard)).map(|(_, waker)| waker);
+        let wakers = std::iter::once(waker).chain(same);
+        let Some(inbox) = boxes.get(&shard) else {
+            // The shard has ended, and its tasks with it.
+            wakers.for_each(Waker::wake);
+            continue;
+        };
+        let mut came = inbox.lock();
+        came.wakers.extend(wakers);
+        let postman = came.postman.take();
+        drop(came);
+        if let Some(postman) = postman {
+            postman.wake();
+        }
+    }
+}
+
+fn boxes_mut() -> std::sync::RwLockWriteGuard<'static, BTreeMap<ShardId, Arc<Inbox>>> {
+    BOXES.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A shard's box, which is taken away when the shard ends.
+struct Presence(ShardId);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let inbox = boxes_mut().remove(&self.0);
+        // What still lies in it is for tasks that end with the shard, or have left it.
+        let wakers = inbox.map(|inbox| std::mem::take(&mut inbox.lock().wakers)).unwrap_or_default();
+        wakers.into_iter().for_each(Waker::wake);
+        let letters = OUT.with_borrow_mut(|out| {
+            out.is_open = false;
+            std::mem::take(&mut out.letters)
+        });
+        letters.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        num::NonZeroU16,
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+    use crate::Shards;
+
+    /// Waits in a shard until it is woken so often.
+    fn sleeper(shards: &Shards, tell: mpsc::UnboundedSender<(ShardId, Waker)>) -> oneshot::Receiver<()> {
+        let (done, is_done) = oneshot::channel();
+        shards.spawn(async move {
+            let mut told = false;
+            poll_fn(|cx| {
+                if std::mem::replace(&mut told, true) {
+                    return Poll::Ready(());
+                }
+                tell.send((ShardId::here(), cx.waker().clone())).unwrap();
+                Poll::Pending
+            })
+            .await;
+            let _ = done.send(());
+        });
+        is_done
+    }
+
+    #[tokio::test]
+    async fn tasks_of_every_shard_are_woken_from_every_shard_and_from_none() {
+        let shards = Shards::start(NonZeroU16::new(3).unwrap()).unwrap();
+        for _ in 0..4 {
+            let (tell, mut told) = mpsc::unbounded_channel();
+            let sleeping: Vec<_> = (0..30).map(|_| sleeper(&shards, tell.clone())).collect();
+            let mut wakers = Vec::new();
+            for _ in 0..30 {
+                wakers.push(told.recv().await.unwrap());
+            }
+            let woken = Arc::new(AtomicUsize::new(0));
+            let (last, rest) = (wakers.split_off(25), wakers);
+            let count = woken.clone();
+            shards.spawn(async move {
+                for (shard, waker) in rest {
+                    wake_at(shard, waker);
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            for (shard, waker) in last {
+                wake_at(shard, waker);
+            }
+            for done in sleeping {
+                tokio::time::timeout(Duration::from_secs(20), done).await.unwrap().unwrap();
+            }
+            assert_eq!(woken.load(Ordering::Relaxed), 25);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_ends_with_its_shard_still_wakes_those_of_others() {
+        struct Wakes(Option<(ShardId, Waker)>);
+        impl Drop for Wakes {
+            fn drop(&mut self) {
+                self.0.take().into_iter().for_each(|(shard, waker)| wake_at(shard, waker));
+            }
+        }
+        let (ending, staying) = (Shards::start(NonZeroU16::MIN).unwrap(), Shards::start(NonZeroU16::MIN).unwrap());
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let sleeping: Vec<_> = (0..8).map(|_| sleeper(&staying, tell.clone())).collect();
+        for _ in 0..8 {
+            let wakes = Wakes(told.recv().await);
+            ending.spawn(async move {
+                let _wakes = wakes;
+                std::future::pending::<()>().await;
+            });
+        }
+        drop(ending);
+        for done in sleeping {
+            tokio::time::timeout(Duration::from_secs(20), done).await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shard_that_has_ended_takes_nothing_and_harms_nobody() {
+        let (ending, staying) = (Shards::start(NonZeroU16::MIN).unwrap(), Shards::start(NonZeroU16::MIN).unwrap());
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let done = sleeper(&ending, tell);
+        let (shard, waker) = told.recv().await.unwrap();
+        drop(ending);
+        assert!(tokio::time::timeout(Duration::from_secs(20), done).await.unwrap().is_err());
+        let (sent, is_sent) = oneshot::channel();
+        staying.spawn(async move {
+            wake_at(shard, waker);
+            tokio::task::yield_now().await;
+            let _ = sent.send(());
+        });
+        tokio::time::timeout(Duration::from_secs(20), is_sent).await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,516 @@
+//! What becomes of all sessions of a connector: which there are to be, which tunnels they hold, how they end.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    future::Future,
+    io,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use sallyport_model::{EdgeName, TunnelId};
+use sallyport_wire::{
+    Edges, Refusal, Welcome,
+    places::{MAX_REDUNDANCY, Places, Target, Welcomed},
+    session::MAX_TUNNELS_PER_SESSION,
+};
+use tokio::{
+    runtime::Handle,
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::Instant,
+};
+use tracing::debug;
+
+use super::{
+    ConnectorConfig, ConnectorError, ConnectorEvent, Dial, OriginHandler, TunnelChange, TunnelCredential, random,
+    session::{ConnectorSession, News},
+};
+use crate::mux::now;
+
+/// How much sessions may have to tell that was not taken in yet: all their tunnels may be attached at once.
+pub(super) const MAX_QUEUED_NEWS: usize = 2 * MAX_TUNNELS_PER_SESSION * MAX_REDUNDANCY;
+/// How long dialing the control connection may take.
+const DIAL_TIME: Duration = Duration::from_secs(30);
+/// After how long a tunnel that was refused for now is attached again.
+const REATTACH_AFTER: Duration = Duration::from_secs(5);
+/// The same where an edge does not know the tunnel, perhaps not yet: others know it.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How long one of several edges may take to hear of a tunnel: it is believed only then that there is none.
+const HEARSAY_TIME: Duration = Duration::from_secs(3);
+/// For how long at least a stream may still come after the edge was told that no more are wanted.
+const MIN_LINGER: Duration = Duration::from_millis(250);
+/// How long an edge that goes away may take to close its flows, once the tunnels are attached elsewhere. Flows have no
+/// end of their own; the edge closes them when their clients' datagrams go elsewhere.
+const FLOWS_MOVE_TIME: Duration = Duration::from_secs(5);
+/// How long sessions may take to close once their streams are done.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
+
+/// What all sessions of a connector share.
+pub(super) struct Shared {
+    pub(super) config: ConnectorConfig,
+    pub(super) origin: Arc<dyn OriginHandler>,
+    pub(super) events: mpsc::Sender<ConnectorEvent>,
+    /// Where what is no stream runs.
+    pub(super) runtime: Handle,
+}
+
+impl Shared {
+    /// Tells of a request or a flow while there is room enough for what matters more.
+    pub(super) fn tell_logged(&self, event: ConnectorEvent) {
+        if self.events.capacity() > self.events.max_capacity() / 4 {
+            let _ = self.events.try_send(event);
+        }
+    }
+}
+
+/// An attempt to have a session, or one that there is.
+struct Post {
+    /// Which edge it is, as far as is known.
+    edge: Option<EdgeName>,
+    dial: Arc<dyn Dial>,
+    /// The attempt ends with it.
+    _attempt: oneshot::Sender<()>,
+    live: Option<Live>,
+    /// When tunnels that were refused for now are attached again.
+    attach_at: Option<Instant>,
+}
+
+/// A session and what is known of it.
+struct Live {
+    session: Arc<ConnectorSession>,
+    /// The edge took the session: from here on tunnels are attached.
+    is_welcomed: bool,
+    attached: HashSet<TunnelId>,
+    refused: HashSet<TunnelId>,
+    was_attached: bool,
+    /// It ends when its streams are done.
+    is_released: bool,
+    refusal: Option<Refusal>,
+    since: Instant,
+}
+
+/// What edges said of a tunnel that none of them took.
+#[derive(Default)]
+struct Doubt {
+    since: Option<Instant>,
+    by: HashSet<Option<EdgeName>>,
+}
+
+/// Dials a control connection, and drives the session on it: all in one scheduler, and the streams on it too.
+async fn dial_and_drive(
+    number: u64,
+    shared: Arc<Shared>,
+    dial: Arc<dyn Dial>,
+    news: mpsc::Sender<(u64, News)>,
+    mut given_up: oneshot::Receiver<()>,
+) {
+    let dialed = tokio::select! {
+        dialed = tokio::time::timeout(DIAL_TIME, dial.dial_control()) => dialed,
+        _ = &mut given_up => return,
+    };
+    let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the edge did not answer in time"));
+    match dialed.unwrap_or_else(late) {
+        Err(error) => drop(news.send((number, News::NotDialed(error))).await),
+        Ok(carrier) => {
+            let session = ConnectorSession::new(number, shared, dial, news.clone());
+            // Where nobody waits for it any more, the connection is dropped.
+            if news.send((number, News::Dialed(session.clone()))).await.is_ok() {
+                session.run(carrier).await;
+            }
+        }
+    }
+}
+
+/// All that a connector does beside its streams.
+pub(super) struct Supervisor {
+    shared: Arc<Shared>,
+    /// The way to the address that was given.
+    dial: Arc<dyn Dial>,
+    /// The tunnels that are still wanted.
+    tunnels: Vec<TunnelCredential>,
+    places: Places,
+    posts: BTreeMap<u64, Post>,
+    /// Sessions that are going away or were let go of, until their streams are done.
+    retiring: Vec<Live>,
+    doubts: HashMap<TunnelId, Doubt>,
+    tasks: JoinSet<()>,
+    news_in: mpsc::Sender<(u64, News)>,
+    next_number: u64,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        config: ConnectorConfig,
+        dial: Arc<dyn Dial>,
+        origin: Arc<dyn OriginHandler>,
+        events: mpsc::Sender<ConnectorEvent>,
+    ) -> Self {
+        Self {
+            tunnels: config.tunnels.clone(),
+            places: Places::new(config.redundancy, config.home.clone(), config.edges.clone(), random()),
+            shared: Arc::new(Shared { config, origin, events, runtime: Handle::current() }),
+            dial,
+            posts: BTreeMap::new(),
+            retiring: Vec::new(),
+            doubts: HashMap::new(),
+            tasks: JoinSet::new(),
+            news_in: mpsc::channel(MAX_QUEUED_NEWS).0,
+            next_number: 0,
+        }
+    }
+
+    /// Holds the tunnels until the shutdown.
+    ///
+    /// # Errors
+    /// No tunnel is left that could be held.
+    pub(super) async fn run(
+        mut self,
+        mut changes: mpsc::Receiver<TunnelChange>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ConnectorError> {
+        let (news_in, mut news) = mpsc::channel(MAX_QUEUED_NEWS);
+        self.news_in = news_in;
+        let mut shutdown = pin!(shutdown);
+        loop {
+            self.dial_and_release();
+            let wake = self.wake();
+            let outcome = tokio::select! {
+                () = &mut shutdown => Err(Ok(())),
+                Some((number, message)) = news.recv() => self.on_news(number, message).map_err(Err),
+                Some(change) = changes.recv() => {
+                    self.on_change(change);
+                    Ok(())
+                }
+                () = at(wake) => {
+                    self.attach_again();
+                    Ok(())
+                }
+            };
+            if let Err(end) = outcome {
+                self.stop(news).await;
+                return end;
+            }
+        }
+    }
+
+    /// When there is something to be done even if nothing happens.
+    fn wake(&self) -> Option<Instant> {
+        let attach = self.posts.values().filter_map(|post| post.attach_at);
+        attach.chain(self.places.poll_timeout(now()).map(Instant::from_std)).min()
+    }
+
+    /// Never waits: whoever does not listen must not keep the connector from stopping.
+    fn tell(&self, event: ConnectorEvent) {
+        if self.shared.events.try_send(event).is_err() {
+            debug!("an event was left out: nobody takes them");
+        }
+    }
+
+    /// Does what the edges that are known and held ask for.
+    fn dial_and_release(&mut self) {
+        while let Some(target) = self.places.dial(self.next_number + 1, now()) {
+            self.next_number += 1;
+            self.start(self.next_number, &target);
+        }
+        while let Some(number) = self.places.release(now()) {
+            let Some(Post { live: Some(live), edge, .. }) = self.posts.remove(&number) else { continue };
+            for tunnel in &live.attached {
+                live.session.mux.detach(*tunnel, "moved", "the connector holds it at other edges");
+            }
+            self.retiring.push(live);
+            self.tell(ConnectorEvent::Left { edge });
+            self.release_retiring();
+        }
+    }
+
+    fn start(&mut self, number: u64, target: &Target) {
+        self.collect_finished();
+        let edge = target.edge().cloned();
+        self.tell(ConnectorEvent::Connecting { edge: edge.clone() });
+        let dial = match target {
+            Target::Given => Some(self.dial.clone()),
+            Target::Edge(place) => self.dial.other(place),
+        };
+        let Some(dial) = dial else { return self.places.handle_lost(number, now(), random()) };
+        let (attempt, given_up) = oneshot::channel();
+        let task = dial_and_drive(number, self.shared.clone(), dial.clone(), self.news_in.clone(), given_up);
+        self.shared.config.shards.spawn_among(&mut self.tasks, task);
+        self.posts.insert(number, Post { edge, dial, _attempt: attempt, live: None, attach_at: None });
+    }
+
+    /// Finished tasks are collected so that they do not pile up over years.
+    fn collect_finished(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    fn attach_again(&mut self) {
+        let due = Instant::now();
+        for post in self.posts.values_mut().filter(|post| post.attach_at.is_some_and(|at| at <= due)) {
+            post.attach_at = None;
+            let Some(live) = &mut post.live else { continue };
+            live.refused.clear();
+            for tunnel in self.tunnels.iter().filter(|tunnel| !live.attached.contains(&tunnel.tunnel)) {
+                live.session.attach(tunnel, self.places.home());
+            }
+        }
+    }
+
+    fn on_change(&mut self, change: TunnelChange) {
+        let lives = self.posts.values_mut().filter_map(|post| post.live.as_mut()).filter(|live| live.is_welcomed);
+        match change {
+            TunnelChange::Hold(tunnel) => {
+                let id = tunnel.tunnel;
+                for live in lives.filter(|live| !live.attached.contains(&id)) {
+                    live.session.attach(&tunnel, self.places.home());
+                }
+                match self.tunnels.iter_mut().find(|known| known.tunnel == id) {
+                    Some(known) => *known = tunnel,
+                    None => self.tunnels.push(tunnel),
+                }
+            }
+            TunnelChange::LetGo(tunnel) => {
+                self.tunnels.retain(|known| known.tunnel != tunnel);
+                self.doubts.remove(&tunnel);
+                for live in lives {
+                    live.attached.remove(&tunnel);
+                    live.session.mux.detach(tunnel, "shutting-down", "the connector serves it no more");
+                }
+            }
+        }
+    }
+
+    /// An error means that there is nothing left to do.
+    fn on_news(&mut self, number: u64, news: News) -> Result<(), ConnectorError> {
+        self.collect_finished();
+        let Some(post) = self.posts.get_mut(&number) else {
+            match news {
+                News::Ended { .. } => self.retiring.retain(|live| live.session.number != number),
+                News::Dialed(session) => session.mux.close("nobody waits for it any more"),
+                _ => {}
+            }
+            return Ok(());
+        };
+        match (news, &mut post.live) {
+            (News::NotDialed(error), _) => self.lost(number, error.to_string()),
+            (News::Dialed(session), live) => {
+                *live = Some(Live {
+                    session,
+                    is_welcomed: false,
+                    attached: HashSet::new(),
+                    refused: HashSet::new(),
+                    was_attached: false,
+                    is_released: false,
+                    refusal: None,
+                    since: Instant::now(),
+                });
+            }
+            (_, None) => {}
+            (News::Welcomed { rtt, transport, welcome }, _) => self.on_welcomed(number, rtt, transport, *welcome),
+            (News::Edges(Edges { edges, leave }), _) => self.places.handle_edges(number, edges, leave),
+            (News::Attached { tunnel, url }, Some(live)) => {
+                live.attached.insert(tunnel);
+                live.refused.remove(&tunnel);
+                live.was_attached = true;
+                let edge = post.edge.clone();
+                self.doubts.remove(&tunnel);
+                self.look_whether_holding(number);
+                self.release_retiring();
+                self.tell(ConnectorEvent::Attached { tunnel, url, edge });
+            }
+            (News::NotAttached { tunnel, refusal }, Some(live)) => {
+                live.refused.insert(tunnel);
+                self.look_whether_holding(number);
+                self.on_not_attached(number, tunnel, refusal)?;
+            }
+            (News::Detached { tunnel, code, message }, Some(live)) => {
+                live.attached.remove(&tunnel);
+                let event = ConnectorEvent::Detached { tunnel, code: code.clone(), message: message.clone() };
+                self.tell(event);
+                self.give_up(tunnel, ConnectorError::Detached { code, message })?;
+            }
+            (News::GoAway { message }, Some(_)) => self.on_go_away(number, message),
+            (News::Refused(refusal), Some(live)) => live.refusal = Some(refusal),
+            (News::Ended { why }, Some(live)) => {
+                let refusal = live.refusal.take();
+                let done = refusal.is_none().then(|| post.dial.lost(live.since.elapsed())).flatten();
+                let is_for_good = |refusal: &Refusal| !refusal.retry && refusal.code != "nothing-attached";
+                if let Some(refusal) = refusal.filter(is_for_good)
+                    && !self.has_others(number)
+                {
+                    return Err(ConnectorError::SessionRefused(refusal));
+                }
+                self.lost(number, done.map_or(why.clone(), |done| format!("{why}; {done}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there are other edges, in use or to be tried.
+    fn has_others(&self, number: u64) -> bool {
+        self.places.has_others() || self.posts.keys().any(|other| *other != number)
+    }
+
+    fn on_welcomed(&mut self, number: u64, rtt: Duration, transport: &'static str, welcome: Welcome) {
+        let Welcome { edge, region, edges, leave, .. } = welcome;
+        if self.places.handle_welcome(number, edge.clone(), region.clone(), now(), random()) == Welcomed::Twice {
+            debug!(?edge, "there is a session with this edge already");
+            if let Some(Post { live: Some(live), .. }) = self.posts.remove(&number) {
+                live.session.mux.close("there is another session with this edge");
+            }
+            return;
+        }
+        self.places.handle_edges(number, edges, leave);
+        self.tell(ConnectorEvent::Connected { edge: edge.clone(), region, rtt, transport });
+        let Some(post) = self.posts.get_mut(&number) else { return };
+        post.edge = edge;
+        let Some(live) = &mut post.live else { return };
+        live.is_welcomed = true;
+        self.tunnels.iter().for_each(|tunnel| live.session.attach(tunnel, self.places.home()));
+        self.look_whether_holding(number);
+    }
+
+    /// All tunnels that the edge takes are there.
+    fn look_whether_holding(&mut self, number: u64) {
+        let Some(live) = self.posts.get(&number).and_then(|post| post.live.as_ref()) else { return };
+        let is_settled = |id: &TunnelId| live.attached.contains(id) || live.refused.contains(id);
+        let is_empty = self.tunnels.is_empty();
+        if (is_empty || !live.attached.is_empty()) && self.tunnels.iter().all(|tunnel| is_settled(&tunnel.tunnel)) {
+            self.places.handle_holding(number);
+        }
+    }
+
+    fn on_not_attached(&mut self, number: u64, tunnel: TunnelId, refusal: Refusal) -> Result<(), ConnectorError> {
+        let is_held = |post: &Post| post.live.as_ref().is_some_and(|live| live.attached.contains(&tunnel));
+        let is_held_elsewhere = self.posts.values().any(is_held);
+        let has_others = self.has_others(number);
+        let Some(post) = self.posts.get_mut(&number) else { return Ok(()) };
+        // One of several edges may not have heard of it yet: it is believed when it says so for a while, or another says the same.
+        let edge = post.edge.clone();
+        let is_hearsay = edge.is_some() && refusal.code != "no-datagrams";
+        let doubt = self.doubts.entry(tunnel).or_default();
+        let since = *doubt.since.get_or_insert_with(Instant::now);
+        doubt.by.insert(edge);
+        let is_new = !refusal.retry && since.elapsed() < HEARSAY_TIME;
+        let at = Instant::now() + if is_new { LOOK_AGAIN_AFTER } else { REATTACH_AFTER };
+        post.attach_at = Some(post.attach_at.map_or(at, |known| known.min(at)));
+        let is_believed = !is_hearsay || (since.elapsed() >= HEARSAY_TIME && (doubt.by.len() > 1 || !has_others));
+        let is_first = since.elapsed() < LOOK_AGAIN_AFTER / 2;
+        if refusal.retry || is_held_elsewhere || !is_believed {
+            if (refusal.retry || is_first) && !is_held_elsewhere {
+                self.tell(ConnectorEvent::NotAttached { tunnel, refusal: Refusal { retry: true, ..refusal } });
+            }
+            return Ok(());
+        }
+        self.tell(ConnectorEvent::NotAttached { tunnel, refusal: refusal.clone() });
+        self.give_up(tunnel, ConnectorError::Refused(refusal))
+    }
+
+    /// The tunnel is lost for good, at all edges; so is the connector when it was the last one.
+    fn give_up(&mut self, tunnel: TunnelId, error: ConnectorError) -> Result<(), ConnectorError> {
+        self.tunnels.retain(|wanted| wanted.tunnel != tunnel);
+        self.doubts.remove(&tunnel);
+        for live in self.posts.values_mut().filter_map(|post| post.live.as_mut()) {
+            if live.attached.remove(&tunnel) {
+                live.session.mux.detach(tunnel, "shutting-down", "the connector may not hold it any more");
+            }
+        }
+        if self.tunnels.is_empty() { Err(error) } else { Ok(()) }
+    }
+
+    /// The attempt came to nothing, or the session is over: what is next is said at once.
+    fn lost(&mut self, number: u64, reason: String) {
+        self.places.handle_lost(number, now(), random());
+        let edge = self.posts.remove(&number).and_then(|post| post.edge);
+        let is_held = |post: &&Post| post.live.as_ref().is_some_and(|live| !live.attached.is_empty());
+        let held_by = self.posts.values().filter(is_held).count();
+        self.tell(ConnectorEvent::Disconnected { edge, reason, held_by });
+        self.dial_and_release();
+        if self.posts.is_empty()
+            && let Some(at) = self.places.poll_timeout(now())
+        {
+            self.tell(ConnectorEvent::Retrying { after: at.saturating_duration_since(now()) });
+        }
+    }
+
+    fn on_go_away(&mut self, number: u64, message: String) {
+        let Some(Post { live: Some(live), edge, .. }) = self.posts.remove(&number) else { return };
+        // The edge that just said so may still be listening: only a session that worked is worth a try at once.
+        self.places.handle_gone_away(number, live.was_attached, now(), random());
+        self.retiring.push(live);
+        self.tell(ConnectorEvent::GoingAway { edge, message });
+        self.release_retiring();
+    }
+
+    /// Sessions that are going away end with their last stream once their tunnels are attached elsewhere.
+    fn release_retiring(&mut self) {
+        let attached: HashSet<TunnelId> = self
+            .posts
+            .values()
+            .filter_map(|post| post.live.as_ref())
+            .flat_map(|live| live.attached.iter().copied())
+            .collect();
+        let wanted = |id: &TunnelId| self.tunnels.iter().any(|tunnel| tunnel.tunnel == *id);
+        for live in self.retiring.iter_mut().filter(|live| !live.is_released) {
+            // What never worked has nothing to move, and is worth no more than the next that does.
+            let is_moved = live.attached.iter().all(|id| attached.contains(id) || !wanted(id)) && !attached.is_empty();
+            if !is_moved {
+                continue;
+            }
+            live.is_released = true;
+            let session = live.session.clone();
+            self.tasks.spawn(async move {
+                tokio::time::sleep(linger(&session)).await;
+                session.streams.zero().await;
+                session.flows_over(FLOWS_MOVE_TIME).await;
+                session.mux.close("it went away and its streams are done");
+            });
+        }
+    }
+
+    /// Takes the tunnels back, lets their streams finish, and closes.
+    async fn stop(mut self, mut news: mpsc::Receiver<(u64, News)>) {
+        let posts = std::mem::take(&mut self.posts);
+        let lives: Vec<_> = posts.into_values().filter_map(|post| post.live).chain(self.retiring.drain(..)).collect();
+        for live in &lives {
+            for tunnel in &live.attached {
+                live.session.mux.detach(*tunnel, "shutting-down", "the connector stops");
+            }
+        }
+        let drained = async {
+            let linger = lives.iter().filter(|live| live.was_attached).map(|live| linger(&live.session)).max();
+            tokio::time::sleep(linger.unwrap_or_default()).await;
+            for live in &lives {
+                live.session.streams.zero().await;
+            }
+        };
+        let ignored = async { while news.recv().await.is_some() {} };
+        let closed = async {
+            if tokio::time::timeout(self.shared.config.drain, drained).await.is_err() {
+                debug!("streams were still running when the time to stop was over");
+            }
+            for live in &lives {
+                live.session.mux.close("the connector stops");
+            }
+            let ended = async { while self.tasks.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(CLOSE_TIME, ended).await;
+        };
+        tokio::select! {
+            () = closed => {}
+            () = ignored => {}
+        }
+    }
+}
+
+/// How long a stream that the edge opened before it heard of the end may take to arrive.
+fn linger(session: &ConnectorSession) -> Duration {
+    session.mux.smoothed_rtt().map_or(MIN_LINGER, |rtt| (rtt * 4).max(MIN_LINGER))
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

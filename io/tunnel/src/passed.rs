@@ -1,0 +1,129 @@
+//! A stream that is passed on to another tunnel before it is answered.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use sallyport_wire::{OpenFailure, ResetCode};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{IncomingStream, TunnelStream, stream::Inner};
+
+/// A stream that the edge has opened, and whose origin is being reached by another tunnel. What comes on it can be read at once;
+/// what is written to it follows [`Self::open`]. Dropping it unanswered gives it up: nobody knows what the origin has got.
+#[derive(Debug)]
+pub struct PassedStream {
+    pub(crate) stream: Option<TunnelStream>,
+    pub(crate) is_answered: bool,
+}
+
+impl PassedStream {
+    /// Whether it was said what became of the opening.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// Says that the origin took the connection, together with the first bytes that are written. Where there are none yet, the
+    /// stream is to be flushed.
+    ///
+    /// # Errors
+    /// The tunnel was lost.
+    pub fn open(&mut self) -> io::Result<()> {
+        let Some(stream) = &mut self.stream else { return Err(io::ErrorKind::NotConnected.into()) };
+        self.is_answered = true;
+        match &mut stream.inner {
+            Inner::Leg(stream) => stream.hold_opened(),
+            Inner::Mux(stream) => {
+                stream.send_opened();
+                Ok(())
+            }
+        }
+    }
+
+    /// Says that the origin was not reached and why, when nothing was said yet. Returns when the edge knows or does not care
+    /// any more.
+    pub async fn fail(mut self, failure: OpenFailure) {
+        if let Some(stream) = self.stream.take().filter(|_| !self.is_answered) {
+            IncomingStream::new(stream).failed(failure).await;
+        }
+    }
+
+    /// Gives the stream up in both directions.
+    pub fn reset(mut self, code: ResetCode) {
+        if let Some(stream) = self.stream.take() {
+            stream.reset(code);
+        }
+    }
+
+    /// As [`TunnelStream::poll_given_up`].
+    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.stream.as_mut().map_or(Poll::Pending, |stream| stream.poll_given_up(cx))
+    }
+
+    /// As [`TunnelStream::poll_write_last`].
+    pub fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Some(stream) => stream.poll_write_last(cx, buf),
+            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    /// As [`TunnelStream::holds_opened`].
+    #[must_use]
+    pub fn holds_opened(&self) -> bool {
+        self.stream.as_ref().is_some_and(TunnelStream::holds_opened)
+    }
+
+    fn poll_stream<T>(
+        &mut self,
+        poll: impl FnOnce(Pin<&mut TunnelStream>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match &mut self.stream {
+            Some(stream) => poll(Pin::new(stream)),
+            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+}
+
+impl Drop for PassedStream {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take().filter(|_| !self.is_answered) {
+            stream.reset(ResetCode::OriginReset);
+        }
+    }
+}
+
+impl AsyncRead for PassedStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_stream(|stream| stream.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for PassedStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_stream(|stream| stream.poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_stream(|stream| stream.poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_stream(|stream| stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_stream(|stream| stream.poll_shutdown(cx))
+    }
+}
