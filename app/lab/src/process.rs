@@ -44,7 +44,19 @@ pub struct Used {
 struct Stat {
     state: char,
     cpu_ticks: u64,
+    threads: u64,
     at_ticks: u64,
+}
+
+impl Stat {
+    /// A process of which only the first thread has ended is there still: its sockets are closed when the last one has.
+    fn life(&self) -> Life {
+        match self.state {
+            'Z' | 'X' if self.threads <= 1 => Life::Gone,
+            'T' | 't' => Life::Paused,
+            _ => Life::Runs,
+        }
+    }
 }
 
 fn parse(text: &str) -> Option<Stat> {
@@ -52,7 +64,12 @@ fn parse(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     let number = |field: usize| fields.get(field - 3)?.trim().parse::<u64>().ok();
-    Some(Stat { state: fields.first()?.chars().next()?, cpu_ticks: number(14)? + number(15)?, at_ticks: number(22)? })
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        cpu_ticks: number(14)? + number(15)?,
+        threads: number(20)?,
+        at_ticks: number(22)?,
+    })
 }
 
 fn stat(pid: i32) -> Option<Stat> {
@@ -71,11 +88,7 @@ impl Started {
     #[must_use]
     pub fn life(&self) -> Life {
         match stat(self.pid) {
-            Some(stat) if stat.at_ticks == self.at_ticks => match stat.state {
-                'Z' | 'X' => Life::Gone,
-                'T' | 't' => Life::Paused,
-                _ => Life::Runs,
-            },
+            Some(stat) if stat.at_ticks == self.at_ticks => stat.life(),
             _ => Life::Gone,
         }
     }
@@ -135,9 +148,16 @@ mod tests {
     fn the_name_of_a_program_cannot_fool_the_reader() {
         let tail = (4..=52).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
         let stat = parse(&format!("42 (a) S (b) R {tail}")).unwrap();
-        assert_eq!(stat, Stat { state: 'R', cpu_ticks: 14 + 15, at_ticks: 22 });
+        assert_eq!(stat, Stat { state: 'R', cpu_ticks: 14 + 15, threads: 20, at_ticks: 22 });
         assert_eq!(parse("42 (x) S 1 2"), None);
         assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn a_process_is_gone_with_the_last_of_its_threads() {
+        let life = |state, threads| Stat { state, cpu_ticks: 0, threads, at_ticks: 0 }.life();
+        assert_eq!((life('Z', 3), life('Z', 1), life('Z', 0)), (Life::Runs, Life::Gone, Life::Gone));
+        assert_eq!((life('S', 3), life('T', 3)), (Life::Runs, Life::Paused));
     }
 
     #[test]
