@@ -3,8 +3,9 @@
 //! Neither buffers: a frame is taken from one side when the other has room for it.
 
 use std::{
+    cell::Cell,
     future::Future,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -19,7 +20,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use sallyport_net::Pace as _;
 use sallyport_tunnel::Establishment;
-use tokio::time::Sleep;
+use tokio::{sync::Notify, time::Sleep};
 
 use crate::{
     Edge,
@@ -63,6 +64,19 @@ pub(crate) struct UploadSlot {
     silence: OnceLock<Duration>,
     pace: OnceLock<Meter>,
     metered: Option<MeteredUpload>,
+    is_given_up: AtomicBool,
+    given_up: Notify,
+}
+
+thread_local! {
+    /// The body for an HTTP/2 origin that this thread has just looked at for the first time.
+    static FIRST_LOOK: Cell<Option<Arc<UploadSlot>>> = const { Cell::new(None) };
+}
+
+/// The body for an HTTP/2 origin that is being set under way in this thread, once: a connection looks at a body before it starts
+/// what sends it.
+pub(crate) fn take_first_look() -> Option<Arc<UploadSlot>> {
+    FIRST_LOOK.take()
 }
 
 impl UploadSlot {
@@ -84,6 +98,8 @@ impl UploadSlot {
             silence: OnceLock::new(),
             pace: OnceLock::new(),
             metered: meter.map(UploadMeter::begin),
+            is_given_up: AtomicBool::new(false),
+            given_up: Notify::new(),
         }))
     }
 
@@ -164,6 +180,27 @@ impl UploadSlot {
     pub(crate) fn answered(&self) {
         self.answered.store(true, Ordering::Release);
     }
+
+    /// The answer broke off: nobody waits for what the origin makes of the body, and the client may not go on with it.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
+        self.given_up.notify_waiters();
+    }
+
+    /// Resolves when the body has been given up.
+    pub(crate) async fn until_given_up(&self) {
+        let mut given_up = pin!(self.given_up.notified());
+        // Whoever gives it up after this wakes us.
+        given_up.as_mut().enable();
+        if !self.is_given_up.load(Ordering::Acquire) {
+            given_up.await;
+        }
+    }
+
+    /// Whether an origin's HTTP/2 connection sends it.
+    fn is_for_http2(&self) -> bool {
+        self.silence.get().is_some()
+    }
 }
 
 /// A request body on its way to an origin.
@@ -171,6 +208,7 @@ pub(crate) struct Upload {
     shared: Option<Arc<UploadSlot>>,
     gate: Gate,
     pace: Option<Meter>,
+    is_looked_at: bool,
 }
 
 /// What stands between the client's body and the origin.
@@ -202,7 +240,7 @@ impl Upload {
             (None, _) => Gate::Clear,
         };
         let pace = shared.as_ref().and_then(|slot| slot.pace.get().cloned());
-        Self { shared, gate, pace }
+        Self { shared, gate, pace, is_looked_at: false }
     }
 
     /// The origin said `100 Continue`.
@@ -228,6 +266,9 @@ impl Body for Upload {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let Some(slot) = &this.shared else { return Poll::Ready(None) };
+        if !std::mem::replace(&mut this.is_looked_at, true) && slot.is_for_http2() {
+            FIRST_LOOK.set(Some(slot.clone()));
+        }
         loop {
             match &mut this.gate {
                 Gate::Origin(establishment) => match establishment.peek() {

@@ -12,15 +12,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::{client::conn::http2, rt::Executor};
+use hyper_util::rt::TokioIo;
 use sallyport_net::ProxiedAddresses;
 use sallyport_shards::ShardId;
 use sallyport_tunnel::{Establishment, OpenError};
 use sallyport_wire::StreamProtocol;
 
 use crate::{
-    body::Upload,
+    body::{self, Upload},
     h1::{H1Connection, Idleness},
     origin_standing::Standing,
     place::Place,
@@ -333,7 +333,7 @@ impl Origin {
         }
         let stream = self.open_stream(StreamProtocol::Http2, client, None, server_name, false)?;
         let establishment = stream.establishment();
-        let handshake = http2::Builder::new(TokioExecutor::new())
+        let handshake = http2::Builder::new(BodyExecutor)
             .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
             .initial_connection_window_size(4 * H2_STREAM_WINDOW_BYTES)
             .max_header_list_size(64 * 1024)
@@ -385,6 +385,31 @@ impl Origin {
 /// The place of the last one that fits and is near, else of the last one that fits.
 fn best<T>(all: &[T], fits: impl Fn(&T) -> bool, is_near: impl Fn(&T) -> bool) -> Option<usize> {
     all.iter().rposition(|one| fits(one) && is_near(one)).or_else(|| all.iter().rposition(fits))
+}
+
+/// Runs what an HTTP/2 connection starts beside itself, for each request: what sends its body, and what waits for its answer.
+///
+/// What sends a body waits for room that the origin gives, and notices nothing else meanwhile. An origin that reads nothing of a
+/// body would not hear that the request is over, and nor would its client, whose body is kept.
+#[derive(Debug, Clone)]
+struct BodyExecutor;
+
+impl<F> Executor<F> for BodyExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, work: F) {
+        match body::take_first_look() {
+            Some(upload) => drop(tokio::spawn(async move {
+                tokio::select! {
+                    _ = work => {}
+                    () = upload.until_given_up() => {}
+                }
+            })),
+            None => drop(tokio::spawn(async move { drop(work.await) })),
+        }
+    }
 }
 
 /// A shared HTTP/2 connection to an origin.

@@ -428,6 +428,9 @@ impl Drop for Ticket {
         self.wire.request_ended();
         if let Some(upload) = &self.upload {
             upload.answered();
+            if self.end != End::Complete {
+                upload.give_up();
+            }
             if !upload.is_finished() {
                 self.wire.left_unread();
             }

@@ -1,7 +1,14 @@
 //! Every kind of long request and connection is cut when whose it is may not go on, in whatever state it is: for its client,
 //! and for its origin, which is told here by a word for each.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -66,12 +73,18 @@ struct Endless(
     #[expect(dead_code, reason = "it says its word when it is dropped")] Option<Word>,
     tokio::time::Interval,
     usize,
+    Arc<AtomicUsize>,
 );
 
 impl Endless {
     fn body(word: Option<Word>, every_ms: u64, bytes: usize) -> TestBody {
-        let ticks = tokio::time::interval(std::time::Duration::from_millis(every_ms));
-        StreamBody::new(Self(word, ticks, bytes)).boxed_unsync()
+        Self::counted(word, every_ms, bytes, Arc::default())
+    }
+
+    /// One that counts how many pieces were taken of it.
+    fn counted(word: Option<Word>, every_ms: u64, bytes: usize, taken: Arc<AtomicUsize>) -> TestBody {
+        let ticks = tokio::time::interval(Duration::from_millis(every_ms));
+        StreamBody::new(Self(word, ticks, bytes, taken)).boxed_unsync()
     }
 }
 
@@ -82,7 +95,10 @@ impl futures_core::Stream for Endless {
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Self::Item>> {
         let bytes = self.2;
-        self.1.poll_tick(cx).map(|_| Some(Ok(Frame::data(vec![7; bytes].into()))))
+        self.1.poll_tick(cx).map(|_| {
+            self.3.fetch_add(1, Ordering::SeqCst);
+            Some(Ok(Frame::data(vec![7; bytes].into())))
+        })
     }
 }
 
@@ -177,8 +193,9 @@ impl Scene {
         builder.initial_stream_window_size(window).initial_connection_window_size(65_535);
         let (mut sender, connection) = builder.handshake(TokioIo::new(tls)).await.unwrap();
         tokio::spawn(connection);
+        let taken = Arc::new(AtomicUsize::new(0));
         let body = match path {
-            "/grpc/unread" => Endless::body(None, 1, 16 * 1024),
+            "/grpc/unread" => Endless::counted(None, 1, 16 * 1024, taken.clone()),
             "/upload/2" | "/window-0/2" | "/grpc" => Endless::body(None, 20, 5),
             _ => text(""),
         };
@@ -216,6 +233,14 @@ impl Scene {
             }
         });
         soon(begins).await.unwrap();
+        if path == "/grpc/unread" {
+            // Until every buffer on the way is full, and with them what the origin grants to all streams together.
+            let mut before = 0;
+            while taken.load(Ordering::SeqCst) != before {
+                before = taken.load(Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        }
         task
     }
 
