@@ -37,18 +37,27 @@ async fn a_busy_origin_gets_fewer_requests() {
     let world = World::start().await;
     let mut socket = world.socket();
     let release = Arc::new(tokio::sync::Semaphore::new(0));
+    let (at_slow, at_fast) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let slow = origin({
-        let release = release.clone();
+        let (release, reached) = (release.clone(), at_slow.clone());
         move |_| {
-            let release = release.clone();
+            let (release, reached) = (release.clone(), reached.clone());
             async move {
+                reached.fetch_add(1, Ordering::SeqCst);
                 let _held = release.acquire().await.unwrap();
                 Response::new(text("slow"))
             }
         }
     })
     .await;
-    let fast = named_origin("fast").await;
+    let fast = origin({
+        let reached = at_fast.clone();
+        move |_| {
+            reached.fetch_add(1, Ordering::SeqCst);
+            async { Response::new(text("fast")) }
+        }
+    })
+    .await;
     let _slow = world.tunnel(&mut socket, slow).await;
     let _fast = world.tunnel(&mut socket, fast).await;
     // One of these is stuck with the slow origin; all that come after go to the other.
@@ -57,7 +66,8 @@ async fn a_busy_origin_gets_fewer_requests() {
     let head = format!("GET / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", socket.host());
     first.write_all(head.as_bytes()).await.unwrap();
     second.write_all(head.as_bytes()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let reached = || (at_slow.load(Ordering::SeqCst), at_fast.load(Ordering::SeqCst));
+    until("each of them has one", || reached() == (1, 1)).await;
     for _ in 0..10 {
         assert_eq!(world.get(&socket, "/").await.text(), "fast");
     }
@@ -76,7 +86,7 @@ async fn a_request_with_a_body_goes_to_another_origin_when_one_refuses() {
         Response::new(text(body))
     })
     .await;
-    let _dead = world.tunnel(&mut socket, dead_origin().await).await;
+    let _dead = world.tunnel(&mut socket, dead_origin()).await;
     let _alive = world.tunnel(&mut socket, alive).await;
     for number in 0..10 {
         let body = format!("body {number}");
@@ -103,8 +113,8 @@ async fn every_kind_of_absence_has_its_status_and_a_page_with_the_request_id() {
     assert!(answer.text().contains(answer.header("x-request-id").unwrap()));
     // Every origin refuses.
     let mut refused = world.socket();
-    let _one = world.tunnel(&mut refused, dead_origin().await).await;
-    let _two = world.tunnel(&mut refused, dead_origin().await).await;
+    let _one = world.tunnel(&mut refused, dead_origin()).await;
+    let _two = world.tunnel(&mut refused, dead_origin()).await;
     let json = format!("GET / HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n\r\n", refused.host());
     let answer = world.raw(&refused, json.as_bytes()).await;
     assert_eq!((answer.status, answer.header("content-type")), (502, Some("application/problem+json")));
@@ -305,12 +315,20 @@ async fn connections_of_a_burst_that_shared_the_control_connection_are_not_kept_
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
     let socket = Arc::new(socket);
-    let burst: Vec<_> = (0..64)
-        .map(|_| {
-            let (world, socket) = (world.clone(), socket.clone());
+    // Connected before they ask: what comes one by one, as handshakes end, finds legs that come as fast.
+    let mut clients = Vec::new();
+    for _ in 0..64 {
+        clients.push(world.client(&socket).await);
+    }
+    let burst: Vec<_> = clients
+        .into_iter()
+        .map(|mut client| {
             // With a body, so that none shares by choice.
             let head = format!("POST / HTTP/1.1\r\nhost: {}\r\ncontent-length: 1\r\n\r\nx", socket.host());
-            tokio::spawn(async move { world.raw(&socket, head.as_bytes()).await.status })
+            tokio::spawn(async move {
+                client.write_all(head.as_bytes()).await.unwrap();
+                read_answer(&mut client).await.status
+            })
         })
         .collect();
     until("the burst to reach the origin", || reached.load(Ordering::SeqCst) == 64).await;

@@ -169,7 +169,7 @@ async fn an_origin_that_is_killed_costs_no_request() {
     let world = world_of(&["127.0.0.0/8"]).await;
     let mut socket = world.socket();
     let (alive, _) = counted_origin("alive").await;
-    socket.direct(&world, &dead_origin().await.to_string());
+    socket.direct(&world, &dead_origin().to_string());
     socket.direct(&world, &alive.to_string());
     for number in 0..12 {
         let body = format!("body {number}");
@@ -269,8 +269,7 @@ async fn datagrams_come_and_go() {
     drop(peers);
     let mut nobody = world.socket();
     let port = nobody.is_udp(&world);
-    let gone = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    nobody.direct(&world, &gone.to_string());
+    nobody.direct(&world, &dead_origin().to_string());
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     client.connect(("127.0.0.1", port)).await.unwrap();
     let mut tries = tokio::time::interval(Duration::from_millis(20));
@@ -361,13 +360,13 @@ async fn direct_origins_are_checked_before_anybody_comes() {
     socket.route.settings.health_check = Some(HealthCheck {
         probe: Probe::Tcp,
         interval_seconds: 1,
-        timeout_seconds: 1,
+        timeout_seconds: 10,
         healthy_threshold: 1,
         unhealthy_threshold: 1,
     });
     let (alive, _) = counted_origin("alive").await;
     let well = socket.direct(&world, &alive.to_string());
-    let ill = socket.direct(&world, &dead_origin().await.to_string());
+    let ill = socket.direct(&world, &dead_origin().to_string());
     until("both are judged", || {
         (world.directory.is_well(well), world.directory.is_well(ill)) == (Some(true), Some(false))
     })

@@ -19,15 +19,11 @@ use tokio::{
 
 use crate::harness::*;
 
-async fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
-}
-
 impl TestSocket {
     /// Makes it a socket with a port of its own.
     pub(crate) async fn is_of_type(&mut self, world: &World, socket_type: SocketType) -> SocketAddr {
         self.route.socket_type = socket_type;
-        self.route.port = Some(free_port().await);
+        self.route.port = Some(free_port());
         world.routes.put(self.route.clone());
         SocketAddr::new([127, 0, 0, 1].into(), self.route.port.unwrap())
     }
@@ -40,14 +36,16 @@ impl TestSocket {
 
 /// The edge opens ports a moment after the route changed.
 pub(crate) async fn connect(addr: SocketAddr) -> TcpStream {
-    for _ in 0..200 {
-        if let Ok(stream) = TcpStream::connect(addr).await {
-            stream.set_nodelay(true).unwrap();
-            return stream;
+    soon(async {
+        loop {
+            if let Ok(stream) = TcpStream::connect(addr).await {
+                stream.set_nodelay(true).unwrap();
+                return stream;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("{addr} was not opened");
+    })
+    .await
 }
 
 /// An origin whose every connection is given to this function.
@@ -302,7 +300,7 @@ async fn an_origin_that_refuses_costs_nothing_and_without_any_the_client_is_rese
     let world = World::start().await;
     let mut socket = world.socket();
     let addr = socket.is_of_type(&world, SocketType::Tcp).await;
-    let _dead = world.tunnel(&mut socket, dead_origin().await).await;
+    let _dead = world.tunnel(&mut socket, dead_origin()).await;
     let mut client = connect(addr).await;
     client.write_all(b"anybody?").await.unwrap();
     let error = soon(client.read(&mut [0; 1])).await.unwrap_err();
@@ -320,13 +318,12 @@ async fn a_deleted_socket_closes_its_port() {
     let addr = socket.is_of_type(&world, SocketType::Tcp).await;
     drop(connect(addr).await);
     world.routes.remove(socket.route.id);
-    for _ in 0..200 {
-        if TcpStream::connect(addr).await.is_err() {
-            return;
+    soon(async {
+        while TcpStream::connect(addr).await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("the port is still open");
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU16, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -381,9 +381,22 @@ impl OriginHandler for DialOrigin {
     }
 }
 
-/// An address on which nothing listens.
-pub(crate) async fn dead_origin() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// A port that is free in TCP and UDP. It is below those that the system gives out by itself: nobody gets it before it is used,
+/// nor where nobody is to be found there.
+pub(crate) fn free_port() -> u16 {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
+    loop {
+        let at = ("127.0.0.1", first + TRIED.fetch_add(1, Ordering::Relaxed));
+        if std::net::TcpListener::bind(at).is_ok() && std::net::UdpSocket::bind(at).is_ok() {
+            return at.1;
+        }
+    }
+}
+
+/// An address at which nobody is, now and later.
+pub(crate) fn dead_origin() -> SocketAddr {
+    ([127, 0, 0, 1], free_port()).into()
 }
 
 /// An HTTP/1.1 origin; gives its address and how many connections it has taken.

@@ -103,7 +103,7 @@ async fn grpc_goes_to_an_h2c_origin_with_trailers_both_ways() {
 async fn a_grpc_call_to_nobody_gets_a_grpc_status() {
     let world = World::start_with(|_| ()).await;
     let mut socket = world.socket();
-    let _connector = world.tunnel(&mut socket, dead_origin().await).await;
+    let _connector = world.tunnel(&mut socket, dead_origin()).await;
     let mut sender = world.http2(&socket).await;
     let mut call = request(&socket, "/pkg.Service/Call", text("x"));
     *call.method_mut() = http::Method::POST;

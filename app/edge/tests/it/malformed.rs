@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::*;
 
@@ -63,6 +63,11 @@ async fn a_body_that_turns_out_malformed_is_refused_and_the_origin_sees_no_end_o
     let (addr, _) = raw_origin(move |mut tcp| {
         let seen_in = seen_in.clone();
         async move {
+            let mut start = read_head(&mut tcp).await.into_bytes();
+            while !start.ends_with(b"hello\r\n") {
+                start.push(tcp.read_u8().await.unwrap());
+            }
+            let _ = seen_in.send(start);
             let _ = seen_in.send(read_rest(&mut tcp).await);
         }
     })
@@ -72,7 +77,8 @@ async fn a_body_that_turns_out_malformed_is_refused_and_the_origin_sees_no_end_o
     let mut client = world.client(&socket).await;
     let start = format!("POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
     client.write_all(start.as_bytes()).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let start = soon(seen.recv()).await.unwrap();
+    assert!(start.starts_with(b"POST / HTTP/1.1\r\n"));
     client.write_all(b"5;\nhello\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let answer = read_answer(&mut client).await;
     assert_eq!(answer.status, 400, "{answer:?}");

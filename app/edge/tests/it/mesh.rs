@@ -250,7 +250,7 @@ async fn flows_half_closes_resets_and_datagrams_pass_as_they_are() {
     // Nothing listens: the flow is refused like one that is served here.
     let mut refused = b.world.socket();
     refused.is_of_type(&b.world, SocketType::Tcp).await;
-    let _refused = b.world.tunnel(&mut refused, dead_origin().await).await;
+    let _refused = b.world.tunnel(&mut refused, dead_origin()).await;
     installation.tell(&[&a, &b]);
     let mut client = connect(a.port(&refused)).await;
     assert!(soon(client.read(&mut [0; 8])).await.is_err());

@@ -37,7 +37,7 @@ async fn moody(name: &'static str, well: &Arc<AtomicBool>) -> std::net::SocketAd
 
 fn every_second() -> Option<HealthCheck> {
     let probe = Probe::Http { path: "/up".into(), status_from: 200, status_to: 299 };
-    let (interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold) = (1, 1, 1, 1);
+    let (interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold) = (1, 10, 1, 1);
     Some(HealthCheck { probe, interval_seconds, timeout_seconds, healthy_threshold, unhealthy_threshold })
 }
 
@@ -77,6 +77,8 @@ async fn an_origin_that_its_edge_finds_unwell_gets_nothing_from_others() {
     let (one, two) = (socket.route.tunnels[0].id, socket.route.tunnels[1].id);
     socket.set(&a.world, |settings| settings.health_check = every_second());
     installation.tell(&[&a, &b, &c]);
+    let healthy = || a.counted(&format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name));
+    until("both are known", || healthy() == 2).await;
     let names = async |count: usize| {
         let mut names = Vec::new();
         for _ in 0..count {
@@ -101,10 +103,7 @@ async fn an_origin_that_its_edge_finds_unwell_gets_nothing_from_others() {
     assert!(refused > 0);
     // Told, it does not ask any more.
     installation.tell(&[&b]);
-    until("it is known", || {
-        a.counted(&format!("sallyport_edge_origins_healthy{{socket=\"{}\"}}", socket.route.name)) == 1
-    })
-    .await;
+    until("it is known", || healthy() == 1).await;
     assert_eq!(names(10).await, vec!["200 two"; 10]);
     assert_eq!(b.counted(r#"sallyport_mesh_failures_total{reason="unwell"}"#), refused);
     // Nobody is well: clients are told so.
@@ -132,7 +131,7 @@ async fn an_origin_that_takes_nothing_is_left_out_by_all_edges() {
     let mut installation = Installation::new();
     let (a, b, c) = (installation.edge(44, "eu"), installation.edge(45, "us"), installation.edge(46, "eu"));
     let mut socket = b.world.socket();
-    let _dead = b.world.tunnel(&mut socket, dead_origin().await).await;
+    let _dead = b.world.tunnel(&mut socket, dead_origin()).await;
     let _good = b.world.tunnel(&mut socket, named_origin("good").await).await;
     let dead = socket.route.tunnels[0].id;
     installation.tell(&[&a, &b, &c]);
