@@ -117,8 +117,14 @@ async fn the_opening_travels_with_the_first_bytes_in_one_write() {
 
     // Without anything to write, the opening leaves as soon as somebody reads.
     let mut stream = handle.open(open_for(tunnel(1))).unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(300), stream.read_u8()).await.is_err());
-    assert_eq!(stream.establishment().peek(), Some(Ok(())));
+    let establishment = stream.establishment();
+    soon(async {
+        while establishment.peek().is_none() {
+            assert!(tokio::time::timeout(Duration::from_millis(100), stream.read_u8()).await.is_err());
+        }
+    })
+    .await;
+    assert_eq!(establishment.peek(), Some(Ok(())));
 }
 
 #[tokio::test]
