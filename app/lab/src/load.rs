@@ -333,7 +333,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_asked_is_refused_and_nobody_listening_is_counted() {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // Bound but not listened on, it refuses, and nobody else can get it meanwhile.
+        let held = tokio::net::TcpSocket::new_v4().unwrap();
+        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = held.local_addr().unwrap().port();
         let wish = |url: String, ca: PathBuf| LoadWish {
             url: url.parse().unwrap(),
             connections: 1,

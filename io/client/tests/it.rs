@@ -241,7 +241,10 @@ async fn nothing_is_sent_to_a_server_that_is_not_trusted() {
 
 #[tokio::test]
 async fn an_api_that_is_not_there_is_named_even_when_nobody_is_logged_in() {
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = held.local_addr().unwrap().port();
     let address = format!("https://127.0.0.1:{port}").parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
     LocalCa::open_or_create(dir.path(), "localhost").unwrap();

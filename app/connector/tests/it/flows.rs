@@ -132,7 +132,10 @@ async fn each_flow_has_a_socket_to_the_service() {
 
 #[tokio::test]
 async fn a_service_that_does_not_run_ends_the_flow() {
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Nobody else gets this port, and its socket hears itself alone: to all others nobody is there.
+    let held = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = held.local_addr().unwrap().port();
+    held.connect(("127.0.0.1", port)).unwrap();
     let (_edge, _connector, tunnel) = with(port).await;
     let mut client = Client::new(&tunnel, 1).await;
     assert!(client.flow.send(b"anybody?"));

@@ -7,7 +7,7 @@ use sallyport_model::OriginAddr;
 use sallyport_wire::{FailureReason, StreamProtocol::Raw};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::{TcpSocket, TcpStream},
     sync::mpsc,
 };
 
@@ -101,9 +101,10 @@ async fn small_answers_do_not_wait_for_more() {
 
 #[tokio::test]
 async fn a_service_that_does_not_run_is_told_with_what_to_do() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
+    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
+    let held = TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = held.local_addr().unwrap().port();
     let (edge, _connector) = before(port, None).await;
     let failure = edge.failure(Raw).await;
     is(&failure, FailureReason::Refused, &format!("nothing listens on localhost:{port}: start the service"));

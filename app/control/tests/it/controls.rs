@@ -2,7 +2,6 @@
 
 use std::{
     io::{BufRead, BufReader},
-    net::TcpListener,
     process::{ChildStdin, Command, Stdio},
     sync::OnceLock,
 };
@@ -16,7 +15,7 @@ use serde_json::json;
 use crate::{
     client::{BACK, VERIFIER, World},
     fake_provider::FakeProvider,
-    harness::{Api, START, TestClock},
+    harness::{Api, START, TestClock, free_port},
     login::{Browser, Shop},
     ssh::client,
 };
@@ -25,7 +24,7 @@ use crate::{
 fn postgres() -> Option<u16> {
     static SERVER: OnceLock<Option<(u16, ChildStdin)>> = OnceLock::new();
     let server = SERVER.get_or_init(|| {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut child = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgres"))
             .arg(port.to_string())
             .stdin(Stdio::piped())

@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -63,6 +63,18 @@ impl TestClock {
             monotonic: clock.origin + Duration::from_secs(clock.elapsed_seconds.load(Ordering::SeqCst)),
             unix_seconds: clock.unix_seconds.load(Ordering::SeqCst),
         })
+    }
+}
+
+/// A port that is free. It is below those that the system gives out by itself, so that nobody gets it before it is used.
+pub(crate) fn free_port() -> u16 {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
+    loop {
+        let port = first + TRIED.fetch_add(1, Ordering::Relaxed);
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     io::Write as _,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -16,7 +15,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::login::{Browser, Shop};
+use crate::{
+    harness::free_port,
+    login::{Browser, Shop},
+};
 
 /// The client secret, with characters that have to be encoded.
 const SECRET: &str = "s3cret+with/signs";
@@ -42,10 +44,6 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn now() -> i64 {

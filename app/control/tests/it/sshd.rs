@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::{
     client::World,
-    harness::{Api, START},
+    harness::{Api, START, free_port},
 };
 
 const SSHD: &str = "/usr/sbin/sshd";
@@ -56,8 +56,7 @@ impl Sshd {
         fs::write(dir.join("ca.pub"), format!("{authority}\n")).unwrap();
         fs::write(dir.join("principals"), format!("{principals}\n")).unwrap();
         fs::write(dir.join("host-cert.pub"), format!("{host_certificate}\n")).unwrap();
-        // A port that was free a moment ago.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let at = dir.display();
         let config = format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nHostCertificate {at}/host-cert.pub\nPidFile none\n\

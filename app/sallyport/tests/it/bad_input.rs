@@ -2,12 +2,15 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     process::{Command, Output},
     time::Duration,
 };
 
-use crate::harness::{Home, Origin, PASSWORD, Program, Up, curl, raise_open_files, text, wait_until};
+use crate::{
+    harness::{Home, Origin, PASSWORD, Program, Up, curl, raise_open_files, text, wait_until},
+    tcp::free_port,
+};
 
 /// The command failed with this code and said this, on one line of the standard error.
 #[track_caller]
@@ -173,7 +176,7 @@ fn an_origin_that_does_not_listen_is_502_and_an_unattached_socket_503() {
     let up = home.up(&[]);
     home.account();
     let (socket, host) = home.socket(&[]);
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let none_yet = up.curl(&host, "/", &["-H", "Accept: application/json"]);
     assert_eq!(none_yet.status, 503);
     assert!(none_yet.header("content-type").unwrap().contains("application/problem+json"), "{}", none_yet.head);

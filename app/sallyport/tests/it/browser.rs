@@ -1,7 +1,6 @@
 //! A real browser logs in at a real identity provider, and comes to sockets that ask who comes.
 
 use std::{
-    net::TcpListener,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     harness::{Home, Origin, Program, curl, text, wait_until},
     protocols::{client, tool},
+    tcp::free_port,
 };
 
 /// Of `pw`, with few rounds.
@@ -27,13 +27,12 @@ fn browser() -> Option<PathBuf> {
 
 /// Dex with one user, who may come back to this address.
 fn dex(program: &Path, home: &Home, port: u16, redirect: &str) -> Program {
-    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let health = free();
+    let health = format!("127.0.0.1:{}", free_port());
     let config = json!({
         "issuer": format!("http://127.0.0.1:{port}/dex"),
         "storage": {"type": "memory"},
         "web": {"http": format!("127.0.0.1:{port}")},
-        "telemetry": {"http": health.to_string()},
+        "telemetry": {"http": health},
         "oauth2": {"skipApprovalScreen": true},
         "enablePasswordDB": true,
         "staticPasswords": [{"email": "alice@example.test", "username": "alice", "userID": "u-alice", "groups": ["eng"],
@@ -52,7 +51,7 @@ fn dex(program: &Path, home: &Home, port: u16, redirect: &str) -> Program {
 
 /// Dex as a provider of the organisation of whoever is logged in; and its issuer.
 pub(crate) fn provider(program: &Path, home: &Home) -> (Program, String) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let secret = home.dir.path().join("secret");
     std::fs::write(&secret, "s3cret\n").unwrap();
     let issuer = format!("http://127.0.0.1:{port}/dex");

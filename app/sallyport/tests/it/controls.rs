@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 
 use crate::{
     database::{createdb, postgres},
-    fleet::{Bus, DOMAIN, EdgeHere, free_port},
+    fleet::{Bus, DOMAIN, EdgeHere},
     harness::{Answer, Home, Origin, PASSWORD, Program, curl, text, wait_until},
     ssh::{host_in, make_key, to},
+    tcp::free_port,
 };
 
 /// A control over a database, on ports that stay the same.

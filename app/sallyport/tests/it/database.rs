@@ -2,19 +2,21 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    net::TcpListener,
     os::unix::fs::PermissionsExt as _,
     process::{ChildStdin, Command, Stdio},
     sync::OnceLock,
 };
 
-use crate::harness::{Home, Program, Up, text};
+use crate::{
+    harness::{Home, Program, Up, text},
+    tcp::free_port,
+};
 
 /// A server for as long as this program runs: its port.
 pub(crate) fn postgres() -> Option<u16> {
     static SERVER: OnceLock<Option<(u16, ChildStdin)>> = OnceLock::new();
     let server = SERVER.get_or_init(|| {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut child = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgres"))
             .arg(port.to_string())
             .stdin(Stdio::piped())
@@ -103,7 +105,7 @@ fn a_database_that_cannot_be_used_is_told_without_its_password() {
     let home = Home::new();
     let data = home.data();
     std::fs::create_dir(&data).unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = format!("127.0.0.1:{}", free_port());
     let file = home.dir.path().join("loose");
     std::fs::write(&file, "postgres://x@localhost/y").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();

@@ -5,8 +5,9 @@ use std::{process::Command, time::Instant};
 use serde_json::Value;
 
 use crate::{
-    fleet::{Bus, ControlHere, DOMAIN, EdgeHere, connect, edges, free_port, token},
+    fleet::{Bus, ControlHere, DOMAIN, EdgeHere, connect, edges, token},
     harness::{Home, Origin, Program, text, wait_until},
+    tcp::free_port,
 };
 
 #[test]

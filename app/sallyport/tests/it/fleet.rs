@@ -8,14 +8,12 @@ use std::{
 
 use serde_json::Value;
 
-use crate::harness::{Answer, Home, Origin, Program, curl, text, wait_until};
+use crate::{
+    harness::{Answer, Home, Origin, Program, curl, text, wait_until},
+    tcp::free_port,
+};
 
 pub(crate) const DOMAIN: &str = "lab.localhost";
-
-/// A port that is free now.
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// A NATS server, in a folder of its home.
 pub(crate) struct Bus {

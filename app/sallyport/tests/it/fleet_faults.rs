@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 use crate::{
     database::{createdb, postgres},
-    fleet::{Bus, DOMAIN, EdgeHere, edges, free_port},
+    fleet::{Bus, DOMAIN, EdgeHere, edges},
     harness::{Home, PASSWORD, Program, curl, text, wait_until},
+    tcp::free_port,
 };
 
 /// A control over SQLite or a database, with an account, at the home's data directory.

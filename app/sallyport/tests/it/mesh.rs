@@ -145,8 +145,7 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
 
     // A service that refuses is told like one whose tunnel is here.
     let (gone, gone_host) = home.socket(&[]);
-    let _gone =
-        connect_to(&home, &b, &gone, TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port(), &with);
+    let _gone = connect_to(&home, &b, &gone, free_port(), &with);
     wait_until("the way to the tunnel is known", || (a.get(&home, &gone_host, "/").0 == 502).then_some(()));
 
     // A WebSocket.

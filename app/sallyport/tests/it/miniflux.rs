@@ -1,7 +1,7 @@
 //! A real application that believes who its proxy says it is.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::Path,
     process::{Command, Stdio},
 };
@@ -10,12 +10,12 @@ use crate::{
     browser::provider,
     harness::{Answer, Home, Program, Up, curl, text, wait_until},
     protocols::tool,
-    tcp::{Postgres, installed},
+    tcp::{Postgres, free_port, installed},
 };
 
 /// Miniflux with an empty database, as docs/identity.md has it.
 fn miniflux(program: &Path, database: SocketAddr) -> (Program, SocketAddr) {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let program = Program::start(
         Command::new(program)
             .env("DATABASE_URL", format!("postgres://postgres@{database}/postgres?sslmode=disable"))

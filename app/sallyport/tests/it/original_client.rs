@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -12,6 +12,7 @@ use std::{
 use crate::{
     harness::{Home, Origin, Program, Up, text, wait_until},
     protocols::{client, tool},
+    tcp::free_port,
 };
 
 const PASSWORD: &str = "correct horse battery";
@@ -95,7 +96,7 @@ fn cell(printed: &str, title: &str) -> String {
 fn the_published_client_makes_an_account_and_carries_traffic() {
     let home = Home::new();
     // One free port, for the one TCP socket below.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let up = home.up(&["--port-range", &format!("{port}-{port}")]);
     let Some(original) = Original::new(&home, &up) else { return };
     let (email, password) = (["--email", "ann@example.com"], ["--password", PASSWORD]);

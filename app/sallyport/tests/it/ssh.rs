@@ -13,6 +13,7 @@ use std::{
 use crate::{
     harness::{Home, Origin, PATIENCE, Program, Up, text, wait_until},
     protocols::{call, service, tool},
+    tcp::free_port,
 };
 
 /// An account at an `up`, with a key that OpenSSH logs in with.
@@ -132,7 +133,7 @@ pub(crate) fn host_in(line: &str) -> String {
 
 /// A range of one port, which is free.
 pub(crate) fn free_range() -> (u16, String) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     (port, format!("{port}-{port}"))
 }
 

@@ -1,10 +1,13 @@
 //! A NATS server of the test's own.
 
 use std::{
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU16, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -41,10 +44,23 @@ pub(crate) struct Nats {
     more: String,
 }
 
+/// A port that is free. It is below those that the system gives out by itself: nobody gets it before it is used, nor while the
+/// server is away.
+fn free_port() -> u16 {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
+    loop {
+        let port = first + TRIED.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 impl Nats {
     pub(crate) fn start(more: &str) -> Option<Self> {
         let program = program()?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let mut nats = Self { child: None, dir: tempfile::tempdir().unwrap(), program, port, more: more.to_owned() };
         nats.resume();
         Some(nats)

@@ -24,7 +24,10 @@ async fn refused(address: &str) -> StoreError {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_told_at_once() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port that is bound but not listened on refuses, and nobody else can get it meanwhile.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = held.local_addr().unwrap();
     let error = refused(&format!("postgres://ann:geheim@{nobody}/sally")).await;
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains(&format!("postgres://ann@{nobody}/sally")), "{error}");

@@ -44,11 +44,16 @@ pub(crate) fn server() -> Option<&'static Server> {
     }
 }
 
+/// A port that is free. It is below those that the system gives out by itself: nobody gets it while the server is being made.
+fn free_port() -> u16 {
+    let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
+    (first..).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
+
 fn start() -> Result<Server, String> {
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(|e| e.to_string())?;
+    let port = free_port();
     let mut child = Command::new(SERVER)
-        .arg(port.port().to_string())
+        .arg(port.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -60,7 +65,7 @@ fn start() -> Result<Server, String> {
         let said = child.wait_with_output().map_err(|error| error.to_string())?;
         return Err(String::from_utf8_lossy(&said.stderr).trim().to_owned());
     }
-    Ok(Server { port: port.port(), _input: child.stdin.take().unwrap() })
+    Ok(Server { port, _input: child.stdin.take().unwrap() })
 }
 
 impl Server {
