@@ -101,7 +101,8 @@ fn connectors_restart_one_by_one_under_load_without_a_failed_request() {
 #[test]
 fn a_connector_that_falls_silent_is_left_out_within_its_detection_time() {
     let home = Home::new();
-    let up = home.up(&["--keepalive", "500ms", "--keepalive-missed", "2"]);
+    // The lively one may be slow to answer on a busy machine.
+    let up = home.up(&["--keepalive", "1s", "--keepalive-missed", "3"]);
     home.account();
     let (socket, host) = home.socket(&[]);
     let (silent_origin, lively_origin) = (Origin::start("silent"), Origin::start("lively"));
