@@ -90,7 +90,7 @@ pub(crate) struct Client {
 /// Where the requests of a connection go.
 struct LastRoute {
     /// A copy: the field itself lies in the buffer that its request was read into.
-    host: Box<[u8]>,
+    host: RequestHost,
     /// Of the routes when it was found.
     version: u64,
     route: Arc<SocketRoute>,
@@ -119,14 +119,19 @@ impl Client {
         host: &RequestHost,
         find: impl FnOnce() -> Option<Arc<SocketRoute>>,
     ) -> Option<Arc<SocketRoute>> {
-        let (version, asked) = (routes.version(), host.value().as_bytes());
+        let version = routes.version();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = last.as_ref().filter(|known| known.version == version && *known.host == *asked) {
+        if let Some(known) = last.as_ref().filter(|known| known.version == version && known.host == *host) {
             return Some(known.route.clone());
         }
         let route = find()?;
-        *last = Some(LastRoute { host: asked.into(), version, route: route.clone() });
+        *last = Some(LastRoute { host: host.detached(), version, route: route.clone() });
         Some(route)
+    }
+
+    /// The host that its last request was for.
+    pub(crate) fn last_host(&self) -> Option<RequestHost> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|last| last.host.clone())
     }
 
     /// Whether no request should follow this one on an HTTP/1 connection.

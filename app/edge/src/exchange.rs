@@ -11,7 +11,7 @@ use std::{
 use http::{HeaderMap, Method, Request, Response, Uri, Version, header::TRANSFER_ENCODING};
 use hyper::client::conn::TrySendError;
 use sallyport_balance::{Delivery, Received, ejection};
-use sallyport_http::codec::AnswerError;
+use sallyport_http::{codec::AnswerError, forward::OurFields};
 use sallyport_tunnel::Establishment;
 use sallyport_wire::{FailureReason, OpenFailure};
 use tokio::time::{Instant, Sleep};
@@ -163,6 +163,8 @@ pub(crate) struct Question<'a> {
     pub(crate) target: &'a Uri,
     /// The header fields. When an answer came their place is free for others.
     pub(crate) headers: &'a mut HeaderMap,
+    /// What only we say, where that is not among the header fields: of a client's request in HTTP/1.1.
+    pub(crate) ours: Option<OurFields<'a>>,
     /// The body, where there is one.
     pub(crate) upload: Option<&'a Arc<UploadSlot>>,
     /// What attempts there may be.
@@ -248,7 +250,8 @@ async fn over_h1(
     // On a connection that is used again a body need not wait.
     let body = question.body((question.upload.is_some() && !reused).then(|| establishment.clone()));
     // Where it was waited for, what came since is looked at as on one that is used again.
-    connection.ask(reused || establishment.peek().is_some(), question.method, question.target, question.headers, body);
+    let stood = reused || establishment.peek().is_some();
+    connection.ask(stood, question.method, question.target, question.headers, question.ours.as_ref(), body);
     let mut clock = Clock::start(&establishment, question.upload, patience);
     let answered = poll_fn(|cx| match connection.poll_answer(question.headers, cx) {
         Poll::Ready(answered) => Poll::Ready(Ok(answered)),

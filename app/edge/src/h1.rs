@@ -14,7 +14,10 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 use http_body::{Body, Frame, SizeHint};
-use sallyport_http::codec::{self, AnswerBody, AnswerError, Framing, Interim, Piece, RequestBody};
+use sallyport_http::{
+    codec::{self, AnswerBody, AnswerError, Framing, Interim, Piece, RequestBody},
+    forward::OurFields,
+};
 use sallyport_shards::ShardId;
 use sallyport_tunnel::Establishment;
 use tokio::io::{AsyncReadExt, AsyncWrite};
@@ -198,13 +201,21 @@ impl H1Connection {
     }
 
     /// Begins an exchange; [`Self::poll_answer`] follows. `stood`: the connection may have ended by now.
-    pub(crate) fn ask(&mut self, stood: bool, method: &Method, target: &Uri, headers: &HeaderMap, upload: Upload) {
+    pub(crate) fn ask(
+        &mut self,
+        stood: bool,
+        method: &Method,
+        target: &Uri,
+        headers: &HeaderMap,
+        ours: Option<&OurFields<'_>>,
+        upload: Upload,
+    ) {
         let body = match upload.size_hint().exact() {
             _ if upload.is_end_stream() => RequestBody::None,
             Some(bytes) => RequestBody::Length(bytes),
             None => RequestBody::Chunked,
         };
-        codec::write_head(&mut self.out, method, target, headers, body);
+        codec::write_head(&mut self.out, method, target, headers, ours, body);
         let sending = |left, trailers| Some(Box::new(Sending { body: upload, left, trailers }));
         self.upload = match body {
             RequestBody::None => None,

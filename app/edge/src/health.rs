@@ -188,6 +188,7 @@ impl Opened {
                     method: &Method::GET,
                     target: &target,
                     headers: &mut headers,
+                    ours: None,
                     upload: None,
                     delivery: Delivery::new(true),
                 };

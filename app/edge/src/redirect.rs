@@ -68,7 +68,8 @@ fn redirect(edge: &Edge, wire: &WireState, request: &Request<Incoming>) -> Respo
         Some(Refused::Malformed(refusal)) => return say(refusal.status(), format!("{refusal}\n")),
         None => {}
     }
-    let host = match refuse::check_request(request.method(), request.uri(), request.version(), request.headers()) {
+    let host = match refuse::check_request(request.method(), request.uri(), request.version(), request.headers(), None)
+    {
         Ok(host) => host,
         Err(refusal) => return say(refusal.status(), format!("{refusal}\n")),
     };

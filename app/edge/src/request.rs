@@ -17,7 +17,7 @@ use sallyport_balance::{Attempts, Delivery, Next};
 use sallyport_http::{
     RequestHost, RequestId,
     basic::Credentials,
-    forward::{self, ForwardContext, NextHop},
+    forward::{self, ForwardContext, NextHop, OurFields},
     refuse,
 };
 use sallyport_model::{OriginProtocol, SocketRoute, SocketType};
@@ -105,7 +105,7 @@ pub(crate) async fn serve(
             let outcome = match connection {
                 Ok(connection) => {
                     let pending = connection.pending_establishment();
-                    let mut forwarded = pin!(forward(&edge, connection, attempts.delivery, &mut outgoing));
+                    let mut forwarded = pin!(forward(&edge, &client, connection, attempts.delivery, &mut outgoing));
                     // Dropped before what is forwarded, and with it where the client leaves.
                     let opening = pending.map(|pending| Opening::new(&pool, origin.origin(), pending));
                     let outcome = poll_fn(|cx| while_standing(&edge, &pool, &mut ticket, forwarded.as_mut(), cx)).await;
@@ -221,7 +221,8 @@ fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts, span: &Span) -> 
             Some(Refused::HeadTimeout) | None => Trouble::HeadTimeout,
         });
     }
-    let host = refuse::check_request(&head.method, &head.uri, head.version, &head.headers)?;
+    let known = client.last_host();
+    let host = refuse::check_request(&head.method, &head.uri, head.version, &head.headers, known.as_ref())?;
     if client.shown.as_ref().is_some_and(|shown| !shown.is_for(host.name())) {
         return Err(Trouble::Misdirected);
     }
@@ -267,6 +268,7 @@ struct Outgoing {
     hop: NextHop,
     websocket: bool,
     host: RequestHost,
+    id: RequestId,
 }
 
 impl Outgoing {
@@ -296,9 +298,8 @@ impl Outgoing {
         if !upload.as_ref().is_some_and(|upload| upload.expects_continue()) {
             head.headers.remove(EXPECT);
         }
-        let request_id = id.header_value();
-        let context =
-            ForwardContext { client: &client.fields, host: &host, request_id: &request_id, websocket, origin: hop };
+        let ours = OurFields { client: &client.fields, host: &host, request_id: &id };
+        let context = ForwardContext { ours, websocket, origin: hop };
         let wants_trailers = hop == NextHop::Http1 && !websocket && wants_trailers(&head.headers);
         forward::request_headers(&mut head.headers, &context);
         if wants_trailers {
@@ -308,7 +309,7 @@ impl Outgoing {
             head.headers.insert(CONNECTION, HeaderValue::from_static("TE"));
         }
         let uri = uri_for(hop, route.socket_type, &host, head.uri);
-        Self { method: head.method, uri, headers: head.headers, upload, hop, websocket, host }
+        Self { method: head.method, uri, headers: head.headers, upload, hop, websocket, host, id }
     }
 
     fn is_untouched(&self) -> bool {
@@ -435,12 +436,14 @@ async fn open_or_reuse(
 /// Step 7.
 async fn forward(
     edge: &Edge,
+    client: &Client,
     connection: OriginConnection,
     delivery: Delivery,
     outgoing: &mut Outgoing,
 ) -> Result<(Response<()>, Carrier), Failure> {
-    let Outgoing { method, uri, headers, upload, .. } = outgoing;
-    let question = Question { method, target: uri, headers, upload: upload.as_ref(), delivery };
+    let Outgoing { method, uri, headers, upload, host, id, .. } = outgoing;
+    let ours = Some(OurFields { client: &client.fields, host, request_id: id });
+    let question = Question { method, target: uri, headers, ours, upload: upload.as_ref(), delivery };
     let patience = Patience { connect: edge.config.connect_timeout, response: edge.config.response_timeout };
     exchange::exchange(connection, question, patience).await
 }

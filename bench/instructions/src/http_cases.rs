@@ -2,11 +2,13 @@
 
 use std::{hint::black_box, net::SocketAddr};
 
+use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use sallyport_balance::Rotation;
 use sallyport_http::{
     RequestHost, RequestId,
-    forward::{self, ClientFields, ForwardContext, NextHop},
+    codec::{RequestBody, write_head},
+    forward::{self, ClientFields, ForwardContext, NextHop, OurFields},
     guard::{GuardLimits, RequestGuard, Verdict},
     refuse::check_request,
 };
@@ -84,23 +86,25 @@ fn guard_chunked() -> Box<dyn FnMut()> {
 fn check() -> Box<dyn FnMut()> {
     let (uri, fields) = (Uri::from_static("/products/42?color=green"), browser_fields());
     Box::new(move || {
-        black_box(check_request(&Method::GET, black_box(&uri), Version::HTTP_11, &fields).unwrap());
+        black_box(check_request(&Method::GET, black_box(&uri), Version::HTTP_11, &fields, None).unwrap());
     })
 }
 
-/// The header fields for the origin, with the copy that is changed.
+/// The header fields for the origin, with the copy that is changed, and the head that is made of them.
 fn forward_request() -> Box<dyn FnMut()> {
     let fields = browser_fields();
     let client = ClientFields::new(SocketAddr::from(([192, 0, 2, 1], 40_000)), "https", 443);
     let host = RequestHost::from_value(&HeaderValue::from_static(HOST)).unwrap();
-    let request_id = RequestId::from_random([9; 16]).header_value();
+    let (request_id, uri) = (RequestId::from_random([9; 16]), Uri::from_static("/products/42?color=green"));
+    let mut head = BytesMut::new();
     Box::new(move || {
         let mut copy = fields.clone();
-        let origin = NextHop::Http1;
-        let context =
-            ForwardContext { client: &client, host: &host, request_id: &request_id, websocket: false, origin };
+        let ours = OurFields { client: &client, host: &host, request_id: &request_id };
+        let context = ForwardContext { ours, websocket: false, origin: NextHop::Http1 };
         forward::request_headers(&mut copy, black_box(&context));
-        black_box(copy);
+        head.clear();
+        write_head(&mut head, &Method::GET, &uri, &copy, Some(&ours), RequestBody::None);
+        black_box((copy, &head));
     })
 }
 

@@ -11,7 +11,7 @@ use http::{
     header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE},
 };
 
-use crate::RequestHost;
+use crate::{RequestHost, RequestId};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -27,8 +27,10 @@ pub struct ClientFields {
     address: HeaderValue,
     scheme: HeaderValue,
     port: HeaderValue,
-    /// `for=192.0.2.1;proto=https;host="`, to which the host of each request is added.
-    forwarded_start: Box<str>,
+    /// The same as lines of HTTP/1.1, and the beginning of one more, to which the host of each request is added.
+    lines: Box<str>,
+    /// Where in there `for=192.0.2.1;proto=https;host="` begins.
+    forwarded_at: usize,
 }
 
 impl ClientFields {
@@ -42,23 +44,72 @@ impl ClientFields {
             //# Note that an IPv6 address is always enclosed in square brackets
             IpAddr::V6(address) => format!("\"[{address}]\""),
         };
+        let mut lines = format!(
+            "{X_FORWARDED_FOR}: {ip}\r\n{X_REAL_IP}: {ip}\r\n{X_FORWARDED_PROTO}: {scheme}\r\n\
+             {X_FORWARDED_PORT}: {port}\r\n{FORWARDED}: "
+        );
+        let forwarded_at = lines.len();
+        lines += &format!("for={node};proto={scheme};host=\"");
         Self {
             address: HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown")),
             scheme: HeaderValue::from_static(scheme),
             port: HeaderValue::from(port),
-            forwarded_start: format!("for={node};proto={scheme};host=\"").into(),
+            lines: lines.into(),
+            forwarded_at,
         }
     }
 
     /// The `Forwarded` value (RFC 7239 section 4) for a request to this host.
     fn forwarded(&self, host: &RequestHost) -> HeaderValue {
         // A checked host has neither a quote nor a backslash in it, so it needs no escaping.
-        let host = host.value().as_bytes();
-        let mut value = BytesMut::with_capacity(self.forwarded_start.len() + host.len() + 1);
-        value.put_slice(self.forwarded_start.as_bytes());
+        let (start, host) = (&self.lines[self.forwarded_at..], host.value().as_bytes());
+        let mut value = BytesMut::with_capacity(start.len() + host.len() + 1);
+        value.put_slice(start.as_bytes());
         value.put_slice(host);
         value.put_u8(b'"');
         HeaderValue::from_maybe_shared(value.freeze()).unwrap_or(HeaderValue::from_static("for=unknown"))
+    }
+}
+
+/// The fields of a request that are only ours to set.
+#[derive(Debug, Clone, Copy)]
+pub struct OurFields<'a> {
+    /// The client.
+    pub client: &'a ClientFields,
+    /// The host that the request is for, from [`check_request`](crate::refuse::check_request).
+    pub host: &'a RequestHost,
+    /// The request's id.
+    pub request_id: &'a RequestId,
+}
+
+impl OurFields<'_> {
+    /// How many bytes [`Self::write`] writes, or a few more.
+    pub(crate) fn bytes(&self) -> usize {
+        self.client.lines.len() + 2 * self.host.value().len() + RequestId::BYTES + 64
+    }
+
+    /// Writes them as lines of HTTP/1.1.
+    pub(crate) fn write(&self, out: &mut BytesMut) {
+        let host = self.host.value().as_bytes();
+        out.put_slice(self.client.lines.as_bytes());
+        // As in `ClientFields::forwarded`.
+        out.put_slice(host);
+        out.put_slice(b"\"\r\nx-forwarded-host: ");
+        out.put_slice(host);
+        out.put_slice(b"\r\nx-request-id: ");
+        out.put_slice(self.request_id.as_str().as_bytes());
+        out.put_slice(b"\r\n");
+    }
+
+    fn insert_into(&self, headers: &mut HeaderMap) {
+        let client = self.client;
+        headers.insert(X_FORWARDED_FOR, client.address.clone());
+        headers.insert(X_REAL_IP, client.address.clone());
+        headers.insert(X_FORWARDED_PROTO, client.scheme.clone());
+        headers.insert(X_FORWARDED_PORT, client.port.clone());
+        headers.insert(X_FORWARDED_HOST, self.host.value().clone());
+        headers.insert(FORWARDED, client.forwarded(self.host));
+        headers.insert(X_REQUEST_ID, self.request_id.header_value());
     }
 }
 
@@ -74,12 +125,8 @@ pub enum NextHop {
 /// What [`request_headers`] needs to know of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct ForwardContext<'a> {
-    /// The client.
-    pub client: &'a ClientFields,
-    /// The host that the request is for, from [`check_request`](crate::refuse::check_request).
-    pub host: &'a RequestHost,
-    /// The request's id, as a value made once: see [`RequestId`](crate::RequestId).
-    pub request_id: &'a HeaderValue,
+    /// What only we say.
+    pub ours: OurFields<'a>,
     /// Whether this is a WebSocket upgrade that goes on as one: see [`is_websocket_upgrade`].
     pub websocket: bool,
     /// How the origin is spoken to.
@@ -90,10 +137,11 @@ pub struct ForwardContext<'a> {
 /// nothing else in Upgrade, and `upgrade` among the connection options. No other protocol is upgraded to.
 #[must_use]
 pub fn is_websocket_upgrade(method: &Method, version: Version, headers: &HeaderMap) -> bool {
+    if *method != Method::GET || version != Version::HTTP_11 {
+        return false;
+    }
     let mut upgrades = headers.get_all(UPGRADE).iter();
-    *method == Method::GET
-        && version == Version::HTTP_11
-        && upgrades.next().is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    upgrades.next().is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
         && upgrades.next().is_none()
         && headers.get_all(CONNECTION).iter().any(|value| has_option(value.as_bytes(), b"upgrade"))
 }
@@ -107,7 +155,8 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
     )
 }
 
-/// Turns the header fields of a client's request into those that the origin gets.
+/// Turns the header fields of a client's request into those that the origin gets. An HTTP/1.1 origin gets our own beside
+/// them: [`write_head`](crate::codec::write_head) writes those without putting them into the map first.
 ///
 /// `Expect` is left to the caller. `Host` is what the client sent; an HTTP/2 origin gets it in `:authority`, which the
 /// caller sets, and then the field itself is left out. The cookies that an HTTP/2 client sent one by one are joined
@@ -126,20 +175,13 @@ pub fn request_headers(headers: &mut HeaderMap, context: &ForwardContext<'_>) {
     }
     match context.origin {
         NextHop::Http1 => {
-            headers.insert(HOST, context.host.value().clone());
+            headers.insert(HOST, context.ours.host.value().clone());
         }
         NextHop::Http2 => {
             headers.remove(HOST);
+            context.ours.insert_into(headers);
         }
     }
-    let client = context.client;
-    headers.insert(X_FORWARDED_FOR, client.address.clone());
-    headers.insert(X_REAL_IP, client.address.clone());
-    headers.insert(X_FORWARDED_PROTO, client.scheme.clone());
-    headers.insert(X_FORWARDED_PORT, client.port.clone());
-    headers.insert(X_FORWARDED_HOST, context.host.value().clone());
-    headers.insert(FORWARDED, client.forwarded(context.host));
-    headers.insert(X_REQUEST_ID, context.request_id.clone());
 }
 
 /// Turns the header fields of an origin's response into those that the client gets. `websocket` says that this is the
@@ -201,7 +243,8 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&str) -> bool) {
             }
         }
     }
-    doomed.extend(headers.keys().filter(|name| is_hop_by_hop(name) || also(name.as_str())).cloned());
+    let is_doomed = |name: &str| is_hop_by_hop(name) || also(name);
+    doomed.extend(headers.keys().filter(|name| is_doomed(name.as_str())).cloned());
     for name in doomed {
         headers.remove(name);
     }
@@ -212,18 +255,16 @@ fn is_usual_option(option: &[u8]) -> bool {
     [&b"keep-alive"[..], b"close", b"upgrade", b"te"].iter().any(|usual| option.eq_ignore_ascii_case(usual))
 }
 
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    if *name == CONTENT_LENGTH || *name == HOST {
-        return false;
+fn is_hop_by_hop(name: &str) -> bool {
+    match name.as_bytes().first() {
+        Some(b'c') => name == "connection",
+        Some(b't') => matches!(name, "te" | "transfer-encoding"),
+        Some(b'u') => name == "upgrade",
+        Some(b'k') => name == "keep-alive",
+        Some(b'p') => matches!(name, "proxy-connection" | "proxy-authorization" | "proxy-authenticate"),
+        Some(b'h') => name == "http2-settings",
+        _ => false,
     }
-    *name == CONNECTION
-        || *name == TRANSFER_ENCODING
-        || *name == TE
-        || *name == UPGRADE
-        || matches!(
-            name.as_str(),
-            "keep-alive" | "proxy-connection" | "proxy-authorization" | "proxy-authenticate" | "http2-settings"
-        )
 }
 
 /// Whether an origin could take the field for one of ours. Servers that hand fields on as environment variables turn

@@ -44,11 +44,13 @@ impl<'a> Authority<'a> {
     /// The first rule that the text breaks.
     pub fn parse(text: &'a [u8]) -> Result<Self, HostError> {
         let text = std::str::from_utf8(text).map_err(|_| HostError::Name)?;
+        // No part of what passes may have an `@` in it.
+        Self::read(text).map_err(|error| if text.contains('@') { HostError::UserInfo } else { error })
+    }
+
+    fn read(text: &'a str) -> Result<Self, HostError> {
         if text.is_empty() {
             return Err(HostError::Empty);
-        }
-        if text.contains('@') {
-            return Err(HostError::UserInfo);
         }
         if text.starts_with('[') {
             let end = text.find(']').ok_or(HostError::Name)?;
@@ -61,8 +63,8 @@ impl<'a> Authority<'a> {
             };
             return Ok(Self { host, port });
         }
-        let (host, port) = match text.split_once(':') {
-            Some((host, port)) => (host, Some(parse_port(port)?)),
+        let (host, port) = match text.bytes().position(|b| b == b':') {
+            Some(colon) => (&text[..colon], Some(parse_port(&text[colon + 1..])?)),
             None => (text, None),
         };
         let host = host.strip_suffix('.').unwrap_or(host);
@@ -107,16 +109,49 @@ fn check_name(name: &str) -> Result<(), HostError> {
     if name.len() > MAX_HOST_BYTES {
         return Err(HostError::Length);
     }
-    for label in name.as_bytes().split(|b| *b == b'.') {
-        if label.is_empty() || !label.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')) {
-            return Err(HostError::Name);
-        }
-        if label.len() > MAX_LABEL_BYTES {
-            return Err(HostError::Length);
+    let mut label_bytes = 0;
+    for byte in name.bytes() {
+        match IN_NAME[usize::from(byte)] {
+            InName::Label => label_bytes += 1,
+            InName::Dot => {
+                check_label(label_bytes)?;
+                label_bytes = 0;
+            }
+            InName::Nowhere => return Err(HostError::Name),
         }
     }
-    Ok(())
+    check_label(label_bytes)
 }
+
+fn check_label(bytes: usize) -> Result<(), HostError> {
+    match bytes {
+        0 => Err(HostError::Name),
+        1..=MAX_LABEL_BYTES => Ok(()),
+        _ => Err(HostError::Length),
+    }
+}
+
+/// Where in a name a byte may be.
+#[derive(Debug, Clone, Copy)]
+enum InName {
+    Label,
+    Dot,
+    Nowhere,
+}
+
+/// The same for each byte: a host is read with every request.
+const IN_NAME: [InName; 256] = {
+    let mut all = [InName::Nowhere; 256];
+    let mut byte = 0;
+    while byte < 128_u8 {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
+            all[byte as usize] = InName::Label;
+        }
+        byte += 1;
+    }
+    all[b'.' as usize] = InName::Dot;
+    all
+};
 
 /// The one label that stands before the domain: `wandering-shape-7752` of `Wandering-Shape-7752.localhost` under
 /// `localhost`, in lower case. None for the domain itself, for deeper names and for names elsewhere.

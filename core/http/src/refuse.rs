@@ -1,8 +1,8 @@
 //! Which parsed requests are refused, and which host the others are for.
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version,
-    header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TE, TRANSFER_ENCODING, UPGRADE},
+    HeaderMap, HeaderValue, Method, StatusCode, Uri, Version,
+    header::{CONTENT_LENGTH, COOKIE, HOST, TE, TRANSFER_ENCODING},
 };
 
 use crate::{
@@ -150,6 +150,13 @@ impl RequestHost {
         Ok(Self { value: value.clone(), name_bytes: authority.host().len(), port: authority.port() })
     }
 
+    /// The same in memory of its own: its value may lie in the buffer that a request was read into.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        let value = HeaderValue::from_bytes(self.value.as_bytes()).unwrap_or_else(|_| self.value.clone());
+        Self { value, ..*self }
+    }
+
     /// Host and port as the client wrote them; what the origin gets as its Host.
     #[must_use]
     pub fn value(&self) -> &HeaderValue {
@@ -160,7 +167,7 @@ impl RequestHost {
     #[must_use]
     pub fn as_str(&self) -> &str {
         // Only ASCII passes `Authority::parse`.
-        self.value.to_str().unwrap_or_default()
+        std::str::from_utf8(self.value.as_bytes()).unwrap_or_default()
     }
 
     /// The name or address, without port and trailing dot, in the client's spelling.
@@ -178,7 +185,7 @@ impl RequestHost {
     /// Whether this is the given name, in whatever case.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
-        self.name().eq_ignore_ascii_case(name)
+        self.value.as_bytes().get(..self.name_bytes).is_some_and(|own| own.eq_ignore_ascii_case(name.as_bytes()))
     }
 
     /// The one label before the domain, in lower case: see [`label_under`].
@@ -191,7 +198,8 @@ impl RequestHost {
 /// Judges a parsed request and says which host it is for.
 ///
 /// For HTTP/1 the [`guard`](crate::guard) has judged the bytes before; what can be seen in a parsed request is checked
-/// here again, and for HTTP/2 this is the check.
+/// here again, and for HTTP/2 this is the check. A host that is written as `known`, which a request before was for, is not read
+/// again.
 ///
 /// # Errors
 /// The first rule that the request breaks.
@@ -200,6 +208,7 @@ pub fn check_request(
     uri: &Uri,
     version: Version,
     headers: &HeaderMap,
+    known: Option<&RequestHost>,
 ) -> Result<RequestHost, RequestRefusal> {
     if *method == Method::CONNECT {
         return Err(RequestRefusal::Connect);
@@ -218,7 +227,7 @@ pub fn check_request(
         check_http2_fields(headers)?;
     }
     check_lengths(version, headers)?;
-    find_host(uri, headers)
+    find_host(uri, headers, known)
 }
 
 fn check_target(method: &Method, uri: &Uri, is_http2: bool) -> Result<(), RequestRefusal> {
@@ -241,14 +250,7 @@ fn check_target(method: &Method, uri: &Uri, is_http2: bool) -> Result<(), Reques
 //= RFC 9113 section 8.2.2
 //# An endpoint MUST NOT generate an HTTP/2 message containing connection-specific header fields.
 fn check_http2_fields(headers: &HeaderMap) -> Result<(), RequestRefusal> {
-    const FORBIDDEN: [HeaderName; 5] = [
-        CONNECTION,
-        TRANSFER_ENCODING,
-        UPGRADE,
-        HeaderName::from_static("keep-alive"),
-        HeaderName::from_static("proxy-connection"),
-    ];
-    if FORBIDDEN.iter().any(|name| headers.contains_key(name)) {
+    if headers.keys().any(|name| is_connection_specific(name.as_str())) {
         return Err(RequestRefusal::ConnectionField);
     }
     if headers.get_all(TE).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"trailers")) {
@@ -261,6 +263,10 @@ fn check_http2_fields(headers: &HeaderMap) -> Result<(), RequestRefusal> {
         return Err(RequestRefusal::FieldValue);
     }
     Ok(())
+}
+
+fn is_connection_specific(name: &str) -> bool {
+    matches!(name, "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection")
 }
 
 fn check_lengths(version: Version, headers: &HeaderMap) -> Result<(), RequestRefusal> {
@@ -288,20 +294,27 @@ fn check_lengths(version: Version, headers: &HeaderMap) -> Result<(), RequestRef
     Ok(())
 }
 
-fn find_host(uri: &Uri, headers: &HeaderMap) -> Result<RequestHost, RequestRefusal> {
+fn find_host(uri: &Uri, headers: &HeaderMap, known: Option<&RequestHost>) -> Result<RequestHost, RequestRefusal> {
+    let known_as = |value: &[u8]| known.filter(|known| known.value.as_bytes() == value).cloned();
+    let read = |value: &HeaderValue| known_as(value.as_bytes()).map_or_else(|| RequestHost::from_value(value), Ok);
     let mut hosts = headers.get_all(HOST).iter();
-    let host = hosts.next().map(RequestHost::from_value).transpose()?;
+    let host = hosts.next().map(read).transpose()?;
     if hosts.next().is_some() {
         return Err(RequestRefusal::SeveralHosts);
     }
     let Some(authority) = uri.authority() else { return host.ok_or(RequestRefusal::MissingHost) };
+    if host.is_none()
+        && let Some(known) = known_as(authority.as_str().as_bytes())
+    {
+        return Ok(known);
+    }
     let named = Authority::parse(authority.as_str().as_bytes())?;
     match host {
         Some(host) if named.is_same(&Authority::parse(host.value.as_bytes())?) => Ok(host),
         Some(_) => Err(RequestRefusal::ConflictingHosts),
         None => {
             let value = HeaderValue::from_str(authority.as_str()).map_err(|_| RequestRefusal::Host)?;
-            RequestHost::from_value(&value)
+            Ok(RequestHost { value, name_bytes: named.host().len(), port: named.port() })
         }
     }
 }

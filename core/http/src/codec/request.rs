@@ -9,6 +9,8 @@ use http::{
     },
 };
 
+use crate::forward::OurFields;
+
 /// What follows a chunk's data.
 pub const CHUNK_END: &[u8] = b"\r\n";
 /// What follows the data of the last chunk that has any, where no trailers do.
@@ -27,12 +29,20 @@ pub enum RequestBody {
     Chunked,
 }
 
-/// Writes a request's head in HTTP/1.1, for a connection that stays. The target is the path with its query. What frames the
-/// body is written anew, whatever the header fields say of it; a request without one keeps a `Content-Length`, as 0.
-pub fn write_head(out: &mut BytesMut, method: &Method, target: &Uri, headers: &HeaderMap, body: RequestBody) {
+/// Writes a request's head in HTTP/1.1, for a connection that stays. The target is the path with its query; what is ours to
+/// say follows the header fields, which have none of it. What frames the body is written anew, whatever the header
+/// fields say of it; a request without one keeps a `Content-Length`, as 0.
+pub fn write_head(
+    out: &mut BytesMut,
+    method: &Method,
+    target: &Uri,
+    headers: &HeaderMap,
+    ours: Option<&OurFields<'_>>,
+    body: RequestBody,
+) {
     let target = target.path_and_query().map_or("/", |path| path.as_str());
     let fields: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    out.reserve(method.as_str().len() + target.len() + fields + 64);
+    out.reserve(method.as_str().len() + target.len() + fields + ours.map_or(0, OurFields::bytes) + 64);
     out.put_slice(method.as_str().as_bytes());
     out.put_u8(b' ');
     out.put_slice(target.as_bytes());
@@ -44,6 +54,9 @@ pub fn write_head(out: &mut BytesMut, method: &Method, target: &Uri, headers: &H
         } else if *name != TRANSFER_ENCODING {
             write_field(out, name, value.as_bytes());
         }
+    }
+    if let Some(ours) = ours {
+        ours.write(out);
     }
     match body {
         RequestBody::None if has_length => out.put_slice(b"content-length: 0\r\n"),
@@ -155,6 +168,11 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::{RequestHost, RequestId, forward::ClientFields};
+
+    const OURS: &str = "x-forwarded-for: 192.0.2.1\r\nx-real-ip: 192.0.2.1\r\nx-forwarded-proto: https\r\n\
+                        x-forwarded-port: 443\r\nforwarded: for=192.0.2.1;proto=https;host=\"a\"\r\n\
+                        x-forwarded-host: a\r\nx-request-id: 07070707070707070707070707070707\r\n";
 
     fn fields(all: &[(&'static str, &'static str)]) -> HeaderMap {
         all.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).fold(
@@ -167,9 +185,14 @@ mod tests {
     }
 
     fn written(method: &Method, target: &str, headers: &HeaderMap, body: RequestBody) -> String {
+        let client = ClientFields::new(([192, 0, 2, 1], 7).into(), "https", 443);
+        let host = RequestHost::from_value(&HeaderValue::from_static("a")).unwrap();
+        let ours = OurFields { client: &client, host: &host, request_id: &RequestId::from_random([7; 16]) };
         let mut out = BytesMut::new();
-        write_head(&mut out, method, &target.parse().unwrap(), headers, body);
-        String::from_utf8(out.to_vec()).unwrap()
+        write_head(&mut out, method, &target.parse().unwrap(), headers, Some(&ours), body);
+        let head = String::from_utf8(out.to_vec()).unwrap();
+        let (start, end) = head.split_once(OURS).expect("what is ours is there");
+        format!("{start}{end}")
     }
 
     #[test]

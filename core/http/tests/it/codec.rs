@@ -3,9 +3,13 @@
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use sallyport_http::codec::{
-    Answer, AnswerBody, AnswerError, Framing, Interim, Piece, RequestBody, announced_trailers, chunk_start,
-    read_answer, write_head, write_last_chunk,
+use sallyport_http::{
+    RequestHost, RequestId,
+    codec::{
+        Answer, AnswerBody, AnswerError, Framing, Interim, Piece, RequestBody, announced_trailers, chunk_start,
+        read_answer, write_head, write_last_chunk,
+    },
+    forward::{ClientFields, OurFields},
 };
 
 /// Numbers that look random, the same in every run.
@@ -326,11 +330,14 @@ fn what_is_written_in_chunks_is_read_back() {
 fn a_request_is_what_an_origin_understands() {
     let mut out = BytesMut::new();
     let fields = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("a"))]);
-    write_head(&mut out, &Method::PUT, &"/x".parse().unwrap(), &fields, RequestBody::Length(12));
-    let mut room = [httparse::EMPTY_HEADER; 4];
+    let client = ClientFields::new(([192, 0, 2, 1], 7).into(), "https", 443);
+    let host = RequestHost::from_value(&fields[http::header::HOST]).unwrap();
+    let ours = OurFields { client: &client, host: &host, request_id: &RequestId::from_random([7; 16]) };
+    write_head(&mut out, &Method::PUT, &"/x".parse().unwrap(), &fields, Some(&ours), RequestBody::Length(12));
+    let mut room = [httparse::EMPTY_HEADER; 16];
     let mut head = httparse::Request::new(&mut room);
     assert_eq!(head.parse(&out).unwrap(), httparse::Status::Complete(out.len()));
-    assert_eq!((head.method, head.path, head.version, head.headers.len()), (Some("PUT"), Some("/x"), Some(1), 2));
+    assert_eq!((head.method, head.path, head.version, head.headers.len()), (Some("PUT"), Some("/x"), Some(1), 9));
 }
 
 /// Something between an answer and garbage.

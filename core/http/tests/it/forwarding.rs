@@ -1,12 +1,14 @@
 //! Header fields on their way to an origin and back.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+use bytes::BytesMut;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use proptest::{collection::vec, prelude::*};
 use sallyport_http::{
     RequestHost, RequestId,
+    codec::{RequestBody, write_head},
     forward::{
-        ClientFields, ForwardContext, NextHop, drop_overrides, is_grpc, is_websocket_upgrade, request_headers,
-        response_headers, trailers,
+        ClientFields, ForwardContext, NextHop, OurFields, drop_overrides, is_grpc, is_websocket_upgrade,
+        request_headers, response_headers, trailers,
     },
 };
 
@@ -23,9 +25,28 @@ fn forwarded(fields: &[(&str, &str)], client: &str, websocket: bool, origin: Nex
     let mut headers = headers(fields);
     let client = ClientFields::new(client.parse().unwrap(), "https", 8443);
     let host = RequestHost::from_value(&HeaderValue::from_static("Calm.localhost:8443")).unwrap();
-    let id = RequestId::from_random([0xab; 16]).header_value();
-    request_headers(&mut headers, &ForwardContext { client: &client, host: &host, request_id: &id, websocket, origin });
-    headers
+    let ours = OurFields { client: &client, host: &host, request_id: &RequestId::from_random([0xab; 16]) };
+    request_headers(&mut headers, &ForwardContext { ours, websocket, origin });
+    if origin == NextHop::Http2 {
+        return headers;
+    }
+    let mut head = BytesMut::new();
+    write_head(&mut head, &Method::GET, &Uri::from_static("/"), &headers, Some(&ours), RequestBody::None);
+    read_head(&head)
+}
+
+/// The fields of a head as it is written.
+fn read_head(head: &[u8]) -> HeaderMap {
+    let mut room = [httparse::EMPTY_HEADER; 100];
+    let mut request = httparse::Request::new(&mut room);
+    assert!(request.parse(head).unwrap().is_complete());
+    let field = |field: &httparse::Header<'_>| {
+        (HeaderName::try_from(field.name).unwrap(), HeaderValue::from_bytes(field.value).unwrap())
+    };
+    request.headers.iter().map(field).fold(HeaderMap::new(), |mut fields, (name, value)| {
+        fields.append(name, value);
+        fields
+    })
 }
 
 fn to_http1(fields: &[(&str, &str)]) -> HeaderMap {

@@ -14,7 +14,17 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
 
 fn check(method: &str, uri: &str, version: Version, fields: &[(&str, &str)]) -> Result<RequestHost, RequestRefusal> {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
-    check_request(&method, &uri.parse::<Uri>().unwrap(), version, &headers(fields))
+    let (uri, fields) = (uri.parse::<Uri>().unwrap(), headers(fields));
+    let judged = check_request(&method, &uri, version, &fields, None);
+    // What is known already is no other.
+    for known in ["a", "b", "other.example:8443"] {
+        let known = RequestHost::from_value(&HeaderValue::from_static(known)).unwrap().detached();
+        assert_eq!(check_request(&method, &uri, version, &fields, Some(&known)), judged);
+    }
+    if let Ok(host) = &judged {
+        assert_eq!(check_request(&method, &uri, version, &fields, Some(&host.detached())).as_ref(), Ok(host));
+    }
+    judged
 }
 
 #[test]
