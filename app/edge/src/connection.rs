@@ -32,6 +32,7 @@ use crate::{
     guarded_io::{GuardedIo, Silence, WireState},
     identity::Shown,
     limits::ConnectionPlace,
+    rarely::Rarely,
     request,
     send_bound::StreamExecutor,
     upload_meter::{MeteredIo, UploadMeter},
@@ -205,10 +206,9 @@ where
         .max_buf_size(MAX_READ_AHEAD_BYTES)
         .serve_connection(TokioIo::new(io), service)
         .with_upgrades();
-    let mut next_phase = Phase::Draining;
-    let mut check_at = Instant::now() + REST_AFTER;
+    let mut called = call(phase, Phase::Draining, Some(Instant::now() + REST_AFTER));
     loop {
-        tokio::select! {
+        let call_again = tokio::select! {
             biased;
             outcome = &mut connection => {
                 if let Err(error) = outcome {
@@ -216,25 +216,27 @@ where
                 }
                 break;
             }
-            () = drain::reached(phase, next_phase) => {
-                if next_phase == Phase::Cut {
-                    return None;
+            called = &mut called => match called {
+                Call::Reached(Phase::Cut) => return None,
+                Call::Reached(_) => {
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
+                    call(phase, Phase::Cut, None)
                 }
-                next_phase = Phase::Cut;
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
-            }
-            () = tokio::time::sleep_until(check_at), if next_phase != Phase::Cut => {
-                let now = Instant::now();
-                let quiet_until = client.wire.quiet_until(REST_AFTER);
-                if client.wire.is_at_rest() && quiet_until.is_some_and(|due| due <= now) {
-                    let parts = connection.into_parts()?;
-                    let mut io = parts.io.into_inner();
-                    io.put_back(&parts.read_buf);
-                    return Some(io);
+                Call::Look => {
+                    let now = Instant::now();
+                    let quiet_until = client.wire.quiet_until(REST_AFTER);
+                    if client.wire.is_at_rest() && quiet_until.is_some_and(|due| due <= now) {
+                        let parts = connection.into_parts()?;
+                        let mut io = parts.io.into_inner();
+                        io.put_back(&parts.read_buf);
+                        return Some(io);
+                    }
+                    let look_at = quiet_until.filter(|due| *due > now).unwrap_or(now + BUSY_PERIOD);
+                    call(phase, Phase::Draining, Some(look_at))
                 }
-                check_at = quiet_until.filter(|due| *due > now).unwrap_or(now + BUSY_PERIOD);
-            }
-        }
+            },
+        };
+        called = call_again;
     }
     if client.wire.is_unread()
         && let Some(parts) = connection.into_parts()
@@ -291,11 +293,10 @@ pub(crate) async fn serve_http2<S>(
         .keep_alive_interval(edge.config.ping_interval)
         .keep_alive_timeout(edge.config.ping_interval)
         .serve_connection(TokioIo::new(io), service);
-    let mut phase = edge.phase.subscribe();
-    let mut next_phase = Phase::Lingering;
-    let mut check_at = Instant::now() + edge.config.idle_timeout;
+    let phase = edge.phase.subscribe();
+    let mut called = call(&phase, Phase::Lingering, Some(Instant::now() + edge.config.idle_timeout));
     loop {
-        tokio::select! {
+        let called_for = tokio::select! {
             biased;
             outcome = &mut connection => {
                 if let Err(error) = outcome {
@@ -303,23 +304,50 @@ pub(crate) async fn serve_http2<S>(
                 }
                 return;
             }
-            () = drain::reached(&mut phase, next_phase) => {
-                if next_phase == Phase::Cut {
-                    return;
-                }
-                next_phase = Phase::Cut;
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
-            }
-            () = tokio::time::sleep_until(check_at), if next_phase != Phase::Cut => {
+            called = &mut called => called,
+        };
+        let look_at = match called_for {
+            Call::Reached(Phase::Cut) => return,
+            Call::Reached(_) => None,
+            Call::Look => {
                 let now = Instant::now();
                 let quiet_until = client.wire.quiet_until(edge.config.idle_timeout);
-                check_at = quiet_until.unwrap_or(now + edge.config.idle_timeout);
+                let look_at = quiet_until.unwrap_or(now + edge.config.idle_timeout);
                 let is_old = client.requests.load(Ordering::Relaxed) >= edge.config.max_requests_per_connection;
-                if check_at <= now || is_old {
-                    next_phase = Phase::Cut;
-                    std::pin::Pin::new(&mut connection).graceful_shutdown();
-                }
+                (look_at > now && !is_old).then_some(look_at)
             }
-        }
+        };
+        called = if look_at.is_some() {
+            call(&phase, Phase::Lingering, look_at)
+        } else {
+            std::pin::Pin::new(&mut connection).graceful_shutdown();
+            call(&phase, Phase::Cut, None)
+        };
     }
+}
+
+/// What a connection is looked at for beside its requests.
+enum Call {
+    /// This phase, or a later one, is reached.
+    Reached(Phase),
+    /// It is time.
+    Look,
+}
+
+/// The next call. It hardly ever comes, and a connection is woken for every request.
+fn call(phase: &watch::Receiver<Phase>, wanted: Phase, look_at: Option<Instant>) -> Rarely<Call> {
+    let mut phase = phase.clone();
+    Rarely::new(async move {
+        let look = async {
+            match look_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = drain::reached(&mut phase, wanted) => Call::Reached(wanted),
+            () = look => Call::Look,
+        }
+    })
 }
