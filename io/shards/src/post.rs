@@ -72,30 +72,36 @@ pub(crate) async fn serve(here: ShardId) {
     boxes_mut().insert(here, inbox.clone());
     OUT.with_borrow_mut(|out| out.is_open = true);
     let _presence = Presence(here);
+    let (mut came, mut letters) = (Vec::new(), Vec::new());
     poll_fn(|cx| {
-        take_in(&inbox, cx);
-        take_out(cx);
+        take_in(&inbox, &mut came, cx);
+        take_out(&mut letters, cx);
         Poll::<()>::Pending
     })
     .await;
 }
 
-fn take_in(inbox: &Inbox, cx: &Context<'_>) {
+/// Wakes all who are to be woken here. `wakers` is empty before and after: its room is used again.
+fn take_in(inbox: &Inbox, wakers: &mut Vec<Waker>, cx: &Context<'_>) {
     let mut came = inbox.lock();
     came.postman = Some(cx.waker().clone());
-    let wakers = std::mem::take(&mut came.wakers);
+    std::mem::swap(&mut came.wakers, wakers);
     drop(came);
-    wakers.into_iter().for_each(Waker::wake);
+    wakers.drain(..).for_each(Waker::wake);
 }
 
-fn take_out(cx: &Context<'_>) {
-    let mut letters = OUT.with_borrow_mut(|out| {
+/// Takes to other shards what waits for them. `letters` as in [`take_in`].
+fn take_out(letters: &mut Vec<(ShardId, Waker)>, cx: &Context<'_>) {
+    OUT.with_borrow_mut(|out| {
         out.postman = Some(cx.waker().clone());
-        std::mem::take(&mut out.letters)
+        std::mem::swap(&mut out.letters, letters);
     });
+    if letters.is_empty() {
+        return;
+    }
     letters.sort_by_key(|(shard, _)| *shard);
     let boxes = BOXES.read().unwrap_or_else(PoisonError::into_inner);
-    let mut letters = letters.into_iter().peekable();
+    let mut letters = letters.drain(..).peekable();
     while let Some((shard, waker)) = letters.next() {
         let same = std::iter::from_fn(|| letters.next_if(|(other, _)| *other == shard)).map(|(_, waker)| waker);
         let wakers = std::iter::once(waker).chain(same);
