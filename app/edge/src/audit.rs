@@ -54,14 +54,18 @@ pub(crate) struct Use<'a> {
 
 impl Audited {
     /// What records the end of a flow of this socket, where that is wanted.
-    pub(crate) fn when_wanted(edge: &Edge, route: &Arc<SocketRoute>, began: SystemTime) -> Option<Self> {
+    pub(crate) fn when_wanted(
+        edge: &Edge,
+        route: &Arc<SocketRoute>,
+        began: impl FnOnce() -> SystemTime,
+    ) -> Option<Self> {
         let audit = edge.config.audit.as_ref()?;
         let asks = route.settings.identity.is_some() || !route.policies.is_empty();
         (audit.all || asks).then(|| Self {
             sink: audit.sink.clone(),
             directory: edge.directory.clone(),
             route: route.clone(),
-            began,
+            began: began(),
         })
     }
 

@@ -122,7 +122,7 @@ impl FlowTicket {
         Self {
             began: Instant::now(),
             at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
-            audit: Audited::when_wanted(edge, route, wall),
+            audit: Audited::when_wanted(edge, route, || wall),
             live: edge.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
             way: None,
             carried: Carried::default(),

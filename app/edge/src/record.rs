@@ -30,7 +30,6 @@ use crate::{
 /// A request that runs. Its end is recorded once, however it comes.
 pub(crate) struct Ticket {
     began: Instant,
-    at_ms: i64,
     id: RequestId,
     method: Method,
     uri: Uri,
@@ -87,10 +86,8 @@ impl Ticket {
         access_log: bool,
     ) -> Box<Self> {
         wire.request_began();
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Box::new(Self {
             began: Instant::now(),
-            at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
             id,
             method: head.method.clone(),
             uri: head.uri.clone(),
@@ -141,6 +138,12 @@ impl Ticket {
         self.began
     }
 
+    /// The same by the wall clock, which is asked for few requests only.
+    fn wall(&self) -> SystemTime {
+        let now = SystemTime::now();
+        now.checked_sub(self.began.elapsed()).unwrap_or(now)
+    }
+
     /// The host that the request is for.
     pub(crate) fn is_for(&mut self, host: &RequestHost) {
         self.host = Some(host.clone());
@@ -155,14 +158,13 @@ impl Ticket {
     /// The route that it takes; where that is wanted, the audit log has its end.
     pub(crate) fn takes(&mut self, edge: &Edge, route: &Arc<SocketRoute>) {
         self.route = Some(route.clone());
-        self.audit = Audited::when_wanted(edge, route, SystemTime::now());
+        self.audit = Audited::when_wanted(edge, route, SystemTime::now);
     }
 
     /// It outlives its answer: others see it from now on, and can cut it.
     pub(crate) fn stays(&self, edge: &Edge) -> Option<FlowStay> {
         let route = self.route.as_ref()?;
-        let began = UNIX_EPOCH + Duration::from_millis(u64::try_from(self.at_ms).unwrap_or_default());
-        let stay = edge.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, began));
+        let stay = edge.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.wall()));
         if let Some(way) = &self.way {
             stay.flow().goes_to(way.origin());
         }
@@ -386,8 +388,9 @@ impl Ticket {
 
     fn to_record(&self, bytes_in: u64, duration_us: u64) -> RequestRecord {
         let target = self.uri.path_and_query().map_or("/", |target| target.as_str());
+        let at = self.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         RequestRecord {
-            at_ms: self.at_ms,
+            at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
             request_id: self.id.as_str().to_owned(),
             method: self.method.as_str().to_owned(),
             target: cut(target).to_owned(),

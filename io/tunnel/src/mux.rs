@@ -248,7 +248,11 @@ impl Mux {
         }
         state.shard = ShardId::here();
         state.is_blocked = out.is_none();
-        let sent = out.map(|out| state.session.poll_transmit(out, max_bytes, now()));
+        let sent = out.map(|out| match state.session.wants_transmit() {
+            true => state.session.poll_transmit(out, max_bytes, now()),
+            // Nobody is asked what time it is for nothing: this is so at the end of every turn.
+            false => 0,
+        });
         let events = state.take_events();
         let finished = if sent == Some(0) { state.closing.clone() } else { None };
         Work { events, deadline: state.session.poll_timeout().map(|(at, _)| at), finished }
