@@ -68,7 +68,7 @@ pub(crate) async fn list(
     ),
     request_body = CreateDirectOrigin,
     responses(
-        (status = 201, description = "The origin; edges know it already.", body = DirectOrigin),
+        (status = 201, description = "The origin; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = DirectOrigin),
         (status = 403, description = "`direct-origins-off`: the operator allows none.", body = Problem,
          content_type = "application/problem+json"),
         (status = 409, description = "`origin-taken` or `limit-reached`", body = Problem,
@@ -128,7 +128,7 @@ pub(crate) async fn get(
     ),
     request_body = UpdateDirectOrigin,
     responses(
-        (status = 200, description = "The origin as it is now; edges know it already.", body = DirectOrigin),
+        (status = 200, description = "The origin as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = DirectOrigin),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -154,7 +154,7 @@ pub(crate) async fn update(
         ("origin_id" = uuid::Uuid, Path, description = "The origin's id."),
     ),
     responses(
-        (status = 204, description = "It is gone; edges know it already."),
+        (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]

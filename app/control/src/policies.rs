@@ -128,7 +128,7 @@ pub(crate) async fn delete(
     params(("id" = String, Path, description = "The policy's id or name.")),
     request_body = PolicyPlace,
     responses(
-        (status = 200, description = "The policy as it is now; edges keep to it already.", body = Policy),
+        (status = 200, description = "The policy as it is now; the edge of `up` keeps to it already, edges on other machines do a moment later.", body = Policy),
         (status = 409, description = "`closes-sockets`: nobody could use a socket then; or `limit-reached`",
          body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
@@ -153,7 +153,7 @@ pub(crate) async fn attach(
     params(("id" = String, Path, description = "The policy's id or name.")),
     request_body = PolicyPlace,
     responses(
-        (status = 200, description = "The policy as it is now; edges keep to it already.", body = Policy),
+        (status = 200, description = "The policy as it is now; the edge of `up` keeps to it already, edges on other machines do a moment later.", body = Policy),
         (status = 409, description = "`opens-sockets` or `closes-sockets`: a socket would be open to everybody, or to nobody",
          body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),

@@ -48,7 +48,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
          min_length = 1, max_length = 128, pattern = "^[!-~]+$")),
     request_body = CreateSocket,
     responses(
-        (status = 201, description = "The socket; edges know it already.", body = Socket),
+        (status = 201, description = "The socket; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
         (status = 409, description = "`limit-reached`, `port-taken` or `ports-exhausted`", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request` or `idempotency-key-reused`", body = Problem,
          content_type = "application/problem+json"),
@@ -95,7 +95,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
     params(("id" = String, Path, description = "The socket's id or DNS name.")),
     request_body = UpdateSocket,
     responses(
-        (status = 200, description = "The socket as it is now; edges know it already.", body = Socket),
+        (status = 200, description = "The socket as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -124,7 +124,7 @@ pub(crate) async fn update(
     delete, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "delete_socket",
     params(("id" = String, Path, description = "The socket's id or DNS name.")),
     responses(
-        (status = 204, description = "It is gone; edges know it already."),
+        (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]

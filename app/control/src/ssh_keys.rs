@@ -50,7 +50,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     post, path = "/v1/ssh-keys", tag = "ssh keys", operation_id = "create_ssh_key",
     request_body = CreateSshKey,
     responses(
-        (status = 201, description = "The key; edges know it already.", body = SshKey),
+        (status = 201, description = "The key; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = SshKey),
         (status = 409, description = "`ssh-key-taken` or `limit-reached`", body = Problem,
          content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),

@@ -174,7 +174,7 @@ pub(crate) async fn list(
     ),
     request_body = CreateTunnel,
     responses(
-        (status = 201, description = "The tunnel, with its credential; edges know it already.", body = CreatedTunnel),
+        (status = 201, description = "The tunnel, with its credential; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = CreatedTunnel),
         (status = 409, description = "`secret-already-shown` or `limit-reached`", body = Problem,
          content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
@@ -233,7 +233,7 @@ pub(crate) async fn get(
     ),
     request_body = UpdateTunnel,
     responses(
-        (status = 200, description = "The tunnel as it is now; edges know it already.", body = Tunnel),
+        (status = 200, description = "The tunnel as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Tunnel),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -315,7 +315,7 @@ pub(crate) async fn sign_key(
         ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
     ),
     responses(
-        (status = 204, description = "It is gone; edges know it already."),
+        (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
