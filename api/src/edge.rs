@@ -160,9 +160,16 @@ pub struct EdgeToken {
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<RegionName>,
-    /// The name of the edge that has joined with it.
+    /// The name that the edge had which has joined with it; another one may have it since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_by: Option<String>,
+    /// The id of that edge, as far as it is known.
+    #[schema(value_type = Option<String>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_by_id: Option<EdgeId>,
+    /// Whether that edge was removed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_by_removed: Option<bool>,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,

@@ -46,8 +46,19 @@ pub struct StoredEdgeToken {
     pub created_at: i64,
     /// When it ends, in seconds since 1970.
     pub expires_at: i64,
-    /// The name of the edge that has joined with it.
-    pub used_by: Option<String>,
+    /// The edge that has joined with it.
+    pub used_by: Option<TokenUser>,
+}
+
+/// The edge that has joined with a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenUser {
+    /// What it was called; another edge may be called so by now.
+    pub name: String,
+    /// Which one it is; of one that was removed before ids were remembered it is not known.
+    pub id: Option<EdgeId>,
+    /// Whether it was removed since.
+    pub is_removed: bool,
 }
 
 /// A token with which one edge may join.
@@ -86,12 +97,21 @@ pub enum JoinRefusal {
     Unknown,
     /// It was used before.
     #[error(
-        "the join token was used before, by the edge {by}: make another with `sallyport edge token create`; if nobody of \
-         yours used it, remove that edge with `sallyport edge rm {by}`"
+        "the join token was used before, by the edge {by}{}",
+        if *.is_removed {
+            ", which was removed since: make another with `sallyport edge token create`".to_owned()
+        } else {
+            format!(
+                ": make another with `sallyport edge token create`; if nobody of yours used it, remove that edge with \
+                 `sallyport edge rm {by}`"
+            )
+        }
     )]
     Used {
         /// By which edge.
         by: String,
+        /// Whether that was removed since: another one may be called so.
+        is_removed: bool,
     },
     /// Its time is over.
     #[error("the join token has ended: make another with `sallyport edge token create`")]
@@ -162,8 +182,10 @@ impl Store {
     /// What stands in the way.
     pub async fn edge_tokens(&self) -> Result<Vec<StoredEdgeToken>, StoreError> {
         let rows = sql::query(
-            "SELECT hash, name, region, created_at, expires_at, used_by FROM edge_tokens
-             ORDER BY created_at DESC, hash LIMIT $1",
+            "SELECT hash, name, region, created_at, expires_at, used_by, used_by_id,
+                 (SELECT count(*) FROM edges WHERE edges.id = edge_tokens.used_by_id
+                     OR edge_tokens.used_by_id IS NULL AND edges.name = edge_tokens.used_by) AS users_there
+             FROM edge_tokens ORDER BY created_at DESC, hash LIMIT $1",
         );
         let rows = rows.bind(2 * MAX_EDGE_TOKENS as i64).fetch_all(&self.reader).await?;
         let token = |found: &DbRow| {
@@ -176,7 +198,7 @@ impl Store {
                 region: optional(found, "region")?,
                 created_at: found.try_get("created_at")?,
                 expires_at: found.try_get("expires_at")?,
-                used_by: found.try_get("used_by")?,
+                used_by: user(found)?,
             })
         };
         rows.iter().map(token).collect()
@@ -222,13 +244,16 @@ impl Store {
         joining: &JoiningEdge,
     ) -> Result<Result<StoredEdge, JoinRefusal>, StoreError> {
         let mut write = self.write().await?;
-        let token = sql::query("SELECT name, region, expires_at, used_by FROM edge_tokens WHERE hash = $1")
-            .bind(hash.as_slice())
-            .fetch_optional(write.sql())
-            .await?;
+        let token = sql::query(
+            "SELECT name, region, expires_at, used_by, used_by_id,
+                 (SELECT count(*) FROM edges WHERE edges.id = edge_tokens.used_by_id
+                     OR edge_tokens.used_by_id IS NULL AND edges.name = edge_tokens.used_by) AS users_there
+             FROM edge_tokens WHERE hash = $1",
+        );
+        let token = token.bind(hash.as_slice()).fetch_optional(write.sql()).await?;
         let Some(token) = token else { return Ok(Err(JoinRefusal::Unknown)) };
-        if let Some(by) = token.try_get::<Option<&str>>("used_by")? {
-            return Ok(Err(JoinRefusal::Used { by: by.to_owned() }));
+        if let Some(TokenUser { name, is_removed, .. }) = user(&token)? {
+            return Ok(Err(JoinRefusal::Used { by: name, is_removed }));
         }
         if token.try_get::<i64>("expires_at")? <= joining.now {
             return Ok(Err(JoinRefusal::Ended));
@@ -260,8 +285,9 @@ impl Store {
             .bind(edge.created_at)
             .execute(write.sql())
             .await?;
-        sql::query("UPDATE edge_tokens SET used_by = $1 WHERE hash = $2")
+        sql::query("UPDATE edge_tokens SET used_by = $1, used_by_id = $2 WHERE hash = $3")
             .bind(edge.name.as_str())
+            .bind(edge.id.as_bytes().as_slice())
             .bind(hash.as_slice())
             .execute(write.sql())
             .await?;
@@ -363,6 +389,13 @@ fn optional<T: std::str::FromStr<Err: std::fmt::Display>>(
 ) -> Result<Option<T>, StoreError> {
     let text: Option<&str> = found.try_get(column)?;
     text.map(|text| text.parse().map_err(|error| row::damaged(column, error))).transpose()
+}
+
+/// Who has joined with the token of this row.
+fn user(found: &DbRow) -> Result<Option<TokenUser>, StoreError> {
+    let Some(name) = found.try_get::<Option<&str>>("used_by")? else { return Ok(None) };
+    let id = row::optional_bytes(found, "used_by_id")?.map(EdgeId::from_bytes);
+    Ok(Some(TokenUser { name: name.to_owned(), id, is_removed: found.try_get::<i64>("users_there")? == 0 }))
 }
 
 fn edge(found: &DbRow) -> Result<StoredEdge, StoreError> {

@@ -390,6 +390,19 @@ const MIGRATIONS: &[&str] = &[
         UNIQUE (socket, address)
     ) STRICT;
     ",
+    "
+    -- Which edge has joined with a token: its name may be another's by now.
+    ALTER TABLE edge_tokens ADD COLUMN used_by_id BLOB CHECK (length(used_by_id) = 16);
+    -- Of edges that are there, where no other one can have been meant.
+    UPDATE edge_tokens SET used_by_id = (
+        SELECT id FROM edges WHERE edges.name = edge_tokens.used_by
+            AND edges.created_at BETWEEN edge_tokens.created_at AND edge_tokens.expires_at
+            AND 1 = (
+                SELECT count(*) FROM edge_tokens AS other WHERE other.used_by = edges.name
+                    AND edges.created_at BETWEEN other.created_at AND other.expires_at
+            )
+    );
+    ",
 ];
 
 /// The version that this program writes.
@@ -416,4 +429,38 @@ pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
         tracing::info!(version, "database brought to a new version");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::sqlite::SqlitePoolOptions;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn join_tokens_get_the_ids_of_edges_that_can_be_meant_and_no_others() {
+        let pool = SqlitePoolOptions::new().max_connections(1).connect("sqlite::memory:").await.unwrap();
+        let at = MIGRATIONS.iter().position(|text| text.contains("used_by_id")).unwrap();
+        for text in &MIGRATIONS[..at] {
+            sqlx::raw_sql(*text).execute(&pool).await.unwrap();
+        }
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {at}"))).execute(&pool).await.unwrap();
+        // `eu-1` is there, and was another edge before; of the two `us-1` one cannot say which of two tokens it has used.
+        let before = "
+            INSERT INTO edges (id, name, region, created_at) VALUES
+                (x'01010101010101010101010101010101', 'eu-1', 'eu', 150),
+                (x'02020202020202020202020202020202', 'us-1', 'us', 150);
+            INSERT INTO edge_tokens (hash, created_at, expires_at, used_by) VALUES
+                (CAST(zeroblob(31) || x'01' AS BLOB), 10, 70, 'eu-1'),
+                (CAST(zeroblob(31) || x'02' AS BLOB), 100, 160, 'eu-1'),
+                (CAST(zeroblob(31) || x'03' AS BLOB), 100, 160, 'us-1'),
+                (CAST(zeroblob(31) || x'04' AS BLOB), 110, 170, 'us-1'),
+                (CAST(zeroblob(31) || x'05' AS BLOB), 100, 160, NULL);
+        ";
+        sqlx::raw_sql(before).execute(&pool).await.unwrap();
+        run(&pool).await.unwrap();
+        let ids: Vec<Option<Vec<u8>>> =
+            sqlx::query_scalar("SELECT used_by_id FROM edge_tokens ORDER BY hash").fetch_all(&pool).await.unwrap();
+        assert_eq!(ids, [None, Some(vec![1; 16]), None, None, None]);
+    }
 }

@@ -159,7 +159,7 @@ async fn join(State(app): State<App>, client: Client, input: Input<JoinEdge>) ->
     let _turn = app.publishing.lock().await;
     let edge = app.store.join_edge(random::hash(secret.expose()), &joining).await?.map_err(|refusal| {
         tracing::warn!(reason = %refusal, "an edge was not let in");
-        if let JoinRefusal::Used { by } = &refusal {
+        if let JoinRefusal::Used { by, .. } = &refusal {
             audit_trail::target(by);
         }
         refused(&refusal)

@@ -368,7 +368,9 @@ pub(crate) async fn list_tokens(State(app): State<App>, caller: Caller) -> Resul
         },
         name: token.name,
         region: token.region,
-        used_by: token.used_by,
+        used_by_id: token.used_by.as_ref().and_then(|user| user.id),
+        used_by_removed: token.used_by.as_ref().map(|user| user.is_removed),
+        used_by: token.used_by.map(|user| user.name),
         created_at: date(token.created_at),
         expires_at: date(token.expires_at),
     };

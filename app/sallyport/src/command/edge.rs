@@ -198,7 +198,10 @@ fn list_tokens(tokens: &[EdgeToken]) -> String {
                 state.to_owned(),
                 token.name.as_ref().map(ToString::to_string).unwrap_or_default(),
                 token.region.as_ref().map(ToString::to_string).unwrap_or_default(),
-                token.used_by.clone().unwrap_or_default(),
+                match (&token.used_by, token.used_by_removed) {
+                    (Some(name), Some(true)) => format!("{name}, removed"),
+                    (name, _) => name.clone().unwrap_or_default(),
+                },
                 utc(token.created_at),
                 utc(token.expires_at),
             ]

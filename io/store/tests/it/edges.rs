@@ -1,7 +1,7 @@
 //! Whose the installation is, and which edges joined it.
 
 use sallyport_model::EdgeId;
-use sallyport_store::{JoinRefusal, JoiningEdge, NewEdgeToken};
+use sallyport_store::{JoinRefusal, JoiningEdge, NewEdgeToken, TokenUser};
 
 use crate::fixtures::{NOW, account, store_with_account};
 
@@ -30,9 +30,42 @@ async fn a_token_lets_one_edge_join() {
     let joined = store.join_edge([1; 32], &joining(1, NOW)).await.unwrap().unwrap();
     assert_eq!((joined.name.as_str(), Some(&joined.region)), ("eu-1", eu.as_ref()));
     let again = store.join_edge([1; 32], &joining(2, NOW)).await.unwrap();
-    assert_eq!(again, Err(JoinRefusal::Used { by: "eu-1".to_owned() }));
+    assert_eq!(again, Err(JoinRefusal::Used { by: "eu-1".to_owned(), is_removed: false }));
     assert_eq!(store.edges().await.unwrap(), std::slice::from_ref(&joined));
     assert!(store.delete_edge(joined.id).await.unwrap());
     assert!(!store.delete_edge(joined.id).await.unwrap());
     assert_eq!(store.edge(joined.id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_token_remembers_which_edge_used_it_and_not_only_what_that_was_called() {
+    let (_dir, store) = store_with_account().await;
+    let join = async |n: u8| {
+        let eu = Some("eu".parse().unwrap());
+        let new = NewEdgeToken {
+            hash: [n; 32],
+            name: None,
+            region: eu,
+            created_at: NOW + i64::from(n),
+            expires_at: NOW + 60,
+        };
+        store.create_edge_token(&new).await.unwrap();
+        let joining = JoiningEdge { id: EdgeId::from_random([n; 16]), name: None, region: None, now: NOW };
+        store.join_edge([n; 32], &joining).await.unwrap().unwrap()
+    };
+    let first = join(1).await;
+    assert!(store.delete_edge(first.id).await.unwrap());
+    let second = join(2).await;
+    assert_eq!((first.name.as_str(), second.name.as_str()), ("eu-1", "eu-1"), "the name comes back");
+    let users: Vec<_> = store.edge_tokens().await.unwrap().into_iter().map(|token| token.used_by.unwrap()).collect();
+    let user = |id: EdgeId, is_removed: bool| TokenUser { name: "eu-1".into(), id: Some(id), is_removed };
+    assert_eq!(users, [user(second.id, false), user(first.id, true)]);
+    let joining = JoiningEdge { id: EdgeId::from_random([3; 16]), name: None, region: None, now: NOW };
+    let refusal = store.join_edge([1; 32], &joining).await.unwrap().unwrap_err().to_string();
+    assert!(
+        refusal.contains("eu-1, which was removed since: make another") && !refusal.contains("edge rm"),
+        "{refusal}"
+    );
+    let refusal = store.join_edge([2; 32], &joining).await.unwrap().unwrap_err().to_string();
+    assert!(refusal.contains("by the edge eu-1: make another") && refusal.contains("edge rm eu-1"), "{refusal}");
 }
