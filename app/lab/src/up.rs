@@ -19,7 +19,7 @@ use crate::{
     programs, start,
     start::Starting,
     state::{self, Lab, State},
-    topology::{LabName, Topology},
+    topology::{Database, LabName, Topology},
 };
 
 /// How long processes may take to end once they are killed.
@@ -59,7 +59,10 @@ pub fn up(
     lab.write()?;
     tell(&format!("network: {} nodes in {} regions", lab.plan.nodes.len(), lab.plan.topology.regions.len()));
     lab.build_network(parent)?;
-    tell("bus and database: three machines of NATS with JetStream, and PostgreSQL");
+    tell(match lab.plan.topology.database {
+        Database::Postgres => "bus and database: three machines of NATS with JetStream, and PostgreSQL",
+        Database::Sqlite => "bus: three machines of NATS with JetStream",
+    });
     lab.start_engines()?;
     tell("control: accounts, sockets and edges");
     lab.start_first_control()?;

@@ -404,7 +404,7 @@ fn goes_without_a_trace(here: &Here) {
 fn an_up_that_was_broken_off_is_taken_away() {
     let Some(here) = Here::new('b') else { return };
     let up = Program::start(&mut here.command(&["up", "--no-postgres", "--regions", "1"]));
-    up.wait_for("bus and database");
+    up.wait_for("bus: three machines of NATS");
     up.signal("KILL");
     up.ended();
     here.refused(&["status"], 5, "was not built to its end");
