@@ -7,7 +7,7 @@ use sallyport_audit::AuditSink;
 use sallyport_bus::{Directory, LiveFlow};
 use sallyport_model::{OriginRef, SocketRoute};
 
-use crate::Edge;
+use crate::{Edge, way::Way};
 
 /// The longest path that is recorded, in characters.
 const MAX_PATH_CHARS: usize = 1_024;
@@ -41,7 +41,7 @@ pub(crate) struct Audited {
 pub(crate) struct Use<'a> {
     pub(crate) id: &'a str,
     pub(crate) client: SocketAddr,
-    pub(crate) origin: Option<OriginRef>,
+    pub(crate) way: Option<&'a Way>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) verdict: &'a str,
@@ -72,15 +72,18 @@ impl Audited {
     /// Records it.
     pub(crate) fn record(self, end: Use<'_>) {
         let now = SystemTime::now();
-        let tunnel = end.origin.and_then(OriginRef::tunnel);
-        let direct = end.origin.and_then(OriginRef::direct).and_then(|id| self.route.origin(id));
+        let origin = end.way.map(Way::origin);
+        let tunnel = origin.and_then(OriginRef::tunnel);
+        let direct = origin.and_then(OriginRef::direct).and_then(|id| self.route.origin(id));
+        let relayed = end.way.and_then(Way::relayed_connector);
+        let held_here = || Some(self.directory.get(tunnel?)?.connector_addr);
         let short = |text: &str, max: usize| text.chars().take(max).collect::<String>();
         let flow = AuditFlow {
             id: end.id.to_owned(),
             socket: self.route.id,
             socket_name: self.route.name.as_str().to_owned(),
             tunnel,
-            origin: tunnel.and_then(|tunnel| Some(self.directory.get(tunnel)?.connector_addr)),
+            origin: relayed.or_else(held_here),
             direct_origin: direct.map(|origin| origin.address.to_string()),
             transport: self.route.socket_type.as_str().to_owned(),
             identity: end.identity.map(|(identity, _)| identity.to_owned()),

@@ -211,7 +211,7 @@ impl FlowTicket {
             audit.record(Use {
                 id: &flow.id,
                 client: flow.client,
-                origin: self.way.as_ref().map(Way::origin),
+                way: self.way.as_ref(),
                 bytes_in: forth,
                 bytes_out: back,
                 verdict: verdict.as_str(),

@@ -197,7 +197,7 @@ impl Ticket {
         audit.record(Use {
             id: self.id.as_str(),
             client: self.client,
-            origin: self.way.as_ref().map(Way::origin),
+            way: self.way.as_ref(),
             bytes_in,
             bytes_out: self.bytes_out,
             verdict: self.verdict(),

@@ -146,6 +146,14 @@ impl Way {
         }
     }
 
+    /// The address that the connector of a tunnel at another edge came from.
+    pub(crate) fn relayed_connector(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Remote(way) => way.connector_addr(),
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Direct(_) => None,
+        }
+    }
+
     /// Whether another way had better be tried, where there is one.
     pub(crate) fn is_doubtful(&self) -> bool {
         match self {

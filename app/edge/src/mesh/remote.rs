@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     io::{self, IoSlice},
+    net::SocketAddr,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError, Weak},
     task::{Context, Poll, ready},
@@ -47,6 +48,12 @@ impl RemoteWay {
     /// What it is called.
     pub(crate) fn edge_name(&self) -> EdgeName {
         self.peer.name()
+    }
+
+    /// The address that the tunnel's connector came from, as that edge says.
+    pub(crate) fn connector_addr(&self) -> Option<SocketAddr> {
+        let held = self.mesh.upgrade()?.settings.fleet.held(self.tunnel);
+        held.into_iter().find(|held| held.card.edge == self.edge()).map(|held| held.presence.connector_addr)
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {

@@ -132,10 +132,15 @@ impl EdgeHere {
 
     /// An edge at an address of its own.
     pub(crate) fn join_at(home: &Home, name: &str, region: &str, ip: &'static str) -> Self {
+        Self::join_with(home, name, region, ip, &[])
+    }
+
+    /// An edge at an address of its own, with more options.
+    pub(crate) fn join_with(home: &Home, name: &str, region: &str, ip: &'static str, more: &[&str]) -> Self {
         let token = home.json(&["edge", "token", "create", "--name", name]);
         let token = token["token"].as_str().unwrap().to_owned();
         let mut edge = Self::new(home, name, ip);
-        edge.start(home, &["--join", &token, "--region", region]);
+        edge.start(home, &[&["--join", &token, "--region", region], more].concat());
         edge
     }
 

@@ -114,7 +114,8 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
     let range = format!("{}-{}", ports[0], ports[3]);
     let _control = ControlHere::start_with(&home, &bus, &["--port-range", &range]);
     home.account();
-    let (b, mut a) = (EdgeHere::join(&home, "us-1", "us"), EdgeHere::join_at(&home, "eu-1", "eu", "127.0.0.2"));
+    let b = EdgeHere::join(&home, "us-1", "us");
+    let mut a = EdgeHere::join_with(&home, "eu-1", "eu", "127.0.0.2", &["--audit", "all"]);
     let token = token(&home);
     // At one edge alone: else the tunnel would be at the client's edge too.
     let with = ["--token", token.as_str(), "--redundancy", "1"];
@@ -137,6 +138,13 @@ fn a_client_at_one_edge_reaches_every_kind_of_tunnel_at_another() {
         assert!(up.status == 200 && up.body.len() > 1 << 20, "{} {}", up.status, up.body.len());
     }
     assert!(a.program.as_ref().unwrap().wait_for("relayed_by").contains("us-1"), "the log says by whom");
+    let recorded = wait_until("the audit event", || {
+        let output = home.run(&["audit", "--since", "1h", "--kind", "flow", "--socket", &web, "-o", "json"]);
+        let lines: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        lines.into_iter().find(|event| event["flow"]["path"] == "/hello")
+    });
+    let origin = recorded["flow"]["origin"].as_str().unwrap_or_default();
+    assert!(origin.starts_with("127.0.0.1:"), "where the connector at the other edge came from: {recorded}");
     let line = at_b.wait_for("/hello");
     assert!(line.contains("127.0.0.9"), "the connector's live log has what came by another edge: {line}");
     assert!(metric(&home, &a, r#"sallyport_mesh_links{direction="out"}"#) >= 1.0);
