@@ -57,7 +57,8 @@ impl Collector for BusMetrics {
                 "Entries of the configuration that are known",
                 signed(followed.entries()),
             )?;
-            gauge("sallyport_config_present", "Whether all that control knows is known", followed.is_present().into())?;
+            let is_present = followed.is_present() && self.fleet.stale_since().is_none();
+            gauge("sallyport_config_present", "Whether all that control knows is known", is_present.into())?;
         }
         if let Some(published) = &self.published {
             let help = "Entries too large for the bus, whose sockets edges do not know";

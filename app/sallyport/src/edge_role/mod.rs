@@ -158,7 +158,9 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     let certified_until = ends_at.clone();
     let is_removed = removed.subscribe();
     edge.tell_health(Arc::new(move || {
-        let stale = if health.2.is_present() { "" } else { "configuration: not of the present\n" };
+        // A machine of the bus that is cut off from the others goes on telling of what it has, which nobody can change.
+        let is_present = health.2.is_present() && health.1.stale_since().is_none();
+        let stale = if is_present { "" } else { "configuration: not of the present\n" };
         let ended = if join::now() < certified_until.load(Relaxed) { "" } else { "certificates: ended\n" };
         let gone = if *is_removed.borrow() { "edge: removed\n" } else { "" };
         format!("{gone}{ended}{stale}{}{}", health_of_bus(&health.0, &health.1), health.3.health())
