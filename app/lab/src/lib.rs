@@ -6,6 +6,7 @@
 //! program that carries packets ([`run_wires`]), and the faults of a [`Lab`]. It uses nothing of Sallyport but its public
 //! commands.
 
+mod chaos;
 mod error;
 mod fault;
 mod kernel;
@@ -15,6 +16,7 @@ mod plan;
 mod process;
 mod programs;
 mod relay;
+mod schedule;
 mod service;
 mod start;
 mod state;
@@ -23,17 +25,21 @@ mod topology;
 mod up;
 mod watch;
 pub mod wires;
+mod wrk;
 
 pub use self::{
+    chaos::{ChaosLoad, ChaosReport, ChaosWish, FaultReport, Seen},
     error::LabError,
-    load::{LoadReport, LoadWish, MAX_CONNECTIONS, run as run_load},
+    load::{Failed, LoadReport, LoadWish, MAX_CONNECTIONS, Tick, run as run_load},
     measure::{ByProcess, DirectoryFigures, LoadFigures, MAX_TUNNELS, Soon, Taken, TunnelFigures},
     plan::{DOMAIN, Kind, Launch, Node, Places, Plan, Process, Programs, Role, Secrets},
     process::{Life, Started, Used},
     relay::{Order, Wiring, run as run_wires},
+    schedule::{Act, Fault, Target, schedule},
     service::{ORIGIN_HEADER, run as run_service},
     state::{DEFAULT_PARENT, Lab, State},
     status::{ProcessStatus, Status},
     topology::{Database, LabName, Link, MAX_DELAY, REGIONS, Topology, TopologyError, Wish, rate_bits},
     up::{OWNER, all, down, places_of, up},
+    wrk::WrkReport,
 };

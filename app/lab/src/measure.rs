@@ -146,7 +146,7 @@ impl Lab {
         self.plan.nodes.iter().filter(|node| node.kind == Kind::Edge).collect()
     }
 
-    fn watchers(&self, every: Duration) -> Result<Vec<(String, Watcher)>, LabError> {
+    pub(crate) fn watchers(&self, every: Duration) -> Result<Vec<(String, Watcher)>, LabError> {
         let watch = |node: &&Node| {
             let namespace = kernel::path(&self.plan.namespace(node));
             Ok((node.name.clone(), Watcher::start(namespace, self.places.ca(), every)?))
@@ -410,12 +410,12 @@ fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn ms(time: Duration) -> u64 {
+pub(crate) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The number of tunnels that all edges agree about, once they do.
-fn known(watchers: &[(String, Watcher)], limit: Duration) -> Option<u64> {
+pub(crate) fn known(watchers: &[(String, Watcher)], limit: Duration) -> Option<u64> {
     let ends = Instant::now() + limit;
     let (mut last, mut since) = (None, Instant::now());
     while Instant::now() < ends {

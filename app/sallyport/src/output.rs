@@ -173,6 +173,14 @@ pub(crate) fn styled(text: &str, style: Style) -> String {
     format!("{style}{text}{style:#}")
 }
 
+/// Prints a value as JSON in one line, at once.
+///
+/// # Errors
+/// The standard output is closed or cannot be written.
+pub(crate) fn json_line<T: Serialize>(value: &T) -> anyhow::Result<()> {
+    line(&serde_json::to_string(value)?)
+}
+
 /// Prints one line, at once.
 ///
 /// # Errors

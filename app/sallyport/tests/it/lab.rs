@@ -323,7 +323,7 @@ fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
     here.refused(&["fault", "partition", "eu-connector"], 5, "is a process of the node eu-origin");
     here.refused(&["fault", "slow", "eu"], 5, "none was given");
     type Part = (&'static str, fn(&Here));
-    let parts: [Part; 7] = [
+    let parts: [Part; 8] = [
         ("clients land in their region", clients_land_in_their_region),
         ("wires do what they are told", wires_do_what_they_are_told),
         ("a region is cut off", faults::a_region_is_cut_off),
@@ -331,6 +331,7 @@ fn a_network_of_three_regions_comes_up_breaks_mends_and_goes_without_a_trace() {
         ("an edge is emptied", faults::an_edge_is_emptied),
         ("an origin is lost, and links are slow", faults::an_origin_is_lost_and_links_are_slow),
         ("engines break", faults::engines_break),
+        ("anything breaks", faults::anything_breaks),
     ];
     for (what, part) in parts {
         let began = Instant::now();
@@ -433,6 +434,8 @@ fn what_cannot_stand_is_refused_with_a_sentence() {
         (&["fault", "kill", "eu-1"], 4, "there is no laboratory lab"),
         (&["exec", "eu-client", "--", "true"], 4, "`sallyport lab up` builds it"),
         (&["load"], 4, "there is no laboratory"),
+        (&["chaos"], 4, "there is no laboratory"),
+        (&["chaos", "--only", "kill,melt"], 2, "expected one of kill, pause, partition, slow"),
     ] {
         let (is, told) = run(args);
         assert!(is == code && told.contains(said), "{args:?}: {is} {told}");

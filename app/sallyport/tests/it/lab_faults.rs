@@ -16,6 +16,9 @@ use crate::{
     lab::{CONNECTIONS, Here, until},
 };
 
+/// What decides what breaks in [`anything_breaks`].
+const SEED: &str = "14";
+
 /// Makes a socket at a client of the laboratory, and lets all nodes know its name; its id and its address.
 fn socket(here: &Here, node: &str, name: &str) -> (String, String) {
     // An edge may just be on its way to another control.
@@ -225,4 +228,38 @@ fn the_database_breaks(here: &Here) {
     until("the store answers", || here.asked("us-client", &["socket", "ls"]).map(drop));
     here.done(&["fault", "pause", "postgres", "--for", "2s"]);
     until("the store answers again", || here.asked("us-client", &["socket", "ls"]).map(drop));
+}
+
+/// What a seed decides breaks and is mended, one after the other. What fails is no more than was under way on the ways that
+/// broke, with a patience that a busy machine does not try; and each time all is as before.
+pub(crate) fn anything_breaks(here: &Here) {
+    here.done(&["fault", "pause", "control-2"]);
+    let refused = here.run(&["chaos"]);
+    assert!(text(&refused.stderr).contains("something is broken already"), "{refused:?}");
+    here.done(&["fault", "resume", "control-2"]);
+
+    let wish = ["chaos", "--for", "20s", "--seed", SEED, "--connections", "4", "--rate", "20", "--patience", "30s"];
+    let output = here.run(&[&wish[..], &["-o", "json"]].concat());
+    let report: Value = serde_json::from_str(&text(&output.stdout)).unwrap_or_else(|_| panic!("{output:?}"));
+    let faults = report["faults"].as_array().unwrap();
+    let may: u64 = faults.iter().map(|fault| fault["may_fail"].as_u64().unwrap()).sum();
+    let failed = report["all"]["failed"].as_u64().unwrap();
+    for fault in faults {
+        println!(
+            "{} {} for {} ms: {} of {} requests failed, all answered {} ms and all was as before {} ms after it was mended",
+            fault["act"],
+            fault["name"],
+            fault["lasts_ms"],
+            fault["failed"],
+            fault["requests"],
+            fault["answered_ms"],
+            fault["whole_ms"]
+        );
+        assert!(fault["whole_ms"].is_u64(), "not as before: {fault}");
+    }
+    println!("what a seed decides: {failed} of {} requests failed, and {may} may", report["all"]["requests"]);
+    assert_eq!((faults.len() as u64, report["seed"].to_string()), (report["planned"].as_u64().unwrap(), SEED.into()));
+    assert!(faults.len() >= 3, "{report}");
+    assert!(failed <= may, "{report}");
+    here.until_whole();
 }

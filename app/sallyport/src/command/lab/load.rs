@@ -4,7 +4,7 @@ use std::{os::unix::process::CommandExt as _, time::Duration};
 
 use clap::Args;
 use http::Uri;
-use sallyport_lab::{Lab, LoadReport, LoadWish, MAX_CONNECTIONS};
+use sallyport_lab::{Lab, LoadReport, LoadWish, MAX_CONNECTIONS, Tick};
 
 use super::{Which, failure};
 use crate::{
@@ -38,6 +38,12 @@ pub(crate) struct LoadArgs {
     /// How long a request may take, its connection included
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration::parse_positive)]
     patience: Duration,
+    /// Besides, so many long transfers, each of a mebibyte a second, begun again when they are cut off
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1_000))]
+    transfers: u16,
+    /// Say how it goes some times a second, a line of JSON each, and nothing in the end
+    #[arg(long, hide = true)]
+    ticks: bool,
     /// Ask from where this command runs
     #[arg(long, hide = true)]
     here: bool,
@@ -57,11 +63,16 @@ pub(super) async fn run(context: &Context, which: &Which, args: LoadArgs) -> any
         requests: args.requests,
         rate: (args.rate > 0).then_some(args.rate),
         patience: args.patience,
+        transfers: args.transfers,
         ca,
     };
     // Ctrl-C ends it before its time; what came by then is told.
     let stop = async { drop(tokio::signal::ctrl_c().await) };
-    let report = sallyport_lab::run_load(wish, stop).await.map_err(failure)?;
+    let tell = |tick: &Tick| !args.ticks || output::json_line(tick).is_ok();
+    let report = sallyport_lab::run_load(wish, tell, stop).await.map_err(failure)?;
+    if args.ticks {
+        return Ok(());
+    }
     context.output.data(&report, show)
 }
 
@@ -76,6 +87,7 @@ fn elsewhere(context: &Context, which: &Which, args: &LoadArgs) -> anyhow::Resul
     command.args(["lab", "load", "--here", &url, "--connections", &args.connections.to_string()]);
     command.args(["--seconds", &args.seconds.to_string(), "--rate", &args.rate.to_string()]);
     command.args(["--patience", &format!("{}ms", args.patience.as_millis())]);
+    command.args(["--transfers", &args.transfers.to_string()]);
     if let Some(requests) = args.requests {
         command.args(["--requests", &requests.to_string()]);
     }
@@ -105,6 +117,10 @@ fn show(report: &LoadReport) -> String {
         ("longest without an answer", format!("{} ms", report.longest_gap_ms)),
         ("first to last failure", format!("{} ms", report.failing_ms)),
     ];
+    if report.transfers > 0 {
+        let mebibytes = report.transfer_bytes as f64 / 1_048_576.0;
+        rows.push(("transfers", format!("{}, {} cut off, {mebibytes:.1} MiB", report.transfers, report.transfers_cut)));
+    }
     rows.extend(report.told.iter().map(|words| ("failure", words.clone())));
     output::pairs(&rows)
 }

@@ -1,5 +1,6 @@
 //! `sallyport lab`: a network of edges on this machine, and faults to try on it.
 
+mod chaos;
 mod fault;
 mod load;
 mod measure;
@@ -16,7 +17,7 @@ use clap::{Args, Subcommand};
 use sallyport_lab::{DEFAULT_PARENT, Database, Lab, LabError, LabName, Topology, Wish, rate_bits};
 use serde_json::json;
 
-pub(crate) use self::{fault::FaultCommand, load::LoadArgs, measure::MeasureCommand};
+pub(crate) use self::{chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand};
 use crate::{
     context::Context,
     duration,
@@ -70,6 +71,8 @@ pub(crate) enum LabsCommand {
     Fault(FaultCommand),
     /// Ask again and again from one of its nodes, and count what failed
     Load(LoadArgs),
+    /// Break one thing after the other at random and mend it, while clients of all regions ask, and count what failed
+    Chaos(ChaosArgs),
     /// Measure it: how soon edges know of tunnels, and what tunnels, connections and requests take
     #[command(subcommand)]
     Measure(MeasureCommand),
@@ -146,6 +149,7 @@ pub(crate) async fn run(context: &Context, command: LabCommand) -> anyhow::Resul
             return Ok(tokio::task::block_in_place(|| sallyport_lab::run_wires(dir, name)).map_err(failure)?);
         }
         LabsCommand::Load(args) => return load::run(context, &which, args).await,
+        LabsCommand::Chaos(args) => return chaos::run(context, &which, args).await,
         LabsCommand::Fault(command) => return fault::run(context, &which, command).await,
         _ => {}
     }
@@ -183,7 +187,11 @@ pub(crate) async fn run(context: &Context, command: LabCommand) -> anyhow::Resul
             let names = Lab::open(dir, name).and_then(|mut lab| lab.learn_names()).map_err(failure)?;
             context.output.data(&names, |names| names.join("\n"))
         }
-        LabsCommand::Wires | LabsCommand::Service(_) | LabsCommand::Load(_) | LabsCommand::Fault(_) => Ok(()),
+        LabsCommand::Wires
+        | LabsCommand::Service(_)
+        | LabsCommand::Load(_)
+        | LabsCommand::Fault(_)
+        | LabsCommand::Chaos(_) => Ok(()),
     })
 }
 

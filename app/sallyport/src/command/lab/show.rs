@@ -11,7 +11,7 @@ pub(super) fn what_to_try(lab: &Lab, seconds: u64) -> String {
     for (region, name) in topology.regions.iter().enumerate() {
         let nodes = lab.plan.nodes.iter().filter(|node| node.region == region);
         let nodes: Vec<_> = nodes.map(|node| node.name.as_str()).collect();
-        text += &format!("  {name:<4}{}\n", nodes.join("  "));
+        text += &format!("  {:<4}{}\n", name.as_str(), nodes.join("  "));
     }
     let option = if topology.name.as_str() == "lab" { String::new() } else { format!(" --lab {}", topology.name) };
     let first = topology.regions.first().map(ToString::to_string).unwrap_or_default();
@@ -27,6 +27,7 @@ pub(super) fn what_to_try(lab: &Lab, seconds: u64) -> String {
         ("fault pause nats-1 --for 10s".to_owned(), "it holds its connections and answers nothing"),
         (format!("fault partition {last} --for 10s"), "nothing passes between the region and the others"),
         (format!("fault slow {edge} --delay 200ms --for 10s"), "and --loss, --rate"),
+        ("chaos --for 60s".to_owned(), "one thing after the other breaks at random, under load"),
         ("status".to_owned(), "processes, their memory, and faults that hold"),
         ("down".to_owned(), "takes everything away"),
     ];

@@ -1,0 +1,385 @@
+//! Which faults come when: all of it follows from a seed, so that what was seen once can be seen again. Nothing here touches
+//! the machine.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    plan::{Kind, Plan, Role},
+    topology::Link,
+};
+
+/// How long a fault lasts, in milliseconds: shorter than a lease, and longer.
+const LASTS_MS: (u64, u64) = (2_000, 8_000);
+/// How long nothing is broken before a fault, in milliseconds.
+const REST_MS: (u64, u64) = (1_000, 2_500);
+/// No fault is cut shorter than this at the end.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// What is slowed gets so many milliseconds more, one way.
+const DELAYS_MS: (u64, u64) = (20, 200);
+/// The rates of what is slowed, in bits a second.
+const RATES_BITS: [Option<u64>; 3] = [None, Some(20_000_000), Some(50_000_000)];
+/// How many packets of a hundred are lost where it is slowed.
+const LOSSES: [f64; 3] = [0.0, 0.5, 2.0];
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Act {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP.
+    Pause,
+    /// No packet passes.
+    Partition,
+    /// Packets take longer, are lost, or have little room.
+    Slow,
+}
+
+/// To what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// An edge.
+    Edge,
+    /// A control.
+    Control,
+    /// A machine of the bus.
+    Bus,
+    /// The database.
+    Database,
+    /// A connector alone.
+    Connector,
+    /// A node with a service and its connector.
+    Origin,
+    /// A region: all that runs in it, or what crosses its border.
+    Region,
+    /// The way between two regions.
+    Link,
+}
+
+impl Act {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Kill, Self::Pause, Self::Partition, Self::Slow];
+}
+
+impl Target {
+    /// All of them.
+    pub const ALL: [Self; 8] =
+        [Self::Edge, Self::Control, Self::Bus, Self::Database, Self::Connector, Self::Origin, Self::Region, Self::Link];
+
+    /// What can be done to it: wires are those of nodes and regions, and between two of these there is nothing to kill.
+    fn acts(self) -> &'static [Act] {
+        match self {
+            Self::Connector => &[Act::Kill, Act::Pause],
+            Self::Link => &[Act::Partition],
+            _ => &Act::ALL,
+        }
+    }
+
+    /// Whether requests pass through it.
+    fn is_on_the_way(self) -> bool {
+        !matches!(self, Self::Control | Self::Bus | Self::Database)
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kill => "kill",
+            Self::Pause => "pause",
+            Self::Partition => "partition",
+            Self::Slow => "slow",
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Edge => "edge",
+            Self::Control => "control",
+            Self::Bus => "bus",
+            Self::Database => "database",
+            Self::Connector => "connector",
+            Self::Origin => "origin",
+            Self::Region => "region",
+            Self::Link => "link",
+        })
+    }
+}
+
+fn one_of<T: Copy + fmt::Display>(all: &[T], text: &str) -> Result<T, String> {
+    let known = || all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    all.iter().copied().find(|one| one.to_string() == text).ok_or_else(|| format!("expected one of {}", known()))
+}
+
+impl FromStr for Act {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        one_of(&Self::ALL, text)
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        one_of(&Self::ALL, text)
+    }
+}
+
+/// A fault that is to come.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What is done.
+    pub act: Act,
+    /// To what kind of thing.
+    pub target: Target,
+    /// To what.
+    pub name: String,
+    /// From what else it is cut off; from everything without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// By what it is slowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+    /// For how long nothing is broken before it, in milliseconds.
+    pub rest_ms: u64,
+    /// For how long it is broken, in milliseconds.
+    pub lasts_ms: u64,
+}
+
+impl Fault {
+    /// How many requests may fail by it; `None` where nothing else of its kind could take its place.
+    ///
+    /// Each connection loses what is under way when something on its way breaks, and what it tries then for as long as that is
+    /// silent: it runs into it again when it has lost its patience. What requests do not pass through costs none.
+    #[must_use]
+    pub fn may_fail(&self, plan: &Plan, connections: u64, patience: Duration) -> Option<u64> {
+        if !self.target.is_on_the_way() {
+            return Some(0);
+        }
+        let several = match self.target {
+            Target::Edge => plan.nodes.iter().filter(|node| node.kind == Kind::Edge).count() > 1,
+            // Between two regions nothing is needed as long as each has all of it.
+            Target::Link => true,
+            _ => plan.topology.regions.len() > 1,
+        };
+        let silent_ms = match self.act {
+            Act::Kill => 0,
+            Act::Pause | Act::Partition | Act::Slow => self.lasts_ms,
+        };
+        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1);
+        several.then(|| connections * (1 + silent_ms.div_ceil(patience_ms)))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.act, self.name)?;
+        if let Some(from) = &self.from {
+            write!(f, " from {from}")?;
+        }
+        if let Some(link) = &self.link {
+            write!(f, " by {:?}, {} % lost", link.delay, link.loss_percent)?;
+            if let Some(rate) = link.rate_bits {
+                write!(f, ", {} Mbit/s", rate / 1_000_000)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// SplitMix64: the schedule is all in its seed.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % (end.max(1) as u64)).unwrap_or(0)
+    }
+
+    fn within(&mut self, (low, high): (u64, u64)) -> u64 {
+        low + self.next() % (high - low + 1)
+    }
+
+    fn of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
+        all.get(self.below(all.len())).cloned()
+    }
+}
+
+/// The names of what there is of a kind; of links the first region.
+fn names(plan: &Plan, target: Target) -> Vec<String> {
+    let nodes = |kind: Kind| plan.nodes.iter().filter(move |node| node.kind == kind).map(|node| node.name.clone());
+    let regions = || plan.topology.regions.iter().map(ToString::to_string);
+    match target {
+        Target::Edge => nodes(Kind::Edge).collect(),
+        Target::Control => nodes(Kind::Control).collect(),
+        Target::Bus => nodes(Kind::Bus).collect(),
+        Target::Database => nodes(Kind::Database).collect(),
+        Target::Origin => nodes(Kind::Origin).collect(),
+        Target::Connector => {
+            let connectors = plan.processes.iter().filter(|process| process.role == Role::Connector);
+            connectors.map(|process| process.name.clone()).collect()
+        }
+        Target::Region => regions().collect(),
+        // Two are needed to be apart.
+        Target::Link => regions().collect::<Vec<_>>().split_last().map_or_else(Vec::new, |(_, rest)| rest.to_vec()),
+    }
+}
+
+/// The faults of a seed, which with the times of rest between them take no longer than `time`. Only these acts are done, and
+/// only to such things; of what the laboratory does not have there is none.
+#[must_use]
+pub fn schedule(plan: &Plan, seed: u64, time: Duration, acts: &[Act], targets: &[Target]) -> Vec<Fault> {
+    let mut chance = Chance(seed);
+    let fits = |target: &Target| {
+        target.acts().iter().any(|act| acts.contains(act))
+            && !names(plan, *target).is_empty()
+            && targets.contains(target)
+    };
+    // What clients come to breaks more often than each of the rest.
+    let targets: Vec<Target> = std::iter::once(Target::Edge).chain(Target::ALL).filter(fits).collect();
+    let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let shortest_ms = u64::try_from(SHORTEST.as_millis()).unwrap_or(u64::MAX);
+    let (mut faults, mut at_ms) = (Vec::new(), 0_u64);
+    while let Some(mut fault) = next(plan, &mut chance, acts, &targets) {
+        let left_ms = time_ms.saturating_sub(at_ms + fault.rest_ms);
+        if left_ms < shortest_ms {
+            break;
+        }
+        fault.lasts_ms = fault.lasts_ms.min(left_ms);
+        at_ms += fault.rest_ms + fault.lasts_ms;
+        faults.push(fault);
+    }
+    faults
+}
+
+fn next(plan: &Plan, chance: &mut Chance, acts: &[Act], targets: &[Target]) -> Option<Fault> {
+    let target = chance.of(targets)?;
+    let name = chance.of(&names(plan, target))?;
+    let fitting: Vec<Act> = target.acts().iter().copied().filter(|act| acts.contains(act)).collect();
+    let act = chance.of(&fitting)?;
+    let from = if target == Target::Link {
+        let regions: Vec<String> = plan.topology.regions.iter().map(ToString::to_string).collect();
+        let first = regions.iter().position(|region| *region == name)?;
+        Some(chance.of(&regions[first + 1..])?)
+    } else {
+        None
+    };
+    let link = if act == Act::Slow {
+        Some(Link {
+            delay: Duration::from_millis(chance.within(DELAYS_MS)),
+            loss_percent: chance.of(&LOSSES)?,
+            rate_bits: chance.of(&RATES_BITS)?,
+        })
+    } else {
+        None
+    };
+    let (rest_ms, lasts_ms) = (chance.within(REST_MS), chance.within(LASTS_MS));
+    Some(Fault { act, target, name, from, link, rest_ms, lasts_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{Database, Topology, Wish};
+
+    fn plan(wish: &Wish) -> Plan {
+        Plan::new(Topology::new(wish).unwrap())
+    }
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    #[test]
+    fn a_seed_is_a_schedule_and_another_one_is_another() {
+        let plan = plan(&Wish::default());
+        let of = |seed: u64| schedule(&plan, seed, HOUR, &Act::ALL, &Target::ALL);
+        assert_eq!(of(7), of(7));
+        assert_ne!(of(7), of(8));
+        assert!(of(7).len() > 100, "one thing after the other: {}", of(7).len());
+    }
+
+    #[test]
+    fn every_act_and_every_thing_comes_and_all_of_it_can_be_done() {
+        let plan = plan(&Wish { edges: 2, ..Wish::default() });
+        let faults = schedule(&plan, 1, HOUR, &Act::ALL, &Target::ALL);
+        for target in Target::ALL {
+            for act in target.acts() {
+                let is_it = |fault: &&Fault| fault.target == target && fault.act == *act;
+                assert!(faults.iter().any(|fault| is_it(&fault)), "{act} {target}");
+            }
+        }
+        for fault in &faults {
+            match fault.act {
+                Act::Kill | Act::Pause if fault.target == Target::Region => {}
+                Act::Kill | Act::Pause => assert!(!plan.processes_of(&fault.name).is_empty(), "{fault}"),
+                Act::Partition | Act::Slow => assert!(plan.part(&fault.name).is_some(), "{fault}"),
+            }
+            assert_eq!(fault.from.is_some(), fault.target == Target::Link, "{fault}");
+            assert_ne!(fault.from.as_ref(), Some(&fault.name));
+            assert_eq!(fault.link.is_some(), fault.act == Act::Slow);
+            fault.link.unwrap_or(Link { delay: HOUR / 3_600, ..Link::default() }).check().unwrap();
+        }
+        let names: std::collections::BTreeSet<_> = faults.iter().map(|fault| &fault.name).collect();
+        assert!(names.contains(&"us-2".to_owned()) && names.contains(&"nats-3".to_owned()), "{names:?}");
+    }
+
+    #[test]
+    fn it_fits_its_time_and_holds_nothing_that_was_left_out() {
+        let plan = plan(&Wish { regions: 1, controls: 1, database: Database::Sqlite, ..Wish::default() });
+        for seconds in [0, 2, 5, 60, 600] {
+            for seed in 0..50 {
+                let time = Duration::from_secs(seconds);
+                let faults = schedule(&plan, seed, time, &Act::ALL, &Target::ALL);
+                let takes: u64 = faults.iter().map(|fault| fault.rest_ms + fault.lasts_ms).sum();
+                assert!(takes <= seconds * 1_000, "{takes} ms of {seconds} s");
+                assert!(faults.iter().all(|fault| fault.lasts_ms >= 1_000));
+                assert!(faults.iter().all(|fault| ![Target::Database, Target::Link].contains(&fault.target)));
+                assert!(!faults.is_empty() || seconds < 5, "{seconds} s are enough for one");
+            }
+        }
+        let only = schedule(&plan, 3, HOUR, &[Act::Slow], &[Target::Connector, Target::Edge]);
+        assert!(!only.is_empty() && only.iter().all(|fault| (fault.act, fault.target) == (Act::Slow, Target::Edge)));
+        assert!(schedule(&plan, 3, HOUR, &[Act::Slow], &[Target::Connector]).is_empty(), "and does not go on for ever");
+    }
+
+    #[test]
+    fn a_bound_is_what_may_be_under_way() {
+        let plan = |regions: u8| plan(&Wish { regions, ..Wish::default() });
+        let fault = |act: Act, target: Target| Fault {
+            act,
+            target,
+            name: "x".into(),
+            from: None,
+            link: None,
+            rest_ms: 0,
+            lasts_ms: 5_000,
+        };
+        let may = |regions: u8, act: Act, target: Target, patience_s: u64| {
+            fault(act, target).may_fail(&plan(regions), 8, Duration::from_secs(patience_s))
+        };
+        assert_eq!(may(3, Act::Kill, Target::Edge, 10), Some(8));
+        assert_eq!(may(3, Act::Pause, Target::Edge, 10), Some(16));
+        assert_eq!(may(3, Act::Partition, Target::Region, 2), Some(32));
+        assert_eq!(may(3, Act::Kill, Target::Database, 10), Some(0));
+        assert_eq!(may(1, Act::Pause, Target::Bus, 10), Some(0));
+        assert_eq!(may(1, Act::Kill, Target::Edge, 10), None, "nothing takes its place");
+        assert_eq!(may(1, Act::Kill, Target::Connector, 10), None);
+    }
+
+    #[test]
+    fn words_are_read_as_they_are_written() {
+        assert!(Act::ALL.iter().all(|act| act.to_string().parse() == Ok(*act)));
+        assert!(Target::ALL.iter().all(|target| target.to_string().parse() == Ok(*target)));
+        assert_eq!("x".parse::<Act>(), Err("expected one of kill, pause, partition, slow".to_owned()));
+    }
+}

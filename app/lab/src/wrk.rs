@@ -1,0 +1,121 @@
+//! wrk, where it is installed: a load generator that goes on to no other address and repeats nothing, beside the clients that
+//! do what browsers do.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    io::Read as _,
+    os::unix::process::CommandExt as _,
+    process::{Child, Stdio},
+};
+
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::{chaos::end, error::LabError, state::Lab};
+
+/// How much of what it says is read.
+const MAX_SAID_BYTES: u64 = 65_536;
+
+/// What wrk saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrkReport {
+    /// Answers.
+    pub requests: u64,
+    /// Those with a status of 300 or more.
+    pub refused: u64,
+    /// Connections that could not be made: as fast as it can, while nobody is there.
+    pub connect: u64,
+    /// Connections that broke off while it waited for an answer.
+    pub read: u64,
+    /// Those that broke off while it asked.
+    pub write: u64,
+    /// Answers that took more than two seconds.
+    pub timeout: u64,
+}
+
+impl WrkReport {
+    /// What wrk prints in the end.
+    fn parse(said: &str) -> Self {
+        let mut report = Self::default();
+        let number = |text: &str| text.trim().parse().unwrap_or(0);
+        for line in said.lines().map(str::trim) {
+            if let Some((count, _)) = line.split_once(" requests in ") {
+                report.requests = number(count);
+            } else if let Some(count) = line.strip_prefix("Non-2xx or 3xx responses:") {
+                report.refused = number(count);
+            } else if let Some(errors) = line.strip_prefix("Socket errors:") {
+                for (name, count) in errors.split(',').filter_map(|part| part.trim().split_once(' ')) {
+                    match name {
+                        "connect" => report.connect = number(count),
+                        "read" => report.read = number(count),
+                        "write" => report.write = number(count),
+                        "timeout" => report.timeout = number(count),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        report
+    }
+}
+
+/// wrk at the clients of all regions, until it is ended.
+pub(crate) struct Wrk(Vec<(String, Child)>);
+
+impl Wrk {
+    /// Starts it with so many connections; nothing where none are wished for.
+    pub(crate) fn start(lab: &Lab, connections: Option<u16>) -> Result<Self, LabError> {
+        let mut all = Self(Vec::new());
+        let Some(connections) = connections else { return Ok(all) };
+        let path = env::var_os("PATH").unwrap_or_default();
+        if !env::split_paths(&path).any(|folder| folder.join("wrk").is_file()) {
+            return Err(LabError::Missing { program: "wrk", how: "install wrk with its package" });
+        }
+        for client in lab.clients() {
+            let mut command = lab.command_on(&client, "wrk")?;
+            command.args(["-t", "1", "-d", "24h", "-c", &connections.max(1).to_string()]);
+            command.arg(format!("https://{}/", lab.secrets.host));
+            command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+            all.0.push((client, command.spawn().map_err(LabError::io("start wrk"))?));
+        }
+        Ok(all)
+    }
+
+    /// Ends it, and gives what it saw, by client.
+    pub(crate) fn end(mut self) -> BTreeMap<String, WrkReport> {
+        let report = |(client, mut child): (String, Child)| {
+            end(&mut child, Signal::INT);
+            let mut said = String::new();
+            if let Some(output) = child.stdout.take() {
+                drop(output.take(MAX_SAID_BYTES).read_to_string(&mut said));
+            }
+            (client, WrkReport::parse(&said))
+        };
+        std::mem::take(&mut self.0).into_iter().map(report).collect()
+    }
+}
+
+impl Drop for Wrk {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.0 {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_wrk_prints_is_understood() {
+        let said = "Running 10s test @ https://x/\n  1 threads and 20 connections\n  Thread Stats   Avg      Stdev     Max   +/- Stdev\n    \
+                    Latency     1.00ms    1.00ms  10.00ms   90.00%\n  1234 requests in 10.01s, 1.50MB read\n  \
+                    Socket errors: connect 5, read 6, write 7, timeout 8\n  Non-2xx or 3xx responses: 9\nRequests/sec:    123.40\n";
+        let report = WrkReport { requests: 1234, refused: 9, connect: 5, read: 6, write: 7, timeout: 8 };
+        assert_eq!(WrkReport::parse(said), report);
+        assert_eq!(WrkReport::parse(""), WrkReport::default());
+    }
+}
