@@ -1,5 +1,6 @@
-//! How a released program is linked: functions that are alike are there once, and relocations are packed, where the
-//! linker and the C library can do that. docs/adr/0041-size-again.md has the figures.
+//! How a released program is linked: functions that are alike are there once, and so are constants, and relocations are
+//! packed, where the linker and the C library can do that. docs/adr/0041-size-again.md and
+//! docs/adr/0045-twenty-five-mebibytes.md have the figures.
 
 use std::{env, path::Path, process::Command};
 
@@ -18,6 +19,8 @@ fn main() {
         return;
     }
     println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+    // Constants that are alike, too. Nothing here tells two of them apart by where they are.
+    println!("cargo::rustc-link-arg-bins=-Wl,--ignore-data-address-equality");
     if glibc().is_some_and(|version| version >= PACKED_SINCE) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
