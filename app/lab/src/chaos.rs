@@ -359,11 +359,12 @@ impl Lab {
             is_within: true,
         };
         for fault in faults {
+            // At its start it connects to all addresses of the name, and waits for each.
+            let wrk = Wrk::start(self, wish.load.wrk)?;
             rest(Duration::from_millis(fault.rest_ms), stop);
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let wrk = Wrk::start(self, wish.load.wrk)?;
             let (between, _) = clients.take();
             report.between.add(&between);
             report.all.add(&between);
