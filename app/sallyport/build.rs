@@ -19,7 +19,7 @@ fn main() {
         return;
     }
     println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
-    // Constants that are alike, too. Nothing here tells two of them apart by where they are.
+    // Constants that are alike, too: where addresses of constants are compared, equal content means the same.
     println!("cargo::rustc-link-arg-bins=-Wl,--ignore-data-address-equality");
     if glibc().is_some_and(|version| version >= PACKED_SINCE) {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");

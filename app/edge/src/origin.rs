@@ -5,6 +5,8 @@
 //! runs from the client's socket to the tunnel's in one task. An HTTP/2 connection is shared and therefore has a task.
 
 use std::{
+    future::{Future, poll_fn},
+    pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -343,7 +345,7 @@ impl Origin {
             .map_err(|_| ConnectError::TimedOut)?
             .map_err(ConnectError::Http2)?;
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            if let Err(error) = looks_at_its_own(connection).await {
                 tracing::debug!(%error, "an HTTP/2 connection to an origin ended");
             }
         });
@@ -400,16 +402,29 @@ where
     F::Output: Send,
 {
     fn execute(&self, work: F) {
+        let work = looks_at_its_own(async move { drop(work.await) });
         match body::take_first_look() {
             Some(upload) => drop(tokio::spawn(async move {
                 tokio::select! {
-                    _ = work => {}
+                    () = work => {}
                     () = upload.until_given_up() => {}
                 }
             })),
-            None => drop(tokio::spawn(async move { drop(work.await) })),
+            None => drop(tokio::spawn(work)),
         }
     }
+}
+
+/// What is looked at in one turn of this work and taken by nobody in it is none of the next one's business: which work is tied to
+/// which body would otherwise rest on the order in which hyper does things.
+async fn looks_at_its_own<F: Future>(work: F) -> F::Output {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        let polled = work.as_mut().poll(cx);
+        drop(body::take_first_look());
+        polled
+    })
+    .await
 }
 
 /// A shared HTTP/2 connection to an origin.

@@ -184,7 +184,8 @@ impl Store {
         let rows = sql::query(
             "SELECT hash, name, region, created_at, expires_at, used_by, used_by_id,
                  (SELECT count(*) FROM edges WHERE edges.id = edge_tokens.used_by_id
-                     OR edge_tokens.used_by_id IS NULL AND edges.name = edge_tokens.used_by) AS users_there
+                     OR edge_tokens.used_by_id IS NULL AND edges.name = edge_tokens.used_by
+                         AND edges.created_at BETWEEN edge_tokens.created_at AND edge_tokens.expires_at) AS users_there
              FROM edge_tokens ORDER BY created_at DESC, hash LIMIT $1",
         );
         let rows = rows.bind(2 * MAX_EDGE_TOKENS as i64).fetch_all(&self.reader).await?;
@@ -247,7 +248,8 @@ impl Store {
         let token = sql::query(
             "SELECT name, region, expires_at, used_by, used_by_id,
                  (SELECT count(*) FROM edges WHERE edges.id = edge_tokens.used_by_id
-                     OR edge_tokens.used_by_id IS NULL AND edges.name = edge_tokens.used_by) AS users_there
+                     OR edge_tokens.used_by_id IS NULL AND edges.name = edge_tokens.used_by
+                         AND edges.created_at BETWEEN edge_tokens.created_at AND edge_tokens.expires_at) AS users_there
              FROM edge_tokens WHERE hash = $1",
         );
         let token = token.bind(hash.as_slice()).fetch_optional(write.sql()).await?;
