@@ -5,7 +5,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sallyport_model::TunnelId;
@@ -82,7 +82,10 @@ impl FlowSink for EchoFlow {
     fn datagrams(&self, batch: &[&[u8]]) {
         let mut flow = self.flow.lock().unwrap();
         if batch.contains(&&b"bye"[..]) {
-            flow.take().unwrap().close(FlowEnd::Unreachable);
+            // It may be said more than once.
+            if let Some(flow) = flow.take() {
+                flow.close(FlowEnd::Unreachable);
+            }
         } else if let Some(flow) = &*flow {
             flow.send_batch(batch);
         }
@@ -119,16 +122,24 @@ async fn ready(edge: &Edge, number: u8) -> TunnelHandle {
     handle
 }
 
-/// Sends until an answer comes: a datagram may be lost, though hardly here.
+/// Sends until the answer comes, and not another question's that was sent more than once: a datagram may be lost, though hardly
+/// here.
 async fn ask(flow: &FlowHandle, client: &Client, question: &[u8]) {
-    let before = client.count();
-    until("an answer comes", || {
+    until("the answer comes", || {
         assert!(flow.is_open());
         let _ = flow.send(question);
-        client.count() > before
+        client.came.lock().unwrap().last().is_some_and(|last| last == question)
     })
     .await;
-    assert_eq!(client.came.lock().unwrap().last().unwrap(), question);
+}
+
+/// Whether more time has passed than a datagram can be under way; if so, from now on anew.
+fn is_late(since: &mut Instant) -> bool {
+    let is_late = since.elapsed() > Duration::from_secs(2);
+    if is_late {
+        *since = Instant::now();
+    }
+    is_late
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,24 +155,41 @@ async fn datagrams_of_many_clients_come_back_to_each_unchanged() {
         let flow = handle.open_flow(flow_open(tunnel(UDP), number), client.clone()).unwrap();
         flows.push((flow, client));
     }
+    let mut asked = 0;
     for size in sizes {
-        for (number, (flow, _)) in flows.iter().enumerate() {
+        let mut ask = |number: usize, flow: &FlowHandle| {
             assert!(flow.send(&vec![number as u8; size]));
-        }
-        // One size after the other, so that nothing has reason to be dropped.
-        for (_, client) in &flows {
-            let expected = 1 + sizes.iter().position(|other| *other == size).unwrap();
-            until("answers come", || client.count() == expected).await;
+            asked += 1;
+        };
+        flows.iter().enumerate().for_each(|(number, (flow, _))| ask(number, flow));
+        // One size after the other, so that nothing has reason to be dropped, unless this machine is held up.
+        for (number, (flow, client)) in flows.iter().enumerate() {
+            let mut since = Instant::now();
+            until("answers come", || {
+                let is_answered = client.came.lock().unwrap().last().is_some_and(|last| last.len() == size);
+                if !is_answered && is_late(&mut since) {
+                    ask(number, flow);
+                }
+                is_answered
+            })
+            .await;
         }
     }
     assert!(!flows[0].0.send(&vec![0; MAX_DATAGRAM_BYTES + 1]));
     for (number, (_, client)) in flows.iter().enumerate() {
-        let came = client.came.lock().unwrap();
-        assert!(came.iter().zip(sizes).all(|(data, size)| *data == vec![number as u8; size]));
+        let mut came = client.came.lock().unwrap().clone();
+        // What was asked twice may be answered twice.
+        came.dedup();
+        assert!(came == sizes.map(|size| vec![number as u8; size]));
     }
     assert_eq!((handle.flow_count(), edge.tunnels.stats().flows), (50, 50));
     let stats = handle.datagram_stats();
-    assert_eq!((stats.sent, stats.received, stats.dropped_full, stats.dropped_old), (350, 350, 0, 0));
+    assert_eq!((stats.sent + stats.dropped_old, stats.dropped_full), (asked, 0));
+    until("all that came is counted", || {
+        let came: usize = flows.iter().map(|(_, client)| client.count()).sum();
+        handle.datagram_stats().received == came as u64
+    })
+    .await;
     let opened = origin.opened.lock().unwrap().clone();
     assert_eq!(opened[7], flow_open(tunnel(UDP), 7));
     // Whoever drops a flow ends it at both ends, and hears no more of it.
@@ -180,11 +208,18 @@ async fn the_origin_can_end_a_flow_too() {
     let flow = handle.open_flow(flow_open(tunnel(UDP), 1), client.clone()).unwrap();
     ask(&flow, &client, b"hello").await;
     assert!(flow.send(b"bye"));
-    until("the client hears of it", || !client.ends().is_empty()).await;
+    let mut since = Instant::now();
+    until("the client hears of it", || {
+        if is_late(&mut since) {
+            let _ = flow.send(b"bye");
+        }
+        !client.ends().is_empty()
+    })
+    .await;
     assert!(!flow.is_open() && !flow.send(b"more"));
     drop(flow);
     assert_eq!(client.ends(), [FlowEnd::Unreachable]);
-    assert_eq!(origin.live.load(Ordering::Relaxed), 0);
+    until("the origin has let go of it", || origin.live.load(Ordering::Relaxed) == 0).await;
     assert!(origin.ends.lock().unwrap().is_empty(), "who ended it is not told");
 }
 
@@ -365,7 +400,11 @@ async fn a_connection_that_takes_nothing_drops_datagrams_and_holds_nobody_up() {
     assert!(flow.send(b"fresh"));
     let mut came = Vec::new();
     while !came.ends_with(b"fresh") {
-        assert!(soon(leg.read_buf(&mut came)).await.unwrap() > 0);
+        match tokio::time::timeout(Duration::from_secs(2), leg.read_buf(&mut came)).await {
+            Ok(read) => assert!(read.unwrap() > 0),
+            // This machine was held up, and so it was not fresh any more.
+            Err(_) => assert!(flow.send(b"fresh")),
+        }
     }
     assert!(came.len() < 200_000, "{} bytes", came.len());
     assert!(handle.datagram_stats().dropped_old > 500, "{:?}", handle.datagram_stats());
