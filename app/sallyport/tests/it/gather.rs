@@ -139,18 +139,28 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
         let wide = text(&home.run(&[args, &["-o", "wide"]].concat()).stdout);
         assert!(wide.contains("127.0.0.1:") && wide.lines().count() == narrow.lines().count(), "{wide}");
     }
-    let shown = text(&home.run(&["socket", "stats", &host]).stdout);
-    assert!(shown.contains("2xx 5") && shown.contains("us-1"), "{shown}");
+    wait_until("people are shown the same", || {
+        let shown = text(&home.run(&["socket", "stats", &host]).stdout);
+        (shown.contains("2xx 5") && shown.contains("us-1")).then_some(())
+    });
 
-    // What ended lately: all of it, in order; who may only look sees no addresses.
-    let log = home.json(&["flow", "log", "--socket", &host]);
-    let log = log.as_array().unwrap();
-    let bytes: Vec<_> = log.iter().filter(|one| one["path"] == "/bytes/1000").collect();
-    assert!(bytes.len() == 5 && bytes.iter().all(|one| one["client"].is_string() && one["status"] == 200), "{log:?}");
-    assert!(home.json(&["flow", "log"]).as_array().unwrap().iter().any(|one| one["verdict"] == "killed"));
+    // What ended lately: all of it, in order; who may only look sees no addresses. Who is asked on a busy machine may have not
+    // answered in its second.
+    let bytes = wait_until("what ended lately is told by both", || {
+        let log = home.json(&["flow", "log", "--socket", &host]);
+        let bytes = log.as_array()?.iter().filter(|one| one["path"] == "/bytes/1000").cloned();
+        Some(bytes.collect::<Vec<_>>()).filter(|bytes| bytes.len() >= 5)
+    });
+    assert!(bytes.len() == 5 && bytes.iter().all(|one| one["client"].is_string() && one["status"] == 200), "{bytes:?}");
+    wait_until("what was killed is told", || {
+        home.json(&["flow", "log"]).as_array()?.iter().any(|one| one["verdict"] == "killed").then_some(())
+    });
     let viewer = as_viewer(&home, &control);
-    let (code, seen) = viewer(&["flow", "log", "--socket", &host, "-o", "json"]);
-    assert!(code == Some(0) && seen.contains("/bytes/1000") && !seen.contains("127.0.0.1"), "{seen}");
+    wait_until("who may only look is told", || {
+        let (code, seen) = viewer(&["flow", "log", "--socket", &host, "-o", "json"]);
+        assert!(code == Some(0) && !seen.contains("127.0.0.1"), "{seen}");
+        seen.contains("/bytes/1000").then_some(())
+    });
     assert_eq!(viewer(&["socket", "stats", &host]).0, Some(0));
     let (code, said) = viewer(&["flow", "ls"]);
     assert!(code == Some(3) && said.contains("takes the role admin"), "{said}");
@@ -166,13 +176,17 @@ fn flows_and_counts_of_all_edges_are_seen_and_cut_at_control() {
     refused(&["flow", "log", "--limit", "0"], 2, "0 is not in 1..=100");
     refused(&["flow", "log", "--socket", "a b"], 2, "names no socket");
 
-    // An edge that hangs is named, within the limit, and the others' flows are there.
+    // An edge that hangs is named, within the limit, and the others' flows are there. Another one that had no processor for as
+    // long is named too, and asked again.
     b.program.as_ref().unwrap().signal("STOP");
-    let asked = Instant::now();
-    let (found, said) = flows(&home);
-    println!("with an edge that hangs, all others are told after {:?}", asked.elapsed());
-    assert_eq!(found, both[..1]);
-    assert!(said.contains("us-1 did not answer (no answer within 1 s)"), "{said}");
+    wait_until("what the other edge has is told, and who hangs", || {
+        let asked = Instant::now();
+        let (found, said) = flows(&home);
+        println!("with an edge that hangs, all others are told after {:?}", asked.elapsed());
+        assert!(said.contains("us-1 did not answer (no answer within 1 s)"), "{said}");
+        assert!(found == both[..1] || said.contains("eu-1 did not answer"), "{found:?} {said}");
+        (found == both[..1]).then_some(())
+    });
     b.program.as_ref().unwrap().signal("CONT");
     end(at_a);
     wait_until("the edge answers again", || {
