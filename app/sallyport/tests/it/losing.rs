@@ -75,6 +75,16 @@ fn state_of(home: &Home, name: &str) -> String {
     tunnels(home).into_iter().find(|(edge, ..)| edge == name).map(|(_, state, _)| state).unwrap_or_default()
 }
 
+/// Waits until the edge is known to be draining. One that had no processor for seconds is taken for gone until it says that it is
+/// there; that it is not emptied is never said.
+fn is_draining(home: &Home, name: &str) {
+    wait_until("it is known to be draining", || {
+        let state = state_of(home, name);
+        assert_ne!(state, "up");
+        (state == "draining").then_some(())
+    });
+}
+
 /// Waits until so many edges are known to be up by all.
 fn all_up(home: &Home, count: usize) {
     wait_until("all edges are there", || {
@@ -140,12 +150,13 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
     assert!(tally.requests > 0 && (tally.broken, tally.refused) == (0, 0), "{tally:?}");
     let (status, why) = eu.get(&home, &format!("api.{DOMAIN}"), "/readyz");
     assert!(status == 503 && why.contains("draining"), "{status} {why}");
-    assert_eq!(state_of(&home, "eu-1"), "draining");
+    is_draining(&home, "eu-1");
     // It stays so past a restart.
     eu.kill();
     eu.start(&home, &[]);
     let (status, _) = eu.get(&home, &format!("api.{DOMAIN}"), "/readyz");
-    assert_eq!((status, state_of(&home, "eu-1").as_str()), (503, "draining"));
+    assert_eq!(status, 503);
+    is_draining(&home, "eu-1");
     assert!(home.run(&["edge", "resume", "eu-1"]).status.success());
     wait_until("it serves again", || {
         (eu.get(&home, &format!("api.{DOMAIN}"), "/readyz").0 == 200 && state_of(&home, "eu-1") == "up").then_some(())
@@ -175,7 +186,8 @@ fn an_edge_that_is_killed_falls_silent_or_is_emptied_costs_others_nothing() {
     let (dying, living) = (dying.stop(), living.stop());
     println!("back at another edge {elsewhere:?} after the kill; at the dead edge {dying:?}, at the other {living:?}");
     assert!(living.requests > 0 && (living.broken, living.refused) == (0, 0), "{living:?}");
-    assert!(elsewhere < Duration::from_secs(10), "{elsewhere:?}");
+    // A few seconds, where programs have a processor: far less than what any of them waits for by itself.
+    assert!(elsewhere < Duration::from_secs(30), "{elsewhere:?}");
 }
 
 #[test]
