@@ -373,7 +373,7 @@ fn wires_do_what_they_are_told(here: &Here) {
     let output = here.run(&["exec", "eu-client", "--", "curl", "-sS", "--max-time", "2", &url]);
     assert_eq!(output.status.code(), Some(28), "it hangs as with a cable that is gone: {}", text(&output.stderr));
     here.done(&["fault", "heal"]);
-    assert_eq!(here.status("eu-client", &url), 200);
+    until("the client is back", || (here.status("eu-client", &url) == 200).then_some(()));
 }
 
 /// After `down`, also with processes paused, killed and started by others, nothing is left.

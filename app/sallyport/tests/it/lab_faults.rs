@@ -67,7 +67,7 @@ pub(crate) fn a_region_is_cut_off(here: &Here) {
 
 /// An edge is killed, cut off and stopped. Its own clients lose what was under way, and those of others nothing.
 pub(crate) fn an_edge_breaks(here: &Here) {
-    type Fault<'a> = (&'a str, &'a dyn Fn(&Here), u64);
+    type Fault<'a> = (&'a str, &'a dyn Fn(&Here), Option<Duration>, u64);
     let killed = |here: &Here| {
         here.done(&["fault", "kill", "eu-1"]);
         assert_eq!(here.status("eu-client", &here.url()), 200, "the next connection works at once");
@@ -82,12 +82,14 @@ pub(crate) fn an_edge_breaks(here: &Here) {
     // they lose their patience with it again.
     let stops = 3_u64.div_ceil(patience.as_secs());
     let faults: [Fault<'_>; 3] = [
-        ("edge killed", &killed, CONNECTIONS),
-        ("edge cut off for 4 s", &cut_off, 2 * CONNECTIONS),
-        ("edge stopped for 3 s", &stopped, (1 + stops) * CONNECTIONS),
+        ("edge killed", &killed, None, CONNECTIONS),
+        ("edge cut off for 4 s", &cut_off, Some(patience), 2 * CONNECTIONS),
+        ("edge stopped for 3 s", &stopped, Some(patience), (1 + stops) * CONNECTIONS),
     ];
-    for (what, fault, bound) in faults {
-        let (its_own, of_others) = (here.impatient_load("eu-client", patience), here.load("us-client"));
+    for (what, fault, patience, bound) in faults {
+        let its_own = patience.map(|patience| here.impatient_load("eu-client", patience));
+        let its_own = its_own.unwrap_or_else(|| here.load("eu-client"));
+        let of_others = here.load("us-client");
         fault(here);
         its_own.end(what).at_most(bound);
         of_others.end(&format!("another {what}")).at_most(0);
