@@ -7,7 +7,7 @@ use std::{
     process::{Child, Stdio},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How long it may take until all is as before, once a fault is mended: a connector that came in vain waits for half a minute.
-const MEND_TIME: Duration = Duration::from_secs(120);
+pub(crate) const MEND_TIME: Duration = Duration::from_secs(120);
 /// How long clients may take to have their first answers, and edges to agree about tunnels.
 const BEGIN_TIME: Duration = Duration::from_secs(60);
 /// How often it is looked whether all is as before.
@@ -38,6 +38,28 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const GUEST_END_TIME: Duration = Duration::from_secs(5);
 /// How often edges are asked what they know: it costs them something too.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
+/// The longest time of a run: clients ask for twice that, with what mending takes.
+pub const MAX_CHAOS_TIME: Duration = Duration::from_secs(12 * 3_600);
+
+/// The wish to end a run before its time: once, and what is broken is mended first; twice, and nothing is waited for behind
+/// that.
+#[derive(Debug, Default)]
+pub struct Stop(AtomicU8);
+
+impl Stop {
+    /// Says it once more.
+    pub fn ask(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    fn is_at_once(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 1
+    }
+}
 
 /// What is wished for.
 #[derive(Debug, Clone)]
@@ -157,8 +179,12 @@ pub struct ChaosReport {
     pub between: Seen,
     /// What they saw in all.
     pub all: Seen,
-    /// Whether every fault kept within its bound, all was as before in the end, and nothing failed while nothing was broken.
+    /// Whether every fault kept within its bound, all was as before in the end, nothing failed while nothing was broken, and
+    /// nothing went wrong with the run itself.
     pub is_within: bool,
+    /// Why it could not go on before its time; all else is what came by then.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub broken_off: Option<String>,
 }
 
 /// What one client has told so far.
@@ -189,7 +215,8 @@ impl Clients {
             let program = lab.state.programs.lab.display().to_string();
             let mut command = lab.command_on(&clients.names[number], &program)?;
             command.args(["lab", "load", "--here", &format!("https://{}/", lab.secrets.host), "--ticks"]);
-            command.args(["--seconds", "86400", "--connections", &load.connections.to_string()]);
+            command.args(["--seconds", &(2 * MAX_CHAOS_TIME.as_secs()).to_string()]);
+            command.args(["--connections", &load.connections.to_string()]);
             command.args(["--rate", &load.rate.to_string(), "--transfers", &load.transfers.to_string()]);
             command.args(["--patience", &format!("{}ms", load.patience.as_millis())]);
             // Ctrl-C is for this program, which ends it.
@@ -218,6 +245,23 @@ impl Clients {
 
     fn told(&self) -> MutexGuard<'_, Vec<Client>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every connection has had an answer; `false` where all is to stop before that.
+    fn begin(&self, stop: &Stop) -> Result<bool, LabError> {
+        let began = Instant::now();
+        while !self.are_answered_since(began) {
+            self.check()?;
+            if stop.is_asked() {
+                return Ok(false);
+            }
+            if began.elapsed() > BEGIN_TIME {
+                let (what, said) = ("an answer to every connection".to_owned(), self.take().0.told.join("; "));
+                return Err(LabError::Late { what, seconds: BEGIN_TIME.as_secs(), said });
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(true)
     }
 
     /// Whether every connection has had an answer to what it asked behind this.
@@ -284,16 +328,19 @@ struct Whole {
 }
 
 impl Whole {
-    fn of(lab: &Lab) -> Result<Self, LabError> {
+    /// `None` where all is to stop before that is known.
+    fn of(lab: &Lab, stop: &Stop) -> Result<Option<Self>, LabError> {
         let watchers = lab.watchers(WATCH_EVERY)?;
         let late = || LabError::Late {
             what: "one number of tunnels at all edges".to_owned(),
             seconds: BEGIN_TIME.as_secs(),
             said: String::new(),
         };
-        let tunnels = known(&watchers, BEGIN_TIME).ok_or_else(late)?;
+        let Some(tunnels) = known(&watchers, BEGIN_TIME, &|| !stop.is_asked()) else {
+            return if stop.is_asked() { Ok(None) } else { Err(late()) };
+        };
         let holds = watchers.iter().map(|(_, watcher)| watcher.held()).sum();
-        Ok(Self { watchers, tunnels, holds })
+        Ok(Some(Self { watchers, tunnels, holds }))
     }
 
     /// Whether all edges know and hold what they did.
@@ -311,6 +358,15 @@ impl Whole {
     }
 }
 
+/// What all faults of a run have in common.
+struct Run<'a> {
+    wish: &'a ChaosWish,
+    whole: Whole,
+    clients: Clients,
+    began: Instant,
+    stop: &'a Stop,
+}
+
 impl Lab {
     /// The clients of all regions.
     pub(crate) fn clients(&self) -> Vec<String> {
@@ -319,14 +375,14 @@ impl Lab {
     }
 
     /// Breaks one thing after the other, as the seed says, and mends each, while the clients of all regions ask; until it is
-    /// over or `stop` is set, or all does not become as before. `tell` is told each fault when it is over.
+    /// over or to `stop`, or all does not become as before. `tell` is told each fault when it is over.
     ///
     /// # Errors
-    /// Something is broken at the beginning, or faults cannot be done or mended.
+    /// Something is broken at the beginning, or it cannot begin. What goes wrong behind that is in the report.
     pub fn chaos(
         &mut self,
         wish: &ChaosWish,
-        stop: &AtomicBool,
+        stop: &Stop,
         tell: &mut dyn FnMut(&FaultReport),
     ) -> Result<ChaosReport, LabError> {
         let wiring = self.wiring()?;
@@ -337,90 +393,110 @@ impl Lab {
         if faults.is_empty() {
             return Err(LabError::Unfit("there is nothing of this kind to break in so short a time".to_owned()));
         }
-        let (whole, clients) = (Whole::of(self)?, Clients::start(self, &wish.load)?);
-        let began = Instant::now();
-        while !clients.are_answered_since(began) {
-            clients.check()?;
-            if began.elapsed() > BEGIN_TIME {
-                let (what, said) = ("an answer to every connection".to_owned(), clients.take().0.told.join("; "));
-                return Err(LabError::Late { what, seconds: BEGIN_TIME.as_secs(), said });
-            }
-            thread::sleep(LOOK_EVERY);
+        if wish.load.wrk.is_some() {
+            Wrk::check()?;
         }
-        // Transfers began by then.
-        let (between, _) = clients.take();
-        let began = Instant::now();
         let mut report = ChaosReport {
             seed: wish.seed,
             planned: faults.len(),
             faults: Vec::new(),
-            all: between.clone(),
-            between,
+            between: Seen::default(),
+            all: Seen::default(),
             is_within: true,
+            broken_off: None,
         };
+        let Some(whole) = Whole::of(self, stop)? else { return Ok(report) };
+        let clients = Clients::start(self, &wish.load)?;
+        if !clients.begin(stop)? {
+            return Ok(report);
+        }
+        // Transfers began by then.
+        (report.between, _) = clients.take();
+        report.all = report.between.clone();
+        let run = Run { wish, whole, clients, began: Instant::now(), stop };
+        let wrong = self.one_by_one(&run, faults, &mut report, tell).err();
+        let (between, _) = run.clients.take();
+        report.between.add(&between);
+        report.all.add(&between);
+        report.broken_off = wrong.map(|error| error.to_string());
+        let nothing_else = report.between.failed == 0 && report.broken_off.is_none();
+        report.is_within = nothing_else && report.faults.iter().all(FaultReport::is_within);
+        Ok(report)
+    }
+
+    fn one_by_one(
+        &mut self,
+        run: &Run<'_>,
+        faults: Vec<Fault>,
+        report: &mut ChaosReport,
+        tell: &mut dyn FnMut(&FaultReport),
+    ) -> Result<(), LabError> {
         for fault in faults {
+            let rests = Duration::from_millis(fault.rest_ms);
             // At its start it connects to all addresses of the name, and waits for each.
-            let wrk = Wrk::start(self, wish.load.wrk)?;
-            rest(Duration::from_millis(fault.rest_ms), stop);
-            if stop.load(Ordering::Relaxed) {
-                break;
+            let wrk = Wrk::start(self, run.wish.load.wrk, rests + Duration::from_millis(fault.lasts_ms) + MEND_TIME)?;
+            rest(rests, run.stop);
+            if run.stop.is_asked() {
+                return Ok(());
             }
-            let (between, _) = clients.take();
+            run.clients.check()?;
+            let (between, _) = run.clients.take();
             report.between.add(&between);
             report.all.add(&between);
-            let done = self.one(wish, fault, &whole, &clients, began, stop, wrk)?;
+            let (done, wrong) = self.one(run, fault, wrk);
             report.all.add(&done.seen);
             tell(&done);
             let is_whole = done.whole_ms.is_some();
             report.faults.push(done);
+            wrong.map_or(Ok(()), Err)?;
             if !is_whole {
-                break;
+                return Ok(());
             }
         }
-        let (between, _) = clients.take();
-        report.between.add(&between);
-        report.all.add(&between);
-        report.is_within = report.between.failed == 0 && report.faults.iter().all(FaultReport::is_within);
-        Ok(report)
+        Ok(())
     }
 
-    /// Does a fault, mends it, and waits until all is as before.
-    #[expect(clippy::too_many_arguments, reason = "they are the run, which has no other use")]
-    fn one(
-        &mut self,
-        wish: &ChaosWish,
-        fault: Fault,
-        whole: &Whole,
-        clients: &Clients,
-        began: Instant,
-        stop: &AtomicBool,
-        wrk: Wrk,
-    ) -> Result<FaultReport, LabError> {
+    /// Does a fault, mends it, and waits until all is as before; and what went wrong with that.
+    fn one(&mut self, run: &Run<'_>, fault: Fault, wrk: Wrk) -> (FaultReport, Option<LabError>) {
+        let Run { wish, whole, clients, began, stop } = run;
         let broken = Instant::now();
-        let names = self.break_it(&fault)?;
-        rest(Duration::from_millis(fault.lasts_ms), stop);
+        let (names, mut wrong) = match self.break_it(&fault) {
+            Ok(names) => (names, None),
+            // It may have been done to some of the processes of this name.
+            Err(error) => (vec![fault.name.clone()], Some(error)),
+        };
+        if wrong.is_none() {
+            rest(Duration::from_millis(fault.lasts_ms), stop);
+        }
         let mending = Instant::now();
-        self.mend(&fault, &names)?;
+        if let Err(error) = self.mend(&fault, &names) {
+            wrong.get_or_insert(error);
+        }
         let mended = Instant::now();
         let (mut answered_ms, mut whole_ms) = (None, None);
-        while mended.elapsed() < MEND_TIME && whole_ms.is_none() {
-            clients.check()?;
+        while mended.elapsed() < MEND_TIME && whole_ms.is_none() && wrong.is_none() {
             if answered_ms.is_none() && clients.are_answered_since(mended) {
                 answered_ms = Some(ms(mending.elapsed()));
             }
             if answered_ms.is_some() && whole.is_there() && self.is_well() {
                 whole_ms = Some(ms(mending.elapsed()));
+            } else if stop.is_at_once() {
+                let early = "it was told to end at once: what was broken is mended, and not all was as before by then";
+                wrong = Some(LabError::Unfit(early.to_owned()));
+            } else {
+                wrong = clients.check().err();
+                thread::sleep(LOOK_EVERY);
             }
-            thread::sleep(LOOK_EVERY);
         }
         let wrk = wrk.end();
         let (mut seen, last_failed) = clients.take();
         if whole_ms.is_none() {
-            seen.tell(&format!("not as before {} s after it was mended: {}", MEND_TIME.as_secs(), whole.said()));
+            let after = mended.elapsed().as_secs();
+            seen.tell(&format!("not as before {after} s after it was mended: {}", whole.said()));
         }
         let count = clients.names.len() as u64 * u64::from(wish.load.connections);
-        Ok(FaultReport {
-            at_ms: ms(broken.duration_since(began)),
+        let report = FaultReport {
+            at_ms: ms(broken.duration_since(*began)),
             may_fail: fault.may_fail(&self.plan, count, wish.load.patience),
             failing_ms: last_failed.map_or(0, |last| ms(last.saturating_duration_since(broken))),
             fault,
@@ -428,7 +504,8 @@ impl Lab {
             answered_ms,
             whole_ms,
             wrk,
-        })
+        };
+        (report, wrong)
     }
 
     /// Does it; gives the processes that it was done to.
@@ -441,23 +518,22 @@ impl Lab {
         }
     }
 
+    /// Undoes it as far as that goes; gives what went wrong first.
     fn mend(&mut self, fault: &Fault, names: &[String]) -> Result<(), LabError> {
         match fault.act {
             Act::Kill | Act::Pause => {
-                for name in names {
-                    self.resume(name)?;
-                }
+                let resumed: Vec<_> = names.iter().map(|name| self.resume(name)).collect();
+                resumed.into_iter().find_map(Result::err).map_or(Ok(()), Err)
             }
-            Act::Partition | Act::Slow => drop(self.heal(Some(&fault.name))?),
+            Act::Partition | Act::Slow => self.heal(Some(&fault.name)).map(drop),
         }
-        Ok(())
     }
 }
 
 /// Waits for so long, or until all is to stop.
-fn rest(time: Duration, stop: &AtomicBool) {
+fn rest(time: Duration, stop: &Stop) {
     let ends = Instant::now() + time;
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.is_asked() {
         let left = ends.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;
@@ -512,6 +588,17 @@ mod tests {
         assert_eq!((all.failed, all.failed_by["eu-client"], all.told.len()), (6, 6, 2));
         client.hear("eu-client", &Tick::default());
         assert_eq!(client.all_good, None, "while somebody waits for a first answer");
+    }
+
+    #[test]
+    fn who_is_asked_to_stop_mends_first_and_asked_again_waits_for_nothing() {
+        let stop = Stop::default();
+        assert!(!stop.is_asked());
+        stop.ask();
+        assert!(stop.is_asked() && !stop.is_at_once());
+        rest(MAX_CHAOS_TIME, &stop);
+        stop.ask();
+        assert!(stop.is_asked() && stop.is_at_once());
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub mod wires;
 mod wrk;
 
 pub use self::{
-    chaos::{ChaosLoad, ChaosReport, ChaosWish, FaultReport, Seen},
+    chaos::{ChaosLoad, ChaosReport, ChaosWish, FaultReport, MAX_CHAOS_TIME, Seen, Stop},
     error::LabError,
     load::{Failed, LoadReport, LoadWish, MAX_CONNECTIONS, Tick, run as run_load},
     measure::{ByProcess, DirectoryFigures, LoadFigures, MAX_TUNNELS, Soon, Taken, TunnelFigures},

@@ -207,7 +207,7 @@ impl Lab {
             let region = round as usize % self.plan.topology.regions.len();
             let origin = self.plan.nodes.iter().find(|node| node.kind == Kind::Origin && node.region == region);
             let Some(origin) = origin else { continue };
-            let base = known(&watchers, KNOW_TIME).ok_or_else(|| late("number", "all edges"))?;
+            let base = known(&watchers, KNOW_TIME, &|| true).ok_or_else(|| late("number", "all edges"))?;
             let args = ["tunnel", "connect", "--host", "127.0.0.1", "-o", "json", "--port", "1"];
             let args = [&args[..], &["--socket-id", &socket, "--tunnel-id", &tunnel]].concat();
             let args = args.iter().map(|arg| (*arg).to_owned()).collect();
@@ -236,7 +236,8 @@ impl Lab {
         let watchers = self.watchers(SELDOM)?;
         let missing =
             |what: &str, said: String| LabError::Late { what: what.to_owned(), seconds: ALL_TIME.as_secs(), said };
-        let base = known(&watchers, KNOW_TIME).ok_or_else(|| missing("the number of tunnels", String::new()))?;
+        let base =
+            known(&watchers, KNOW_TIME, &|| true).ok_or_else(|| missing("the number of tunnels", String::new()))?;
         let mut sockets = Vec::new();
         for _ in 0..(count as usize).div_ceil(TUNNELS_PER_SOCKET) {
             let made = self.as_owner(&["socket", "create", "--name", "measured", "--type", "http"])?;
@@ -293,7 +294,7 @@ impl Lab {
     ) -> Result<Lost, LabError> {
         let killed = self.edges().first().map(|node| node.name.clone()).unwrap_or_default();
         tell(&format!("{killed} is killed"));
-        known(watchers, KNOW_TIME);
+        known(watchers, KNOW_TIME, &|| true);
         let others: Vec<_> = watchers.iter().filter(|(name, _)| *name != killed).collect();
         let holds: u64 = watchers.iter().map(|(_, watcher)| watcher.held()).sum();
         // Of a tunnel that has two edges, both have to be left.
@@ -414,11 +415,11 @@ pub(crate) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The number of tunnels that all edges agree about, once they do.
-pub(crate) fn known(watchers: &[(String, Watcher)], limit: Duration) -> Option<u64> {
+/// The number of tunnels that all edges agree about, once they do, as long as somebody wants to know.
+pub(crate) fn known(watchers: &[(String, Watcher)], limit: Duration, is_wanted: &dyn Fn() -> bool) -> Option<u64> {
     let ends = Instant::now() + limit;
     let (mut last, mut since) = (None, Instant::now());
-    while Instant::now() < ends {
+    while Instant::now() < ends && is_wanted() {
         let numbers: Option<Vec<u64>> = watchers.iter().map(|(_, watcher)| watcher.tunnels()).collect();
         let agreed = numbers.filter(|numbers| numbers.windows(2).all(|two| two[0] == two[1]));
         let agreed = agreed.and_then(|numbers| numbers.first().copied());

@@ -7,6 +7,7 @@ use std::{
     io::Read as _,
     os::unix::process::CommandExt as _,
     process::{Child, Stdio},
+    time::Duration,
 };
 
 use rustix::process::Signal;
@@ -18,7 +19,7 @@ use crate::{chaos::end, error::LabError, state::Lab};
 const MAX_SAID_BYTES: u64 = 65_536;
 
 /// What wrk saw.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrkReport {
     /// Answers.
     pub requests: u64,
@@ -32,12 +33,19 @@ pub struct WrkReport {
     pub write: u64,
     /// Answers that took more than two seconds.
     pub timeout: u64,
+    /// What it said in place of all that, where it could not do its work.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub instead: Option<String>,
 }
 
 impl WrkReport {
-    /// What wrk prints in the end.
-    fn parse(said: &str) -> Self {
+    /// What wrk prints in the end, and where that is nothing, what it complained of.
+    fn parse(said: &str, complaint: &str) -> Self {
         let mut report = Self::default();
+        if !said.contains(" requests in ") {
+            let last = complaint.lines().map(str::trim).rfind(|line| !line.is_empty());
+            report.instead = Some(last.unwrap_or("it counted nothing").to_owned());
+        }
         let number = |text: &str| text.trim().parse().unwrap_or(0);
         for line in said.lines().map(str::trim) {
             if let Some((count, _)) = line.split_once(" requests in ") {
@@ -64,19 +72,25 @@ impl WrkReport {
 pub(crate) struct Wrk(Vec<(String, Child)>);
 
 impl Wrk {
-    /// Starts it with so many connections; nothing where none are wished for.
-    pub(crate) fn start(lab: &Lab, connections: Option<u16>) -> Result<Self, LabError> {
+    /// # Errors
+    /// It is not installed.
+    pub(crate) fn check() -> Result<(), LabError> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let is_there = env::split_paths(&path).any(|folder| folder.join("wrk").is_file());
+        let missing = || LabError::Missing { program: "wrk", how: "install wrk with its package" };
+        is_there.then_some(()).ok_or_else(missing)
+    }
+
+    /// Starts it with so many connections, for so long at the most: nobody ends it when this program is killed. Nothing where
+    /// none are wished for.
+    pub(crate) fn start(lab: &Lab, connections: Option<u16>, most: Duration) -> Result<Self, LabError> {
         let mut all = Self(Vec::new());
         let Some(connections) = connections else { return Ok(all) };
-        let path = env::var_os("PATH").unwrap_or_default();
-        if !env::split_paths(&path).any(|folder| folder.join("wrk").is_file()) {
-            return Err(LabError::Missing { program: "wrk", how: "install wrk with its package" });
-        }
         for client in lab.clients() {
             let mut command = lab.command_on(&client, "wrk")?;
-            command.args(["-t", "1", "-d", "24h", "-c", &connections.max(1).to_string()]);
+            command.args(["-t", "1", "-d", &format!("{}s", most.as_secs() + 1), "-c", &connections.max(1).to_string()]);
             command.arg(format!("https://{}/", lab.secrets.host));
-            command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+            command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             all.0.push((client, command.spawn().map_err(LabError::io("start wrk"))?));
         }
         Ok(all)
@@ -86,11 +100,14 @@ impl Wrk {
     pub(crate) fn end(mut self) -> BTreeMap<String, WrkReport> {
         let report = |(client, mut child): (String, Child)| {
             end(&mut child, Signal::INT);
-            let mut said = String::new();
+            let (mut said, mut complaint) = (String::new(), String::new());
             if let Some(output) = child.stdout.take() {
                 drop(output.take(MAX_SAID_BYTES).read_to_string(&mut said));
             }
-            (client, WrkReport::parse(&said))
+            if let Some(errors) = child.stderr.take() {
+                drop(errors.take(MAX_SAID_BYTES).read_to_string(&mut complaint));
+            }
+            (client, WrkReport::parse(&said, &complaint))
         };
         std::mem::take(&mut self.0).into_iter().map(report).collect()
     }
@@ -114,8 +131,13 @@ mod tests {
         let said = "Running 10s test @ https://x/\n  1 threads and 20 connections\n  Thread Stats   Avg      Stdev     Max   +/- Stdev\n    \
                     Latency     1.00ms    1.00ms  10.00ms   90.00%\n  1234 requests in 10.01s, 1.50MB read\n  \
                     Socket errors: connect 5, read 6, write 7, timeout 8\n  Non-2xx or 3xx responses: 9\nRequests/sec:    123.40\n";
-        let report = WrkReport { requests: 1234, refused: 9, connect: 5, read: 6, write: 7, timeout: 8 };
-        assert_eq!(WrkReport::parse(said), report);
-        assert_eq!(WrkReport::parse(""), WrkReport::default());
+        let report = WrkReport { requests: 1234, refused: 9, connect: 5, read: 6, write: 7, timeout: 8, instead: None };
+        assert_eq!(WrkReport::parse(said, ""), report);
+        let instead = |complaint: &str| WrkReport::parse("", complaint).instead.unwrap();
+        assert_eq!(
+            instead("x\nunable to connect to x:https Connection refused\n\n"),
+            "unable to connect to x:https Connection refused"
+        );
+        assert_eq!(instead(""), "it counted nothing");
     }
 }

@@ -435,6 +435,7 @@ fn what_cannot_stand_is_refused_with_a_sentence() {
         (&["exec", "eu-client", "--", "true"], 4, "`sallyport lab up` builds it"),
         (&["load"], 4, "there is no laboratory"),
         (&["chaos"], 4, "there is no laboratory"),
+        (&["chaos", "--for", "24h"], 2, "expected 12h at the most"),
         (&["chaos", "--only", "kill,melt"], 2, "expected one of kill, pause, partition, slow"),
     ] {
         let (is, told) = run(args);

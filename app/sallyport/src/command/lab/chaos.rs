@@ -1,16 +1,11 @@
 //! `sallyport lab chaos`: faults at random under load, counted.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use clap::Args;
 use sallyport_lab::{
-    Act, ChaosLoad, ChaosReport, ChaosWish, FaultReport, Lab, MAX_CONNECTIONS, Seen, Target, WrkReport,
+    Act, ChaosLoad, ChaosReport, ChaosWish, FaultReport, Lab, MAX_CHAOS_TIME, MAX_CONNECTIONS, Seen, Stop, Target,
+    WrkReport,
 };
 
 use super::{Which, failure};
@@ -19,15 +14,16 @@ use crate::{
     duration,
     failure::{Failure, Kind},
     output,
+    signals::Signals,
 };
 
 /// Options of `lab chaos`.
 #[derive(Debug, Args)]
 pub(crate) struct ChaosArgs {
-    /// For how long things are broken, one after the other; what mending takes comes on top
-    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = duration::parse_positive)]
+    /// For how long things are broken, one after the other, 12h at the most; what mending takes comes on top
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = some_time)]
     time: Duration,
-    /// Which faults come: a number, for the same ones again [default: others each time]
+    /// Which faults come: a number, for the same ones again in a laboratory of the same kind [default: others each time]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
     /// Only do these: kill, pause, partition, slow
@@ -53,6 +49,11 @@ pub(crate) struct ChaosArgs {
     wrk: Option<u16>,
 }
 
+fn some_time(text: &str) -> Result<Duration, String> {
+    let time = duration::parse_positive(text)?;
+    (time <= MAX_CHAOS_TIME).then_some(time).ok_or_else(|| "expected 12h at the most".to_owned())
+}
+
 /// Does it.
 pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> anyhow::Result<()> {
     let mut random = [0_u8; 4];
@@ -70,24 +71,44 @@ pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> an
             wrk: args.wrk,
         },
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopping = stop.clone();
-    // What is broken is mended before it ends.
+    let stop = Arc::new(Stop::default());
+    let (stopping, output) = (stop.clone(), context.output);
+    let mut signals = Signals::take()?;
     tokio::spawn(async move {
-        drop(tokio::signal::ctrl_c().await);
-        stopping.store(true, Ordering::Relaxed);
+        signals.next().await;
+        stopping.ask();
+        output.hint("ending: what is broken is mended first; again: at once");
+        signals.next().await;
+        stopping.ask();
     });
     let report = tokio::task::block_in_place(|| {
         let mut lab = Lab::open(&which.dir, &which.name).map_err(failure)?;
-        context.output.hint(&format!("seed {}: the same faults come again with --seed {}", wish.seed, wish.seed));
-        lab.chaos(&wish, &stop, &mut |fault| context.output.hint(&one(fault))).map_err(failure)
+        let again = "with the same --for, --only and --among, in such a laboratory";
+        output.hint(&format!("seed {}: the same faults come again with --seed {}, {again}", wish.seed, wish.seed));
+        lab.chaos(&wish, &stop, &mut |fault| output.hint(&one(fault))).map_err(failure)
     })?;
-    context.output.data(&report, show)?;
+    output.data(&report, show)?;
+    why_not(&report).map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+/// What to say of a run that did not go as it should.
+fn why_not(report: &ChaosReport) -> Option<Failure> {
     if report.is_within {
-        return Ok(());
+        return None;
     }
-    let told = Failure::new(Kind::Failed, "more failed than may, or not all was as before in the end");
-    Err(told.next("the lines marked with ! above; logs are in the laboratory's folder `logs`").into())
+    let logs = "logs are in the laboratory's folder `logs`";
+    let told = |text: String, step: String| Some(Failure::new(Kind::Failed, text).next(step));
+    if let Some(why) = &report.broken_off {
+        return told(
+            format!("it was broken off: {why}"),
+            format!("`sallyport lab status` shows what is there; {logs}"),
+        );
+    }
+    if report.faults.iter().any(|fault| !fault.is_within()) {
+        let text = "more failed than may, or not all was as before in the end";
+        return told(text.to_owned(), format!("the lines marked with ! above; {logs}"));
+    }
+    told(format!("{} requests failed while nothing was broken", report.between.failed), logs.to_owned())
 }
 
 fn seconds(ms: u64) -> String {
@@ -119,7 +140,11 @@ fn one(report: &FaultReport) -> String {
         text += &format!("\n             {why}");
     }
     for (client, wrk) in &report.wrk {
-        let WrkReport { requests, refused, connect, read, write, timeout } = wrk;
+        let WrkReport { requests, refused, connect, read, write, timeout, instead } = wrk;
+        if let Some(why) = instead {
+            text += &format!("\n             wrk at {client}: {why}");
+            continue;
+        }
         text += &format!(
             "\n             wrk at {client}: {requests} answers, {refused} of them refusals; connect {connect}, read {read}, \
              write {write}, timeout {timeout}"
@@ -131,18 +156,48 @@ fn one(report: &FaultReport) -> String {
 fn show(report: &ChaosReport) -> String {
     let Seen { requests, failed, transfers, transfers_cut, transfer_bytes, longest_gap_ms, .. } = &report.all;
     let outside = report.faults.iter().filter(|fault| !fault.is_within()).count();
-    let longest = |of: fn(&FaultReport) -> Option<u64>| report.faults.iter().filter_map(of).max().unwrap_or_default();
+    let faults = if report.faults.is_empty() {
+        format!("0 of {}: nothing was broken", report.planned)
+    } else {
+        format!("{} of {}, {outside} of them outside their bound", report.faults.len(), report.planned)
+    };
+    let longest = |of: fn(&FaultReport) -> Option<u64>| {
+        let longest = report.faults.iter().filter_map(of).max();
+        longest.map_or_else(|| "-".to_owned(), |ms| format!("{} after a fault was mended at the latest", seconds(ms)))
+    };
     output::pairs(&[
         ("seed", report.seed.to_string()),
-        ("faults", format!("{} of {}, {outside} of them outside their bound", report.faults.len(), report.planned)),
+        ("faults", faults),
         ("requests", requests.to_string()),
         ("failed", format!("{failed}, {} of them while nothing was broken", report.between.failed)),
         ("longest without an answer", seconds(*longest_gap_ms)),
-        (
-            "all answered",
-            format!("{} after a fault was mended at the latest", seconds(longest(|fault| fault.answered_ms))),
-        ),
-        ("all as before", format!("{} after it at the latest", seconds(longest(|fault| fault.whole_ms)))),
+        ("all answered", longest(|fault| fault.answered_ms)),
+        ("all as before", longest(|fault| fault.whole_ms)),
         ("transfers", format!("{transfers}, {transfers_cut} cut off, {:.1} MiB", *transfer_bytes as f64 / 1_048_576.0)),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_failed_is_told_what_it_was() {
+        let mut report = ChaosReport {
+            seed: 7,
+            planned: 3,
+            faults: Vec::new(),
+            between: Seen { failed: 2, ..Seen::default() },
+            all: Seen::default(),
+            is_within: true,
+            broken_off: None,
+        };
+        assert!(show(&report).contains("0 of 3: nothing was broken"), "{}", show(&report));
+        assert!(why_not(&report).is_none());
+        report.is_within = false;
+        let told = |report: &ChaosReport| why_not(report).unwrap().message;
+        assert_eq!(told(&report), "2 requests failed while nothing was broken");
+        report.broken_off = Some("the load of eu-client has ended".into());
+        assert_eq!(told(&report), "it was broken off: the load of eu-client has ended");
+    }
 }
