@@ -3,12 +3,17 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use crate::{error::LabError, plan::Programs, topology::Database};
 
 /// Where Debian keeps its PostgreSQL servers, each in a folder of its version.
 const POSTGRES_FOLDERS: &str = "/usr/lib/postgresql";
+/// The oldest nats-server that has what the bus uses of JetStream.
+const OLDEST_NATS: [u32; 2] = [2, 10];
+const GET_NATS: &str = "install nats-server 2.10 or newer from https://nats.io/download, or by \
+    `go install github.com/nats-io/nats-server/v2@latest` (Debian 12's package is older)";
 
 /// Finds what a laboratory needs; `other` runs controls, edges and connectors instead of this program.
 ///
@@ -38,13 +43,10 @@ pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs,
             .filter(|file| file.is_file())
             .or_else(|| Some(home.join("go/bin/nats-server")).filter(|file| file.is_file()))
     });
-    let nats_server = nats_server.ok_or_else(|| {
-        missing(
-            "nats-server",
-            "install nats-server 2.10 or newer, with its package, from https://nats.io/download, or by \
-             `go install github.com/nats-io/nats-server/v2@latest`",
-        )
-    })?;
+    let nats_server = nats_server.ok_or_else(|| missing("nats-server", GET_NATS))?;
+    if version_said_by(&nats_server).is_some_and(|version| version < OLDEST_NATS) {
+        return Err(missing("nats-server 2.10 or newer", GET_NATS));
+    }
     let postgres = match database {
         Database::Sqlite => None,
         Database::Postgres => {
@@ -75,6 +77,18 @@ pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs,
     Ok(Programs { lab, sallyport, nats_server, postgres })
 }
 
+/// What `nats-server -v` says of itself; `None` where that cannot be read.
+fn version_said_by(program: &Path) -> Option<[u32; 2]> {
+    let said = Command::new(program).arg("-v").output().ok()?.stdout;
+    version_in(&String::from_utf8_lossy(&said))
+}
+
+/// The first two numbers of `nats-server: v2.10.7`.
+fn version_in(said: &str) -> Option<[u32; 2]> {
+    let mut numbers = said.trim().rsplit_once('v')?.1.split('.').map(str::parse);
+    Some([numbers.next()?.ok()?, numbers.next()?.ok()?])
+}
+
 fn search(mut folders: impl Iterator<Item = PathBuf>, name: &str) -> Option<PathBuf> {
     folders.find_map(|folder| Some(folder.join(name)).filter(|file| file.is_file()))
 }
@@ -96,6 +110,14 @@ fn has_user(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_old_server_is_told_by_what_it_says_of_itself() {
+        assert_eq!(version_in("nats-server: v2.9.10\n"), Some([2, 9]));
+        assert!(version_in("nats-server: v2.9.10") < Some(OLDEST_NATS));
+        assert_eq!(version_in("nats-server: v2.15.2\n"), Some([2, 15]));
+        assert_eq!((version_in(""), version_in("nats-server: v2"), version_in("version unknown")), (None, None, None));
+    }
 
     #[test]
     fn the_newest_version_is_taken_and_not_the_last_by_its_letters() {
