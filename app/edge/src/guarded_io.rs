@@ -7,6 +7,7 @@
 use std::{
     future::{Future, poll_fn},
     io,
+    net::SocketAddr,
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -58,6 +59,7 @@ pub(crate) struct WireState {
     unread: AtomicBool,
     at_rest: AtomicBool,
     stake: StakeSlot,
+    peer: OnceLock<Box<str>>,
 }
 
 impl Default for WireState {
@@ -72,6 +74,7 @@ impl Default for WireState {
             unread: AtomicBool::new(false),
             at_rest: AtomicBool::new(false),
             stake: StakeSlot::default(),
+            peer: OnceLock::new(),
         }
     }
 }
@@ -80,6 +83,11 @@ impl WireState {
     /// Why the connection's bytes go no further, when that is so.
     pub(crate) fn refused(&self) -> Option<Refused> {
         self.refused.get().copied()
+    }
+
+    /// The client's address as the access log has it, written once for all requests of the connection.
+    pub(crate) fn peer(&self, addr: SocketAddr) -> &str {
+        self.peer.get_or_init(|| addr.to_string().into())
     }
 
     /// What the answer under way on an HTTP/1 connection goes on with.

@@ -464,7 +464,7 @@ impl Drop for Ticket {
             tracing::info!(
                 target: "access",
                 id = self.id.as_str(),
-                client = %self.client,
+                client = %self.wire.peer(self.client),
                 host = self.host.as_ref().map_or("", RequestHost::as_str),
                 method = self.method.as_str(),
                 // Without the query, which may hold secrets; only the owner's live log shows that.

@@ -21,8 +21,6 @@ mod failure;
 mod installation;
 mod live;
 mod local;
-mod log_buffer;
-mod log_lines;
 mod network;
 mod output;
 mod password;

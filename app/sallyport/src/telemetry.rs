@@ -1,6 +1,7 @@
 //! Logs and traces of the program: where `tracing` events and spans go.
 
 use clap::ValueEnum;
+use sallyport_logs::{Lines, LogBuffer, LogWriter};
 use sallyport_otlp::Traces;
 use tracing::{Level, Metadata};
 use tracing_subscriber::{
@@ -8,11 +9,6 @@ use tracing_subscriber::{
     filter::{self, Targets},
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
-};
-
-use crate::{
-    log_buffer::{LogBuffer, LogWriter},
-    log_lines::Lines,
 };
 
 /// The target of the spans that are exported as traces: one a request.

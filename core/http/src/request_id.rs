@@ -29,10 +29,13 @@ impl RequestId {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// The id as a header's value.
+    /// The id as a header's value. In HTTP/2 it is a literal that is never indexed (RFC 7541, section 6.2.3): no other
+    /// message has it, so that in the table of header fields it would only drive out what comes again.
     #[must_use]
     pub fn header_value(&self) -> HeaderValue {
-        HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static("-"))
+        let mut value = HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static("-"));
+        value.set_sensitive(true);
+        value
     }
 }
 
@@ -57,6 +60,7 @@ mod tests {
         let id = RequestId::from_random([0x00, 0x1f, 0xa0, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(id.as_str(), "001fa0ff0102030405060708090a0b0c");
         assert_eq!(id.header_value(), id.as_str());
+        assert!(id.header_value().is_sensitive());
         assert_eq!(id.to_string(), id.as_str());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{self, SocketAddr},
+    net::{self, IpAddr, SocketAddr},
     task::{Context, Poll, ready},
 };
 
@@ -33,7 +33,8 @@ impl Acceptor {
         Ok(Self { listener })
     }
 
-    /// The next connection, which does not block, and whom it comes from.
+    /// The next connection, which does not block, and whom it comes from: an address of IPv4 is told as one where the
+    /// listener serves both families.
     ///
     /// # Errors
     /// As accept(2): of the connection alone, or because the system has no room.
@@ -41,9 +42,17 @@ impl Acceptor {
         loop {
             let mut guard = ready!(self.listener.poll_read_ready(cx))?;
             if let Ok(accepted) = guard.try_io(|listener| accept(listener.get_ref())) {
-                return Poll::Ready(accepted);
+                return Poll::Ready(accepted.map(|(stream, peer)| (stream, canonical(peer))));
             }
         }
+    }
+}
+
+/// A socket of both families tells clients of IPv4 by mapped addresses (RFC 4291, section 2.5.5.2).
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V4(address) => SocketAddr::from((address, peer.port())),
+        IpAddr::V6(_) => peer,
     }
 }
 
@@ -102,5 +111,22 @@ mod tests {
             far.read_exact(&mut said).await.unwrap();
             assert_eq!(&said, b"hello");
         }
+    }
+
+    #[tokio::test]
+    async fn a_client_of_ipv4_is_told_as_one_by_a_listener_of_both_families() {
+        let listener = match crate::listen("[::]:0".parse().unwrap(), "--listen") {
+            Ok(listener) => listener,
+            Err(error) => {
+                eprintln!("skipped: this machine has no IPv6: {error}");
+                return;
+            }
+        };
+        let port = listener.local_addr().unwrap().port();
+        let acceptor = Acceptor::try_from(listener).unwrap();
+        let near = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let accepted = tokio::time::timeout(Duration::from_secs(20), poll_fn(|cx| acceptor.poll_accept(cx)));
+        let (_far, peer) = accepted.await.unwrap().unwrap();
+        assert_eq!(peer, near.local_addr().unwrap());
     }
 }

@@ -20,7 +20,7 @@ const ENOUGH_BYTES: usize = 64 * 1024;
 
 /// Where log lines are put.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LogBuffer {
+pub struct LogBuffer {
     shared: Arc<Shared>,
 }
 
@@ -39,7 +39,7 @@ struct Waiting {
 
 /// Writes what waits when it is dropped, and ends the thread.
 #[derive(Debug)]
-pub(crate) struct LogWriter {
+pub struct LogWriter {
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -55,7 +55,7 @@ impl LogBuffer {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(crate) fn start(mut to: impl Write + Send + 'static) -> io::Result<(Self, LogWriter)> {
+    pub fn start(mut to: impl Write + Send + 'static) -> io::Result<(Self, LogWriter)> {
         let buffer = Self::default();
         let shared = buffer.shared.clone();
         let thread = thread::Builder::new().name("log".to_owned()).spawn(move || {

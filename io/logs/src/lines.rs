@@ -3,7 +3,7 @@
 
 use std::{
     cell::Cell,
-    fmt,
+    fmt::{self, Write as _},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -23,10 +23,12 @@ use tracing_subscriber::{
 const ACCESS: &str = "access";
 /// The length of `2026-11-21T03:04:05.`, in bytes.
 const SECOND_BYTES: usize = 20;
+/// As much room for a line as a thread keeps.
+const MAX_KEPT_BYTES: usize = 16 * 1024;
 
 /// The format of lines.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Format);
+pub struct Lines(Format);
 
 impl<S, N> FormatEvent<S, N> for Lines
 where
@@ -39,14 +41,25 @@ where
             return self.0.format_event(ctx, to, event);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let second = second(now.as_secs());
-        to.write_str(std::str::from_utf8(&second).unwrap_or_default())?;
-        write!(to, "{:06}Z  INFO access:", now.subsec_micros())?;
-        let mut fields = Fields { to, result: Ok(()) };
-        event.record(&mut fields);
-        fields.result?;
-        fields.to.write_char('\n')
+        // Gathered first: each piece that `to` gets is a call through a pointer.
+        let mut line = LINE.take();
+        line.clear();
+        line.push_str(std::str::from_utf8(&second(now.as_secs())).unwrap_or_default());
+        line.push_str(std::str::from_utf8(&six_digits(now.subsec_micros())).unwrap_or_default());
+        line.push_str("Z  INFO access:");
+        event.record(&mut Fields { line: &mut line });
+        line.push('\n');
+        let result = to.write_str(&line);
+        if line.capacity() <= MAX_KEPT_BYTES {
+            LINE.set(line);
+        }
+        result
     }
+}
+
+thread_local! {
+    /// Room for a line of the access log.
+    static LINE: Cell<String> = const { Cell::new(String::new()) };
 }
 
 fn is_in_span<S, N>(ctx: &FmtContext<'_, S, N>) -> bool
@@ -58,46 +71,51 @@ where
 }
 
 struct Fields<'a> {
-    to: Writer<'a>,
-    result: fmt::Result,
+    line: &'a mut String,
 }
 
 impl Fields<'_> {
-    fn put(&mut self, field: &Field, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) {
-        if self.result.is_ok() {
-            self.result = self.put_named(field.name(), value);
-        }
+    fn name(&mut self, field: &Field) {
+        self.line.push(' ');
+        self.line.push_str(field.name());
+        self.line.push('=');
     }
 
-    fn put_named(&mut self, name: &str, value: impl FnOnce(&mut Writer<'_>) -> fmt::Result) -> fmt::Result {
-        self.to.write_char(' ')?;
-        self.to.write_str(name)?;
-        self.to.write_char('=')?;
-        value(&mut self.to)
+    /// Writing to a `String` does not fail, and a value that cannot be written leaves what it has written.
+    fn value(&mut self, value: fmt::Arguments<'_>) {
+        let _ = self.line.write_fmt(value);
     }
 }
 
 impl Visit for Fields<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        let is_plain = value.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
-        self.put(field, |to| {
-            if is_plain {
-                to.write_char('"')?;
-                to.write_str(value)?;
-                to.write_char('"')
-            } else {
-                write!(to, "{value:?}")
-            }
-        });
+        self.name(field);
+        // Without a way out, so that many are looked at in one step.
+        let is_plain =
+            value.bytes().fold(true, |is, byte| is & matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\'));
+        if is_plain {
+            self.line.push('"');
+            self.line.push_str(value);
+            self.line.push('"');
+        } else {
+            self.value(format_args!("{value:?}"));
+        }
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, |to| write!(to, "{value}"));
+        self.name(field);
+        self.line.push_str(itoa::Buffer::new().format(value));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, |to| write!(to, "{value:?}"));
+        self.name(field);
+        self.value(format_args!("{value:?}"));
     }
+}
+
+/// A number below a million, with the zeros before it.
+fn six_digits(number: u32) -> [u8; 6] {
+    [100_000, 10_000, 1_000, 100, 10, 1].map(|weight| b'0' + u8::try_from(number / weight % 10).unwrap_or_default())
 }
 
 /// The date and time of this second since 1970, up to the point after it. A busy log asks for the same one many times.
