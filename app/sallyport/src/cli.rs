@@ -230,6 +230,7 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     // The zone of the machine can only be asked for while there is one thread.
     let offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
     allow_many_files();
+    make_room_for_files(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(dispatch(cli, output, offset));
     // What still waits for a terminal or a name server must not hold up the end.
@@ -247,12 +248,31 @@ fn allow_many_files() {
     }
 }
 
+/// How many descriptors a server, and any other command, has room for before the kernel makes more: eight bytes each.
+const DAEMON_FILES: i32 = 65_536;
+const CONNECTOR_FILES: i32 = 4_096;
+
+/// Has the kernel make room for so many descriptors while there is one thread. It doubles the table of a process that has
+/// several only after a grace period of RCU, for which the thread that wants a descriptor stands still: 5 to 20 ms,
+/// at 64 descriptors, at 128, and so on.
+fn make_room_for_files(count: i32) {
+    use rustix::process::{Resource, getrlimit};
+    let bound = getrlimit(Resource::Nofile).current.and_then(|bound| i32::try_from(bound).ok());
+    let last = bound.map_or(count, |bound| bound.min(count)) - 1;
+    if let Err(error) = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last) {
+        tracing::debug!(%error, "the room for open files grows when it is needed");
+    }
+}
+
+/// Whether a command serves others for as long as it is let.
+fn is_daemon(command: &Command) -> bool {
+    matches!(command, Command::Up(_) | Command::Control(_) | Command::Edge(EdgeCommand { command: None, .. }))
+}
+
 async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result<()> {
     let verbose = cli.global.verbose;
     let mut _log = None;
-    let is_daemon =
-        matches!(cli.command, Command::Up(_) | Command::Control(_) | Command::Edge(EdgeCommand { command: None, .. }));
-    if !is_daemon {
+    if !is_daemon(&cli.command) {
         let telemetry = Telemetry {
             verbose,
             default_level: tracing::Level::WARN,

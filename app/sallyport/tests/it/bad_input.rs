@@ -258,6 +258,29 @@ fn the_usual_low_bound_on_open_files_is_raised() {
     drop(silent);
 }
 
+/// How many descriptors the kernel has room for in the table of a process. Where there are more, the thread that wants one
+/// stands still while the table grows.
+fn room_for_descriptors(program: &Program) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("FDSize:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_burst_of_connections_waits_for_no_room_for_their_descriptors() {
+    use rustix::process::{Resource, getrlimit};
+    let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, _) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let connector = home.connector(&socket, origin.address, &[]);
+    let (at_edge, at_connector) = (room_for_descriptors(&up.program), room_for_descriptors(&connector));
+    assert!(at_edge >= most.min(65_536), "{at_edge} of {most}");
+    assert!(at_connector >= most.min(4_096), "{at_connector} of {most}");
+}
+
 /// Bytes that are no frame, on the tunnel's own protocol.
 fn tunnel_garbage(up: &Up) {
     let mut client = Command::new("openssl")
