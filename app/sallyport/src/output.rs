@@ -112,7 +112,8 @@ impl Output {
     pub(crate) fn data<T: Serialize>(&self, data: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         match self.format {
             Format::Table => line(&table(data)),
-            Format::Json => line(&serde_json::to_string_pretty(data)?),
+            // One tree for both, so that there is one writer for each type of data.
+            Format::Json => line(&serde_json::to_string_pretty(&serde_norway::to_value(data)?)?),
             Format::Yaml => line(&crate::yaml::text(&serde_norway::to_value(data)?)),
         }
     }

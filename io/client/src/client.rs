@@ -518,7 +518,7 @@ impl ApiClient {
         body: &B,
     ) -> Result<T, ClientError> {
         let body = if method == Method::GET { Bytes::new() } else { json(body) };
-        self.call_as(&Call { method, path, body, key: None }, None).await
+        self.read(&self.fetch_as(&Call { method, path, body, key: None }, None).await?)
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
@@ -551,8 +551,7 @@ impl ApiClient {
             let is_empty = page.items.is_empty();
             items.extend(page.items);
             if items.len() > MAX_LIST_ITEMS || (is_empty && page.next.is_some()) {
-                let reason = "a list without an end".to_owned();
-                return Err(ClientError::Answer { api: self.address.clone(), reason });
+                return Err(self.unusable("a list without an end".to_owned()));
             }
             after = page.next;
             if after.is_none() {
@@ -563,9 +562,14 @@ impl ApiClient {
 
     /// A call as who the client is; a session that has ended is renewed once.
     pub(crate) async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ClientError> {
+        self.read(&self.fetch(call).await?)
+    }
+
+    /// The answer to a call, as it came. What is the same for all answers is here, once in the program.
+    async fn fetch(&self, call: Call<'_>) -> Result<Bytes, ClientError> {
         let store = match &self.auth {
             Auth::Nobody => return Err(self.not_logged_in().await),
-            Auth::Token(token) => return self.call_as(&call, Some(token)).await,
+            Auth::Token(token) => return self.fetch_as(&call, Some(token)).await,
             Auth::Saved(store) => store.as_ref(),
         };
         let Some(mut session) = store.load()? else { return Err(self.not_logged_in().await) };
@@ -574,11 +578,11 @@ impl ApiClient {
             session = Box::pin(session::renew(self, store, &session)).await?;
             renewed = true;
         }
-        match self.call_as(&call, Some(&session.access_token)).await {
+        match self.fetch_as(&call, Some(&session.access_token)).await {
             // The clocks may differ, and the server may have restarted with new keys.
             Err(error) if error.status() == Some(401) && !renewed => {
                 let session = Box::pin(session::renew(self, store, &session)).await?;
-                self.call_as(&call, Some(&session.access_token)).await
+                self.fetch_as(&call, Some(&session.access_token)).await
             }
             result => result,
         }
@@ -592,19 +596,27 @@ impl ApiClient {
         }
     }
 
-    async fn call_as<T: DeserializeOwned>(&self, call: &Call<'_>, bearer: Option<&Secret>) -> Result<T, ClientError> {
-        let answer_error = |reason: String| ClientError::Answer { api: self.address.clone(), reason };
+    async fn fetch_as(&self, call: &Call<'_>, bearer: Option<&Secret>) -> Result<Bytes, ClientError> {
         let request = self.request(call, bearer)?;
         let (status, body) = transport::exchange(&self.address, self.tls.clone(), &self.outbound, request).await?;
         tracing::debug!(method = %call.method, path = call.path, status = status.as_u16(), "called the API");
-        if !status.is_success() {
-            return Err(match serde_json::from_slice::<Problem>(&body) {
-                Ok(problem) => ClientError::Problem(Box::new(Problem { status: status.as_u16(), ..problem })),
-                Err(_) => answer_error(format!("status {status}")),
-            });
+        if status.is_success() {
+            return Ok(body);
         }
-        let body: &[u8] = if body.is_empty() { b"null" } else { &body };
-        serde_json::from_slice(body).map_err(|error| answer_error(error.to_string()))
+        Err(match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => ClientError::Problem(Box::new(Problem { status: status.as_u16(), ..problem })),
+            Err(_) => self.unusable(format!("status {status}")),
+        })
+    }
+
+    /// What an answer says; an empty one says nothing.
+    fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
+        let body = if body.is_empty() { b"null" } else { body };
+        serde_json::from_slice(body).map_err(|error| self.unusable(error.to_string()))
+    }
+
+    fn unusable(&self, reason: String) -> ClientError {
+        ClientError::Answer { api: self.address.clone(), reason }
     }
 
     fn request(&self, call: &Call<'_>, bearer: Option<&Secret>) -> Result<Request<Full<Bytes>>, ClientError> {
@@ -630,9 +642,7 @@ impl ApiClient {
                 request = request.header(ORGANISATION, organisation);
             }
         }
-        request
-            .body(Full::new(call.body.clone()))
-            .map_err(|error| ClientError::Answer { api: self.address.clone(), reason: error.to_string() })
+        request.body(Full::new(call.body.clone())).map_err(|error| self.unusable(error.to_string()))
     }
 }
 
