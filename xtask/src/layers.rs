@@ -57,6 +57,7 @@ const PURE: &[&str] = &[
     "serde",
     "serde_json",
     "sha2",
+    "signature",
     "siphasher",
     "smallvec",
     "ssh-key",

@@ -1,9 +1,11 @@
 //! SSH certificates (PROTOCOL.certkeys of OpenSSH): what authorities sign, and the authority of an organisation.
 
+use signature::Signer;
 use ssh_key::{
-    LineEnding, PrivateKey, PublicKey,
+    LineEnding, PrivateKey, PublicKey, Signature,
     certificate::{Builder, CertType},
     private::{Ed25519Keypair, KeypairData},
+    public::KeyData,
 };
 
 /// For how long before it was made a user certificate is valid, in seconds, for machines whose clocks are behind.
@@ -120,9 +122,27 @@ pub fn sign_ssh_key(
         for extension in SSH_EXTENSIONS.iter().filter(|known| subject.extensions.contains(known)) {
             builder.extension(*extension, "")?;
         }
-        builder.sign(authority)?.to_openssh()
+        builder.sign(&Signing(authority))?.to_openssh()
     };
     make().map(|line| line.trim_end().to_owned()).map_err(SshSignError::Make)
+}
+
+/// An authority's key when it signs: all of them are Ed25519, and what signs with keys of other kinds is left out.
+struct Signing<'a>(&'a PrivateKey);
+
+impl Signer<Signature> for Signing<'_> {
+    fn try_sign(&self, message: &[u8]) -> Result<Signature, signature::Error> {
+        match self.0.key_data() {
+            KeypairData::Ed25519(pair) => pair.try_sign(message),
+            _ => Err(ssh_key::Error::AlgorithmUnsupported { algorithm: self.0.algorithm() }.into()),
+        }
+    }
+}
+
+impl From<&Signing<'_>> for KeyData {
+    fn from(signing: &Signing<'_>) -> Self {
+        signing.0.public_key().key_data().clone()
+    }
 }
 
 /// Whom a person's certificate is for.

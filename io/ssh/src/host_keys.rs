@@ -9,8 +9,8 @@ use std::{
 
 use getrandom::{SysRng, rand_core::UnwrapErr};
 use russh::keys::{
-    Algorithm, EcdsaCurve, HashAlg, PrivateKey,
-    ssh_key::{self, LineEnding},
+    Algorithm, EcdsaCurve, HashAlg, PrivateKey, proof,
+    ssh_key::{self, LineEnding, private::Ed25519Keypair},
 };
 
 /// The Ed25519 key's file in the data directory.
@@ -167,7 +167,13 @@ fn read(path: &Path, file: File, wanted: Algorithm) -> Result<PrivateKey, HostKe
 
 fn create(path: &Path, wanted: Algorithm) -> Result<PrivateKey, HostKeyError> {
     let make = |source| HostKeyError::Make { wanted: wanted.clone(), source };
-    let key = PrivateKey::random(&mut UnwrapErr(SysRng), wanted.clone()).map_err(make)?;
+    // Not `PrivateKey::random`, which would bring along what makes keys of all kinds.
+    let key = match wanted {
+        Algorithm::Ed25519 => Ok(Ed25519Keypair::random(&mut UnwrapErr(SysRng)).into()),
+        Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 } => proof::new_p256(),
+        _ => Err(ssh_key::Error::AlgorithmUnsupported { algorithm: wanted.clone() }),
+    }
+    .map_err(make)?;
     let text = key.to_openssh(LineEnding::LF).map_err(make)?;
     let failed = |source| HostKeyError::Write { path: path.to_owned(), source };
     // Under another name first: a key that is half written must never be there.

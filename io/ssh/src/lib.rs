@@ -25,6 +25,8 @@ mod forward;
 mod gate;
 mod handler;
 mod host_keys;
+#[cfg(test)]
+mod proof_tests;
 mod server;
 mod stats;
 mod stream;

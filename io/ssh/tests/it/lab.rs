@@ -205,13 +205,22 @@ impl Lab {
 
     /// Makes a key of this type in a file of this name.
     pub(crate) fn make_key(&self, name: &str, kind: &str) -> PublicKey {
-        self.keygen(&["-q", "-N", "", "-t", kind, "-f", name]);
+        self.make_key_of_kind(name, &[kind])
+    }
+
+    /// A key of this type, and what more `ssh-keygen` takes about it.
+    fn make_key_of_kind(&self, name: &str, kind: &[&str]) -> PublicKey {
+        self.keygen(&[&["-q", "-N", "", "-f", name, "-t"], kind].concat());
         PublicKey::read_openssh_file(self.path(&format!("{name}.pub"))).unwrap()
     }
 
     /// A user with a key of this type, which is in the file of the user's name.
     pub(crate) fn add_user(&self, user: &str, kind: &str) {
-        let key = self.make_key(user, kind);
+        self.add_user_of_kind(user, &[kind]);
+    }
+
+    pub(crate) fn add_user_of_kind(&self, user: &str, kind: &[&str]) {
+        let key = self.make_key_of_kind(user, kind);
         self.gate.keys.lock().unwrap().entry(user.to_owned()).or_default().push(key);
     }
 

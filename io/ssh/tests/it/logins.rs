@@ -30,11 +30,29 @@ async fn foreign_keys_and_unknown_users_get_the_same_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_every_usual_kind_log_in() {
     let lab = Lab::start().await;
-    for kind in ["ed25519", "ecdsa", "rsa"] {
-        let user = format!("user-{kind}");
-        lab.add_user(&user, kind);
+    let kinds: [&[&str]; 5] =
+        [&["ed25519"], &["ecdsa"], &["ecdsa", "-b", "384"], &["ecdsa", "-b", "521"], &["rsa", "-b", "2048"]];
+    for kind in kinds {
+        let user = format!("user-{}", kind.concat());
+        lab.add_user_of_kind(&user, kind);
         let output = lab.finish(lab.ssh_as(&user, &user, &STRICT), &["-R", "81:localhost:1", "127.0.0.1"]).await;
-        assert!(is_logged_in(&output), "{kind}: {}", text(&output.stderr));
+        assert!(is_logged_in(&output), "{kind:?}: {}", text(&output.stderr));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_key_exchange_and_host_key_that_is_offered_works() {
+    let lab = Lab::start().await;
+    lab.add_user("ann", "ed25519");
+    for option in [
+        "KexAlgorithms=curve25519-sha256",
+        "KexAlgorithms=ecdh-sha2-nistp256",
+        "HostKeyAlgorithms=ssh-ed25519",
+        "HostKeyAlgorithms=ecdsa-sha2-nistp256",
+    ] {
+        let options = [&STRICT[..], &["-o", option]].concat();
+        let output = lab.finish(lab.ssh_as("ann", "ann", &options), &["-R", "81:localhost:1", "127.0.0.1"]).await;
+        assert!(is_logged_in(&output), "{option}: {}", text(&output.stderr));
     }
 }
 

@@ -1,18 +1,15 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use aws_lc_rs::agreement::{
+    Algorithm, ECDH_P256, ECDH_P384, ECDH_P521, EphemeralPrivateKey, UnparsedPublicKey, agree_ephemeral,
+};
+use aws_lc_rs::rand::SystemRandom;
 use byteorder::{BigEndian, ByteOrder};
-use elliptic_curve::Generate;
-use elliptic_curve::ecdh::{EphemeralSecret, SharedSecret};
-use elliptic_curve::point::PointCompression;
-use elliptic_curve::sec1::{FromSec1Point, ModulusSize, ToSec1Point};
-use elliptic_curve::{AffinePoint, Curve, CurveArithmetic, FieldBytesSize};
 use log::debug;
-use p256::NistP256;
-use p384::NistP384;
-use p521::NistP521;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use ssh_encoding::{Encode, Writer};
+use zeroize::Zeroizing;
 
 use super::{KexAlgorithm, SharedSecret as KexSharedSecret, encode_mpint};
 use crate::kex::{KexAlgorithmImplementor, KexType, compute_keys};
@@ -24,7 +21,8 @@ pub struct EcdhNistP256KexType {}
 
 impl KexType for EcdhNistP256KexType {
     fn make(&self) -> KexAlgorithm {
-        EcdhNistPKex::<NistP256, Sha256> {
+        EcdhNistPKex::<Sha256> {
+            curve: &ECDH_P256,
             local_secret: None,
             shared_secret: None,
             _digest: PhantomData,
@@ -37,7 +35,8 @@ pub struct EcdhNistP384KexType {}
 
 impl KexType for EcdhNistP384KexType {
     fn make(&self) -> KexAlgorithm {
-        EcdhNistPKex::<NistP384, Sha384> {
+        EcdhNistPKex::<Sha384> {
+            curve: &ECDH_P384,
             local_secret: None,
             shared_secret: None,
             _digest: PhantomData,
@@ -50,7 +49,8 @@ pub struct EcdhNistP521KexType {}
 
 impl KexType for EcdhNistP521KexType {
     fn make(&self) -> KexAlgorithm {
-        EcdhNistPKex::<NistP521, Sha512> {
+        EcdhNistPKex::<Sha512> {
+            curve: &ECDH_P521,
             local_secret: None,
             shared_secret: None,
             _digest: PhantomData,
@@ -60,13 +60,37 @@ impl KexType for EcdhNistP521KexType {
 }
 
 #[doc(hidden)]
-pub struct EcdhNistPKex<C: Curve + CurveArithmetic, D: Digest> {
-    local_secret: Option<EphemeralSecret<C>>,
-    shared_secret: Option<SharedSecret<C>>,
+pub struct EcdhNistPKex<D: Digest> {
+    curve: &'static Algorithm,
+    local_secret: Option<EphemeralPrivateKey>,
+    shared_secret: Option<Zeroizing<Vec<u8>>>,
     _digest: PhantomData<D>,
 }
 
-impl<C: Curve + CurveArithmetic, D: Digest> std::fmt::Debug for EcdhNistPKex<C, D> {
+/// An ephemeral key, and the public point that the other side gets.
+fn new_key(curve: &'static Algorithm) -> Result<(EphemeralPrivateKey, Vec<u8>), crate::Error> {
+    let secret = EphemeralPrivateKey::generate(curve, &SystemRandom::new()).map_err(|_| crate::Error::KexInit)?;
+    let public = secret.compute_public_key().map_err(|_| crate::Error::KexInit)?;
+    Ok((secret, public.as_ref().to_vec()))
+}
+
+/// What both sides know then. The other's point is compressed or not (RFC 5656 section 4), and nothing else; that it is on
+/// the curve is checked by AWS-LC.
+fn agree(
+    curve: &'static Algorithm,
+    secret: EphemeralPrivateKey,
+    point: &[u8],
+    error: crate::Error,
+) -> Result<Zeroizing<Vec<u8>>, crate::Error> {
+    match point.first() {
+        Some(2..=4) => agree_ephemeral(secret, &UnparsedPublicKey::new(curve, point), error, |shared| {
+            Ok(Zeroizing::new(shared.to_vec()))
+        }),
+        _ => Err(error),
+    }
+}
+
+impl<D: Digest> std::fmt::Debug for EcdhNistPKex<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         write!(
             f,
@@ -75,12 +99,7 @@ impl<C: Curve + CurveArithmetic, D: Digest> std::fmt::Debug for EcdhNistPKex<C, 
     }
 }
 
-impl<C: Curve + CurveArithmetic, D: Digest> KexAlgorithmImplementor for EcdhNistPKex<C, D>
-where
-    C: PointCompression,
-    FieldBytesSize<C>: ModulusSize,
-    AffinePoint<C>: FromSec1Point<C> + ToSec1Point<C>,
-{
+impl<D: Digest> KexAlgorithmImplementor for EcdhNistPKex<D> {
     fn skip_exchange(&self) -> bool {
         false
     }
@@ -102,19 +121,17 @@ where
             }
 
             #[allow(clippy::indexing_slicing)] // length checked
-            elliptic_curve::PublicKey::<C>::from_sec1_bytes(&payload[5..(5 + pubkey_len)])
-                .map_err(|_| crate::Error::Inconsistent)?
+            &payload[5..(5 + pubkey_len)]
         };
 
-        let server_secret = elliptic_curve::ecdh::EphemeralSecret::<C>::generate_from_rng(&mut rand::rng());
-        let server_pubkey = server_secret.public_key();
+        let (server_secret, server_pubkey) = new_key(self.curve)?;
 
         // fill exchange.
         exchange.server_ephemeral.clear();
         exchange
             .server_ephemeral
-            .extend_from_slice(&server_pubkey.to_sec1_bytes());
-        let shared = server_secret.diffie_hellman(&client_pubkey);
+            .extend_from_slice(&server_pubkey);
+        let shared = agree(self.curve, server_secret, client_pubkey, crate::Error::Inconsistent)?;
         self.shared_secret = Some(shared);
         Ok(())
     }
@@ -125,15 +142,14 @@ where
         client_ephemeral: &mut Vec<u8>,
         writer: &mut impl Writer,
     ) -> Result<(), crate::Error> {
-        let client_secret = elliptic_curve::ecdh::EphemeralSecret::<C>::generate_from_rng(&mut rand::rng());
-        let client_pubkey = client_secret.public_key();
+        let (client_secret, client_pubkey) = new_key(self.curve)?;
 
         // fill exchange.
         client_ephemeral.clear();
-        client_ephemeral.extend_from_slice(&client_pubkey.to_sec1_bytes());
+        client_ephemeral.extend_from_slice(&client_pubkey);
 
         msg::KEX_ECDH_INIT.encode(writer)?;
-        client_pubkey.to_sec1_bytes().encode(writer)?;
+        client_pubkey.encode(writer)?;
 
         self.local_secret = Some(client_secret);
         Ok(())
@@ -141,16 +157,14 @@ where
 
     fn compute_shared_secret(&mut self, remote_pubkey_: &[u8]) -> Result<(), crate::Error> {
         let local_secret = self.local_secret.take().ok_or(crate::Error::KexInit)?;
-        let pubkey = elliptic_curve::PublicKey::<C>::from_sec1_bytes(remote_pubkey_)
-            .map_err(|_| crate::Error::KexInit)?;
-        self.shared_secret = Some(local_secret.diffie_hellman(&pubkey));
+        self.shared_secret = Some(agree(self.curve, local_secret, remote_pubkey_, crate::Error::KexInit)?);
         Ok(())
     }
 
     fn shared_secret_bytes(&self) -> Option<&[u8]> {
         self.shared_secret
             .as_ref()
-            .map(|s| s.raw_secret_bytes().deref())
+            .map(|s| s.as_slice())
     }
 
     fn compute_exchange_hash(
@@ -171,7 +185,7 @@ where
         exchange.server_ephemeral.deref().encode(buffer)?;
 
         if let Some(ref shared) = self.shared_secret {
-            encode_mpint(shared.raw_secret_bytes(), buffer)?;
+            encode_mpint(shared, buffer)?;
         }
 
         let mut hasher = D::new();
@@ -192,7 +206,7 @@ where
         let shared_secret = self
             .shared_secret
             .as_ref()
-            .map(|x| KexSharedSecret::from_mpint(x.raw_secret_bytes()))
+            .map(|x| KexSharedSecret::from_mpint(x))
             .transpose()?;
 
         compute_keys::<D>(
@@ -203,44 +217,6 @@ where
             remote_to_local_mac,
             local_to_remote_mac,
             is_server,
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn test_shared_secret() {
-        let mut party1 = EcdhNistPKex::<NistP256, Sha256> {
-            local_secret: Some(EphemeralSecret::<NistP256>::generate_from_rng(&mut rand::rng())),
-            shared_secret: None,
-            _digest: PhantomData,
-        };
-        let p1_pubkey = party1.local_secret.as_ref().unwrap().public_key();
-
-        let mut party2 = EcdhNistPKex::<NistP256, Sha256> {
-            local_secret: Some(EphemeralSecret::<NistP256>::generate_from_rng(&mut rand::rng())),
-            shared_secret: None,
-            _digest: PhantomData,
-        };
-        let p2_pubkey = party2.local_secret.as_ref().unwrap().public_key();
-
-        party1
-            .compute_shared_secret(&p2_pubkey.to_sec1_bytes())
-            .unwrap();
-
-        party2
-            .compute_shared_secret(&p1_pubkey.to_sec1_bytes())
-            .unwrap();
-
-        let p1_shared_secret = party1.shared_secret.unwrap();
-        let p2_shared_secret = party2.shared_secret.unwrap();
-
-        assert_eq!(
-            p1_shared_secret.raw_secret_bytes(),
-            p2_shared_secret.raw_secret_bytes()
         )
     }
 }

@@ -68,6 +68,7 @@ use thiserror::Error;
 use crate::helpers::EncodedExt;
 
 pub mod key;
+pub mod proof;
 pub use key::PrivateKeyWithHashAlg;
 
 mod format;

@@ -22,7 +22,6 @@ use bytes::Bytes;
 use cert::PublicKeyOrCertificate;
 use log::{debug, error, info, trace, warn};
 use msg;
-use signature::Verifier;
 use ssh_encoding::{Decode, Encode, Reader};
 use ssh_key::{PublicKey, Signature};
 use tokio::time::Instant;
@@ -1125,7 +1124,7 @@ impl Encrypted {
                         }
 
                         // Verify the certificate’s signature
-                        if cert.verify_signature().is_err() {
+                        if !crate::keys::proof::is_certified(cert) {
                             warn!("Certificate signature is invalid");
                             reject_auth_request(until, &mut self.write, auth_request).await?;
                             return Ok(());
@@ -1214,7 +1213,7 @@ impl Encrypted {
                             map_err!(session_id.encode(&mut *buf))?;
                             buf.extend_from_slice(sig_init_buffer);
 
-                            Ok(Verifier::verify(&pubkey, &buf, &sig).is_ok())
+                            Ok(crate::keys::proof::is_signed(pubkey.key_data(), &buf, &sig))
                         })? {
                             debug!("signature verified");
                             let auth = match pk_or_cert {

@@ -8,10 +8,9 @@ use ssh_encoding::Encode;
 use ssh_key::Algorithm;
 
 use super::*;
-use crate::helpers::sign_with_hash_alg;
 use crate::kex::dh::biguint_to_mpint;
 use crate::kex::{KEXES, KexAlgorithm, KexAlgorithmImplementor, KexCause};
-use crate::keys::key::PrivateKeyWithHashAlg;
+use crate::keys::proof::sign_as_host;
 use crate::negotiation::{Names, Select, is_key_compatible_with_algo};
 use crate::parsing::ensure_end;
 use crate::{msg, negotiation};
@@ -326,12 +325,6 @@ impl ServerKex {
                     })
                     .transpose()?;
 
-                // Look up the key we'll be using to sign the exchange hash
-                let signature_hash_alg = match &names.key {
-                    Algorithm::Rsa { hash } => *hash,
-                    _ => None,
-                };
-
                 let hash = HASH_BUF.with(|buffer| {
                     let mut buffer = buffer.borrow_mut();
                     buffer.clear();
@@ -350,11 +343,7 @@ impl ServerKex {
 
                 // Hash signature
                 debug!("signing with key {key:?}");
-                let signature = sign_with_hash_alg(
-                    &PrivateKeyWithHashAlg::new(Arc::new(key.clone()), signature_hash_alg),
-                    &hash,
-                )
-                .map_err(Into::into)?;
+                let signature = sign_as_host(key, &hash).map_err(Into::into)?;
 
                 output.write_packet(|w| {
                     match kex.is_dh_gex() {
