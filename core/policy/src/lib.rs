@@ -26,6 +26,7 @@ mod rule;
 mod scope;
 mod set;
 mod times;
+mod zones;
 
 pub use check::Flaw;
 pub use country::{Country, CountryError};

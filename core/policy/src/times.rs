@@ -2,12 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use jiff::{
-    Timestamp,
-    civil::Weekday,
-    tz::{TimeZone, TimeZoneDatabase},
-};
+use jiff::{Timestamp, civil::Weekday, tz::TimeZone};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::zones;
 
 const MINUTES_PER_DAY: u16 = 24 * 60;
 const MINUTES_PER_WEEK: u16 = 7 * MINUTES_PER_DAY;
@@ -79,8 +77,7 @@ impl Zone {
 impl FromStr for Zone {
     type Err = TimeError;
     fn from_str(text: &str) -> Result<Self, TimeError> {
-        let found = TimeZoneDatabase::bundled().get(text).ok().filter(|zone| !zone.is_unknown());
-        found.map(Self).ok_or_else(|| TimeError::Zone(quoted(text)))
+        zones::find(text).map(Self).ok_or_else(|| TimeError::Zone(quoted(text)))
     }
 }
 
