@@ -12,6 +12,7 @@
 //! - [`Shutdown`] tells every task of a process that it is over.
 
 mod acceptor;
+mod background;
 mod budget;
 mod ca;
 mod certificates;
@@ -44,6 +45,7 @@ mod takeover;
 mod udp;
 
 pub use acceptor::Acceptor;
+pub use background::spawn_boxed;
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{CertificateStats, Certificates, GivenError, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
 pub use client::{Trust, TrustError, client_config, client_config_by, client_config_of_pem, roots};

@@ -53,7 +53,7 @@ pub(super) async fn serve(
             continue;
         };
         let (acceptor, control, shutdown) = (acceptor.clone(), control.clone(), shutdown.clone());
-        tokio::spawn(async move {
+        sallyport_net::spawn_boxed(async move {
             serve_one(stream, peer, (&acceptor, &control), &shutdown).await;
             drop(place);
         });

@@ -59,7 +59,7 @@ pub(super) fn follow(
     };
     // What was known when this edge last ran holds from the beginning.
     look(false, None);
-    tokio::spawn(async move {
+    sallyport_net::spawn_boxed(async move {
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },

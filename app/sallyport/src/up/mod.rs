@@ -159,7 +159,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
 
     if was_takeover {
-        tokio::spawn(reload_after_takeover(control.clone()));
+        sallyport_net::spawn_boxed(reload_after_takeover(control.clone()));
     }
 
     let mut config = edge_config(&args, public_port, geo, affinity_key);
@@ -198,7 +198,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     sallyport_net::notify_ready();
     sallyport_net::notify_status(&format!("serving {api}"));
 
-    let held = tokio::spawn(until_over(lock, ports, offer, shutdown.clone(), audit.clone(), control.clone()));
+    let held =
+        sallyport_net::spawn_boxed(until_over(lock, ports, offer, shutdown.clone(), audit.clone(), control.clone()));
     let report = edge.serve(listening, certificates, shutdown.clone()).await;
 
     shutdown.trigger();
@@ -387,7 +388,7 @@ async fn until_over(
         if let Err(error) = tokio::task::block_in_place(|| audit.hand_over()) {
             warn!(%error, "the last events of the audit log may not be on disk");
         }
-        tokio::spawn(keep_up(control));
+        sallyport_net::spawn_boxed(keep_up(control));
         drop((ports, offer, lock));
         if let Err(error) = successor.released() {
             warn!(%error, "the process that took over went away");
@@ -453,7 +454,7 @@ fn listen(args: &UpArgs) -> anyhow::Result<Listening> {
 pub(crate) fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     let shutdown = Arc::new(shutdown.clone());
-    tokio::spawn(async move {
+    sallyport_net::spawn_boxed(async move {
         signals.next().await;
         sallyport_net::notify_stopping();
         info!("stopping: no new connections; what runs may finish");

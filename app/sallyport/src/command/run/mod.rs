@@ -138,7 +138,7 @@ impl Runner {
         self.held.iter().for_each(|held| self.live.name(held.tunnel, &held.name));
         let mut shown = self.held.iter().try_for_each(|held| self.introduce(held));
         // A task of its own: it goes on while the file is read again.
-        let mut connector = tokio::spawn(connector.run(shutdown.clone()));
+        let mut connector = sallyport_net::spawn_boxed(connector.run(shutdown.clone()));
         let patience = tokio::time::sleep(PATIENCE);
         tokio::pin!(patience);
         let mut is_patient = true;
@@ -213,7 +213,7 @@ impl Runner {
 fn look<'a>(held: impl IntoIterator<Item = &'a Held>, missing: &mpsc::Sender<Missing>) {
     let looks: Vec<_> = held.into_iter().map(|held| (held.tunnel, held.origin.clone())).collect();
     let missing = missing.clone();
-    tokio::spawn(async move {
+    sallyport_net::spawn_boxed(async move {
         let mut several =
             Several::of(looks.into_iter().map(|(tunnel, origin)| async move {
                 Some((tunnel, origin.socket_type, origin.why_missing().await?))
