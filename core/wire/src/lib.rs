@@ -27,7 +27,7 @@ pub use datagram::{DatagramInput, DatagramLeg, DatagramStats, FlowEnd, FlowId, F
 pub use demand::LegDemand;
 pub use frame::{Carrier, FrameHeader, FrameType, Side};
 pub use leg::{LegInput, LegMisuse, LegState};
-pub use log_budget::{LOGGED_PER_SECOND, LogBudget, MAX_LOGGED_BURST};
+pub use log_budget::{LOGGED_PER_SECOND, LogBudget, LogShare, MAX_LOGGED_BURST};
 pub use message::{
     Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join, Neighbours, NotAttached, Open,
     OpenFailure, Refusal, ResetCode, StreamProtocol, Welcome,

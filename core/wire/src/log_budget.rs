@@ -8,11 +8,21 @@ pub const LOGGED_PER_SECOND: u32 = 50;
 /// How many may be told of at once after a quiet time.
 pub const MAX_LOGGED_BURST: u32 = 200;
 
+/// After how long one of several that share a budget is told of whatever the others took.
+const SHARE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A token bucket that also counts what it turned away.
 #[derive(Debug)]
 pub struct LogBudget {
     tokens: u32,
     refilled: Instant,
+    omitted: u32,
+}
+
+/// One of several that share a budget: all that one reader is told of is bounded, and who is busy leaves the others their lines.
+#[derive(Debug, Default)]
+pub struct LogShare {
+    told: Option<Instant>,
     omitted: u32,
 }
 
@@ -25,6 +35,26 @@ impl LogBudget {
 
     /// Whether one more request may be told of, and if so, how many were left out since the one before.
     pub fn take(&mut self, now: Instant) -> Option<u32> {
+        if self.take_token(now) {
+            return Some(std::mem::take(&mut self.omitted));
+        }
+        self.omitted = self.omitted.saturating_add(1);
+        None
+    }
+
+    /// As [`Self::take`], of one that shares the budget: how many of its own were left out. One that was not told of for a
+    /// second is, whatever the others took.
+    pub fn take_of(&mut self, share: &mut LogShare, now: Instant) -> Option<u32> {
+        let waited = || share.told.is_none_or(|told| now.saturating_duration_since(told) >= SHARE_INTERVAL);
+        if self.take_token(now) || waited() {
+            share.told = Some(now);
+            return Some(std::mem::take(&mut share.omitted));
+        }
+        share.omitted = share.omitted.saturating_add(1);
+        None
+    }
+
+    fn take_token(&mut self, now: Instant) -> bool {
         let each = Duration::from_secs(1) / LOGGED_PER_SECOND;
         if self.tokens < MAX_LOGGED_BURST {
             let earned = now.saturating_duration_since(self.refilled).as_micros() / each.as_micros();
@@ -39,11 +69,10 @@ impl LogBudget {
             self.refilled = now;
         }
         if self.tokens == 0 {
-            self.omitted = self.omitted.saturating_add(1);
-            return None;
+            return false;
         }
         self.tokens -= 1;
-        Some(std::mem::take(&mut self.omitted))
+        true
     }
 }
 
@@ -66,6 +95,50 @@ mod tests {
         assert_eq!(told, MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND - 1);
         let last = budget.take(start + Duration::from_secs(60)).unwrap();
         assert_eq!(told + omitted + last, 10_000);
+    }
+
+    #[test]
+    fn of_many_that_share_a_budget_the_busy_leave_the_quiet_their_lines() {
+        let start = Instant::now();
+        let mut budget = LogBudget::new(start);
+        let mut shares: [LogShare; 64] = std::array::from_fn(|_| LogShare::default());
+        let (mut told, mut omitted) = ([0; 64], [0; 64]);
+        // Ten seconds: a thousand requests each of the first, ten of the second, and of the others none.
+        let mut ask = |of: usize, at: u64| {
+            if let Some(before) = budget.take_of(&mut shares[of], start + Duration::from_millis(at)) {
+                (told[of], omitted[of]) = (told[of] + 1, omitted[of] + before);
+            }
+        };
+        for at in 0..10_000_u64 {
+            ask(0, at);
+            if at % 1_000 == 1 {
+                ask(1, at);
+            }
+        }
+        (0..64).for_each(|of| ask(of, 20_000));
+        assert_eq!(told[1], 11, "each of its lines");
+        assert_eq!(omitted[1], 0);
+        assert!(told[0] <= MAX_LOGGED_BURST + 10 * LOGGED_PER_SECOND + 1, "{}", told[0]);
+        assert_eq!(told[0] + omitted[0], 10_001, "what was left out is counted");
+        assert_eq!(told[2..], [1; 62]);
+    }
+
+    #[test]
+    fn many_busy_ones_are_told_of_about_as_often_as_one() {
+        let start = Instant::now();
+        for count in [1_usize, 16, 64] {
+            let mut budget = LogBudget::new(start);
+            let mut shares: Vec<LogShare> = std::iter::repeat_with(LogShare::default).take(count).collect();
+            // Ten seconds of a thousand requests each, in turn.
+            let told = (0..10_000_u64)
+                .filter_map(|number| {
+                    let share = &mut shares[usize::try_from(number).unwrap() % count];
+                    budget.take_of(share, start + Duration::from_millis(number))
+                })
+                .count();
+            let bound = MAX_LOGGED_BURST + 10 * (LOGGED_PER_SECOND + u32::try_from(count).unwrap());
+            assert!(told <= usize::try_from(bound).unwrap(), "{told} of {count}");
+        }
     }
 
     #[test]

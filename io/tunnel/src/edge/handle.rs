@@ -10,7 +10,7 @@ use std::{
 };
 
 use sallyport_model::{FlowRecord, RegionName, RequestRecord, SocketId, TunnelId};
-use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, Open};
+use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, LogShare, Open};
 
 use super::EdgeSession;
 use crate::{
@@ -64,9 +64,17 @@ pub(super) struct HandleInner {
     /// Of a tunnel that is attached elsewhere: that of its link.
     pub(super) usable: Arc<AtomicBool>,
     /// For connectors that want to be told of requests.
-    pub(super) request_log: Option<Mutex<LogBudget>>,
+    pub(super) request_log: Option<RequestLog>,
     pub(super) streams: Arc<Counter>,
     pub(super) all_streams: Arc<Counter>,
+}
+
+/// How often the connector is told of a tunnel's requests.
+pub(super) enum RequestLog {
+    /// All tunnels of its session share the session's budget: one program shows their lines.
+    Shared(Mutex<LogShare>),
+    /// The tunnel has its own, at the end of a link: how often its connector is told, the edge decides that holds it.
+    Own(Mutex<LogBudget>),
 }
 
 impl TunnelHandle {
@@ -261,8 +269,14 @@ impl TunnelHandle {
         if !self.is_usable() {
             return None;
         }
-        let budget = self.inner.request_log.as_ref()?;
-        budget.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
+        let now = Instant::now();
+        match self.inner.request_log.as_ref()? {
+            RequestLog::Shared(share) => {
+                let mut share = share.lock().unwrap_or_else(PoisonError::into_inner);
+                self.inner.session.lock_log_budget().take_of(&mut share, now)
+            }
+            RequestLog::Own(budget) => budget.lock().unwrap_or_else(PoisonError::into_inner).take(now),
+        }
     }
 
     /// Tells the connector of a request that was served, if there is room. To be called after

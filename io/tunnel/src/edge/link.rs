@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::{
     EdgeSession, EdgeTunnels, FIRST_FRAME_TIME, Unmade, With,
     first::{First, FirstError, read_first_frame},
-    handle::{HandleInner, TunnelHandle},
+    handle::{HandleInner, RequestLog, TunnelHandle},
 };
 use crate::{SessionId, count::Counter};
 
@@ -67,7 +67,7 @@ impl EdgeLink {
                 home: None,
                 session: self.session.clone(),
                 usable: self.usable.clone(),
-                request_log: Some(Mutex::new(LogBudget::new(Instant::now()))),
+                request_log: Some(RequestLog::Own(Mutex::new(LogBudget::new(Instant::now())))),
                 streams: self.streams.clone(),
                 all_streams: self.all_streams.clone(),
             }),

@@ -151,6 +151,8 @@ struct EdgeSession {
     mux: Arc<Mux>,
     pool: Arc<LegPool>,
     attach_budget: Mutex<AttachBudget>,
+    /// How often its connector is told of requests.
+    log_budget: Mutex<LogBudget>,
     /// Something was refused, and that was told of.
     was_refused: AtomicBool,
     /// Something is attached, so legs may join.
@@ -170,6 +172,10 @@ struct EdgeSession {
 impl EdgeSession {
     fn lock_attach_budget(&self) -> MutexGuard<'_, AttachBudget> {
         self.attach_budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_log_budget(&self) -> MutexGuard<'_, LogBudget> {
+        self.log_budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_flows(&self) -> MutexGuard<'_, Option<Arc<FlowLeg>>> {

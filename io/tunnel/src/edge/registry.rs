@@ -19,7 +19,7 @@ use tracing::{debug, info};
 use super::{
     Admission, EdgeSession, EdgeTunnelsConfig,
     attach_budget::AttachBudget,
-    handle::{HandleInner, TunnelHandle},
+    handle::{HandleInner, RequestLog, TunnelHandle},
     link::LinkState,
 };
 use crate::{
@@ -143,6 +143,7 @@ impl Shared {
             mux: Mux::new(session),
             pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),
             attach_budget: Mutex::new(AttachBudget::new(Instant::now())),
+            log_budget: Mutex::new(LogBudget::new(Instant::now())),
             was_refused: AtomicBool::new(false),
             takes_legs: AtomicBool::new(is_link),
             has_datagrams: hello.has(feature::DATAGRAMS),
@@ -290,7 +291,7 @@ impl Shared {
                 home: attach.home.clone(),
                 session: session.clone(),
                 usable: Arc::new(AtomicBool::new(true)),
-                request_log: attach.request_log.then(|| Mutex::new(LogBudget::new(Instant::now()))),
+                request_log: attach.request_log.then(|| RequestLog::Shared(Mutex::default())),
                 streams: Arc::default(),
                 all_streams: self.streams.clone(),
             }),

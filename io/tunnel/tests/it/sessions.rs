@@ -6,11 +6,12 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sallyport_model::RequestRecord;
 use sallyport_tunnel::{ConnectorError, ConnectorEvent, IncomingStream, OpenError};
+use sallyport_wire::{LOGGED_PER_SECOND, MAX_LOGGED_BURST};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::lab::*;
@@ -60,6 +61,25 @@ async fn one_session_holds_many_tunnels_and_tells_of_requests() {
         _ => None,
     });
     assert_eq!(told.await, record);
+}
+
+#[tokio::test]
+async fn all_tunnels_of_a_session_together_are_told_of_as_often_as_one() {
+    let edge = Edge::new();
+    let tunnels: Vec<_> = (1..=4).map(tunnel).collect();
+    let _connector = Connector::start(Arc::new(Pipes::to(&edge)), echo(), &tunnels);
+    let mut handles = Vec::new();
+    for number in 1..=4 {
+        handles.push(edge.attached(tunnel(number)).await);
+    }
+    let asked = Instant::now();
+    let told: Vec<u32> =
+        handles.iter().map(|handle| (0..1_000).map(|_| u32::from(handle.request_log_turn().is_some())).sum()).collect();
+    // What came in while they were asked, and what each is told of in every second whatever the others took.
+    let seconds = u32::try_from(asked.elapsed().as_secs() + 1).unwrap();
+    let bound = MAX_LOGGED_BURST + seconds * (LOGGED_PER_SECOND + 4);
+    assert!(told.iter().sum::<u32>() <= bound, "{told:?} in {seconds} s");
+    assert!(told.iter().all(|told| *told > 0), "the first leaves the others something: {told:?}");
 }
 
 #[tokio::test]
