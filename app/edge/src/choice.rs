@@ -14,12 +14,13 @@ use crate::{
     affinity::Wish,
     dials::{Dials, Why},
     origin::Origin,
+    origins::Origins,
 };
 
 /// What a choice is made by.
 pub(crate) struct Choice<'a, C> {
     /// The origins of the socket.
-    pub(crate) origins: &'a [Arc<Origin>],
+    pub(crate) origins: &'a Origins,
     /// The region of this edge.
     pub(crate) own: Option<&'a RegionName>,
     /// Where the client wants to go.
@@ -57,9 +58,9 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         if let Some((settings, roll)) = self.dialed {
             return self.make_dialed(rotation, settings, roll, fit);
         }
-        if self.origins.iter().all(|origin| origin.place().nearness(self.own) == Nearness::Here) {
+        if self.origins.are_all_here() {
             let at = self.wish.find(self.origins, &self.code, &fit);
-            let at = at.or_else(|| take_turn(rotation, self.origins, fit))?;
+            let at = at.or_else(|| self.take_turn(rotation, self.origins, fit))?;
             return self.origins.get(at).cloned().map(Chosen::from);
         }
         let candidates = self.candidates(fit);
@@ -81,7 +82,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         fit: impl Fn(&Arc<Origin>) -> bool,
     ) -> Option<Chosen> {
         let mut dials = Dials::new(settings, self.own);
-        for origin in self.origins {
+        for origin in self.origins.iter() {
             dials.add(origin.place().region.as_ref(), origin.handle().round_trip(), fit(origin));
         }
         let mut candidates = self.candidates(fit);
@@ -103,8 +104,9 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         merge_by_weights(&mut candidates);
         let nearest = nearest(candidates.iter().map(|one| (one.nearness, one.round_trip)))?;
         candidates.retain(|candidate| candidate.nearness == nearest);
+        candidates.sort_unstable_by_key(|candidate| candidate.origin.number());
         let at = self.find(&candidates);
-        let at = at.or_else(|| take_turn(rotation, &candidates, |_| true))?;
+        let at = at.or_else(|| self.take_turn(rotation, &candidates, |_| true))?;
         candidates.get(at).map(|candidate| candidate.origin.clone())
     }
 
@@ -123,6 +125,22 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
 
     fn find(&self, candidates: &[Candidate<'_>]) -> Option<usize> {
         self.wish.find(candidates, &self.code, |_| true)
+    }
+
+    /// The one with the least to do for its weight, in turn where several have the same.
+    fn take_turn<T: OfOrigin>(
+        &self,
+        rotation: &mut Rotation<u64>,
+        candidates: &[T],
+        fit: impl Fn(&Arc<Origin>) -> bool,
+    ) -> Option<usize> {
+        let (number, load) = (|one: &T| one.origin().number(), |one: &T| one.origin().load());
+        let is_fit = |one: &T| fit(one.origin());
+        // What differs in nothing needs no look at every weight.
+        if !self.origins.have_weights() {
+            return rotation.choose(candidates, number, load, is_fit);
+        }
+        rotation.choose_weighted(candidates, number, load, |one| one.origin().standing().weight(), is_fit)
     }
 }
 
@@ -171,19 +189,4 @@ fn merge_by_weights(candidates: &mut [Candidate<'_>]) {
             candidate.nearness = Nearness::Near;
         }
     }
-}
-
-/// The one with the least to do for its weight, in turn where several have the same.
-fn take_turn<T: OfOrigin>(
-    rotation: &mut Rotation<u64>,
-    candidates: &[T],
-    fit: impl Fn(&Arc<Origin>) -> bool,
-) -> Option<usize> {
-    rotation.choose_weighted(
-        candidates,
-        |one| one.origin().number(),
-        |one| one.origin().load(),
-        |one| one.origin().standing().weight(),
-        |one| fit(one.origin()),
-    )
 }

@@ -43,6 +43,7 @@ mod opening;
 mod origin;
 mod origin_metrics;
 mod origin_standing;
+mod origins;
 mod place;
 mod ports;
 mod quic;

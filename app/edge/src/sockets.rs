@@ -34,6 +34,7 @@ use crate::{
     metrics::SocketMetrics,
     origin::{InFlight, Origin},
     origin_metrics::OriginMetrics,
+    origins::Origins,
     place::Place,
     rules::Rules,
     way::{Holder, Way},
@@ -113,7 +114,7 @@ pub(crate) struct SocketPool {
     /// Held while origins are told the rules: what they are told last is what holds.
     telling: Mutex<()>,
     bounds: Arc<Bounds>,
-    origins: RwLock<Vec<Arc<Origin>>>,
+    origins: RwLock<Origins>,
     rotation: Mutex<Rotation<u64>>,
     rolls: Mutex<Rolls>,
     lost: Mutex<Option<Instant>>,
@@ -302,6 +303,7 @@ impl SocketPool {
                 health::tell(&self.shared.directory, &origin);
             }
         }
+        self.origins.read().unwrap_or_else(PoisonError::into_inner).were_told_weights();
     }
 
     /// A check of this origin says something new.
@@ -402,7 +404,7 @@ impl SocketPool {
             self.rules(&route);
         }
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
-        origins.push(Origin::new(way, place));
+        origins.push(Origin::new(way, place), self.shared.region.as_ref());
         drop(origins);
         self.tell_origins();
         self.arrival.notify_waiters();
@@ -418,19 +420,20 @@ impl SocketPool {
             );
         }
         let wanted = if is_allowed { route.origins.as_slice() } else { &[] };
-        let stays = |origin: &Arc<Origin>| {
+        let stays = |origin: &Origin| {
             let Way::Direct(way) = origin.handle() else { return true };
             wanted.iter().any(|wanted| wanted.id == way.id() && way.leads_to(wanted, route.socket_type))
         };
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
-        let gone: Vec<_> = origins.extract_if(.., |origin| !stays(origin)).collect();
+        let own = self.shared.region.as_ref();
+        let gone = origins.take(|origin| !stays(origin), own);
         for wanted in wanted {
             let id = OriginRef::from(wanted.id);
             if !origins.iter().any(|origin| origin.handle().origin() == id) {
                 let dialer = self.shared.dialer.clone();
                 let way = DirectWay::new(route.id, wanted.clone(), route.socket_type, dialer);
-                let region = way.region().or(self.shared.region.as_ref()).cloned();
-                origins.push(Origin::new(Way::Direct(way), Place::local(region)));
+                let region = way.region().or(own).cloned();
+                origins.push(Origin::new(Way::Direct(way), Place::local(region)), own);
             }
         }
         drop(origins);
@@ -441,9 +444,10 @@ impl SocketPool {
     /// The socket is gone, and with it its direct origins and its flows.
     fn is_gone(&self) {
         self.calls.send_replace(());
-        let is_direct = |origin: &mut Arc<Origin>| matches!(origin.handle(), Way::Direct(_));
-        let gone: Vec<_> =
-            self.origins.write().unwrap_or_else(PoisonError::into_inner).extract_if(.., is_direct).collect();
+        let is_direct = |origin: &Origin| matches!(origin.handle(), Way::Direct(_));
+        let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = origins.take(is_direct, self.shared.region.as_ref());
+        drop(origins);
         self.went(&gone);
     }
 
@@ -458,9 +462,9 @@ impl SocketPool {
     /// Drops the tunnel that this one holds up, when it is here. Returns whether it is still here by another one.
     fn left(&self, tunnel: TunnelId, holder: Holder) -> bool {
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |o: &Arc<Origin>| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder;
-        if let Some(at) = origins.iter().position(is_it) {
-            origins.remove(at).leave();
+        let is_it = |o: &Origin| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder;
+        if let Some(origin) = origins.take_one(is_it, self.shared.region.as_ref()) {
+            origin.leave();
             self.note_loss(&origins);
         }
         origins.iter().any(|origin| origin.place().is_local && origin.handle().tunnel() == Some(tunnel))
@@ -469,11 +473,10 @@ impl SocketPool {
     /// Drops the tunnel that another edge holds, as the one that was in this place.
     pub(crate) fn left_from(&self, tunnel: TunnelId, holder: Holder, place: &Place) {
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |o: &Arc<Origin>| {
-            o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place
-        };
-        if let Some(at) = origins.iter().position(is_it) {
-            origins.remove(at).leave();
+        let is_it =
+            |o: &Origin| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place;
+        if let Some(origin) = origins.take_one(is_it, self.shared.region.as_ref()) {
+            origin.leave();
             self.note_loss(&origins);
         }
     }
@@ -565,7 +568,7 @@ impl SocketPool {
 
     /// Every origin.
     pub(crate) fn origins(&self) -> Vec<Arc<Origin>> {
-        self.origins.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.origins.read().unwrap_or_else(PoisonError::into_inner).to_vec()
     }
 
     /// The socket's metrics, where it was used.

@@ -60,7 +60,8 @@ impl fmt::Display for Weight {
 ///
 /// The candidates stand in a ring, in the order of their keys, and the turn goes from the key chosen last to the next
 /// one up, whatever came, left or was unusable in between. So while loads are equal, two candidates that are there and
-/// usable all the time are never chosen more than once apart, and a choice costs one pass over the candidates, no memory.
+/// usable all the time are never chosen more than once apart, and a choice costs at most one pass over the candidates, and no
+/// memory.
 ///
 /// With [weights](Self::choose_weighted) that differ, the least loaded is the one with the fewest requests for its
 /// weight, as in nginx's `least_conn`, and ties go by smooth weighted round robin: each tied candidate gains its
@@ -69,6 +70,8 @@ impl fmt::Display for Weight {
 #[derive(Debug, Clone, Default)]
 pub struct Rotation<K> {
     last: Option<K>,
+    /// Where that one stood.
+    place: usize,
     /// What each key has gained, sorted by key.
     gains: Vec<(K, i64)>,
     /// Kept for its memory.
@@ -79,11 +82,14 @@ impl<K: Ord + Clone> Rotation<K> {
     /// A rotation in which nothing was chosen yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { last: None, gains: Vec::new(), tied: Vec::new() }
+        Self { last: None, place: 0, gains: Vec::new(), tied: Vec::new() }
     }
 
-    /// The index of the candidate whose turn it is; None when no candidate is usable. Keys are different from each
-    /// other; the order of the candidates does not matter.
+    /// The index of the candidate whose turn it is; None when no candidate is usable. The candidates stand in the order of
+    /// their keys, which are different from each other.
+    ///
+    /// The first in the ring that is usable and has nothing to do is the one, and nobody behind it is looked at: so where
+    /// there are more candidates than there is to do, a choice costs the same however many they are.
     pub fn choose<T>(
         &mut self,
         candidates: &[T],
@@ -91,23 +97,37 @@ impl<K: Ord + Clone> Rotation<K> {
         load: impl Fn(&T) -> u32,
         usable: impl Fn(&T) -> bool,
     ) -> Option<usize> {
-        let mut best: Option<Choice<K>> = None;
-        for (index, candidate) in candidates.iter().enumerate().filter(|(_, candidate)| usable(candidate)) {
-            let load = load(candidate);
-            if best.as_ref().is_some_and(|best| best.load < load) {
-                continue;
+        let turn = self.turn(candidates, &key);
+        let (mut least, mut best) = (u64::MAX, None);
+        let (before, after) = candidates.split_at(turn);
+        for (part, first) in [(after, turn), (before, 0)] {
+            for (place, candidate) in part.iter().enumerate() {
+                let load = u64::from(load(candidate));
+                // Whether it is usable is asked of few: of those that are better than all before.
+                if load < least && usable(candidate) {
+                    (least, best) = (load, Some(first + place));
+                    if load == 0 {
+                        break;
+                    }
+                }
             }
-            let key = key(candidate);
-            // Those behind the last one chosen have to wait until the ring is through.
-            let waits = self.last.as_ref().is_some_and(|last| key <= *last);
-            let choice = Choice { load, waits, key, index };
-            if best.as_ref().is_none_or(|best| choice.is_before(best)) {
-                best = Some(choice);
+            if least == 0 {
+                break;
             }
         }
-        let best = best?;
-        self.last = Some(best.key);
-        Some(best.index)
+        let index = best?;
+        (self.last, self.place) = (Some(key(&candidates[index])), index);
+        Some(index)
+    }
+
+    /// Where the first stands that is behind the one chosen last.
+    fn turn<T>(&self, candidates: &[T], key: &impl Fn(&T) -> K) -> usize {
+        let Some(last) = &self.last else { return 0 };
+        // Mostly that one stands where it stood.
+        if candidates.get(self.place).is_some_and(|candidate| key(candidate) == *last) {
+            return self.place + 1;
+        }
+        candidates.partition_point(|candidate| key(candidate) <= *last)
     }
 
     /// Like [`choose`](Self::choose), by weight: candidates of weight 0 are not usable, and while all others have the
@@ -174,19 +194,6 @@ impl<K: Ord + Clone> Rotation<K> {
             self.gains.retain(|(known, _)| candidates.iter().any(|candidate| key(candidate) == *known));
         }
         Some(index)
-    }
-}
-
-struct Choice<K> {
-    load: u32,
-    waits: bool,
-    key: K,
-    index: usize,
-}
-
-impl<K: Ord> Choice<K> {
-    fn is_before(&self, other: &Self) -> bool {
-        (self.load, self.waits, &self.key) < (other.load, other.waits, &other.key)
     }
 }
 

@@ -97,16 +97,30 @@ enum Event {
     Request,
     Arrive(u32),
     Leave(prop::sample::Index),
-    Reorder(usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => Just(Event::Request),
-        1 => (1_000u32..2_000).prop_map(Event::Arrive),
+        1 => (0u32..2_000).prop_map(Event::Arrive),
         1 => any::<prop::sample::Index>().prop_map(Event::Leave),
-        1 => (0usize..8).prop_map(Event::Reorder),
     ]
+}
+
+#[test]
+fn who_is_asked_does_not_grow_with_the_number_while_somebody_is_idle() {
+    for count in [1, 64, 1_000] {
+        let (mut rotation, pool, asked) = (Rotation::new(), origins(count), std::cell::Cell::new(0));
+        for turn in 0..3 * count {
+            let usable = |_: &Origin| {
+                asked.set(asked.get() + 1);
+                true
+            };
+            let chosen = rotation.choose(&pool, |o| o.key, |_| 0, usable);
+            assert_eq!(chosen, Some((turn % count) as usize));
+        }
+        assert_eq!(asked.get(), 3 * count);
+    }
 }
 
 proptest! {
@@ -133,7 +147,8 @@ proptest! {
                     *served.entry(chosen).or_default() += 1;
                 }
                 Event::Arrive(key) if pool.iter().all(|origin| origin.key != key) => {
-                    pool.insert(key as usize % (pool.len() + 1), Origin { key, load: 0 });
+                    let at = pool.partition_point(|origin| origin.key < key);
+                    pool.insert(at, Origin { key, load: 0 });
                 }
                 Event::Leave(index) => {
                     let index = index.index(pool.len());
@@ -141,14 +156,25 @@ proptest! {
                         pool.remove(index);
                     }
                 }
-                Event::Reorder(by) => {
-                    let by = by % pool.len();
-                    pool.rotate_left(by);
-                }
                 Event::Arrive(_) => {}
             }
             let counts: Vec<u32> = stays.iter().map(|key| served[key]).collect();
             prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
+        }
+    }
+
+    /// The least loaded that is usable, and of several such the next one up from the one chosen last.
+    #[test]
+    fn ties_go_to_the_next_in_the_ring(pools in vec(vec((0u32..30, 0u32..3, any::<bool>()), 0..8), 1..20)) {
+        let (mut rotation, mut last) = (Rotation::new(), None);
+        for mut pool in pools {
+            pool.sort_by_key(|(key, ..)| *key);
+            pool.dedup_by_key(|(key, ..)| *key);
+            let may = pool.iter().filter(|(.., usable)| *usable);
+            let expected = may.min_by_key(|(key, load, _)| (*load, last.is_some_and(|last| *key <= last), *key));
+            let chosen = rotation.choose(&pool, |(key, ..)| *key, |(_, load, _)| *load, |(.., usable)| *usable);
+            prop_assert_eq!(chosen.map(|index| &pool[index]), expected);
+            last = expected.map(|(key, ..)| *key).or(last);
         }
     }
 
