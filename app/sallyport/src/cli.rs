@@ -259,9 +259,8 @@ fn make_room_for_files(count: i32) {
     use rustix::process::{Resource, getrlimit};
     let bound = getrlimit(Resource::Nofile).current.and_then(|bound| i32::try_from(bound).ok());
     let last = bound.map_or(count, |bound| bound.min(count)) - 1;
-    if let Err(error) = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last) {
-        tracing::debug!(%error, "the room for open files grows when it is needed");
-    }
+    // Where it cannot, the room grows when it is needed.
+    drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last));
 }
 
 /// Whether a command serves others for as long as it is let.

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+use serde_norway::Value as Yaml;
 
 use crate::failure::{Failure, OutputClosed};
 
@@ -86,6 +87,22 @@ pub(crate) struct Output {
     pub(crate) terminal: bool,
 }
 
+/// The same data without YAML's tags: a variant with data is an object with its name, as JSON has it.
+fn as_json(data: Yaml) -> Yaml {
+    match data {
+        Yaml::Tagged(tagged) => {
+            let name = tagged.tag.to_string();
+            let name = name.strip_prefix('!').unwrap_or(&name).to_owned();
+            Yaml::Mapping([(Yaml::String(name), as_json(tagged.value))].into_iter().collect())
+        }
+        Yaml::Sequence(items) => Yaml::Sequence(items.into_iter().map(as_json).collect()),
+        Yaml::Mapping(fields) => {
+            Yaml::Mapping(fields.into_iter().map(|(name, value)| (name, as_json(value))).collect())
+        }
+        plain => plain,
+    }
+}
+
 impl Output {
     /// Prints in this form, coloured as far as the streams and `NO_COLOR` allow.
     pub(crate) fn new(format: Format, color: Color) -> Self {
@@ -113,7 +130,7 @@ impl Output {
         match self.format {
             Format::Table => line(&table(data)),
             // One tree for both, so that there is one writer for each type of data.
-            Format::Json => line(&serde_json::to_string_pretty(&serde_norway::to_value(data)?)?),
+            Format::Json => line(&serde_json::to_string_pretty(&as_json(serde_norway::to_value(data)?))?),
             Format::Yaml => line(&crate::yaml::text(&serde_norway::to_value(data)?)),
         }
     }
@@ -256,6 +273,19 @@ mod tests {
         assert_eq!(safe("/a?b=ü c"), "/a?b=ü c");
         assert_eq!(safe("/\u{1b}[2J\r\n\u{9b}x\u{7f}"), r"/\u{1b}[2J\r\n\u{9b}x\u{7f}");
         assert_eq!(safe("a\u{202e}b\u{2066}"), r"a\u{202e}b\u{2066}");
+    }
+
+    #[test]
+    fn json_has_no_tags_of_yaml() {
+        #[derive(Serialize)]
+        enum Either {
+            One { a: u64 },
+            Other(Vec<Self>),
+            Neither,
+        }
+        let data = [Either::One { a: u64::MAX }, Either::Other(vec![Either::Neither, Either::One { a: 1 }])];
+        let written = serde_json::to_value(as_json(serde_norway::to_value(&data).unwrap())).unwrap();
+        assert_eq!(written, serde_json::to_value(&data).unwrap());
     }
 
     #[test]

@@ -97,6 +97,10 @@ impl<K: Ord + Clone> Rotation<K> {
         load: impl Fn(&T) -> u32,
         usable: impl Fn(&T) -> bool,
     ) -> Option<usize> {
+        debug_assert!(
+            candidates.is_sorted_by(|one, next| key(one) < key(next)),
+            "candidates stand in the order of their keys"
+        );
         let turn = self.turn(candidates, &key);
         let (mut least, mut best) = (u64::MAX, None);
         let (before, after) = candidates.split_at(turn);

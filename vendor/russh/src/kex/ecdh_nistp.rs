@@ -1,9 +1,7 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use aws_lc_rs::agreement::{
-    Algorithm, ECDH_P256, ECDH_P384, ECDH_P521, EphemeralPrivateKey, UnparsedPublicKey, agree_ephemeral,
-};
+use aws_lc_rs::agreement::{Algorithm, ECDH_P256, ECDH_P384, ECDH_P521, EphemeralPrivateKey};
 use aws_lc_rs::rand::SystemRandom;
 use byteorder::{BigEndian, ByteOrder};
 use log::debug;
@@ -13,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::{KexAlgorithm, SharedSecret as KexSharedSecret, encode_mpint};
 use crate::kex::{KexAlgorithmImplementor, KexType, compute_keys};
+use crate::keys::proof::agree;
 use crate::mac::{self};
 use crate::session::Exchange;
 use crate::{CryptoVec, cipher, msg};
@@ -74,22 +73,6 @@ fn new_key(curve: &'static Algorithm) -> Result<(EphemeralPrivateKey, Vec<u8>), 
     Ok((secret, public.as_ref().to_vec()))
 }
 
-/// What both sides know then. The other's point is compressed or not (RFC 5656 section 4), and nothing else; that it is on
-/// the curve is checked by AWS-LC.
-fn agree(
-    curve: &'static Algorithm,
-    secret: EphemeralPrivateKey,
-    point: &[u8],
-    error: crate::Error,
-) -> Result<Zeroizing<Vec<u8>>, crate::Error> {
-    match point.first() {
-        Some(2..=4) => agree_ephemeral(secret, &UnparsedPublicKey::new(curve, point), error, |shared| {
-            Ok(Zeroizing::new(shared.to_vec()))
-        }),
-        _ => Err(error),
-    }
-}
-
 impl<D: Digest> std::fmt::Debug for EcdhNistPKex<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         write!(
@@ -131,7 +114,7 @@ impl<D: Digest> KexAlgorithmImplementor for EcdhNistPKex<D> {
         exchange
             .server_ephemeral
             .extend_from_slice(&server_pubkey);
-        let shared = agree(self.curve, server_secret, client_pubkey, crate::Error::Inconsistent)?;
+        let shared = agree(self.curve, server_secret, client_pubkey).ok_or(crate::Error::Inconsistent)?;
         self.shared_secret = Some(shared);
         Ok(())
     }
@@ -157,7 +140,7 @@ impl<D: Digest> KexAlgorithmImplementor for EcdhNistPKex<D> {
 
     fn compute_shared_secret(&mut self, remote_pubkey_: &[u8]) -> Result<(), crate::Error> {
         let local_secret = self.local_secret.take().ok_or(crate::Error::KexInit)?;
-        self.shared_secret = Some(agree(self.curve, local_secret, remote_pubkey_, crate::Error::KexInit)?);
+        self.shared_secret = Some(agree(self.curve, local_secret, remote_pubkey_).ok_or(crate::Error::KexInit)?);
         Ok(())
     }
 

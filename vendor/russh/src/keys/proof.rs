@@ -1,5 +1,6 @@
 //! Signatures by AWS-LC, so that its arithmetic of NIST's curves and of RSA is the only one in the program.
 
+use aws_lc_rs::agreement::{self, Algorithm as Curve, EphemeralPrivateKey};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{self as lc, EcdsaKeyPair, UnparsedPublicKey};
 use sha2::{Digest, Sha256};
@@ -8,6 +9,7 @@ use ssh_encoding::{Decode, Encode};
 use ssh_key::private::{EcdsaKeypair, EcdsaPrivateKey, KeypairData};
 use ssh_key::public::{EcdsaPublicKey, KeyData};
 use ssh_key::{Algorithm, Certificate, EcdsaCurve, Error, HashAlg, Mpint, PrivateKey, Signature};
+use zeroize::Zeroizing;
 
 /// What follows a signature by a security key: a byte of flags, and a counter (PROTOCOL.u2f of OpenSSH).
 const SK_TRAILER_BYTES: usize = 5;
@@ -16,8 +18,10 @@ const SK_TRAILER_BYTES: usize = 5;
 pub fn is_signed(key: &KeyData, message: &[u8], signature: &Signature) -> bool {
     let (algorithm, blob) = (signature.algorithm(), signature.as_bytes());
     match (key, algorithm) {
-        (KeyData::Ed25519(key), _) => key.verify(message, signature).is_ok(),
-        (KeyData::SkEd25519(key), _) => key.verify(message, signature).is_ok(),
+        (KeyData::Ed25519(key), Algorithm::Ed25519) => key.verify(message, signature).is_ok(),
+        (KeyData::SkEd25519(key), Algorithm::SkEd25519) => {
+            blob.last_chunk().is_some_and(was_touched) && key.verify(message, signature).is_ok()
+        }
         (KeyData::Ecdsa(key), Algorithm::Ecdsa { curve }) if key.curve() == curve => {
             is_signed_on_curve(curve, key.as_sec1_bytes(), message, blob)
         }
@@ -25,6 +29,9 @@ pub fn is_signed(key: &KeyData, message: &[u8], signature: &Signature) -> bool {
             let Some((blob, trailer)) = blob.split_last_chunk::<SK_TRAILER_BYTES>() else {
                 return false;
             };
+            if !was_touched(trailer) {
+                return false;
+            }
             let mut signed = Sha256::digest(key.application()).to_vec();
             signed.extend_from_slice(trailer);
             signed.extend_from_slice(&Sha256::digest(message));
@@ -33,10 +40,10 @@ pub fn is_signed(key: &KeyData, message: &[u8], signature: &Signature) -> bool {
         }
         (KeyData::Rsa(key), Algorithm::Rsa { hash }) => {
             let parameters = match hash {
-                Some(HashAlg::Sha512) => &lc::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
-                Some(HashAlg::Sha256) => &lc::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
-                None => &lc::RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY,
-                Some(_) => return false,
+                Some(HashAlg::Sha512) => &lc::RSA_PKCS1_2048_8192_SHA512,
+                Some(HashAlg::Sha256) => &lc::RSA_PKCS1_2048_8192_SHA256,
+                // `ssh-rsa` is SHA-1.
+                _ => return false,
             };
             let (Some(n), Some(e)) = (key.n().as_positive_bytes(), key.e().as_positive_bytes()) else {
                 return false;
@@ -51,6 +58,22 @@ pub fn is_signed(key: &KeyData, message: &[u8], signature: &Signature) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether whoever has the security key was there and touched it: the bit of FIDO for user presence, which OpenSSH's server
+/// demands too where nobody said `no-touch-required`.
+fn was_touched(trailer: &[u8; SK_TRAILER_BYTES]) -> bool {
+    trailer[0] & 1 == 1
+}
+
+/// What both sides of a key exchange know. The other's point is compressed or not (RFC 5656 section 4), and nothing else, such
+/// as a structure in DER, which AWS-LC takes too; that it is on the curve is checked by AWS-LC.
+pub fn agree(curve: &'static Curve, secret: EphemeralPrivateKey, point: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    if !matches!(point.first(), Some(2..=4)) {
+        return None;
+    }
+    let point = agreement::UnparsedPublicKey::new(curve, point);
+    agreement::agree_ephemeral(secret, &point, (), |shared| Ok(Zeroizing::new(shared.to_vec()))).ok()
 }
 
 /// Whether the authority that a certificate names has signed it; whether that authority is trusted is for others to say.
@@ -85,11 +108,11 @@ pub fn new_p256() -> Result<PrivateKey, Error> {
 
     let pair = EcdsaKeyPair::generate(&lc::ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| Error::Crypto)?;
     let private = pair.private_key().as_be_bytes().map_err(|_| Error::Crypto)?;
-    let private = <[u8; 32]>::try_from(private.as_ref()).map_err(|_| Error::Crypto)?;
+    let private = Zeroizing::new(<[u8; 32]>::try_from(private.as_ref()).map_err(|_| Error::Crypto)?);
     let EcdsaPublicKey::NistP256(public) = EcdsaPublicKey::from_sec1_bytes(pair.public_key().as_ref())? else {
         return Err(Error::Crypto);
     };
-    Ok(EcdsaKeypair::NistP256 { public, private: EcdsaPrivateKey::from(private) }.into())
+    Ok(EcdsaKeypair::NistP256 { public, private: EcdsaPrivateKey::from(*private) }.into())
 }
 
 fn sign_on_curve(pair: &EcdsaKeypair, message: &[u8]) -> Result<Signature, Error> {
