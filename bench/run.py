@@ -38,6 +38,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 #: The two ends of a link that loses packets.
 NEAR, FAR = "10.99.0.1", "10.99.0.2"
+#: What bulk consists of. It has to lie in a tmpfs, and one is mounted there for us: whoever reads a hole of such a file gets
+#: the kernel's one page of zeros, however far, and it takes no memory. On a disk each part of a hole would need pages of its
+#: own, which the first who reads it waits for.
+ENDLESS = "/run/endless"
 #: When the short benchmark stops measuring disturbed cells again: it is to end in five minutes.
 QUICK_RETRIES_S = 150
 #: Where Go may be.
@@ -55,7 +59,7 @@ class Bench:
         self.settle_seconds = 2 if options.quick else 5
         self.idle_tunnels = 48 if options.quick else 96
         self.certificate, self.key, self.both = (f"{folder}/{name}" for name in ("cert.pem", "key.pem", "both.pem"))
-        self.endless = f"{folder}/www/endless"
+        self.endless = ENDLESS
         #: What runs on the far side of a link begins with this; and what the kernel's bounds of TCP's buffers are.
         self.far, self.buffers = [], None
         self._hosts = {name: "127.0.0.1" for name in ("localhost", contenders.PAGES, contenders.SINK)}
@@ -84,8 +88,8 @@ class Bench:
             with open(f"{self.folder}/www/{name}", "wb") as file:
                 file.write(b"x" * size)
         with open(self.endless, "wb") as file:
-            file.truncate(1 << 38)  # sparse: takes no room, and never ends within a cell
-        warm_up(self.endless)
+            file.truncate(1 << 38)  # never ends within a cell
+        os.symlink(self.endless, f"{self.folder}/www/endless")
         os.chmod(self.folder, 0o755)
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -360,7 +364,7 @@ def set_up_namespace(mtu):
     open(hosts, "a").close()
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
-    # sshd wants a folder there, which is not ours to make on the machine.
+    # sshd wants a folder there, which is not ours to make on the machine; and see ENDLESS.
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     os.mkdir("/run/sshd", 0o755)
     subprocess.run(["ip", "link", "set", "lo", "up", "mtu", str(mtu)], check=True)
@@ -372,16 +376,6 @@ def set_up_namespace(mtu):
                 file.write(value)
         except OSError as error:
             print(f"bench: net/{name} stays as it is: {error}", flush=True)
-
-
-def warm_up(path):
-    """Has the kernel keep the first pages of a file. The first who reads a hole pays for its pages, those after do not."""
-    with open("/proc/meminfo") as file:
-        available = int(re.search(r"MemAvailable:\s+(\d+) kB", file.read())[1]) * 1024
-    left = min(8 << 30, available // 2)
-    with open(path, "rb", buffering=0) as file:
-        while left > 0 and (read := len(file.read(1 << 20))):
-            left -= read
 
 
 def machine():
