@@ -1,5 +1,11 @@
-"""How cost and memory grow with the number of sockets, of open connections, of origins, and of programs that hold them."""
+"""How cost and memory grow with the number of sockets, of open connections, of origins, and of programs that hold them.
 
+A machine is not as fast in one minute as in the next, nor in one second. So another instance of the contender, which has one
+of everything, stands beside the one that grows. Both are asked in turns of a quarter of a second, and what a point costs is
+told against what the other one cost in the same seconds.
+"""
+
+import contextlib
 import statistics
 import threading
 import time
@@ -13,31 +19,59 @@ CONNECTIONS = (1, 10, 100, 1_000, 10_000)
 ORIGINS = (1, 4, 16, 64)
 #: How many threads open connections.
 OPENERS = 4
-#: How often requests are measured at each point; the medians count.
-TIMES = 3
+#: How long a turn is, and how often requests are measured at each point, each time by new connections; the medians count.
+TURN_S, TIMES = 0.25, 4
 #: How long those wait that follow a change.
 SETTLE_S = 2
+#: What is measured of each of the two, in this order.
+FIGURES = ("cpu_us", "both_cpu_us", "per_s")
 
 
-def point(contender, count, seconds):
-    """What requests cost the server, and both sides, now; and what the server held before them."""
-    server, url = contender.pids("server"), contender.target(PAGES).url("100b")
-    memory = memory_kib(server)
-    load.requests(url, 32, 1, server)  # pools are filled, and new tunnels have their first streams
-    found = []
-    for _ in range(TIMES):
-        before = cpu_seconds(contender.pids("client"))
-        said = load.requests(url, 32, seconds, server)
-        requests = said["per_s"] * seconds
-        found.append((said["cpu_us"], said["cpu_us"] + (cpu_seconds(contender.pids("client")) - before) / requests * 1e6, said["per_s"]))
-    server_us, both_us, per_s = map(statistics.median, zip(*found))
-    return {"n": count, "cpu_us": server_us, "both_cpu_us": both_us, "per_s": per_s, "server_kib": memory}
+def in_turns(contenders, seconds):
+    """The figures of each: what a request costs the server, and both sides, in us of CPU, and how many there are a second."""
+    roles = [contender.pids(role) for contender in contenders for role in ("server", "client")]
+    before = [cpu_seconds(pids) for pids in roles]
+    done = load.requests_in_turns([contender.target(PAGES).url("100b") for contender in contenders], 32, seconds, TURN_S)
+    spent = [cpu_seconds(pids) - first for pids, first in zip(roles, before)]
+    return [(server / count * 1e6, (server + client) / count * 1e6, count / took)
+            for (count, took), server, client in zip(done, spent[::2], spent[1::2])]
+
+
+def point(contender, one, count, seconds):
+    """The figures with so many, and beside them those of `one`; and what the server holds when it has had requests."""
+    in_turns((one, contender), 1)  # pools are filled, and new tunnels have their first streams
+    time.sleep(SETTLE_S)
+    memory = memory_kib(contender.pids("server"))
+    pair, times = (("one", one), ("here", contender)), []
+    for number in range(TIMES):
+        names, both = zip(*(pair if number % 2 == 0 else pair[::-1]))  # who begins may be dearer by a per cent or two
+        times.append(dict(zip(names, in_turns(both, seconds))))
+    return {"n": count, "server_kib": memory, "times": times}
 
 
 def summary(points):
+    """Growth is the last point's cost against that of `one`. A point's own figures, for the picture, are those that `one`
+    has in all of the row, times what the point took of them."""
+    usual = {}
+    for number, figure in enumerate(FIGURES):
+        usual[figure] = statistics.median(each["one"][number] for at in points for each in at["times"])
+        for at in points:
+            at[figure] = usual[figure] * statistics.median(each["here"][number] / each["one"][number] for each in at["times"])
     first, last = points[0], points[-1]
-    return {"cost_growth": last["cpu_us"] / first["cpu_us"], "both_cost_growth": last["both_cpu_us"] / first["both_cpu_us"],
+    return {"cost_growth": last["cpu_us"] / usual["cpu_us"], "both_cost_growth": last["both_cpu_us"] / usual["both_cpu_us"],
             "each_kib": max(0.0, (last["server_kib"] - first["server_kib"]) / (last["n"] - first["n"])), "points": points}
+
+
+@contextlib.contextmanager
+def beside(contender):
+    """Another one of the same, which has one of everything."""
+    one = contender.beside()
+    try:
+        one.start_origins(1, 1)
+        until_served(one)
+        yield one
+    finally:
+        stop(one.processes)
 
 
 def until_served(contender, seconds=20):
@@ -57,23 +91,23 @@ def until_served(contender, seconds=20):
 def sockets(contender, seconds):
     contender.start_origins(1, 1)
     points = []
-    for count in SOCKETS:
-        contender.add_sockets(count - (points[-1]["n"] if points else 1))
-        time.sleep(SETTLE_S)
-        points.append(point(contender, count, seconds))
+    with beside(contender) as one:
+        for count in SOCKETS:
+            contender.add_sockets(count - (points[-1]["n"] if points else 1))
+            points.append(point(contender, one, count, seconds))
     return summary(points)
 
 
 def origins(are_apart, contender, seconds):
     """Of one socket: held by one program on the far side, or each by a program of its own."""
     points = []
-    for count in ORIGINS:
-        contender.start_origins(count, count if are_apart else 1)
-        until_served(contender)
-        time.sleep(SETTLE_S)
-        points.append(point(contender, count, seconds))
-        stop(contender.processes)
-        contender.processes = []
+    with beside(contender) as one:
+        for count in ORIGINS:
+            contender.start_origins(count, count if are_apart else 1)
+            until_served(contender)
+            points.append(point(contender, one, count, seconds))
+            stop(contender.processes)
+            contender.processes = []
     return summary(points)
 
 
@@ -82,29 +116,34 @@ def connections(contender, seconds):
         raise Unavailable(f"{contender.name} holds two descriptors ready for each of {CONNECTIONS[-1]:,} connections")
     contender.start_origins(1, 1)
     until_served(contender)
-    target, kept, failures, points = contender.target(PAGES), [], [], []
-
-    def open_some(count):
-        try:
-            for _ in range(count):
-                kept.append(load.one_request(target, "/100b", keep=True)[1])
-        except (OSError, Failed) as error:
-            failures.append(error)
-
+    kept, points = [], []
     try:
-        for count in CONNECTIONS:
-            missing = count - len(kept)
-            share = [missing // OPENERS + (number < missing % OPENERS) for number in range(OPENERS)]
-            openers = [threading.Thread(target=open_some, args=(part,)) for part in share]
-            for opener in openers:
-                opener.start()
-            for opener in openers:
-                opener.join()
-            if failures:
-                raise Failed(f"after {len(kept)} connections: {failures[0]}")
-            time.sleep(SETTLE_S)
-            points.append(point(contender, count, seconds))
+        with beside(contender) as one:
+            for count in CONNECTIONS:
+                open_more(contender.target(PAGES), count, kept)
+                points.append(point(contender, one, count, seconds))
     finally:
         for stream in kept:
             stream.close()
     return summary(points)
+
+
+def open_more(target, count, kept):
+    """Opens connections until so many are kept."""
+    missing, failures = count - len(kept), []
+
+    def open_some(number):
+        try:
+            for _ in range(number):
+                kept.append(load.one_request(target, "/100b", keep=True)[1])
+        except (OSError, Failed) as error:
+            failures.append(error)
+
+    share = [missing // OPENERS + (number < missing % OPENERS) for number in range(OPENERS)]
+    openers = [threading.Thread(target=open_some, args=(part,)) for part in share]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    if failures:
+        raise Failed(f"after {len(kept)} connections: {failures[0]}")

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -31,23 +32,33 @@ class Target:
 _TO_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
 
 
+def _wrk(url, connections, seconds):
+    return ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "--timeout", "10s", url]
+
+
+def _wrk_count(said, complained):
+    """How many requests there were, and what went wrong beside them."""
+    count = re.search(r"(\d+) requests in", said)
+    if not count or int(count[1]) == 0:
+        raise Failed(f"no requests from wrk: {(said + complained)[-300:]}")
+    return int(count[1]), re.findall(r"Socket errors: .*|Non-2xx or 3xx responses: .*", said)
+
+
 def requests(url, connections, seconds, pids, close=False):
     """wrk: requests per second, latency, and CPU time of `pids` for each request."""
-    argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "--timeout", "10s", url]
+    argv = _wrk(url, connections, seconds)
     if close:
         argv += ["-H", "Connection: close"]
     before = cpu_seconds(pids)
-    said = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 60).stdout
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 60)
     spent = cpu_seconds(pids) - before
+    said = done.stdout
+    count, errors = _wrk_count(said, done.stderr)
     rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
-    count = re.search(r"(\d+) requests in", said)
-    if not rate or not count or int(count[1]) == 0:
-        raise Failed(f"no requests from wrk: {said[-300:]}")
-    errors = re.findall(r"Socket errors: .*|Non-2xx or 3xx responses: .*", said)
     # A connection that the server closes after its answer counts as a read error in wrk.
     if close:
         errors = [error for error in errors if not re.fullmatch(r"Socket errors: connect 0, read \d+, write 0, timeout 0", error)]
-    result = {"per_s": float(rate[1]), "cpu_us": spent / int(count[1]) * 1e6}
+    result = {"per_s": float(rate[1]), "cpu_us": spent / count * 1e6}
     for percent in (50, 99):
         found = re.search(rf"\s{percent}%\s+([\d.]+)(us|ms|s|m)\b", said)
         if found:
@@ -55,6 +66,38 @@ def requests(url, connections, seconds, pids, close=False):
     if errors:
         result["errors"] = "; ".join(errors)
     return result
+
+
+def requests_in_turns(urls, connections, seconds, turn_seconds):
+    """A wrk for each of these, which have short turns until each has had so many seconds: how many requests each answered, and
+    in how many seconds. One that has no turn is stopped, keeps its connections, and asks nothing."""
+    children, lasted = [], [0.0] * len(urls)
+    try:
+        for _ in range(round(seconds / turn_seconds)):
+            for number, url in enumerate(urls):
+                begin = time.monotonic()
+                if number == len(children):
+                    argv = _wrk(url, connections, seconds * len(urls))
+                    children.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+                else:
+                    children[number].send_signal(signal.SIGCONT)
+                time.sleep(turn_seconds)
+                children[number].send_signal(signal.SIGSTOP)
+                lasted[number] += time.monotonic() - begin
+        counts = []
+        for number, child in enumerate(children):  # each has its end by the clock now, or nearly
+            begin = time.monotonic()
+            child.send_signal(signal.SIGCONT)
+            count, errors = _wrk_count(*child.communicate(timeout=60))
+            if errors:
+                raise Failed("; ".join(errors))
+            counts.append(count)
+            lasted[number] += time.monotonic() - begin
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    return list(zip(counts, lasted))
 
 
 def _curl(arguments, streams, url, seconds):

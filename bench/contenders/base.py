@@ -13,6 +13,8 @@ ORIGIN_PORT = 8080
 SINK_PORT = 8081
 ECHO_PORT = 8053
 DOMAIN = "bench.test"
+#: The address and the domain of a second instance that runs at the same time.
+BESIDE, BESIDE_DOMAIN = "127.0.0.3", "beside.test"
 PAGES = f"app.{DOMAIN}"
 SINK = f"sink.{DOMAIN}"
 ECHO = f"echo.{DOMAIN}"
@@ -42,6 +44,8 @@ class Contender:
 
     def __init__(self, bench):
         self.bench = bench
+        #: Where it listens, and what its names end with.
+        self.address, self.domain = "127.0.0.1", DOMAIN
         self.leg = "127.0.0.1"
         #: Where the server listens for its clients, and what the commands of clients begin with; on a link that loses
         #: packets, both sides have a namespace of their own.
@@ -50,6 +54,15 @@ class Contender:
         self.processes = []
         #: The names that clients use; a contender that makes up its own puts them here.
         self.hosts = {PAGES: PAGES, SINK: SINK}
+
+    def beside(self):
+        """Another one of the same, with an address, names and files of its own, so that both can run at the same time."""
+        other = type(self)(self.bench)
+        other.name, other.domain = f"{self.name}-beside", BESIDE_DOMAIN
+        other.address = other.leg = other.bind = BESIDE
+        other.hosts = {name: name.replace(DOMAIN, BESIDE_DOMAIN) for name in other.hosts}
+        self.bench.hosts({name: BESIDE for name in other.hosts.values()})
+        return other
 
     def spawn(self, role, argv, env=None):
         prefix = self.client_prefix if role == "client" else []

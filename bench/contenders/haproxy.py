@@ -53,10 +53,10 @@ class Haproxy(Contender):
         if programs != count:
             raise Unavailable("HAProxy's far side is one program for each origin")
         for number in range(count):
-            self._run("client", f"origin-{number}", f" mode http\nlisten l\n bind 127.0.0.1:{9443 + number} {self._bind_tls}{self.alpn}\n"
+            self._run("client", f"origin-{number}", f" mode http\nlisten l\n bind {self.address}:{9443 + number} {self._bind_tls}{self.alpn}\n"
                       f" http-reuse always\n server s 127.0.0.1:{ORIGIN_PORT}\n")
         servers = "".join(f" server s{number} {self.leg}:{9443 + number} {self._verify}{self.alpn}\n" for number in range(count))
-        self._run("server", "edge", f" mode http\nlisten f\n bind 127.0.0.1:{PUBLIC_PORT} {self._bind_tls} alpn h2,http/1.1\n"
+        self._run("server", "edge", f" mode http\nlisten f\n bind {self.address}:{PUBLIC_PORT} {self._bind_tls} alpn h2,http/1.1\n"
                   f" balance leastconn\n http-reuse always\n{servers}")
 
 

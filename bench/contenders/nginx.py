@@ -11,7 +11,7 @@ def nginx_edge(contender, upstreams):
     blocks = "".join(f"""
   upstream u{port} {{ server 127.0.0.1:{port}; keepalive 64; keepalive_requests 100000000; }}
   server {{
-    listen 127.0.0.1:{PUBLIC_PORT} ssl http2{" backlog=65535" if number == 0 else ""};
+    listen {contender.address}:{PUBLIC_PORT} ssl http2{" backlog=65535" if number == 0 else ""};
     server_name {host};
     ssl_certificate {bench.certificate}; ssl_certificate_key {bench.key};
     ssl_protocols TLSv1.2 TLSv1.3; ssl_session_cache shared:s:10m;

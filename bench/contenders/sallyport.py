@@ -12,7 +12,7 @@ import load
 from harness import Failed, Unavailable, stop
 
 from .base import (
-    DOMAIN, ECHO, ECHO_PORT, ORIGIN_PORT, ORIGINS, PAGES, PUBLIC_PORT, PUBLISHED, Contender, TcpPort, UdpPort, first_line,
+    ECHO, ECHO_PORT, ORIGIN_PORT, ORIGINS, PAGES, PUBLIC_PORT, PUBLISHED, Contender, TcpPort, UdpPort, first_line,
 )
 from .ssh import client_version, make_key, start_client
 
@@ -35,6 +35,11 @@ class Sallyport(Contender):
     def versions(cls, bench):
         return {"sallyport": first_line(bench.sallyport, "--version"), "commit": bench.commit()}
 
+    def beside(self):
+        other = super().beside()
+        other.api = other.address
+        return other
+
     def _environment(self):
         state = os.path.join(self.data, "state")
         return {"SALLYPORT_STATE_DIR": state, "XDG_CONFIG_HOME": state, "XDG_STATE_HOME": state, "XDG_DATA_HOME": state,
@@ -55,10 +60,10 @@ class Sallyport(Contender):
 
     def _serve(self):
         process = self.spawn("server", [
-            self.bench.sallyport, "up", "--data", self.data, "--domain", DOMAIN,
+            self.bench.sallyport, "up", "--data", self.data, "--domain", self.domain,
             "--listen", f"{self.bind}:{PUBLIC_PORT}", "--listen-http", "none", *self.up_options,
         ], self._environment())
-        self.bench.hosts({f"api.{DOMAIN}": self.api, f"tunnel.{DOMAIN}": self.leg})
+        self.bench.hosts({f"api.{self.domain}": self.api, f"tunnel.{self.domain}": self.leg})
         self._until_ready(process)
         return process
 
@@ -66,7 +71,7 @@ class Sallyport(Contender):
         deadline = time.monotonic() + 20
         while True:
             try:
-                load.one_request(load.Target(f"api.{DOMAIN}", port, tls=True), "/readyz", seconds=5)
+                load.one_request(load.Target(f"api.{self.domain}", port, tls=True), "/readyz", seconds=5)
                 return
             except (OSError, Failed):
                 process.check()
@@ -133,12 +138,12 @@ class SallyportHttps(Sallyport):
             processes = [self._run_services(socket, count)]
         self._until_up(socket, processes[-1], count)
         self.hosts[PAGES] = socket["dns_name"]
-        self.bench.hosts({socket["dns_name"]: "127.0.0.1"})
+        self.bench.hosts({socket["dns_name"]: self.address})
 
     def _run_services(self, socket, count):
         """So many tunnels of the socket, held by one client."""
         token = self._call("token", "create", "--name", "bench", "--scope", "sockets:write,tunnels:connect")["token"]
-        api = Api(self.data, token)
+        api = Api(self, token)
         made = [api.create(f"/v1/sockets/{socket['id']}/tunnels", {}) for _ in range(count)]
         services = self.file("services.toml", "".join(
             service_of(socket["id"], tunnel, "http", f"s{number}") for number, tunnel in enumerate(made)))
@@ -175,7 +180,7 @@ class SallyportTcp(TcpPort, Sallyport):
         self.up_options = ("--port-range", f"{MANY_PORTS[0]}-{MANY_PORTS[-1]}", "--ports-per-account", str(len(MANY_PORTS)))
         self._up()
         token = self._call("token", "create", "--name", "bench", "--scope", "sockets:write,tunnels:connect")["token"]
-        api = Api(self.data, token)
+        api = Api(self, token)
         tables = []
         for tunnel in range(count):
             socket = api.create("/v1/sockets", {"name": f"s{tunnel}", "type": "tcp", "port": MANY_PORTS[tunnel]})
@@ -282,9 +287,9 @@ class SallyportSsh(TcpPort, Sallyport):
 class Api:
     """The server's API, by one connection."""
 
-    def __init__(self, data, token):
-        trust = ssl.create_default_context(cafile=os.path.join(data, "ca.pem"))
-        self.connection = http.client.HTTPSConnection(f"api.{DOMAIN}", PUBLIC_PORT, context=trust, timeout=30)
+    def __init__(self, contender, token):
+        trust = ssl.create_default_context(cafile=os.path.join(contender.data, "ca.pem"))
+        self.connection = http.client.HTTPSConnection(f"api.{contender.domain}", PUBLIC_PORT, context=trust, timeout=30)
         self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
     def create(self, path, what):
