@@ -19,7 +19,7 @@ pub struct LogBudget {
     omitted: u32,
 }
 
-/// One of several that share a budget: all that one reader is told of is bounded, and who is busy leaves the others their lines.
+/// One of several that share budgets: all that one reader is told of is bounded, and who is busy leaves the others their lines.
 #[derive(Debug, Default)]
 pub struct LogShare {
     told: Option<Instant>,
@@ -42,19 +42,13 @@ impl LogBudget {
         None
     }
 
-    /// As [`Self::take`], of one that shares the budget: how many of its own were left out. One that was not told of for a
-    /// second is, whatever the others took.
-    pub fn take_of(&mut self, share: &mut LogShare, now: Instant) -> Option<u32> {
-        let waited = || share.told.is_none_or(|told| now.saturating_duration_since(told) >= SHARE_INTERVAL);
-        if self.take_token(now) || waited() {
-            share.told = Some(now);
-            return Some(std::mem::take(&mut share.omitted));
-        }
-        share.omitted = share.omitted.saturating_add(1);
-        None
+    fn take_token(&mut self, now: Instant) -> bool {
+        let has_one = self.has_token(now);
+        self.tokens -= u32::from(has_one);
+        has_one
     }
 
-    fn take_token(&mut self, now: Instant) -> bool {
+    fn has_token(&mut self, now: Instant) -> bool {
         let each = Duration::from_secs(1) / LOGGED_PER_SECOND;
         if self.tokens < MAX_LOGGED_BURST {
             let earned = now.saturating_duration_since(self.refilled).as_micros() / each.as_micros();
@@ -68,11 +62,25 @@ impl LogBudget {
         } else {
             self.refilled = now;
         }
-        if self.tokens == 0 {
-            return false;
+        self.tokens > 0
+    }
+}
+
+impl LogShare {
+    /// As [`LogBudget::take`], of one that shares all of these budgets with others: how many of its own were left out. One that
+    /// was not told of for a second is, whatever the others took.
+    pub fn take<const N: usize>(&mut self, mut budgets: [&mut LogBudget; N], now: Instant) -> Option<u32> {
+        let has_tokens = budgets.iter_mut().all(|budget| budget.has_token(now));
+        if has_tokens {
+            budgets.iter_mut().for_each(|budget| budget.tokens -= 1);
         }
-        self.tokens -= 1;
-        true
+        let waited = || self.told.is_none_or(|told| now.saturating_duration_since(told) >= SHARE_INTERVAL);
+        if has_tokens || waited() {
+            self.told = Some(now);
+            return Some(std::mem::take(&mut self.omitted));
+        }
+        self.omitted = self.omitted.saturating_add(1);
+        None
     }
 }
 
@@ -105,7 +113,7 @@ mod tests {
         let (mut told, mut omitted) = ([0; 64], [0; 64]);
         // Ten seconds: a thousand requests each of the first, ten of the second, and of the others none.
         let mut ask = |of: usize, at: u64| {
-            if let Some(before) = budget.take_of(&mut shares[of], start + Duration::from_millis(at)) {
+            if let Some(before) = shares[of].take([&mut budget], start + Duration::from_millis(at)) {
                 (told[of], omitted[of]) = (told[of] + 1, omitted[of] + before);
             }
         };
@@ -133,12 +141,30 @@ mod tests {
             let told = (0..10_000_u64)
                 .filter_map(|number| {
                     let share = &mut shares[usize::try_from(number).unwrap() % count];
-                    budget.take_of(share, start + Duration::from_millis(number))
+                    share.take([&mut budget], start + Duration::from_millis(number))
                 })
                 .count();
             let bound = MAX_LOGGED_BURST + 10 * (LOGGED_PER_SECOND + u32::try_from(count).unwrap());
             assert!(told <= usize::try_from(bound).unwrap(), "{told} of {count}");
         }
+    }
+
+    #[test]
+    fn who_shares_two_budgets_is_told_of_as_often_as_the_scarcer_one_allows_and_takes_nothing_in_vain() {
+        let start = Instant::now();
+        let (mut own, mut common) = (LogBudget::new(start), LogBudget::new(start));
+        let (mut here, mut elsewhere) = (LogShare::default(), LogShare::default());
+        while common.take(start).is_some() {}
+        assert_eq!(here.take([&mut own, &mut common], start), Some(0), "the first is told of whatever others took");
+        assert_eq!(here.take([&mut own, &mut common], start), None);
+        assert_eq!(own.tokens, MAX_LOGGED_BURST, "nothing was taken for what was not told of");
+        let earned = start + Duration::from_millis(500);
+        let told = (0..100).filter_map(|_| here.take([&mut own, &mut common], earned)).collect::<Vec<_>>();
+        assert_eq!(told.len(), LOGGED_PER_SECOND as usize / 2);
+        assert_eq!(told[0], 1, "what was left out is counted");
+        assert_eq!(own.tokens, MAX_LOGGED_BURST - LOGGED_PER_SECOND / 2);
+        assert_eq!(elsewhere.take([&mut common], earned), Some(0));
+        assert_eq!(elsewhere.take([&mut common], earned), None);
     }
 
     #[test]

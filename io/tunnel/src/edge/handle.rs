@@ -71,8 +71,9 @@ pub(super) struct HandleInner {
 
 /// How often the connector is told of a tunnel's requests.
 pub(super) enum RequestLog {
-    /// All tunnels of its session share the session's budget: one program shows their lines.
-    Shared(Mutex<LogShare>),
+    /// All tunnels of its session share the session's budget, since one program shows their lines; and all of its socket share
+    /// this one, since however many programs hold them, one owner reads what they show.
+    Shared { share: Mutex<LogShare>, of_socket: Arc<Mutex<LogBudget>> },
     /// The tunnel has its own, at the end of a link: how often its connector is told, the edge decides that holds it.
     Own(Mutex<LogBudget>),
 }
@@ -271,9 +272,11 @@ impl TunnelHandle {
         }
         let now = Instant::now();
         match self.inner.request_log.as_ref()? {
-            RequestLog::Shared(share) => {
+            RequestLog::Shared { share, of_socket } => {
                 let mut share = share.lock().unwrap_or_else(PoisonError::into_inner);
-                self.inner.session.lock_log_budget().take_of(&mut share, now)
+                let mut of_session = self.inner.session.lock_log_budget();
+                let mut of_socket = of_socket.lock().unwrap_or_else(PoisonError::into_inner);
+                share.take([&mut of_session, &mut of_socket], now)
             }
             RequestLog::Own(budget) => budget.lock().unwrap_or_else(PoisonError::into_inner).take(now),
         }

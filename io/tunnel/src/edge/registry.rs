@@ -4,13 +4,13 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Instant,
 };
 
-use sallyport_model::TunnelId;
+use sallyport_model::{SocketId, TunnelId};
 use sallyport_wire::{
     Attach, Event, Hello, LogBudget, Neighbours, Refusal, Session, SessionConfig, Violation, message::feature,
 };
@@ -41,6 +41,9 @@ const NO_DATAGRAMS: &str = "this tunnel carries datagrams, and the connector doe
 /// What a connector is told that attaches one tunnel again and again, or many that it may not attach.
 const TOO_OFTEN: &str = "the session attaches tunnels too often: attach each once";
 
+/// So many sockets' budgets of the live log are kept before it is looked which of them nobody has any more.
+const MIN_LOG_BUDGETS: usize = 64;
+
 /// What all sessions of an edge share.
 pub(super) struct Shared {
     pub(super) config: EdgeTunnelsConfig,
@@ -58,6 +61,8 @@ pub(super) struct Registry {
     pub(super) sessions: HashMap<SessionId, Arc<EdgeSession>>,
     pub(super) unattached: Unattached,
     pub(super) tunnels: HashMap<TunnelId, TunnelHandle>,
+    /// How often all connectors of a socket together are told of its requests.
+    log_budgets: HashMap<SocketId, Weak<Mutex<LogBudget>>>,
     /// Set once the edge is going away: what new sessions are told.
     pub(super) going_away: Option<String>,
 }
@@ -66,6 +71,20 @@ impl Registry {
     /// Whether no further session may attach something. Those that anybody can make do not count.
     pub(super) fn is_full(&self, config: &EdgeTunnelsConfig) -> bool {
         self.sessions.len() - self.unattached.len() >= config.max_sessions
+    }
+
+    /// The budget that all tunnels of this socket share.
+    fn log_budget(&mut self, socket: SocketId) -> Arc<Mutex<LogBudget>> {
+        if let Some(budget) = self.log_budgets.get(&socket).and_then(Weak::upgrade) {
+            return budget;
+        }
+        // Those that nobody has any more are looked for when there are many more than tunnels could have.
+        if self.log_budgets.len() >= MIN_LOG_BUDGETS.max(2 * self.tunnels.len()) {
+            self.log_budgets.retain(|_, budget| budget.strong_count() > 0);
+        }
+        let budget = Arc::new(Mutex::new(LogBudget::new(Instant::now())));
+        self.log_budgets.insert(socket, Arc::downgrade(&budget));
+        budget
     }
 }
 
@@ -283,6 +302,9 @@ impl Shared {
             session.takes_datagrams.store(true, Ordering::Release);
         }
         session.mux.accept_attach(tunnel, admitted.url, admitted.datagrams);
+        let request_log = attach
+            .request_log
+            .then(|| RequestLog::Shared { share: Mutex::default(), of_socket: registry.log_budget(admitted.socket) });
         let handle = TunnelHandle {
             inner: Arc::new(HandleInner {
                 tunnel,
@@ -291,7 +313,7 @@ impl Shared {
                 home: attach.home.clone(),
                 session: session.clone(),
                 usable: Arc::new(AtomicBool::new(true)),
-                request_log: attach.request_log.then(|| RequestLog::Shared(Mutex::default())),
+                request_log,
                 streams: Arc::default(),
                 all_streams: self.streams.clone(),
             }),

@@ -68,6 +68,20 @@ async fn all_tunnels_of_a_session_together_are_told_of_as_often_as_one() {
     let edge = Edge::new();
     let tunnels: Vec<_> = (1..=4).map(tunnel).collect();
     let _connector = Connector::start(Arc::new(Pipes::to(&edge)), echo(), &tunnels);
+    are_told_of_as_often_as_one(&edge).await;
+}
+
+#[tokio::test]
+async fn all_connectors_of_a_socket_together_are_told_of_as_often_as_one() {
+    let edge = Edge::new();
+    let _connectors =
+        [1, 2, 3, 4].map(|number| Connector::start(Arc::new(Pipes::to(&edge)), echo(), &[tunnel(number)]));
+    are_told_of_as_often_as_one(&edge).await;
+    assert_eq!(edge.tunnels.stats().sessions, 4);
+}
+
+/// The first four tunnels.
+async fn are_told_of_as_often_as_one(edge: &Edge) {
     let mut handles = Vec::new();
     for number in 1..=4 {
         handles.push(edge.attached(tunnel(number)).await);
