@@ -1,0 +1,52 @@
+//! Why a stream or a connection ended.
+
+use std::fmt;
+
+/// An error code (RFC 9113 section 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ErrorCode(pub u32);
+
+impl ErrorCode {
+    /// Nothing went wrong.
+    pub const NO_ERROR: Self = Self(0x0);
+    /// The peer broke the rules.
+    pub const PROTOCOL_ERROR: Self = Self(0x1);
+    /// Something of ours failed.
+    pub const INTERNAL_ERROR: Self = Self(0x2);
+    /// The peer sent more than its window.
+    pub const FLOW_CONTROL_ERROR: Self = Self(0x3);
+    /// A frame came for a stream whose sender had closed it.
+    pub const STREAM_CLOSED: Self = Self(0x5);
+    /// A frame has a length that it may not have.
+    pub const FRAME_SIZE_ERROR: Self = Self(0x6);
+    /// The request was not looked at, and may be made again.
+    pub const REFUSED_STREAM: Self = Self(0x7);
+    /// The stream is no longer wanted.
+    pub const CANCEL: Self = Self(0x8);
+    /// The state of the header compression is lost.
+    pub const COMPRESSION_ERROR: Self = Self(0x9);
+    /// The peer makes work out of proportion.
+    pub const ENHANCE_YOUR_CALM: Self = Self(0xb);
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            0x0 => "NO_ERROR",
+            0x1 => "PROTOCOL_ERROR",
+            0x2 => "INTERNAL_ERROR",
+            0x3 => "FLOW_CONTROL_ERROR",
+            0x4 => "SETTINGS_TIMEOUT",
+            0x5 => "STREAM_CLOSED",
+            0x6 => "FRAME_SIZE_ERROR",
+            0x7 => "REFUSED_STREAM",
+            0x8 => "CANCEL",
+            0x9 => "COMPRESSION_ERROR",
+            0xa => "CONNECT_ERROR",
+            0xb => "ENHANCE_YOUR_CALM",
+            0xc => "INADEQUATE_SECURITY",
+            0xd => "HTTP_1_1_REQUIRED",
+            other => return write!(f, "error {other:#x}"),
+        })
+    }
+}

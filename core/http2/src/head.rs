@@ -1,0 +1,179 @@
+//! From the fields of a header block to the head of a request (RFC 9113 section 8.3), or to trailers.
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
+    header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRANSFER_ENCODING, UPGRADE},
+    request::Parts,
+    uri::{Authority, PathAndQuery, Scheme},
+};
+
+use crate::hpack::Field;
+
+/// How many fields a head has room for from the start: a browser's, and what is added on the way to an origin.
+const USUAL_FIELDS: usize = 24;
+
+/// What is found in one header block.
+#[derive(Debug, Default)]
+pub(crate) struct HeadFields {
+    method: Option<Bytes>,
+    scheme: Option<Bytes>,
+    authority: Option<Bytes>,
+    path: Option<Bytes>,
+    fields: HeaderMap,
+    /// As RFC 9113 section 6.5.2 counts it.
+    bytes: usize,
+    is_malformed: bool,
+    has_pseudo: bool,
+    length: Option<u64>,
+    expects: bool,
+}
+
+/// A request's head, and what its stream has to know of it.
+#[derive(Debug)]
+pub(crate) struct RequestHead {
+    pub(crate) parts: Parts,
+    pub(crate) length: Option<u64>,
+    pub(crate) expects: bool,
+}
+
+/// The block breaks the rules: its stream ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl HeadFields {
+    /// For a block that is a request's.
+    pub(crate) fn of_request() -> Self {
+        Self { fields: HeaderMap::with_capacity(USUAL_FIELDS), ..Self::default() }
+    }
+
+    /// How long the list is so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes the next field.
+    pub(crate) fn take(&mut self, field: Field, bytes: usize, max_bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > max_bytes || self.is_malformed {
+            return;
+        }
+        let pseudo = match field {
+            Field::Regular(name, value) => return self.take_regular(name, value),
+            Field::Method(value) => (&mut self.method, value),
+            Field::Scheme(value) => (&mut self.scheme, value),
+            Field::Authority(value) => (&mut self.authority, value),
+            Field::Path(value) => (&mut self.path, value),
+            // Extended CONNECT (RFC 8441) is only for clients that were told of it.
+            Field::Protocol(_) | Field::Malformed => {
+                self.is_malformed = true;
+                return;
+            }
+        };
+        self.has_pseudo = true;
+        //= RFC 9113 section 8.3
+        //# All pseudo-header fields MUST appear in a field block before all regular field lines. [...] The same
+        //# pseudo-header field name MUST NOT appear more than once in a field block.
+        self.is_malformed |= pseudo.0.replace(pseudo.1).is_some() || !self.fields.is_empty();
+    }
+
+    fn take_regular(&mut self, name: HeaderName, value: HeaderValue) {
+        if name == CONTENT_LENGTH {
+            let length = length_of(&value);
+            self.is_malformed |= length.is_none() || self.length.is_some_and(|known| Some(known) != length);
+            self.length = length;
+        } else if name == TE {
+            //= RFC 9113 section 8.2.2
+            //# it MUST NOT contain any value other than "trailers"
+            self.is_malformed |= !value.as_bytes().eq_ignore_ascii_case(b"trailers");
+        } else if name == EXPECT {
+            self.expects |= value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+        } else if name == CONNECTION
+            || name == TRANSFER_ENCODING
+            || name == UPGRADE
+            || name == "keep-alive"
+            || name == "proxy-connection"
+        {
+            //= RFC 9113 section 8.2.2
+            //# Any message containing connection-specific header fields MUST be treated as malformed
+            self.is_malformed = true;
+        }
+        if !self.is_malformed && self.fields.try_append(name, value).is_err() {
+            self.is_malformed = true;
+        }
+    }
+
+    /// The head of a request; `known` is the authority of the one before on the same connection, which the next mostly
+    /// has too.
+    pub(crate) fn into_request(self, ends: bool, known: &mut Option<Authority>) -> Result<RequestHead, Malformed> {
+        if self.is_malformed || (ends && self.length.is_some_and(|length| length > 0)) {
+            return Err(Malformed);
+        }
+        let method = Method::from_bytes(&self.method.ok_or(Malformed)?).map_err(|_| Malformed)?;
+        let authority = match self.authority {
+            Some(bytes) => Some(authority_of(bytes, known)?),
+            None => None,
+        };
+        let mut uri = http::uri::Parts::default();
+        if method == Method::CONNECT {
+            //= RFC 9113 section 8.5
+            //# The ":scheme" and ":path" pseudo-header fields MUST be omitted.
+            if self.scheme.is_some() || self.path.is_some() || authority.is_none() {
+                return Err(Malformed);
+            }
+        } else {
+            let scheme = scheme_of(&self.scheme.ok_or(Malformed)?)?;
+            let path = self.path.filter(|path| !path.is_empty()).ok_or(Malformed)?;
+            //= RFC 9113 section 8.3.1
+            //# the ":path" pseudo-header field [...] MUST NOT be empty for "http" or "https" URIs; [...] an OPTIONS
+            //# request for an "http" or "https" URI that does not include a path component [...] MUST include a
+            //# ":path" pseudo-header field with a value of '*'
+            if path.first() != Some(&b'/') && !(method == Method::OPTIONS && &*path == b"*") {
+                return Err(Malformed);
+            }
+            uri.path_and_query = Some(PathAndQuery::from_maybe_shared(path).map_err(|_| Malformed)?);
+            // A URI has no scheme without an authority; then `host` names it.
+            uri.scheme = authority.is_some().then_some(scheme);
+        }
+        uri.authority = authority;
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.method = method;
+        parts.uri = Uri::from_parts(uri).map_err(|_| Malformed)?;
+        parts.version = Version::HTTP_2;
+        parts.headers = self.fields;
+        Ok(RequestHead { parts, length: self.length, expects: self.expects })
+    }
+
+    /// The trailers of a request.
+    pub(crate) fn into_trailers(self) -> Result<HeaderMap, Malformed> {
+        //= RFC 9113 section 8.1
+        //# Trailers MUST NOT include pseudo-header fields
+        if self.is_malformed || self.has_pseudo { Err(Malformed) } else { Ok(self.fields) }
+    }
+}
+
+fn authority_of(bytes: Bytes, known: &mut Option<Authority>) -> Result<Authority, Malformed> {
+    if let Some(known) = known.as_ref().filter(|known| known.as_str().as_bytes() == bytes) {
+        return Ok(known.clone());
+    }
+    let authority = Authority::from_maybe_shared(bytes).map_err(|_| Malformed)?;
+    *known = Some(authority.clone());
+    Ok(authority)
+}
+
+fn scheme_of(bytes: &[u8]) -> Result<Scheme, Malformed> {
+    match bytes {
+        b"https" => Ok(Scheme::HTTPS),
+        b"http" => Ok(Scheme::HTTP),
+        other => Scheme::try_from(other).map_err(|_| Malformed),
+    }
+}
+
+/// What a `content-length` says (RFC 9110 section 8.6).
+fn length_of(value: &HeaderValue) -> Option<u64> {
+    let bytes = value.as_bytes();
+    if bytes.is_empty() || !bytes.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}

@@ -1,0 +1,258 @@
+//! Reading header blocks.
+
+use std::{collections::VecDeque, ops::ControlFlow};
+
+use super::{
+    DEFAULT_TABLE_BYTES, ENTRY_OVERHEAD_BYTES,
+    field::{Field, Name},
+    fixed, huffman,
+    integer::Input,
+};
+
+/// What is wrong with the compression of a header block. It ends the connection.
+//= RFC 9113 section 4.3
+// "A decoding error in a field block MUST be treated as a connection error (Section 5.4.1) of type COMPRESSION_ERROR."
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The block ends within a field.
+    #[error("the header block ends within a field")]
+    Truncated,
+    /// A number is too large, or written with too many bytes (RFC 7541 section 5.1).
+    #[error("a number in the header block is too large")]
+    IntegerOverflow,
+    /// An index that neither table has (RFC 7541 section 2.3.3).
+    #[error("no table of the header block has the index {0}")]
+    NoSuchIndex(u32),
+    /// A string whose Huffman code is not in order (RFC 7541 section 5.2).
+    #[error("a string in the header block is not in the Huffman code")]
+    Huffman,
+    /// The size of the dynamic table changes behind a field (RFC 7541 section 4.2).
+    #[error("the dynamic table changes its size behind the first field of a header block")]
+    LateSizeUpdate,
+    /// The dynamic table becomes larger than was announced (RFC 7541 section 6.3).
+    #[error("the dynamic table becomes larger than was announced: {0} bytes")]
+    TooLargeTable(u32),
+}
+
+/// Reads the header blocks of one connection's requests, in the order in which they came.
+///
+/// At rest it holds its dynamic table and nothing else; a new one holds no memory.
+#[derive(Debug)]
+pub struct Decoder {
+    table: Table,
+    /// What was announced.
+    limit: usize,
+}
+
+impl Decoder {
+    /// The decoder of a peer that was told so many bytes of dynamic table (`SETTINGS_HEADER_TABLE_SIZE`). If these are
+    /// fewer than [`DEFAULT_TABLE_BYTES`], the peer must have acknowledged them.
+    #[must_use]
+    pub fn new(max_table_bytes: usize) -> Self {
+        let table = Table { max_size: max_table_bytes.min(DEFAULT_TABLE_BYTES), ..Table::default() };
+        Self { table, limit: max_table_bytes }
+    }
+
+    /// Decodes a whole header block (RFC 7541 section 3.2), and gives each field to `field` with its size as RFC 9113
+    /// section 6.5.2 counts it: name, value and 32 bytes. Fields come in the order in which they were sent, whatever
+    /// they are: to put them together as a request is for the caller.
+    ///
+    /// Once `field` breaks it gets no more; the rest of the block is read for the dynamic table's sake.
+    ///
+    /// # Errors
+    ///
+    /// When the compression is not in order; no more blocks may be decoded then. Fields of the block may have been given
+    /// to `field` before.
+    pub fn decode(
+        &mut self,
+        block: &[u8],
+        mut field: impl FnMut(Field, usize) -> ControlFlow<()>,
+    ) -> Result<(), DecodeError> {
+        let mut input = Input(block);
+        self.size_updates(&mut input)?;
+        let mut scratch = Scratch::new();
+        let mut wanted = true;
+        while let Ok(first) = input.byte() {
+            if first & 0x80 != 0 {
+                let (indexed, size) = self.indexed(input.integer(first, 0x7f)?)?;
+                if wanted {
+                    wanted = field(indexed.clone(), size).is_continue();
+                }
+            } else if let Some((literal, size)) = self.literal(first, &mut input, wanted, &mut scratch)? {
+                wanted = field(literal, size).is_continue();
+            }
+        }
+        Ok(())
+    }
+
+    //= RFC 7541 section 4.2
+    // "This dynamic table size update MUST occur at the beginning of the first header block following the change to the
+    // dynamic table size."
+    fn size_updates(&mut self, input: &mut Input<'_>) -> Result<(), DecodeError> {
+        while let Some(first) = input.peek().filter(|first| first & 0xe0 == 0x20) {
+            input.byte()?;
+            let size = input.integer(first, 0x1f)?;
+            //= RFC 7541 section 6.3
+            // "The new maximum size MUST be lower than or equal to the limit determined by the protocol using HPACK. A
+            // value that exceeds this limit MUST be treated as a decoding error."
+            if size as usize > self.limit {
+                return Err(DecodeError::TooLargeTable(size));
+            }
+            self.table.set_max_size(size as usize);
+        }
+        Ok(())
+    }
+
+    /// RFC 7541 section 6.1.
+    #[inline]
+    fn indexed(&self, index: u32) -> Result<(&Field, usize), DecodeError> {
+        if let Some(entry) = fixed::get(index) {
+            return Ok((&entry.field, entry.size));
+        }
+        let entry = self.table.get(index)?;
+        Ok((&entry.field, entry.size))
+    }
+
+    /// RFC 7541 section 6.2.
+    fn literal(
+        &mut self,
+        first: u8,
+        input: &mut Input<'_>,
+        wanted: bool,
+        scratch: &mut Scratch,
+    ) -> Result<Option<(Field, usize)>, DecodeError> {
+        let indexing = first & 0x40 != 0;
+        if first & 0x60 == 0x20 {
+            return Err(DecodeError::LateSizeUpdate);
+        }
+        let index = input.integer(first, if indexing { 0x3f } else { 0x0f })?;
+        let name = if index == 0 {
+            Name::parse(scratch.string(input)?)
+        } else if let Some(entry) = fixed::get(index) {
+            entry.name()
+        } else {
+            self.table.get(index)?.name()
+        };
+        let value = scratch.string(input)?;
+        if !indexing && !wanted {
+            return Ok(None);
+        }
+        let size = name.len() + value.len() + ENTRY_OVERHEAD_BYTES;
+        let never_indexed = first & 0xf0 == 0x10;
+        let (field, malformed) = match name.with(value, never_indexed) {
+            Ok(field) => (field, None),
+            Err(name) => (Field::Malformed, Some(name)),
+        };
+        if !indexing {
+            return Ok(Some((field, size)));
+        }
+        let given = wanted.then(|| (field.clone(), size));
+        self.table.insert(field, malformed, size);
+        Ok(given)
+    }
+}
+
+/// Strings in the Huffman code up to this length when they are decoded need no memory but the stack.
+const SHORT_STRING_BYTES: usize = 256;
+
+/// Where strings are decoded to.
+struct Scratch {
+    /// Made with the first string that needs it.
+    short: Option<[u8; SHORT_STRING_BYTES]>,
+    long: Vec<u8>,
+}
+
+impl Scratch {
+    #[inline]
+    fn new() -> Self {
+        Self { short: None, long: Vec::new() }
+    }
+
+    /// The next string (RFC 7541 section 5.2).
+    #[inline]
+    fn string<'a, 'block: 'a>(&'a mut self, input: &mut Input<'block>) -> Result<&'a [u8], DecodeError> {
+        let first = input.byte()?;
+        let len = input.integer(first, 0x7f)?;
+        let encoded = input.take(len)?;
+        if first & 0x80 == 0 { Ok(encoded) } else { self.decoded(encoded) }
+    }
+
+    fn decoded(&mut self, encoded: &[u8]) -> Result<&[u8], DecodeError> {
+        let max = huffman::max_decoded_len(encoded.len());
+        let out = if max <= SHORT_STRING_BYTES {
+            &mut self.short.get_or_insert([0; SHORT_STRING_BYTES])[..]
+        } else {
+            if self.long.len() < max {
+                self.long.resize(max, 0);
+            }
+            &mut self.long[..]
+        };
+        let len = huffman::decode(encoded, out)?;
+        Ok(out.get(..len).unwrap_or_default())
+    }
+}
+
+/// The dynamic table (RFC 7541 section 2.3.2).
+#[derive(Debug, Default)]
+struct Table {
+    /// The newest first.
+    entries: VecDeque<Entry>,
+    size: usize,
+    max_size: usize,
+}
+
+/// An entry. What it holds is its own: were it a part of a block, a small entry would keep a large block.
+#[derive(Debug)]
+struct Entry {
+    field: Field,
+    /// The name of a field that is malformed: another field may refer to it.
+    malformed: Option<Box<Name>>,
+    size: usize,
+}
+
+impl Entry {
+    fn name(&self) -> Name {
+        match &self.malformed {
+            Some(name) => name.as_ref().clone(),
+            None => Name::of(&self.field).unwrap_or(Name::Bad(0)),
+        }
+    }
+}
+
+impl Table {
+    /// The entry of an index behind those of the static table.
+    #[inline]
+    fn get(&self, index: u32) -> Result<&Entry, DecodeError> {
+        //= RFC 7541 section 6.1
+        // "The index value of 0 is not used. It MUST be treated as a decoding error if found in an indexed header field
+        // representation."
+        let nth = (index as usize).wrapping_sub(fixed::LEN as usize + 1);
+        self.entries.get(nth).ok_or(DecodeError::NoSuchIndex(index))
+    }
+
+    fn insert(&mut self, field: Field, malformed: Option<Name>, size: usize) {
+        //= RFC 7541 section 4.4
+        // "Before a new entry is added to the dynamic table, entries are evicted from the end of the dynamic table until
+        // the size of the dynamic table is less than or equal to (maximum size - new entry size) or until the table is
+        // empty. [...] an attempt to add an entry larger than the maximum size causes the table to be emptied of all
+        // existing entries and results in an empty table."
+        self.evict(self.max_size.saturating_sub(size));
+        if size <= self.max_size {
+            self.size += size;
+            self.entries.push_front(Entry { field, malformed: malformed.map(Box::new), size });
+        }
+    }
+
+    fn set_max_size(&mut self, max_size: usize) {
+        self.max_size = max_size;
+        self.evict(max_size);
+    }
+
+    /// Drops the oldest entries until what is left is not larger than `size`.
+    fn evict(&mut self, size: usize) {
+        while self.size > size {
+            let Some(oldest) = self.entries.pop_back() else { return };
+            self.size -= oldest.size;
+        }
+    }
+}

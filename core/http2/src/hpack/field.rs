@@ -1,0 +1,105 @@
+//! The fields of requests.
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+
+/// One field of a request's header block, as it came.
+///
+/// The values of pseudo-header fields are bytes as they came, without white space at their ends and otherwise
+/// unchecked: whoever makes a method or a URI of them checks them.
+#[derive(Debug, Clone)]
+pub enum Field {
+    /// `:method` (RFC 9113 section 8.3.1).
+    Method(Bytes),
+    /// `:scheme` (RFC 9113 section 8.3.1).
+    Scheme(Bytes),
+    /// `:authority` (RFC 9113 section 8.3.1).
+    Authority(Bytes),
+    /// `:path` (RFC 9113 section 8.3.1).
+    Path(Bytes),
+    /// `:protocol` (RFC 8441 section 4).
+    Protocol(Bytes),
+    /// Any other. The value is marked as sensitive when the peer said that it must never be indexed (RFC 7541
+    /// section 6.2.3).
+    Regular(HeaderName, HeaderValue),
+    /// A field that may not be in a request (RFC 9113 section 8.2.1): a pseudo-header field that is unknown or of a
+    /// response, a name with upper case or that is no token, a value with characters that may not be in one or with white
+    /// space at an end. The compression is in order: the request is malformed, not the connection.
+    Malformed,
+}
+
+/// The name of a field.
+#[derive(Debug, Clone)]
+pub(super) enum Name {
+    Method,
+    Scheme,
+    Authority,
+    Path,
+    Protocol,
+    Regular(HeaderName),
+    /// A name that makes every field malformed, and its length.
+    Bad(u32),
+}
+
+impl Name {
+    pub(super) fn parse(bytes: &[u8]) -> Self {
+        match bytes {
+            b":method" => Self::Method,
+            b":scheme" => Self::Scheme,
+            b":authority" => Self::Authority,
+            b":path" => Self::Path,
+            b":protocol" => Self::Protocol,
+            // Lengths are those of a block, which fit.
+            _ => HeaderName::from_lowercase(bytes).map_or(Self::Bad(bytes.len() as u32), Self::Regular),
+        }
+    }
+
+    /// The name of a field, unless it is malformed.
+    #[inline]
+    pub(super) fn of(field: &Field) -> Option<Self> {
+        Some(match field {
+            Field::Method(_) => Self::Method,
+            Field::Scheme(_) => Self::Scheme,
+            Field::Authority(_) => Self::Authority,
+            Field::Path(_) => Self::Path,
+            Field::Protocol(_) => Self::Protocol,
+            Field::Regular(name, _) => Self::Regular(name.clone()),
+            Field::Malformed => return None,
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Method | Self::Scheme => ":method".len(),
+            Self::Authority => ":authority".len(),
+            Self::Path => ":path".len(),
+            Self::Protocol => ":protocol".len(),
+            Self::Regular(name) => name.as_str().len(),
+            Self::Bad(len) => *len as usize,
+        }
+    }
+
+    /// The field of this name and value, which is copied; the name back when they make no field.
+    pub(super) fn with(self, value: &[u8], never_indexed: bool) -> Result<Field, Self> {
+        //= RFC 9113 section 8.2.1
+        // "A field value MUST NOT start or end with an ASCII whitespace character (ASCII SP or HTAB, 0x20 or 0x09)."
+        if matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t']) {
+            return Err(self);
+        }
+        Ok(match self {
+            Self::Method => Field::Method(Bytes::copy_from_slice(value)),
+            Self::Scheme => Field::Scheme(Bytes::copy_from_slice(value)),
+            Self::Authority => Field::Authority(Bytes::copy_from_slice(value)),
+            Self::Path => Field::Path(Bytes::copy_from_slice(value)),
+            Self::Protocol => Field::Protocol(Bytes::copy_from_slice(value)),
+            Self::Bad(_) => return Err(self),
+            Self::Regular(name) => match HeaderValue::from_bytes(value) {
+                Ok(mut value) => {
+                    value.set_sensitive(never_indexed);
+                    Field::Regular(name, value)
+                }
+                Err(_) => return Err(Self::Regular(name)),
+            },
+        })
+    }
+}

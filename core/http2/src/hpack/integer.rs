@@ -1,0 +1,74 @@
+//! Integers with a prefix (RFC 7541 section 5.1).
+
+use super::DecodeError;
+
+/// So many bytes may follow the prefix: five carry 35 bits, and no honest number here has more than 32.
+//= RFC 7541 section 5.1
+// "Integer encodings that exceed implementation limits -- in value or octet length -- MUST be treated as decoding
+// errors."
+const MAX_CONTINUATION_BYTES: usize = 5;
+
+/// What is left of a block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Input<'a>(pub(super) &'a [u8]);
+
+impl<'a> Input<'a> {
+    /// The next byte, which is not taken.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.0.first().copied()
+    }
+
+    #[inline]
+    pub(super) fn byte(&mut self) -> Result<u8, DecodeError> {
+        let (first, rest) = self.0.split_first().ok_or(DecodeError::Truncated)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, len: u32) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.0.split_at_checked(len as usize).ok_or(DecodeError::Truncated)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// The number whose first byte was taken already: its prefix is those bits of `first` that `mask` has.
+    #[inline]
+    pub(super) fn integer(&mut self, first: u8, mask: u8) -> Result<u32, DecodeError> {
+        let prefix = first & mask;
+        if prefix < mask { Ok(u32::from(prefix)) } else { self.long_integer(prefix) }
+    }
+
+    fn long_integer(&mut self, prefix: u8) -> Result<u32, DecodeError> {
+        let mut value = u64::from(prefix);
+        for n in 0..MAX_CONTINUATION_BYTES {
+            let byte = self.byte()?;
+            value += u64::from(byte & 0x7f) << (7 * n);
+            if byte & 0x80 == 0 {
+                return u32::try_from(value).map_err(|_| DecodeError::IntegerOverflow);
+            }
+        }
+        Err(DecodeError::IntegerOverflow)
+    }
+}
+
+/// Writes a number behind the bits of `pattern`; `mask` has the bits of the prefix.
+#[inline]
+pub(super) fn write(out: &mut Vec<u8>, pattern: u8, mask: u8, value: usize) {
+    if value < usize::from(mask) {
+        out.push(pattern | value as u8);
+    } else {
+        write_long(out, pattern | mask, value - usize::from(mask));
+    }
+}
+
+#[inline(never)]
+fn write_long(out: &mut Vec<u8>, first: u8, mut rest: usize) {
+    out.push(first);
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}

@@ -1,0 +1,13 @@
+//! HTTP/2, from outside.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
+
+mod client;
+mod hpack;
+mod hpack_code;
+mod hpack_corpus;
+mod hpack_encoder;
+mod hpack_fuzz;
+mod hpack_properties;
+mod server;
+mod server_properties;

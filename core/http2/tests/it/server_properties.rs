@@ -1,0 +1,104 @@
+//! Whatever a client says.
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use proptest::prelude::*;
+use sallyport_http2::{Read, Room};
+
+use crate::client::*;
+
+/// What a client may say, in order and out of it.
+fn said() -> impl Strategy<Value = Vec<u8>> {
+    let stream = prop::sample::select(vec![0_u32, 1, 2, 3, 5, 7, 9]);
+    let kind = 0_u8..11;
+    let any_frame = (kind, any::<u8>(), stream.clone(), prop::collection::vec(any::<u8>(), 0..20))
+        .prop_map(|(kind, flags, stream, payload)| frame(kind, flags, stream, &payload));
+    let head = (stream.clone(), prop::bool::ANY)
+        .prop_map(|(stream, ends)| frame(HEADERS, END_HEADERS | u8::from(ends), stream, &post_with(&[])));
+    let data = (stream.clone(), prop::bool::ANY, 0_usize..20_000)
+        .prop_map(|(stream, ends, size)| frame(DATA, u8::from(ends), stream, &vec![5; size.min(16_384)]));
+    let more = (stream, 0_u32..200_000).prop_map(|(stream, more)| frame(WINDOW_UPDATE, 0, stream, &more.to_be_bytes()));
+    prop_oneof![1 => any_frame, 4 => head, 4 => data, 2 => more]
+}
+
+/// Serves what there is: takes bodies, and answers with so many bytes.
+fn serve(tested: &mut Tested, serving: &mut Vec<(u32, usize)>, held: &mut i64) {
+    while let Some(request) = tested.server.poll_request() {
+        tested.server.send_head(request.stream, StatusCode::OK, &HeaderMap::new(), false);
+        serving.push((request.stream, 30_000));
+    }
+    *held += i64::try_from(tested.server.received()).unwrap();
+    serving.retain_mut(|(stream, left)| {
+        while let Read::Data(data) = tested.server.read(*stream) {
+            *held -= i64::try_from(data.len()).unwrap();
+        }
+        while *left > 0
+            && let Room::Bytes(room) = tested.server.room(*stream)
+        {
+            let size = room.min(*left);
+            *left -= size;
+            tested.server.send_data(*stream, Bytes::from(vec![9; size]), *left == 0);
+        }
+        let is_over = *left == 0 || tested.server.is_gone(*stream);
+        if is_over {
+            *held -= i64::try_from(tested.server.leave_upload(*stream)).unwrap();
+            tested.server.leave_answer(*stream);
+        }
+        !is_over
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn whatever_is_said_in_whatever_pieces_the_same_comes_of_it(
+        said in prop::collection::vec(said(), 1..30),
+        cut in 1_usize..40,
+    ) {
+        let bytes = said.concat();
+        let mut whole = Tested::new();
+        whole.send(&bytes);
+        let mut pieces = Tested::new();
+        for piece in bytes.chunks(cut) {
+            pieces.send(piece);
+        }
+        prop_assert_eq!(whole.server.failure(), pieces.server.failure());
+        // When the client is told that something was taken depends on how much was at a time.
+        let answers = |tested: &mut Tested| {
+            tested.frames().into_iter().filter(|frame| frame.kind != WINDOW_UPDATE).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(answers(&mut whole), answers(&mut pieces));
+        let stream = |tested: &mut Tested| {
+            let mut found = Vec::new();
+            while let Some(request) = tested.server.poll_request() {
+                let mut body = 0;
+                while let Read::Data(data) = tested.server.read(request.stream) {
+                    body += data.len();
+                }
+                found.push((request.stream, body, tested.server.is_read(request.stream)));
+            }
+            found
+        };
+        prop_assert_eq!(stream(&mut whole), stream(&mut pieces));
+    }
+
+    #[test]
+    fn nothing_is_left_of_streams_that_nobody_holds(said in prop::collection::vec(said(), 1..60)) {
+        let mut tested = Tested::new();
+        let (mut serving, mut held) = (Vec::new(), 0);
+        for bytes in said {
+            tested.send(&bytes);
+            serve(&mut tested, &mut serving, &mut held);
+            prop_assert!(tested.server.output().len() < 120_000);
+            tested.frames();
+        }
+        for (stream, _) in serving {
+            tested.server.leave_answer(stream);
+            held -= i64::try_from(tested.server.leave_upload(stream)).unwrap();
+        }
+        tested.frames();
+        prop_assert!(tested.server.is_idle());
+        prop_assert_eq!(held, 0, "what came was given out, or told of");
+    }
+}
