@@ -26,6 +26,7 @@ use crate::{
     Edge,
     bounds::Meter,
     download::Download,
+    http2::Http2Body,
     record::Ticket,
     send_bound::{self, Patience},
     upload_meter::{MeteredUpload, UploadMeter},
@@ -46,14 +47,56 @@ const MAX_UNWANTED_BYTES: u64 = 16 * 1024 * 1024;
 /// (RFC 9110 section 10.1.1: a client may not wait indefinitely, and neither do we for it).
 const MAX_EXPECTATION_WAIT: Duration = Duration::from_secs(1);
 
+/// A request's body, as its client sends it.
+#[derive(Debug)]
+pub(crate) enum ClientBody {
+    /// There is none.
+    Empty,
+    /// Over HTTP/1.
+    Http1(Incoming),
+    /// Over HTTP/2.
+    Http2(Http2Body),
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut *self {
+            Self::Empty => Poll::Ready(None),
+            Self::Http1(body) => {
+                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Self::Http2(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
 /// What the request path and the origin connection share of one request body.
 ///
 /// The client's body lies here until the origin has taken the connection, so that it can be taken back whole for
 /// another origin.
 #[derive(Debug)]
 pub(crate) struct UploadSlot {
-    waiting: Mutex<Option<Incoming>>,
-    unread: Mutex<Option<Incoming>>,
+    waiting: Mutex<Option<ClientBody>>,
+    unread: Mutex<Option<ClientBody>>,
     bytes: AtomicU64,
     finished: AtomicBool,
     broken: AtomicBool,
@@ -81,7 +124,7 @@ pub(crate) fn take_first_look() -> Option<Arc<UploadSlot>> {
 
 impl UploadSlot {
     /// The slot of this body, counted by the meter of an HTTP/2 connection; none when the request has no body.
-    pub(crate) fn of(body: Incoming, meter: Option<&Arc<UploadMeter>>) -> Option<Arc<Self>> {
+    pub(crate) fn of(body: ClientBody, meter: Option<&Arc<UploadMeter>>) -> Option<Arc<Self>> {
         if body.is_end_stream() {
             return None;
         }
@@ -143,12 +186,12 @@ impl UploadSlot {
         self.expects.load(Ordering::Relaxed)
     }
 
-    fn take(&self) -> Option<Incoming> {
+    fn take(&self) -> Option<ClientBody> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Nobody wants the rest of the body.
-    fn put_unread(&self, body: Incoming) {
+    fn put_unread(&self, body: ClientBody) {
         if !body.is_end_stream() {
             *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
         }
@@ -160,7 +203,7 @@ impl UploadSlot {
     }
 
     /// The body, or the rest of it, that nobody wants.
-    pub(crate) fn take_unread(&self) -> Option<Incoming> {
+    pub(crate) fn take_unread(&self) -> Option<ClientBody> {
         self.take().or_else(|| self.unread.lock().unwrap_or_else(PoisonError::into_inner).take())
     }
 
@@ -222,7 +265,7 @@ enum Gate {
     /// Nothing; the body is still in its slot.
     Clear,
     /// Nothing; the body flows, and may not stop for ever once it is answered.
-    Open(Incoming, Option<Patience>),
+    Open(ClientBody, Option<Patience>),
 }
 
 impl std::fmt::Debug for Upload {
@@ -321,7 +364,7 @@ impl Body for Upload {
                         Some(Err(_)) => slot.broken.store(true, Ordering::Relaxed),
                         None => slot.passed(None, true),
                     }
-                    return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+                    return Poll::Ready(frame);
                 }
             }
         }
@@ -355,7 +398,7 @@ impl Drop for Upload {
 #[derive(Debug)]
 pub struct ApiRequestBody {
     slot: Option<Arc<UploadSlot>>,
-    body: Option<Incoming>,
+    body: Option<ClientBody>,
 }
 
 impl ApiRequestBody {
@@ -379,7 +422,7 @@ impl Body for ApiRequestBody {
             Some(Err(_)) => slot.broken.store(true, Ordering::Relaxed),
             None => slot.passed(None, true),
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -404,13 +447,13 @@ impl Drop for ApiRequestBody {
 /// A client that is still sending when its stream is reset may take that for a failure, although the reset comes after
 /// a whole answer and says NO_ERROR (RFC 9113 section 8.1). So it gets the answer first, and some time to notice.
 struct Unwanted {
-    body: Incoming,
+    body: ClientBody,
     rest: u64,
     timer: Pin<Box<Sleep>>,
 }
 
 impl Unwanted {
-    fn new(body: Incoming) -> Self {
+    fn new(body: ClientBody) -> Self {
         Self { body, rest: MAX_UNWANTED_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNWANTED_TIME)) }
     }
 
@@ -464,6 +507,11 @@ impl AnswerBody {
     /// Whether it was made here and not by an origin.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self.source, Source::Own(_) | Source::Api(_))
+    }
+
+    /// Whether an origin's answer passes on with it.
+    pub(crate) fn is_of_origin(&self) -> bool {
+        matches!(self.source, Source::Origin(_))
     }
 
     /// The same body; its end is the end of the request that this ticket stands for.

@@ -11,11 +11,7 @@ use std::{
 };
 
 use http::Request;
-use hyper::{
-    body::Incoming,
-    server::conn::{http1, http2},
-    service::service_fn,
-};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sallyport_bus::Routes;
 use sallyport_http::{RequestHost, forward::ClientFields, guard::MAX_HEADER_COUNT};
@@ -28,14 +24,14 @@ use tokio::{
 
 use crate::{
     Edge,
+    body::ClientBody,
     drain::{self, Phase},
     guarded_io::{GuardedIo, Silence, WireState},
     identity::Shown,
     limits::ConnectionPlace,
     rarely::Rarely,
     request,
-    send_bound::StreamExecutor,
-    upload_meter::{MeteredIo, UploadMeter},
+    upload_meter::UploadMeter,
 };
 
 /// hyper reads no more than 100 header fields when it is not told how many, and then has room for them at hand; told a
@@ -43,21 +39,6 @@ use crate::{
 const _: () = assert!(MAX_HEADER_COUNT <= 100);
 /// How much of a client's HTTP/1 connection is read ahead, in bytes. More than the longest head.
 const MAX_READ_AHEAD_BYTES: usize = 256 * 1024;
-/// How many requests run at once on one HTTP/2 connection.
-const MAX_CONCURRENT_STREAMS: u32 = 200;
-/// How many streams that were reset before they were looked at an HTTP/2 connection may have; past it, it is closed
-/// (CVE-2023-44487).
-const MAX_PENDING_RESET_STREAMS: usize = 50;
-/// The longest header list in HTTP/2, in bytes as RFC 9113 section 6.5.2 counts them.
-const MAX_HEADER_LIST_BYTES: u32 = 65_536;
-/// How much one HTTP/2 stream may send ahead of the origin, in bytes.
-const H2_STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-/// How much all streams of an HTTP/2 connection may send ahead, in bytes.
-const H2_CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-/// How much of an answer may wait for the client on one HTTP/2 stream, in bytes. Clients that do not read hold this
-/// much for each of their [`MAX_CONCURRENT_STREAMS`].
-const MAX_H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
-const _: () = assert!(MAX_H2_SEND_BUFFER_BYTES * MAX_CONCURRENT_STREAMS as usize <= 16 * 1024 * 1024);
 /// How long an HTTP/1 connection rests before it gives up what only requests need; how often a busy one is looked at.
 const REST_AFTER: Duration = Duration::from_millis(100);
 const BUSY_PERIOD: Duration = Duration::from_secs(1);
@@ -98,7 +79,7 @@ struct LastRoute {
 }
 
 impl Client {
-    fn new(
+    pub(crate) fn new(
         edge: &Edge,
         addr: SocketAddr,
         http2: bool,
@@ -135,10 +116,19 @@ impl Client {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|last| last.host.clone())
     }
 
+    /// One more request came.
+    pub(crate) fn count_request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether as many requests came as may on one connection.
+    pub(crate) fn has_had_its_requests(&self, edge: &Edge) -> bool {
+        self.requests.load(Ordering::Relaxed) >= edge.config.max_requests_per_connection
+    }
+
     /// Whether no request should follow this one on an HTTP/1 connection.
     pub(crate) fn is_last_request(&self, edge: &Edge) -> bool {
-        !self.http2
-            && (edge.sends_away() || self.requests.load(Ordering::Relaxed) >= edge.config.max_requests_per_connection)
+        !self.http2 && (edge.sends_away() || self.has_had_its_requests(edge))
     }
 }
 
@@ -194,9 +184,9 @@ where
     let service = service_fn({
         let (edge, client) = (edge.clone(), client.clone());
         move |request: Request<Incoming>| {
-            client.requests.fetch_add(1, Ordering::Relaxed);
+            client.count_request();
             let (edge, client) = (edge.clone(), client.clone());
-            async move { Ok::<_, Infallible>(request::serve(edge, client, request).await) }
+            async move { Ok::<_, Infallible>(request::serve(edge, client, request.map(ClientBody::Http1)).await) }
         }
     });
     let mut connection = http1::Builder::new()
@@ -247,7 +237,7 @@ where
 }
 
 /// Reads, within bounds, what the client still sends, and drops it.
-async fn linger(mut io: impl AsyncRead + AsyncWrite + Unpin) {
+pub(crate) async fn linger(mut io: impl AsyncRead + AsyncWrite + Unpin) {
     let mut scrap = vec![0; 4_096];
     let mut rest = MAX_LINGER_BYTES;
     let drain = async {
@@ -261,73 +251,8 @@ async fn linger(mut io: impl AsyncRead + AsyncWrite + Unpin) {
     let _ = tokio::time::timeout(MAX_LINGER, drain).await;
 }
 
-/// Serves HTTP/2 on this connection until it ends.
-pub(crate) async fn serve_http2<S>(
-    edge: Arc<Edge>,
-    io: S,
-    addr: SocketAddr,
-    place: Option<ConnectionPlace>,
-    shown: Option<Box<Shown>>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let client = Client::new(&edge, addr, true, place, shown);
-    let io = MeteredIo::new(io, client.uploads.clone().unwrap_or_else(|| edge.uploads.meter(addr.ip())));
-    let service = service_fn({
-        let (edge, client) = (edge.clone(), client.clone());
-        move |request: Request<Incoming>| {
-            client.requests.fetch_add(1, Ordering::Relaxed);
-            let (edge, client) = (edge.clone(), client.clone());
-            // In a box, since hyper and the scheduler move a stream about before they run it.
-            Box::pin(async move { Ok::<_, Infallible>(request::serve(edge, client, request).await) })
-        }
-    });
-    let mut connection = http2::Builder::new(StreamExecutor { bound: edge.config.send_timeout })
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
-        .max_pending_accept_reset_streams(MAX_PENDING_RESET_STREAMS)
-        .max_header_list_size(MAX_HEADER_LIST_BYTES)
-        .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
-        .max_send_buf_size(MAX_H2_SEND_BUFFER_BYTES)
-        .keep_alive_interval(edge.config.ping_interval)
-        .keep_alive_timeout(edge.config.ping_interval)
-        .serve_connection(TokioIo::new(io), service);
-    let phase = edge.phase.subscribe();
-    let mut called = call(&phase, Phase::Lingering, Some(Instant::now() + edge.config.idle_timeout));
-    loop {
-        let called_for = tokio::select! {
-            biased;
-            outcome = &mut connection => {
-                if let Err(error) = outcome {
-                    tracing::debug!(%error, "an HTTP/2 connection ended early");
-                }
-                return;
-            }
-            called = &mut called => called,
-        };
-        let look_at = match called_for {
-            Call::Reached(Phase::Cut) => return,
-            Call::Reached(_) => None,
-            Call::Look => {
-                let now = Instant::now();
-                let quiet_until = client.wire.quiet_until(edge.config.idle_timeout);
-                let look_at = quiet_until.unwrap_or(now + edge.config.idle_timeout);
-                let is_old = client.requests.load(Ordering::Relaxed) >= edge.config.max_requests_per_connection;
-                (look_at > now && !is_old).then_some(look_at)
-            }
-        };
-        called = if look_at.is_some() {
-            call(&phase, Phase::Lingering, look_at)
-        } else {
-            std::pin::Pin::new(&mut connection).graceful_shutdown();
-            call(&phase, Phase::Cut, None)
-        };
-    }
-}
-
 /// What a connection is looked at for beside its requests.
-enum Call {
+pub(crate) enum Call {
     /// This phase, or a later one, is reached.
     Reached(Phase),
     /// It is time.
@@ -335,7 +260,7 @@ enum Call {
 }
 
 /// The next call. It hardly ever comes, and a connection is woken for every request.
-fn call(phase: &watch::Receiver<Phase>, wanted: Phase, look_at: Option<Instant>) -> Rarely<Call> {
+pub(crate) fn call(phase: &watch::Receiver<Phase>, wanted: Phase, look_at: Option<Instant>) -> Rarely<Call> {
     let mut phase = phase.clone();
     Rarely::new(async move {
         let look = async {

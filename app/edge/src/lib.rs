@@ -1,7 +1,7 @@
 //! The edge: takes clients and tunnels on one TLS port, and brings requests to origins.
 //!
 //! The way of a request is [`request`](self) `serve`: one function of named steps. Around it:
-//! `listener` and `connection` bring requests in, `guarded_io` keeps malformed ones out, `sockets` and `origin` know
+//! `listener`, `connection` and `http2` bring requests in, `guarded_io` keeps malformed ones out, `sockets` and `origin` know
 //! where they can go, `exchange` is one attempt to get an answer there, `body` is what streams through, `record` is
 //! what remains; `identity` asks who comes; `mesh` brings requests to tunnels at other edges. `ports` opens the ports that sockets have for themselves; `flow` is the way of a TCP or TLS connection,
 //! `udp` that of a datagram. `admission` lets tunnels in. `docs/life-of-a-request.md` walks through all of it.
@@ -32,6 +32,7 @@ mod flow_record;
 mod guarded_io;
 mod h1;
 mod health;
+mod http2;
 mod identity;
 mod ids;
 mod limits;

@@ -18,6 +18,7 @@ use crate::{
     Edge, carriers, connection,
     doors::{ClientTcp, Doors, Opened},
     flow::{self, ClientIo as _},
+    http2,
     identity::Shown,
     limits::{ConnectionPlace, HandshakePlace},
     mesh,
@@ -195,7 +196,7 @@ fn dispatch_shared(
             let (running, place, stream) = (edge.running.enter(), place.take(), bounded(stream));
             Box::pin(async move {
                 let _running = running;
-                connection::serve_http2(edge, stream, peer, place, shown).await;
+                http2::serve(edge, stream, peer, place, shown).await;
             })
         }
         Negotiated::Http1 => {

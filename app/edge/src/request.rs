@@ -12,7 +12,6 @@ use http::{
     header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE},
     request::Parts,
 };
-use hyper::body::Incoming;
 use sallyport_balance::{Attempts, Delivery, Next};
 use sallyport_http::{
     RequestHost, RequestId,
@@ -28,7 +27,7 @@ use crate::{
     affinity::Wish,
     answer::{self, Trouble},
     auth::Access,
-    body::{AnswerBody, Source, UploadSlot},
+    body::{AnswerBody, ClientBody, Source, UploadSlot},
     carriers,
     connection::Client,
     download::{Carrier, Download},
@@ -47,7 +46,7 @@ use crate::{
 pub(crate) async fn serve(
     edge: Arc<Edge>,
     client: Arc<Client>,
-    mut request: Request<Incoming>,
+    mut request: Request<ClientBody>,
 ) -> Response<AnswerBody> {
     let on_upgrade = upgrade::wanted(&mut request);
     let websocket = on_upgrade.is_some();

@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-use hyper::rt::Executor;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -195,12 +194,9 @@ pub(crate) struct StreamExecutor {
     pub(crate) bound: Duration,
 }
 
-impl<F> Executor<F> for StreamExecutor
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-{
-    fn execute(&self, stream: F) {
+impl StreamExecutor {
+    /// Runs this one.
+    pub(crate) fn execute(&self, stream: impl Future<Output = ()> + Send + 'static) {
         let bound = self.bound;
         let of_stream = Stream { waiting: Cell::new(Waiting::Here), stake: StakeSlot::default() };
         tokio::spawn(STREAM.scope(of_stream, async move {

@@ -9,20 +9,23 @@ use std::{
 };
 
 use http::Request;
-use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use sallyport_bus::LiveFlow;
 use sallyport_http::forward;
 use sallyport_net::Pace as _;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::{Edge, bounds::Meter, carriers, connection::Client, h1::H1Connection, origin::InFlight, record::Ticket};
+use crate::{
+    Edge, body::ClientBody, bounds::Meter, carriers, connection::Client, h1::H1Connection, origin::InFlight,
+    record::Ticket,
+};
 
 /// How much of a WebSocket is in our hands in each direction, in bytes.
 const RELAY_BUFFER_BYTES: usize = 16 * 1024;
 
 /// The client's side of a WebSocket upgrade, when the request asks for one.
-pub(crate) fn wanted(request: &mut Request<Incoming>) -> Option<OnUpgrade> {
+pub(crate) fn wanted(request: &mut Request<ClientBody>) -> Option<OnUpgrade> {
     forward::is_websocket_upgrade(request.method(), request.version(), request.headers())
         .then(|| hyper::upgrade::on(request))
 }

@@ -7,7 +7,6 @@
 
 use std::{
     collections::HashMap,
-    io,
     net::IpAddr,
     pin::Pin,
     sync::{
@@ -18,11 +17,7 @@ use std::{
     time::Duration,
 };
 
-use sallyport_net::pass_writes;
-use tokio::{
-    io::{AsyncRead, ReadBuf},
-    time::Sleep,
-};
+use tokio::time::Sleep;
 
 use crate::limits::party;
 
@@ -34,12 +29,6 @@ const MAX_UPLOAD_BYTES_HELD_PER_ADDRESS: usize = 32 * 1024 * 1024;
 const MAX_SPARED_BYTES: usize = 64 * 1024;
 /// How long a connection waits before it is looked at again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// What an HTTP/2 client says first, in bytes (RFC 9113 section 3.4).
-const PREFACE_BYTES: usize = 24;
-/// The length of a frame's header, in bytes (RFC 9113 section 4.1).
-const FRAME_HEADER_BYTES: usize = 9;
-/// The type of DATA frames (RFC 9113 section 6.1).
-const DATA: u8 = 0;
 
 /// What all connections hold.
 #[derive(Debug)]
@@ -101,7 +90,7 @@ impl UploadMeter {
     }
 
     /// So much was taken on its way to an origin.
-    fn taken(&self, bytes: usize) {
+    pub(crate) fn taken(&self, bytes: usize) {
         let left = |held: usize| Some(held.saturating_sub(bytes));
         let before = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).unwrap_or_default();
         let taken = before.min(bytes);
@@ -147,112 +136,41 @@ impl Drop for MeteredUpload {
     }
 }
 
-/// An HTTP/2 connection whose uploads are counted as they come.
-pub(crate) struct MeteredIo<S> {
-    inner: S,
+/// What is between an HTTP/2 connection and its being read: a client that has sent too much ahead waits.
+pub(crate) struct ReadGate {
     meter: Arc<UploadMeter>,
-    frames: DataFrames,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> MeteredIo<S> {
-    /// Counts what comes by this connection.
-    pub(crate) fn new(inner: S, meter: Arc<UploadMeter>) -> Self {
-        Self { inner, meter, frames: DataFrames::default(), pause: None }
+impl ReadGate {
+    /// Of the connection with this meter.
+    pub(crate) fn new(meter: Arc<UploadMeter>) -> Self {
+        Self { meter, pause: None }
     }
-}
 
-impl<S: AsyncRead + Unpin> AsyncRead for MeteredIo<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        while !this.meter.may_read() {
-            ready!(this.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(PAUSE))).as_mut().poll(cx));
-            this.pause = None;
+    /// So many bytes of uploads came.
+    pub(crate) fn received(&self, bytes: usize) {
+        if bytes > 0 {
+            self.meter.received(bytes);
         }
-        this.pause = None;
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
-        let data = this.frames.data_in(&buf.filled()[before..]);
-        if data > 0 {
-            this.meter.received(data);
-        }
-        Poll::Ready(Ok(()))
     }
-}
 
-pass_writes!(MeteredIo<S>, inner, S);
-
-/// Finds what is DATA in the bytes of a client.
-#[derive(Debug)]
-struct DataFrames {
-    preface_left: usize,
-    header: [u8; FRAME_HEADER_BYTES],
-    header_got: usize,
-    payload_left: usize,
-}
-
-impl Default for DataFrames {
-    fn default() -> Self {
-        Self { preface_left: PREFACE_BYTES, header: [0; FRAME_HEADER_BYTES], header_got: 0, payload_left: 0 }
-    }
-}
-
-impl DataFrames {
-    /// How many of these bytes, which follow those before, are payload of DATA frames.
-    fn data_in(&mut self, mut bytes: &[u8]) -> usize {
-        let preface = self.preface_left.min(bytes.len());
-        self.preface_left -= preface;
-        bytes = &bytes[preface..];
-        let mut data = 0;
-        while !bytes.is_empty() {
-            if self.payload_left > 0 {
-                let part = self.payload_left.min(bytes.len());
-                self.payload_left -= part;
-                bytes = &bytes[part..];
-                if self.header[3] == DATA {
-                    data += part;
-                }
-                continue;
-            }
-            let part = (FRAME_HEADER_BYTES - self.header_got).min(bytes.len());
-            self.header[self.header_got..self.header_got + part].copy_from_slice(&bytes[..part]);
-            self.header_got += part;
-            bytes = &bytes[part..];
-            if self.header_got == FRAME_HEADER_BYTES {
-                self.header_got = 0;
-                let [a, b, c, ..] = self.header;
-                self.payload_left = u32::from_be_bytes([0, a, b, c]) as usize;
-            }
+    /// Ready when the connection may be read.
+    pub(crate) fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.meter.may_read() {
+            ready!(self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(PAUSE))).as_mut().poll(cx));
+            self.pause = None;
         }
-        data
+        self.pause = None;
+        Poll::Ready(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use std::future::poll_fn;
 
     use super::*;
-
-    fn frame(kind: u8, payload: usize) -> Vec<u8> {
-        let [_, a, b, c] = u32::try_from(payload).unwrap().to_be_bytes();
-        let mut frame = vec![a, b, c, kind, 0, 0, 0, 0, 1];
-        frame.resize(FRAME_HEADER_BYTES + payload, DATA);
-        frame
-    }
-
-    #[test]
-    fn data_is_found_however_the_bytes_are_cut() {
-        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        for (kind, payload) in [(4, 12), (DATA, 1_000), (1, 300), (DATA, 0), (DATA, 16_384), (8, 4), (DATA, 1)] {
-            bytes.extend(frame(kind, payload));
-        }
-        for cut in [1, 2, 7, 9, 100, 65_536] {
-            let mut frames = DataFrames::default();
-            let found: usize = bytes.chunks(cut).map(|chunk| frames.data_in(chunk)).sum();
-            assert_eq!(found, 1_000 + 16_384 + 1, "in pieces of {cut}");
-        }
-    }
 
     #[tokio::test]
     async fn who_holds_much_waits_and_who_holds_little_does_not() {
@@ -260,19 +178,14 @@ mod tests {
         let address = "192.0.2.1".parse().unwrap();
         let greedy = budget.meter(address);
         let upload = greedy.begin();
-        let (mut client, io) = tokio::io::duplex(1 << 20);
-        let mut io = MeteredIo::new(io, greedy);
-        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
-        for _ in 0..40 {
-            client.write_all(&frame(DATA, 16_384)).await.unwrap();
-        }
-        let mut scrap = vec![0; 16_384];
-        let read_on = async |io: &mut MeteredIo<_>, scrap: &mut [u8]| {
-            while let Ok(read) = tokio::time::timeout(Duration::from_secs(1), io.read(scrap)).await {
-                assert_ne!(read.unwrap(), 0);
+        let mut gate = ReadGate::new(greedy);
+        let read_on = async |gate: &mut ReadGate| {
+            let open = Duration::from_secs(1);
+            while tokio::time::timeout(open, poll_fn(|cx| gate.poll_open(cx))).await.is_ok() {
+                gate.received(16_384);
             }
         };
-        read_on(&mut io, &mut scrap).await;
+        read_on(&mut gate).await;
         assert!((200_000..200_000 + 16_384).contains(&budget.held()), "{}", budget.held());
 
         let modest = budget.meter(address);
@@ -282,11 +195,11 @@ mod tests {
         drop(modest);
 
         upload.taken(100_000);
-        read_on(&mut io, &mut scrap).await;
+        read_on(&mut gate).await;
         assert!((200_000..200_000 + 16_384).contains(&budget.held()), "it goes on: {}", budget.held());
         drop(upload);
         assert_eq!(budget.held(), 0, "what was given up is gone");
-        drop(io);
+        drop(gate);
         assert!(budget.by_party.lock().unwrap().is_empty());
     }
 }
