@@ -176,7 +176,7 @@ async fn a_client_that_leaves_frees_its_origin() {
 
 /// Runs this test in a process of its own: memory is counted by process, and other tests use some beside. Gives whether the caller
 /// is in one already.
-async fn is_alone(test: &str) -> bool {
+pub(crate) async fn is_alone(test: &str) -> bool {
     const ALONE: &str = "SALLYPORT_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return true;
@@ -190,7 +190,7 @@ async fn is_alone(test: &str) -> bool {
 }
 
 /// Memory of this process that is in use, in bytes.
-fn resident_bytes() -> usize {
+pub(crate) fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
 }

@@ -195,6 +195,7 @@ async fn a_head_that_the_edge_answers_itself_has_no_body() {
         (401, socket.as_str(), "/"),
         (503, nobody.as_str(), "/"),
         (404, "nope.localhost", "/"),
+        (426, "tunnel.localhost", "/_sallyport/tunnel"),
     ];
     for (status, host, path) in asked {
         let mut lengths = Vec::new();
