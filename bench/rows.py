@@ -238,6 +238,7 @@ TARGETS = [
     Target("bodies_64k", "per_s", "haproxy-x2", 1.0),
     Target("bodies_1m", "per_s", "haproxy-x2", 1.0),
     Target("h2_100_streams", "per_s", "haproxy-x2", 1.0),
+    Target("h2_100_streams", "per_s", "haproxy-x2-h2", 1.0),
     Target("h2_100_streams", "per_s", "nginx", 1.0),
     *(Target(f"tcp_delay_down_{streams}", "gbit_s", "frp-pool", 1.05) for streams in (1, 8)),
     Target("tcp_delay_fresh", "p50_ms", BEST, 1.0),
