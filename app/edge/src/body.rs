@@ -37,8 +37,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A body made elsewhere, such as the API's.
 pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How much of an answer an HTTP/2 stream is given at once, in bytes: that a client takes is seen from piece to piece, so
-/// a slow one must get through a piece within the bound.
+/// How much of an answer an HTTP/2 stream is given at once, in bytes: it counts as sent then, and waits for the client.
 const MAX_H2_PIECE_BYTES: usize = 32 * 1024;
 /// How long, and how much in bytes, is read of a body that nobody wants before its HTTP/2 stream is reset.
 const MAX_UNWANTED_TIME: Duration = Duration::from_secs(5);

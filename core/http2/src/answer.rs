@@ -77,7 +77,7 @@ impl<S: Signal> Server<S> {
             }
         });
         if ends {
-            self.is_answered(id);
+            self.answered(id);
         }
     }
 
@@ -92,7 +92,7 @@ impl<S: Signal> Server<S> {
         let flags = if ends { flag::END_STREAM } else { 0 };
         self.output.data(FrameHead { length, kind: kind::DATA, flags, stream: id }, data);
         if ends {
-            self.is_answered(id);
+            self.answered(id);
         }
         self.pass_turn();
     }
@@ -107,7 +107,7 @@ impl<S: Signal> Server<S> {
                 encoder.field(name, value, block);
             }
         });
-        self.is_answered(id);
+        self.answered(id);
     }
 
     /// Breaks the answer off for this reason.
@@ -195,7 +195,7 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    fn is_answered(&mut self, id: StreamId) {
+    fn answered(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             let was_open = stream.is_open();
             stream.is_answered = true;

@@ -340,7 +340,7 @@ impl<S: Signal> Server<S> {
                 let upload = Upload::new(ends, length, expects, self.config.stream_window_bytes);
                 self.streams.insert(id, Stream::new(upload, self.first_send_window));
                 self.open += 1;
-                let request = NewRequest { stream: id, head: parts, has_body: !ends, body_bytes: length };
+                let request = NewRequest { stream: id, head: parts, has_body: !ends };
                 self.requests.push_back(request);
             }
             Err(Malformed) => self.stream_error(id, ErrorCode::PROTOCOL_ERROR),

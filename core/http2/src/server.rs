@@ -61,8 +61,6 @@ pub struct NewRequest {
     pub head: Parts,
     /// Whether a body follows, or trailers.
     pub has_body: bool,
-    /// How long the body is, where its head says so, in bytes.
-    pub body_bytes: Option<u64>,
 }
 
 /// How the connection comes to its end.

@@ -53,7 +53,7 @@ fn grpc_answer() -> TestBody {
 }
 
 /// A stream of frames that are there already.
-struct Frames<I>(I);
+pub(crate) struct Frames<I>(pub(crate) I);
 
 impl<I: Iterator + Unpin> futures_core::Stream for Frames<I> {
     type Item = I::Item;

@@ -19,6 +19,7 @@ use tokio::{
 
 use crate::{
     harness::*,
+    http2::Frames,
     raw_http2::{Outcome::*, *},
 };
 
@@ -243,19 +244,6 @@ async fn pseudo_header_fields_among_trailers_are_an_error_and_the_origin_sees_no
         assert_eq!(client.outcome(1).await, Reset(PROTOCOL_ERROR), "{field:?}");
         let got = soon(seen.recv()).await.unwrap();
         assert!(!got.ends_with(b"0\r\n\r\n"), "{field:?}: {:?}", String::from_utf8_lossy(&got));
-    }
-}
-
-/// A stream of frames that are there already.
-struct Frames<I>(I);
-
-impl<I: Iterator + Unpin> futures_core::Stream for Frames<I> {
-    type Item = I::Item;
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<I::Item>> {
-        std::task::Poll::Ready(self.0.next())
     }
 }
 

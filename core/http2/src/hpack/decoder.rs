@@ -11,7 +11,7 @@ use super::{
 
 /// What is wrong with the compression of a header block. It ends the connection.
 //= RFC 9113 section 4.3
-// "A decoding error in a field block MUST be treated as a connection error (Section 5.4.1) of type COMPRESSION_ERROR."
+//# A decoding error in a field block MUST be treated as a connection error (Section 5.4.1) of type COMPRESSION_ERROR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The block ends within a field.
@@ -86,15 +86,15 @@ impl Decoder {
     }
 
     //= RFC 7541 section 4.2
-    // "This dynamic table size update MUST occur at the beginning of the first header block following the change to the
-    // dynamic table size."
+    //# This dynamic table size update MUST occur at the beginning of the first header block following the change to the
+    //# dynamic table size.
     fn size_updates(&mut self, input: &mut Input<'_>) -> Result<(), DecodeError> {
         while let Some(first) = input.peek().filter(|first| first & 0xe0 == 0x20) {
             input.byte()?;
             let size = input.integer(first, 0x1f)?;
             //= RFC 7541 section 6.3
-            // "The new maximum size MUST be lower than or equal to the limit determined by the protocol using HPACK. A
-            // value that exceeds this limit MUST be treated as a decoding error."
+            //# The new maximum size MUST be lower than or equal to the limit determined by the protocol using HPACK. A
+            //# value that exceeds this limit MUST be treated as a decoding error.
             if size as usize > self.limit {
                 return Err(DecodeError::TooLargeTable(size));
             }
@@ -224,18 +224,18 @@ impl Table {
     #[inline]
     fn get(&self, index: u32) -> Result<&Entry, DecodeError> {
         //= RFC 7541 section 6.1
-        // "The index value of 0 is not used. It MUST be treated as a decoding error if found in an indexed header field
-        // representation."
+        //# The index value of 0 is not used. It MUST be treated as a decoding error if found in an indexed header field
+        //# representation.
         let nth = (index as usize).wrapping_sub(fixed::LEN as usize + 1);
         self.entries.get(nth).ok_or(DecodeError::NoSuchIndex(index))
     }
 
     fn insert(&mut self, field: Field, malformed: Option<Name>, size: usize) {
         //= RFC 7541 section 4.4
-        // "Before a new entry is added to the dynamic table, entries are evicted from the end of the dynamic table until
-        // the size of the dynamic table is less than or equal to (maximum size - new entry size) or until the table is
-        // empty. [...] an attempt to add an entry larger than the maximum size causes the table to be emptied of all
-        // existing entries and results in an empty table."
+        //# Before a new entry is added to the dynamic table, entries are evicted from the end of the dynamic table until
+        //# the size of the dynamic table is less than or equal to (maximum size - new entry size) or until the table is
+        //# empty. [...] an attempt to add an entry larger than the maximum size causes the table to be emptied of all
+        //# existing entries and results in an empty table.
         self.evict(self.max_size.saturating_sub(size));
         if size <= self.max_size {
             self.size += size;

@@ -83,10 +83,10 @@ impl Encoder {
     }
 
     //= RFC 7541 section 4.2
-    // "Multiple updates to the maximum table size can occur between the transmission of two header blocks. In the case
-    // that this size is changed more than once in this interval, the smallest maximum table size that occurs in that
-    // interval MUST be signaled in a dynamic table size update. The final maximum size is always signaled, resulting in at
-    // most two dynamic table size updates."
+    //# Multiple updates to the maximum table size can occur between the transmission of two header blocks. In the case
+    //# that this size is changed more than once in this interval, the smallest maximum table size that occurs in that
+    //# interval MUST be signaled in a dynamic table size update. The final maximum size is always signaled, resulting in at
+    //# most two dynamic table size updates.
     #[cold]
     fn resize(&mut self, out: &mut Vec<u8>) {
         if self.smallest < self.max_size && self.smallest < self.table.max_size {

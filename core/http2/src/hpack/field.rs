@@ -82,7 +82,7 @@ impl Name {
     /// The field of this name and value, which is copied; the name back when they make no field.
     pub(super) fn with(self, value: &[u8], never_indexed: bool) -> Result<Field, Self> {
         //= RFC 9113 section 8.2.1
-        // "A field value MUST NOT start or end with an ASCII whitespace character (ASCII SP or HTAB, 0x20 or 0x09)."
+        //# A field value MUST NOT start or end with an ASCII whitespace character (ASCII SP or HTAB, 0x20 or 0x09).
         if matches!(value, [b' ' | b'\t', ..] | [.., b' ' | b'\t']) {
             return Err(self);
         }

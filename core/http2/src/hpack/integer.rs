@@ -4,8 +4,8 @@ use super::DecodeError;
 
 /// So many bytes may follow the prefix: five carry 35 bits, and no honest number here has more than 32.
 //= RFC 7541 section 5.1
-// "Integer encodings that exceed implementation limits -- in value or octet length -- MUST be treated as decoding
-// errors."
+//# Integer encodings that exceed implementation limits -- in value or octet length -- MUST be treated as decoding
+//# errors.
 const MAX_CONTINUATION_BYTES: usize = 5;
 
 /// What is left of a block.

@@ -22,6 +22,6 @@ pub const DEFAULT_TABLE_BYTES: usize = 4_096;
 
 /// What each entry counts for beside its name and value.
 //= RFC 7541 section 4.1
-// "The size of an entry is the sum of its name's length in octets (as defined in Section 5.2), its value's length in
-// octets, and 32."
+//# The size of an entry is the sum of its name's length in octets (as defined in Section 5.2), its value's length in
+//# octets, and 32.
 const ENTRY_OVERHEAD_BYTES: usize = 32;
