@@ -322,7 +322,8 @@ impl Edge {
     /// Serves clients and tunnels until the shutdown, then lets finish what runs, and returns. Called once.
     ///
     /// # Errors
-    /// When the kernel does not say where it listens. What goes wrong with one connection concerns that connection alone.
+    /// When the kernel does not say where it listens, or does not watch it. What goes wrong with one connection concerns
+    /// that connection alone.
     pub async fn serve(
         self: &Arc<Self>,
         listening: Listening,
@@ -336,9 +337,16 @@ impl Edge {
         self.sockets.shared().dialer.listens_on(address.port());
         let ports = Ports::new(self.clone(), doors.clone(), ip, listening.own.clone(), shutdown.clone())
             .follow(self.routes.subscribe());
-        let clients = listener::accept(listening.tls, shutdown.clone(), |stream, peer| {
-            listener::take_tls(self, &doors, stream, peer);
-        });
+        let ports = async {
+            ports.await;
+            Ok(())
+        };
+        let shards = &self.config.shards;
+        let clients = {
+            let (edge, doors) = (self.clone(), doors.clone());
+            let take = move |stream, peer| listener::take_tls(&edge, &doors, stream, peer);
+            listener::accept_in_shard(shards, listening.tls, shutdown.clone(), take)
+        };
         let plain = async {
             match listening.redirect {
                 Some(listener) => {
@@ -347,6 +355,7 @@ impl Edge {
                 }
                 None => shutdown.wait().await,
             }
+            Ok(())
         };
         let geo = async {
             if let Some(geo) = &self.config.geo {
@@ -358,10 +367,14 @@ impl Edge {
         let ssh = async {
             match ssh_listener {
                 Some(listener) => {
-                    let take = |stream, peer| listener::take_ssh(self, &doors, stream, peer);
-                    listener::accept(listener, shutdown.clone(), take).await;
+                    let edge = self.clone();
+                    let take = move |stream, peer| listener::take_ssh(&edge, &doors, stream, peer);
+                    listener::accept_in_shard(shards, listener, shutdown.clone(), take).await
                 }
-                None => shutdown.wait().await,
+                None => {
+                    shutdown.wait().await;
+                    Ok(())
+                }
             }
         };
         let upkeep = async {
@@ -384,7 +397,7 @@ impl Edge {
         };
         let mut upkeep = pin!(upkeep);
         let is_kept_up = tokio::select! {
-            _ = async { tokio::join!(clients, plain, ports, ssh) } => true,
+            served = async { tokio::try_join!(clients, plain, ports, ssh) } => served.map(|_| true)?,
             _ = &mut upkeep => false,
         };
         // What runs out is judged like what came before, to its end.

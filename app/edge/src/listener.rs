@@ -10,8 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_net::{Acceptor, Negotiated, Shutdown, negotiated, set_keepalive, set_nodelay};
-use tokio::net::{TcpListener, TcpStream};
+use sallyport_net::{Acceptor, Negotiated, Shutdown, negotiated};
+use sallyport_shards::Shards;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::oneshot,
+    task::JoinSet,
+};
 use tokio_rustls::server::TlsStream;
 
 use crate::{
@@ -77,6 +82,36 @@ pub(crate) async fn accept<S: Source>(mut source: S, shutdown: Shutdown, mut tak
     }
 }
 
+/// The same in a shard: what is served there too was woken for once, and is watched once. The others are handed to theirs.
+///
+/// # Errors
+/// The system does not watch the listener.
+pub(crate) async fn accept_in_shard(
+    shards: &Shards,
+    listener: TcpListener,
+    shutdown: Shutdown,
+    take: impl FnMut(net::TcpStream, SocketAddr) + Send + 'static,
+) -> io::Result<()> {
+    // It is watched by the shard, and no longer here.
+    let listener = listener.into_std()?;
+    let (tell, told) = oneshot::channel();
+    let accepting = async move {
+        let outcome = match Acceptor::new(listener) {
+            Ok(acceptor) => {
+                accept(acceptor, shutdown, take).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        let _ = tell.send(outcome);
+    };
+    // Dropped with this, which ends it.
+    let mut tasks = JoinSet::new();
+    shards.spawn_among(&mut tasks, accepting);
+    // Without a word the shard has ended, and all with it.
+    told.await.unwrap_or(Ok(()))
+}
+
 /// Lets something happen at most once in each [`ACCEPT_LOG_PERIOD`].
 #[derive(Debug, Default)]
 struct Occasionally {
@@ -100,14 +135,14 @@ fn is_of_peer(error: &io::Error) -> bool {
 }
 
 /// A TCP connection to the TLS port.
-pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, peer: SocketAddr) {
+pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else {
         edge.metrics.handshake_failed("too-many-connections");
         return;
     };
     let mut handshake = edge.handshakes.enter(peer.ip());
     let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.config.shards.clone());
-    shards.spawn_with(stream, async move |stream| {
+    shards.spawn_unwatched(stream, async move |stream| {
         let mut place = Some(place);
         let opened = Box::pin(open(&edge, &doors, stream, peer, &mut handshake)).await;
         let served = opened.map(|opened| dispatch(edge, opened, &mut place));
@@ -121,14 +156,11 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, 
 }
 
 /// A TCP connection to the port that is for ssh alone.
-pub(crate) fn take_ssh(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: TcpStream, peer: SocketAddr) {
+pub(crate) fn take_ssh(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else { return };
     let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.config.shards.clone());
-    shards.spawn_with(stream, async move |stream| {
+    shards.spawn_unwatched(stream, async move |stream| {
         let mut place = Some(place);
-        if set_nodelay(&stream).and_then(|()| set_keepalive(&stream)).is_err() {
-            return;
-        }
         if let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await {
             dispatch(edge, Opened::Ssh(stream, ends.client), &mut place).await;
         }
@@ -143,10 +175,6 @@ async fn open(
     peer: SocketAddr,
     handshake: &mut HandshakePlace,
 ) -> Option<Opened> {
-    if let Err(error) = set_nodelay(&stream).and_then(|()| set_keepalive(&stream)) {
-        tracing::debug!(%error, "a connection ended before its handshake");
-        return None;
-    }
     let (stream, ends) = doors.proxied(edge, stream, peer).await?;
     doors.open(edge, stream, ends, None, handshake).await
 }

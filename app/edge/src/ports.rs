@@ -12,10 +12,10 @@ use std::{
 
 use sallyport_bus::{RouteChange, RouteChanges};
 use sallyport_model::{SocketId, SocketRoute, SocketType};
-use sallyport_net::{Acceptor, ListenError, OwnPorts, ProxiedAddresses, Shutdown, UdpPort};
+use sallyport_net::{ListenError, OwnPorts, ProxiedAddresses, Shutdown, UdpPort};
 use tokio::{
     net::{TcpListener, TcpStream},
-    task::{JoinHandle, JoinSet},
+    task::JoinHandle,
 };
 
 use crate::{
@@ -171,24 +171,11 @@ async fn serve_tcp(place: Place, doors: Arc<Doors>, inherited: Option<TcpListene
     let _opened = place.own.opened(&listener);
     place.say_open();
     let Place { edge, socket, shutdown, .. } = place;
-    // It is watched by the shard, and no longer here.
-    let Ok(listener) = listener.into_std() else { return };
-    let accepting = {
-        let edge = edge.clone();
-        async move {
-            match Acceptor::new(listener) {
-                Ok(acceptor) => {
-                    listener::accept(acceptor, shutdown, |stream, peer| take(&edge, &doors, socket, stream, peer))
-                        .await;
-                }
-                Err(error) => tracing::error!(%socket, %error, "a socket's port cannot be watched"),
-            }
-        }
-    };
-    // Dropped with this, which ends it.
-    let mut tasks = JoinSet::new();
-    edge.config.shards.spawn_among(&mut tasks, accepting);
-    while tasks.join_next().await.is_some() {}
+    let shards = edge.config.shards.clone();
+    let take = move |stream, peer| take(&edge, &doors, socket, stream, peer);
+    if let Err(error) = listener::accept_in_shard(&shards, listener, shutdown, take).await {
+        tracing::error!(%socket, %error, "a socket's port cannot be watched");
+    }
 }
 
 /// Opens the port and takes its datagrams.

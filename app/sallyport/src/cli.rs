@@ -230,6 +230,12 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     // The zone of the machine can only be asked for while there is one thread.
     let offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
     allow_many_files();
+    // A command that is run has its own idea of its turns, and would inherit ours.
+    if !matches!(cli.command, Command::Run(_))
+        && let Err(error) = sallyport_net::take_short_turns()
+    {
+        tracing::debug!(%error, "turns of a processor stay as long as they are");
+    }
     make_room_for_files(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(dispatch(cli, output, offset));

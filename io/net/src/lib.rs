@@ -42,6 +42,7 @@ mod shutdown;
 mod socket;
 mod systemd;
 mod takeover;
+mod turns;
 mod udp;
 
 pub use acceptor::Acceptor;
@@ -83,4 +84,5 @@ pub use shutdown::Shutdown;
 pub use socket::{set_keepalive, set_nodelay, set_notsent_lowat, set_user_timeout};
 pub use systemd::{notify_ready, notify_status, notify_stopping};
 pub use takeover::{Asked, HandOver, Successor, Takeover, TakeoverError, TakeoverOffer};
+pub use turns::take_short_turns;
 pub use udp::{Received, UdpPort};
