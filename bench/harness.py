@@ -1,5 +1,6 @@
 """Processes, what they cost, and cells that are measured again while others use the machine."""
 
+import contextlib
 import os
 import resource
 import signal
@@ -12,6 +13,8 @@ CORES = os.cpu_count() or 1
 # A cell is measured again, at most so often, while other processes took more than so much of the machine.
 MAX_TRIES = 3
 QUIET_PERCENT = 8.0
+#: Which processor is the contender's, and which its load's and the origin's, where these are apart.
+CONTENDER, LOAD = 0, 1
 
 
 class Failed(Exception):
@@ -47,6 +50,18 @@ class Process:
                 log.seek(self.log_from)
                 said = "".join(log.readlines()[-8:])
             raise Failed(f"{' '.join(self.argv)} ended with {self.child.returncode}:\n{said}")
+
+
+@contextlib.contextmanager
+def on_processor(number):
+    """What is started within this runs on that processor alone, of those that we may use, and is told of no other; where there
+    are not so many, on any."""
+    usable = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(usable)[number:number + 1] or usable)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usable)
 
 
 def _stat(path):

@@ -1,9 +1,10 @@
-"""The clients: wrk for requests, curl for bulk, h2load for HTTP/2, `resume.go` for sessions that are resumed, connections
-of our own for single ones, `datagrams.rs` for UDP."""
+"""The clients: wrk for requests, curl for bulk, h2load for HTTP/2, `tls-load` for TLS connections that are made, connections of
+our own for single ones, `datagrams.rs` for UDP."""
 
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -277,22 +278,30 @@ def http2(url, streams, seconds, pids):
     return result
 
 
-def resumed(target, path, connections, seconds, pids):
-    """TLS connections that resume a session, a request on each."""
-    program = os.environ.get("BENCH_RESUME")
-    if not program:
-        raise Unavailable("resume.go was not built: there is no go")
-    before = cpu_seconds(pids)
-    argv = [program, f"127.0.0.1:{target.port}", target.host, path, str(connections), str(seconds)]
-    said = json.loads(subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 60, check=True).stdout)
-    spent = cpu_seconds(pids) - before
+def tls_connections(target, path, how, connections, seconds, pids):
+    """TLS connections, a request on each: with a handshake each (`--full`), or with the session of the one before
+    (`--resume`). Beside what they cost `pids` stands what they cost the load."""
+    argv = [os.environ["BENCH_TLS_LOAD"], f"127.0.0.1:{target.port}", target.host, path, str(connections), str(seconds), how]
+    before, own_before = cpu_seconds(pids), _children_seconds()
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 60)
+    spent, own = cpu_seconds(pids) - before, _children_seconds() - own_before
+    if done.returncode != 0:
+        raise Failed(done.stderr.strip())
+    said = json.loads(done.stdout)
     if said["count"] == 0:
         raise Failed(f"no connections: {said['first_failure']}")
-    result = {"per_s": said["count"] / said["seconds"], "cpu_us": spent / said["count"] * 1e6,
-              "resumed_percent": said["resumed"] / said["count"] * 100}
+    result = {"per_s": said["count"] / said["seconds"], "cpu_us": spent / said["count"] * 1e6, "p50_ms": said["p50_ms"],
+              "p99_ms": said["p99_ms"], "resumed_percent": said["resumed"] / said["count"] * 100,
+              "load_cpu_us": own / said["count"] * 1e6}
     if said["failed"]:
         result["errors"] = f"{said['failed']}: {said['first_failure']}"
     return result
+
+
+def _children_seconds():
+    """CPU time of the children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class KeptRequests:

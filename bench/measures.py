@@ -6,7 +6,7 @@ import time
 
 import load
 from contenders import ECHO, ECHO_PORT, PAGES, SINK, SINK_PORT
-from harness import Failed, Unavailable, cpu_seconds, memory_kib, stop
+from harness import LOAD, Failed, Unavailable, cpu_seconds, memory_kib, on_processor, stop
 
 #: Bodies of the rows that look for stalls, in bytes: around a segment, around a frame, and far from both.
 STALL_SIZES = (1, 100, 1_400, 4_096, 16_384, 65_536, 262_144, 1_048_576)
@@ -37,8 +37,16 @@ def http2(streams, contender, seconds):
     return load.http2(contender.target(PAGES).url("100b"), streams, seconds, contender.pids())
 
 
-def resumed(connections, contender, seconds):
-    return load.resumed(contender.target(PAGES), "/100b", connections, seconds, contender.pids())
+def tls_connections(how, connections, contender, seconds):
+    return load.tls_connections(contender.target(PAGES), "/100b", how, connections, seconds, contender.pids())
+
+
+def apart(measure, contender, seconds):
+    """A load on another processor than the contender's."""
+    if len(os.sched_getaffinity(0)) < 2:
+        raise Unavailable("there is one processor, and the load needs one of its own")
+    with on_processor(LOAD):
+        return measure(contender, seconds)
 
 
 def idle_connection(contender, _seconds):

@@ -53,6 +53,7 @@ STAGES = {
     "slow": f", with {2 * SLOW_ONE_WAY_MS} ms and {SLOW_MBIT_S} Mbit/s on the leg",
     "loss": f", with {2 * LOSS_ONE_WAY_MS} ms and {LOSS_PERCENT} % loss on the leg",
     "own": ", from the start",
+    "apart": ", all of the contender on one processor, the load and the origin on another",
 }
 
 
@@ -69,10 +70,13 @@ class Row:
     is_once: bool = False
     #: Whether the short benchmark has it.
     is_main: bool = False
+    #: Whether `tls-load` is its load.
+    is_tls_load: bool = False
 
 
 BULK = ("gbit_s", "cpu_s_per_gb")
 RATE = ("per_s", "p99_ms", "cpu_us")
+MADE = ("per_s", "cpu_us", "p50_ms", "p99_ms")
 EACH = ("server_kib", "client_kib")
 MOMENTS = ("p50_ms", "max_ms")
 
@@ -93,6 +97,12 @@ def keepalive(prefix, stage, main=False):
 
 def keepalive_1(prefix):
     return Row(f"{prefix}keepalive_1", "keep-alive requests, 1 connection", ("p50_ms",), measures.one_at_a_time, is_main=True)
+
+
+def tls_row(name, kind, how, main=False, apart=False):
+    measure = partial(measures.tls_connections, how, 32)
+    return Row(name, f"{kind} TLS connections, 32 at a time", MADE, partial(measures.apart, measure) if apart else measure,
+               "apart" if apart else "plain", is_main=main, is_tls_load=True)
 
 
 def fresh_rows(prefix, main=False):
@@ -121,8 +131,8 @@ SETS = {
         idle_row(""),
         keepalive("", "plain", main=True),
         keepalive_1(""),
-        requests("connections", "new TLS connections, 32 at a time", "100b", 32, figures=("per_s", "cpu_us"), main=True, close=True),
-        Row("resumed", "resumed TLS connections, 32 at a time", ("per_s", "cpu_us"), partial(measures.resumed, 32), is_main=True),
+        tls_row("connections", "new", "--full", main=True),
+        tls_row("resumed", "resumed", "--resume", main=True),
         requests("bodies_64k", "64 KiB bodies, 32 connections", "64k", 32, main=True),
         requests("bodies_1m", "1 MiB bodies, 8 connections", "b1048576", 8, main=True),
         Row("h2_100_streams", "HTTP/2, 100 streams on a connection", ("per_s", "cpu_us"), partial(measures.http2, 100), is_main=True),
@@ -132,6 +142,7 @@ SETS = {
         keepalive("delay_", "delay"),
         *bulk_rows("delay_", "delay", ("gbit_s",)),
         Row("idle_tunnel", "memory of an idle tunnel", EACH, measures.idle_tunnel, "own", is_once=True),
+        tls_row("resumed_apart", "resumed", "--resume", apart=True),
     ],
     "tcp": [
         idle_row("tcp_", main=True),
@@ -168,7 +179,7 @@ SETS = {
     "relay": [
         keepalive("relay_", "plain"),
         keepalive_1("relay_"),
-        requests("relay_connections", "new TLS connections, 32 at a time", "100b", 32, figures=("per_s", "cpu_us"), close=True),
+        tls_row("relay_connections", "new", "--full"),
         requests("relay_bodies_64k", "64 KiB bodies, 32 connections", "64k", 32),
         *bulk_rows("relay_", "plain"),
     ],
@@ -235,6 +246,7 @@ TARGETS = [
     Target("keepalive", "per_s", "nginx+rathole-plain", 1.0),
     Target("connections", "per_s", "haproxy-x2", 1.0),
     Target("resumed", "per_s", "haproxy-x2", 2.0),
+    Target("resumed_apart", "per_s", "haproxy-x2", 2.0),
     Target("bodies_64k", "per_s", "haproxy-x2", 1.0),
     Target("bodies_1m", "per_s", "haproxy-x2", 1.0),
     Target("h2_100_streams", "per_s", "haproxy-x2", 1.0),

@@ -44,8 +44,6 @@ NEAR, FAR = "10.99.0.1", "10.99.0.2"
 ENDLESS = "/run/endless"
 #: When the short benchmark stops measuring disturbed cells again: it is to end in five minutes.
 QUICK_RETRIES_S = 150
-#: Where Go may be.
-GO_PATH = os.environ.get("PATH", "") + ":/usr/local/go/bin"
 
 
 class Bench:
@@ -215,10 +213,13 @@ class Run:
                 after.callback(lambda: self.bench.set_buffers(None))
             sample = {"round": number, "contender": kind.name, "row": f"{group} {stage}"}
             fixtures, contender = self.bench.start_link() if stage == "loss" else [], None
+            place = harness.on_processor if stage == "apart" else contextlib.nullcontext
             try:
-                fixtures += self.bench.start_origins(self.bench.far if stage == "loss" else ())
+                with place(harness.LOAD):
+                    fixtures += self.bench.start_origins(self.bench.far if stage == "loss" else ())
                 contender = kind(self.bench)
-                self.start(group, contender, stage, fixtures)
+                with place(harness.CONTENDER):
+                    self.start(group, contender, stage, fixtures)
                 for row in chosen:
                     self.record(number, contender, row)
             except Unavailable as error:
@@ -327,16 +328,15 @@ def prepare(chosen):
             environment[f"BENCH_{tool.upper()}"] = built.stdout.strip()
         elif tool in drawers or not all(kind.is_optional for kind in kinds if tool in kind.tools):
             raise SystemExit(f"bench: {tool} could not be built; see above, or leave it out with --only")
-    if any(row.name == "resumed" for row in chosen.rows["https"]) and shutil.which("go", path=GO_PATH):
-        path, cache = f"{environment['BENCH_FOLDER']}/resume", os.path.expanduser("~/.cache/sallyport-tools/go-build")
-        subprocess.run(["go", "build", "-o", path, f"{HERE}/resume.go"], check=True, env={**os.environ, "PATH": GO_PATH, "GOCACHE": cache, "GO111MODULE": "off"})
-        environment["BENCH_RESUME"] = path
     for program in ("datagrams", "delay", "link", "sink"):
         path = f"{environment['BENCH_FOLDER']}/{program}"
         subprocess.run(["rustc", "-O", "--edition", "2024", "-o", path, f"{HERE}/{program}.rs"], cwd=ROOT, check=True)
         environment[f"BENCH_{program.upper()}"] = path
     environment["BENCH_HOSTS"] = f"{environment['BENCH_FOLDER']}/hosts"
-    target = os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target")
+    target = os.path.abspath(os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target"))
+    if any(row.is_tls_load for table in chosen.rows.values() for row in table):
+        subprocess.run(["cargo", "build", "--release", "--package", "sallyport-tls-load", "--locked"], cwd=ROOT, check=True)
+        environment["BENCH_TLS_LOAD"] = f"{target}/release/sallyport-tls-load"
     environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/{profile(chosen)}/sallyport")
     return environment
 

@@ -1,5 +1,7 @@
 """nginx, which ends TLS in front of others that do not."""
 
+import os
+
 from harness import Unavailable
 
 from .base import ORIGINS, PUBLIC_PORT, Contender, first_line
@@ -20,7 +22,8 @@ def nginx_edge(contender, upstreams):
       proxy_buffers 16 16k; proxy_max_temp_file_size 0; proxy_request_buffering off; client_max_body_size 0;
     }}
   }}""" for number, (host, port) in enumerate(upstreams.items()))
-    conf = contender.file("nginx.conf", f"""worker_processes 2; daemon off; user root;
+    workers = min(2, len(os.sched_getaffinity(0)))
+    conf = contender.file("nginx.conf", f"""worker_processes {workers}; daemon off; user root;
 pid {bench.folder}/{contender.name}-nginx.pid; error_log {bench.folder}/{contender.name}-nginx.err;
 events {{ worker_connections 20000; }}
 http {{ access_log off; tcp_nodelay on; keepalive_timeout 600s; keepalive_requests 100000000;{blocks}
