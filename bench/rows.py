@@ -41,6 +41,7 @@ FIGURES = {
     "cost_growth": ("server's cost, largest against smallest", False),
     "both_cost_growth": ("both sides' cost, largest against smallest", False),
     "each_kib": ("KiB each", False),
+    "load_cpu_us": ("the load's CPU us each", False),
 }
 
 #: stage -> what its rows have in common; a contender is started once for each, but for "own", whose rows start it
@@ -142,6 +143,7 @@ SETS = {
         keepalive("delay_", "delay"),
         *bulk_rows("delay_", "delay", ("gbit_s",)),
         Row("idle_tunnel", "memory of an idle tunnel", EACH, measures.idle_tunnel, "own", is_once=True),
+        tls_row("connections_apart", "new", "--full", apart=True),
         tls_row("resumed_apart", "resumed", "--resume", apart=True),
     ],
     "tcp": [
@@ -246,6 +248,7 @@ TARGETS = [
     Target("keepalive", "per_s", "nginx+rathole-plain", 1.0),
     Target("connections", "per_s", "haproxy-x2", 1.0),
     Target("resumed", "per_s", "haproxy-x2", 2.0),
+    Target("connections_apart", "per_s", "haproxy-x2", 1.0),
     Target("resumed_apart", "per_s", "haproxy-x2", 2.0),
     Target("bodies_64k", "per_s", "haproxy-x2", 1.0),
     Target("bodies_1m", "per_s", "haproxy-x2", 1.0),

@@ -26,6 +26,7 @@ use crate::{
     Edge,
     bounds::Meter,
     download::Download,
+    guarded_io::WireState,
     http2::Http2Body,
     record::Ticket,
     send_bound::{self, Patience},
@@ -495,12 +496,14 @@ pub(crate) struct AnswerBody {
     rest: Bytes,
     unwanted: Option<Box<Unwanted>>,
     ticket: Option<Box<Ticket>>,
+    /// The connection that ends with it.
+    ends: Option<Arc<WireState>>,
 }
 
 impl AnswerBody {
     /// A body from this source, which ends this request.
     pub(crate) fn new(source: Source, ticket: Option<Box<Ticket>>) -> Self {
-        Self { source, rest: Bytes::new(), unwanted: None, ticket }
+        Self { source, rest: Bytes::new(), unwanted: None, ticket, ends: None }
     }
 
     /// Whether it was made here and not by an origin.
@@ -520,6 +523,16 @@ impl AnswerBody {
         }
         self.ticket = Some(ticket);
         send_bound::waits_for_client();
+        self
+    }
+
+    /// The same body, after which this connection of HTTP/1 ends.
+    pub(crate) fn ending(mut self, wire: Arc<WireState>) -> Self {
+        if self.is_end_stream() {
+            wire.is_ending();
+        } else {
+            self.ends = Some(wire);
+        }
         self
     }
 
@@ -607,6 +620,12 @@ impl Body for AnswerBody {
             Some(Ok(Frame::data(std::mem::take(&mut this.rest))))
         };
         let frame = frame.map(|frame| frame.map(|frame| this.piece_of(frame)));
+        if this.ends.is_some()
+            && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream())
+            && let Some(wire) = this.ends.take()
+        {
+            wire.is_ending();
+        }
         if let Some(ticket) = &mut this.ticket {
             match &frame {
                 Some(Ok(frame)) => ticket.count_out(frame.data_ref().map_or(0, Bytes::len)),

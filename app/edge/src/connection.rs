@@ -18,6 +18,7 @@ use sallyport_http::{RequestHost, forward::ClientFields, guard::MAX_HEADER_COUNT
 use sallyport_model::SocketRoute;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
     sync::watch,
     time::Instant,
 };
@@ -133,10 +134,12 @@ impl Client {
 }
 
 /// Serves HTTP/1 on this connection until it ends. An idle connection has its [`GuardedIo`] and nothing else: the server
-/// with its buffers, several times as large, comes with the first byte of a request and goes when the connection rests.
+/// with its buffers, several times as large, comes with the first byte of a request and goes when the connection rests. `socket`
+/// finds the socket that it is over.
 pub(crate) async fn serve_http1<S>(
     edge: Arc<Edge>,
     io: S,
+    socket: fn(&S) -> &TcpStream,
     addr: SocketAddr,
     place: Option<ConnectionPlace>,
     shown: Option<Box<Shown>>,
@@ -145,7 +148,7 @@ pub(crate) async fn serve_http1<S>(
 {
     let client = Client::new(&edge, addr, false, place, shown);
     let silence = Silence { idle: edge.config.idle_timeout, head: edge.config.header_timeout };
-    let mut io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
+    let mut io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence).ends_over(socket);
     let mut phase = edge.phase.subscribe();
     loop {
         let waited = tokio::select! {

@@ -176,7 +176,10 @@ impl Doors {
             start.io.stop();
             let asking = identity::http_server_config(edge, &self.base, &self.certificates, &server_name);
             let Some((config, route)) = asking else {
-                return Ok(Opened::Shared(start.into_stream(self.base.clone()).await?, ends.client));
+                let_tickets_wait(&mut start.io, true);
+                let mut stream = start.into_stream(self.base.clone()).await?;
+                let_tickets_wait(stream.get_mut().0, false);
+                return Ok(Opened::Shared(stream, ends.client));
             };
             let opened = start.into_stream(config).await;
             let refused = |error| {
@@ -232,6 +235,11 @@ impl Doors {
             }
         }
     }
+}
+
+/// Whether tickets leave with what is written next: the answer, or the settings of HTTP/2.
+fn let_tickets_wait(io: &mut ClientTcp, wait: bool) {
+    io.get_mut().get_mut().let_tickets_wait(wait);
 }
 
 /// Ends TLS for another edge, which has to show that it is one.

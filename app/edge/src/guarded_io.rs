@@ -23,6 +23,7 @@ use sallyport_http::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
     time::{Instant, Sleep},
 };
 
@@ -58,6 +59,7 @@ pub(crate) struct WireState {
     quiet_since_ms: AtomicU64,
     unread: AtomicBool,
     at_rest: AtomicBool,
+    ending: AtomicBool,
     stake: StakeSlot,
     peer: OnceLock<Box<str>>,
 }
@@ -73,6 +75,7 @@ impl Default for WireState {
             quiet_since_ms: AtomicU64::new(0),
             unread: AtomicBool::new(false),
             at_rest: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             stake: StakeSlot::default(),
             peer: OnceLock::new(),
         }
@@ -130,6 +133,11 @@ impl WireState {
         self.refused().is_some() || self.unread.load(Ordering::Acquire)
     }
 
+    /// The answer under way has been given out to its end, and the connection ends behind it.
+    pub(crate) fn is_ending(&self) {
+        self.ending.store(true, Ordering::Release);
+    }
+
     /// A WebSocket upgrade was answered; bytes that wait for the answer may go on.
     pub(crate) fn upgrade_answered(&self, upgraded: bool) {
         self.upgrade.store(if upgraded { UPGRADE_YES } else { UPGRADE_NO }, Ordering::Release);
@@ -177,6 +185,8 @@ pub(crate) struct Silence {
 /// The guarded connection.
 pub(crate) struct GuardedIo<S> {
     inner: S,
+    /// Finds the socket below, where there is one.
+    socket: Option<fn(&S) -> &TcpStream>,
     guard: RequestGuard,
     state: Arc<WireState>,
     path: RefusalPath,
@@ -199,6 +209,7 @@ impl<S> GuardedIo<S> {
     pub(crate) fn new(inner: S, state: Arc<WireState>, path: RefusalPath, silence: Silence) -> Self {
         Self {
             inner,
+            socket: None,
             guard: RequestGuard::new(GuardLimits::default()),
             state,
             path,
@@ -212,6 +223,12 @@ impl<S> GuardedIo<S> {
             head_due: None,
             timer: Box::pin(tokio::time::sleep(silence.head)),
         }
+    }
+
+    /// Sends the end of the last answer and that of the connection in one packet; `socket` finds what is sent by.
+    pub(crate) fn ends_over(mut self, socket: fn(&S) -> &TcpStream) -> Self {
+        self.socket = Some(socket);
+        self
     }
 
     /// The connection below, for when nothing that comes matters any more.
@@ -437,6 +454,12 @@ impl<S: AsyncWrite + Unpin> GuardedIo<S> {
     fn for_write(&mut self) -> Pin<&mut S> {
         self.writing = true;
         self.state.at_rest.store(false, Ordering::Release);
+        if self.state.ending.swap(false, Ordering::AcqRel)
+            && let Some(socket) = self.socket
+        {
+            // Where the kernel refuses, it sends one packet more.
+            let _ = sallyport_net::keep_for_end(socket(&self.inner));
+        }
         Pin::new(&mut self.inner)
     }
 
@@ -537,6 +560,35 @@ mod tests {
         let mut rest = vec![0; 2 * HEAD.len() - 4];
         io.read_exact(&mut rest).await.unwrap();
         assert_eq!(rest, [&HEAD[4..], HEAD].concat());
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[tokio::test]
+    async fn the_end_of_the_last_answer_leaves_with_the_end_of_the_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let minute = Duration::from_secs(60);
+        let mut waited = false;
+        for _ in 0..10 {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (server, _) = listener.accept().await.unwrap();
+            server.set_nodelay(true).unwrap();
+            let silence = Silence { idle: minute, head: minute };
+            let io = GuardedIo::new(server, Arc::default(), RefusalPath::from_random([7; 32]), silence);
+            let mut io = io.ends_over(|server| server);
+            io.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            let mut room = [0; 64];
+            assert_eq!(client.read(&mut room).await.unwrap(), 19, "what is not the last does not wait");
+            io.state.is_ending();
+            io.write_all(b"the end").await.unwrap();
+            let client = client.into_std().unwrap();
+            // The kernel sends it by itself after 200 ms, which may pass here once, but not each time.
+            waited |= client.peek(&mut room).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            io.shutdown().await.unwrap();
+            let mut rest = String::new();
+            TcpStream::from_std(client).unwrap().read_to_string(&mut rest).await.unwrap();
+            assert_eq!(rest, "the end");
+        }
+        assert!(waited);
     }
 
     #[tokio::test]

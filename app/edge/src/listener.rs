@@ -14,7 +14,6 @@ use sallyport_net::{Acceptor, Negotiated, Shutdown, negotiated};
 use sallyport_shards::Shards;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::oneshot,
     task::JoinSet,
 };
 use tokio_rustls::server::TlsStream;
@@ -82,10 +81,11 @@ pub(crate) async fn accept<S: Source>(mut source: S, shutdown: Shutdown, mut tak
     }
 }
 
-/// The same in a shard: what is served there too was woken for once, and is watched once. The others are handed to theirs.
+/// The same in a shard: what is served there too was woken for once, and is watched once. The others are handed to
+/// theirs. Dropped early, it stops soon, and not at once.
 ///
 /// # Errors
-/// The system does not watch the listener.
+/// The system does not watch the listener, or what takes a connection panicked: nobody listens any more.
 pub(crate) async fn accept_in_shard(
     shards: &Shards,
     listener: TcpListener,
@@ -94,22 +94,17 @@ pub(crate) async fn accept_in_shard(
 ) -> io::Result<()> {
     // It is watched by the shard, and no longer here.
     let listener = listener.into_std()?;
-    let (tell, told) = oneshot::channel();
-    let accepting = async move {
-        let outcome = match Acceptor::new(listener) {
-            Ok(acceptor) => {
-                accept(acceptor, shutdown, take).await;
-                Ok(())
-            }
-            Err(error) => Err(error),
-        };
-        let _ = tell.send(outcome);
-    };
-    // Dropped with this, which ends it.
+    // Dropped with this, which ends what is in it.
     let mut tasks = JoinSet::new();
-    shards.spawn_among(&mut tasks, accepting);
-    // Without a word the shard has ended, and all with it.
-    told.await.unwrap_or(Ok(()))
+    shards.spawn_among(&mut tasks, async move {
+        accept(Acceptor::new(listener)?, shutdown, take).await;
+        Ok(())
+    });
+    match tasks.join_next().await {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(panicked)) => Err(io::Error::other(panicked)),
+        None => Ok(()),
+    }
 }
 
 /// Lets something happen at most once in each [`ACCEPT_LOG_PERIOD`].
@@ -231,7 +226,7 @@ fn dispatch_shared(
             let (running, place, stream) = (edge.running.enter(), place.take(), Box::new(bounded(stream)));
             Box::pin(async move {
                 let _running = running;
-                connection::serve_http1(edge, stream, peer, place, shown).await;
+                connection::serve_http1(edge, stream, |stream| stream.socket(), peer, place, shown).await;
             })
         }
     }
@@ -240,6 +235,18 @@ fn dispatch_shared(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_nobody_listens_at_any_more_is_told_of() {
+        for shards in [Shards::default(), Shards::start(std::num::NonZeroU16::MIN).unwrap()] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let take = |_, _| panic!("on purpose");
+            let accepting = accept_in_shard(&shards, listener, Shutdown::new(), take);
+            let (outcome, _) = tokio::join!(accepting, TcpStream::connect(address));
+            assert!(outcome.is_err());
+        }
+    }
 
     #[test]
     fn a_port_that_cannot_accept_says_so_once_a_second() {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE},
     request::Parts,
 };
@@ -16,6 +16,7 @@ use sallyport_balance::{Attempts, Delivery, Next};
 use sallyport_http::{
     RequestHost, RequestId,
     basic::Credentials,
+    codec,
     forward::{self, ForwardContext, NextHop, OurFields},
     refuse,
 };
@@ -54,6 +55,7 @@ pub(crate) async fn serve(
     let (asked, upload) = (Asked::of(&head.headers), UploadSlot::of(body, client.uploads.as_ref()));
     let has_body = upload.is_some();
     let is_head = head.method == Method::HEAD;
+    let stays_open = client.http2 || codec::keeps_connection(&head.headers, head.version == Version::HTTP_10);
     let mut upgraded = None;
 
     // 1. Name the request: its id, its client, its moment.
@@ -147,8 +149,14 @@ pub(crate) async fn serve(
     if is_head {
         answer::without_body(&mut answer);
     }
-    if upgraded.is_none() && client.is_last_request(&edge) {
-        answer::close_after(&mut answer);
+    if upgraded.is_none() {
+        let is_last = client.is_last_request(&edge);
+        if is_last {
+            answer::close_after(&mut answer);
+        }
+        if is_last || !stays_open {
+            answer = answer.map(|body| body.ending(client.wire.clone()));
+        }
     }
 
     // 9. Record it, once its body, or what it was upgraded to, has come to its end.

@@ -73,10 +73,15 @@ impl<S> SendBound<S> {
         Self { inner, socket, bound, patience: Patience::new(bound / 2), suspected: false }
     }
 
+    /// The socket below.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        (self.socket)(&self.inner)
+    }
+
     /// The connection, without the bound from now on.
     pub(crate) fn into_inner(self) -> S {
         if self.suspected {
-            let _ = sallyport_net::set_user_timeout((self.socket)(&self.inner), Duration::ZERO);
+            let _ = sallyport_net::set_user_timeout(self.socket(), Duration::ZERO);
         }
         self.inner
     }
@@ -87,7 +92,7 @@ impl<S> SendBound<S> {
             self.patience.moved = true;
             if self.suspected {
                 self.suspected = false;
-                let _ = sallyport_net::set_user_timeout((self.socket)(&self.inner), Duration::ZERO);
+                let _ = sallyport_net::set_user_timeout(self.socket(), Duration::ZERO);
             }
             return outcome;
         }
@@ -106,7 +111,7 @@ impl<S> SendBound<S> {
     }
 
     fn kernel_judges(&self) -> io::Result<()> {
-        sallyport_net::set_user_timeout((self.socket)(&self.inner), self.bound)
+        sallyport_net::set_user_timeout(self.socket(), self.bound)
     }
 }
 

@@ -230,11 +230,9 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     // The zone of the machine can only be asked for while there is one thread.
     let offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
     allow_many_files();
-    // A command that is run has its own idea of its turns, and would inherit ours.
-    if !matches!(cli.command, Command::Run(_))
-        && let Err(error) = sallyport_net::take_short_turns()
-    {
-        tracing::debug!(%error, "turns of a processor stay as long as they are");
+    if carries_traffic(&cli.command) {
+        // Where that is not allowed, turns stay as long as they are.
+        drop(sallyport_net::take_short_turns());
     }
     make_room_for_files(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -272,6 +270,14 @@ fn make_room_for_files(count: i32) {
 /// Whether a command serves others for as long as it is let.
 fn is_daemon(command: &Command) -> bool {
     matches!(command, Command::Up(_) | Command::Control(_) | Command::Edge(EdgeCommand { command: None, .. }))
+}
+
+/// Whether others' requests and connections go through it. Programs that a command starts would inherit what it asks for.
+fn carries_traffic(command: &Command) -> bool {
+    let connects = |command: &TunnelCommand| matches!(command, TunnelCommand::Connect(_));
+    is_daemon(command)
+        || matches!(command, Command::Connect(_) | Command::Run(_))
+        || matches!(command, Command::Tunnel(command) if connects(command))
 }
 
 async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result<()> {
@@ -411,5 +417,23 @@ mod tests {
         assert!(names("sallyport --organization= socket ls"));
         assert!(!names("sallyport socket ls"));
         assert!(!names("sallyport run -- --organisation"));
+    }
+
+    #[test]
+    fn what_carries_traffic_takes_short_turns_and_what_starts_other_programs_does_not() {
+        let carries = |words: &[&str]| carries_traffic(&Cli::try_parse_from(words).unwrap().command);
+        for words in [
+            &["sallyport", "up"][..],
+            &["sallyport", "connect", "8080"],
+            &["sallyport", "run", "services.toml"],
+            &["sallyport", "tunnel", "connect", "app", "--port", "8080"],
+        ] {
+            assert!(carries(words), "{words:?}");
+        }
+        for words in
+            [&["sallyport", "login"][..], &["sallyport", "socket", "ls"], &["sallyport", "tunnel", "ls", "app"]]
+        {
+            assert!(!carries(words), "{words:?}");
+        }
     }
 }

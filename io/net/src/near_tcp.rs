@@ -3,14 +3,17 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use sallyport_shards::ShardId;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
 };
+
+/// The type of encrypted records of TLS 1.3 (`application_data`, RFC 8446, section 5.2).
+const APPLICATION_DATA: u8 = 23;
 
 /// A TCP connection that moves to whichever shard uses it. A leg is dealt to one shard, and serves clients that were
 /// dealt to others: a task that waits on one shard for a connection that another one watches costs a wake-up of two
@@ -21,12 +24,31 @@ use tokio::{
 pub struct NearTcp {
     inner: TcpStream,
     watched_by: ShardId,
+    /// Whether tickets wait for what is written next.
+    tickets_wait: bool,
 }
 
 impl NearTcp {
     /// A connection that the caller's shard watches.
     pub fn new(inner: TcpStream) -> Self {
-        Self { inner, watched_by: ShardId::here() }
+        Self { inner, watched_by: ShardId::here(), tickets_wait: false }
+    }
+
+    /// Whether tickets of TLS 1.3 leave with what is written next, in one packet and not in one of their own; to be told
+    /// on the server's side before a handshake, and taken back behind it. The kernel waits for no more than 200 ms
+    /// (MSG_MORE, send(2)).
+    ///
+    /// What a server writes in a handshake begins with a record of type 22, handshake, with the ServerHello in it (RFC
+    /// 8446, section 5.1). What begins with type 23 is encrypted, and nothing is left then but tickets, or an alert before
+    /// the end of the connection, which takes it along.
+    pub fn let_tickets_wait(&mut self, wait: bool) {
+        self.tickets_wait = wait;
+    }
+
+    /// Whether what is written waits for what comes next.
+    fn waits(&self, bufs: &[IoSlice<'_>]) -> bool {
+        let first = bufs.iter().find_map(|buf| buf.first());
+        self.tickets_wait && first == Some(&APPLICATION_DATA)
     }
 
     /// The connection itself.
@@ -55,6 +77,22 @@ fn watched_here(stream: &TcpStream) -> io::Result<TcpStream> {
     TcpStream::from_std(socket2::SockRef::from(stream).try_clone()?.into())
 }
 
+/// Writes what more follows on.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn poll_write_more(stream: &TcpStream, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+    let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        let send = || Ok(sendmsg(stream, bufs, &mut SendAncillaryBuffer::default(), flags)?);
+        match stream.try_io(Interest::WRITABLE, send) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            outcome => return Poll::Ready(outcome),
+        }
+    }
+}
+
 #[cfg(not(unix))]
 fn watched_here(_stream: &TcpStream) -> io::Result<TcpStream> {
     Err(io::ErrorKind::Unsupported.into())
@@ -68,6 +106,9 @@ impl AsyncRead for NearTcp {
 
 impl AsyncWrite for NearTcp {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.waits(&[IoSlice::new(buf)]) {
+            return poll_write_more(&self.near(), cx, &[IoSlice::new(buf)]);
+        }
         self.near().poll_write(cx, buf)
     }
 
@@ -76,6 +117,9 @@ impl AsyncWrite for NearTcp {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.waits(bufs) {
+            return poll_write_more(&self.near(), cx, bufs);
+        }
         self.near().poll_write_vectored(cx, bufs)
     }
 
@@ -105,6 +149,54 @@ mod tests {
 
     use super::*;
 
+    /// A connection, and its other end.
+    async fn pair() -> (NearTcp, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, _) = listener.accept().await.unwrap();
+        near.set_nodelay(true).unwrap();
+        (NearTcp::new(near), far)
+    }
+
+    /// What lies there to be read.
+    fn has_come(far: &TcpStream) -> Vec<u8> {
+        let mut room = [0; 64];
+        match rustix::net::recv(far, &mut room[..], rustix::net::RecvFlags::DONTWAIT) {
+            Ok((n, _)) => room[..n].to_vec(),
+            Err(error) => {
+                assert_eq!(error, rustix::io::Errno::WOULDBLOCK);
+                Vec::new()
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn tickets_leave_with_what_follows_and_nothing_else_waits() {
+        let (mut near, mut far) = pair().await;
+        near.write_all(&[APPLICATION_DATA, 0]).await.unwrap();
+        assert_eq!(has_come(&far), [APPLICATION_DATA, 0], "it was not told to wait");
+        near.let_tickets_wait(true);
+        near.write_all(&[22, 1]).await.unwrap();
+        assert_eq!(has_come(&far), [22, 1], "the ServerHello does not wait");
+        let mut waited = false;
+        for number in 2..12 {
+            near.let_tickets_wait(true);
+            near.write_all(&[APPLICATION_DATA, number]).await.unwrap();
+            let mut came = has_come(&far);
+            // The kernel sends it by itself after 200 ms, which may pass here once, but not each time.
+            waited |= came.is_empty();
+            near.let_tickets_wait(false);
+            near.write_all(&[APPLICATION_DATA]).await.unwrap();
+            while came.len() < 3 {
+                came.push(far.read_u8().await.unwrap());
+            }
+            assert_eq!(came, [APPLICATION_DATA, number, APPLICATION_DATA]);
+        }
+        assert!(waited || cfg!(not(any(target_os = "linux", target_os = "android"))));
+        near.shutdown().await.unwrap();
+        assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+    }
+
     #[tokio::test]
     async fn it_moves_to_the_shard_that_uses_it_and_loses_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -112,7 +204,7 @@ mod tests {
         let (accepted, _) = listener.accept().await.unwrap();
         let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
         let (give, taken) = oneshot::channel();
-        shards.spawn_with(accepted, async |stream| give.send(NearTcp::new(stream)).unwrap());
+        shards.spawn_unwatched(accepted.into_std().unwrap(), async |stream| give.send(NearTcp::new(stream)).unwrap());
         let mut near = taken.await.unwrap();
         for round in 0..4_u8 {
             let was = near.watched_by;

@@ -62,6 +62,11 @@ impl<S> ReadAhead<S> {
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
+
+    /// The connection itself; not to be read from.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {

@@ -32,6 +32,11 @@ impl<S> Recorded<S> {
         &self.inner
     }
 
+    /// The connection itself; not to be read from.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
     /// Lets go of the copy.
     pub fn stop(&mut self) {
         if self.replay == usize::MAX {

@@ -43,6 +43,21 @@ pub fn set_notsent_lowat(stream: &TcpStream, bytes: u32) -> io::Result<()> {
     }
 }
 
+/// Keeps a packet back that is not full, until the connection's end, which goes along with it (TCP_CORK); for 200 ms at
+/// most. For the last that is written.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_for_end(stream: &TcpStream) -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    return SockRef::from(stream).set_tcp_cork(true);
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let _ = stream;
+        Ok(())
+    }
+}
+
 /// Ends the connection when sent data is not acknowledged for so long (TCP_USER_TIMEOUT, RFC 5482).
 ///
 /// Only for connections whose reader never pauses for longer than that: Linux also counts the time that a reader

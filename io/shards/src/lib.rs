@@ -26,6 +26,9 @@ use tokio::{
 
 pub use post::wake_at;
 
+/// After how many tasks that are ready the kernel is asked what else is. A new connection, which is accepted in a shard, may
+/// wait for as many; and each time costs a system call.
+const EVENT_INTERVAL: u32 = 31;
 /// The number of the next shard that is started in this process; 0 is no shard.
 static NEXT: AtomicU16 = AtomicU16::new(1);
 
@@ -96,7 +99,11 @@ impl Shards {
 
     /// Runs something on the shard whose turn it is, as one of these tasks: whoever holds them can wait for its end, or
     /// bring it about.
-    pub fn spawn_among(&self, tasks: &mut JoinSet<()>, serve: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn_among<T: Send + 'static>(
+        &self,
+        tasks: &mut JoinSet<T>,
+        serve: impl Future<Output = T> + Send + 'static,
+    ) {
         match self.next() {
             Some(shard) => drop(tasks.spawn_on(serve, &shard.handle)),
             None => drop(tasks.spawn(serve)),
@@ -120,31 +127,12 @@ impl Shards {
             _ => start(),
         }
     }
-
-    /// Serves a connection that was accepted elsewhere. Where the system refuses to watch it, it is closed.
-    pub fn spawn_with<F>(&self, stream: TcpStream, serve: impl FnOnce(TcpStream) -> F + Send + 'static)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        let Some(shard) = self.next() else {
-            tokio::spawn(serve(stream));
-            return;
-        };
-        // It is watched where it is served, and no longer where it was accepted.
-        let Ok(stream) = stream.into_std() else { return };
-        shard.handle.spawn(async move {
-            if let Ok(stream) = TcpStream::from_std(stream) {
-                // A task of its own holds nothing beside what it serves: connections idle for long.
-                tokio::spawn(serve(stream));
-            }
-        });
-    }
 }
 
 impl Shard {
     fn start() -> io::Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
@@ -188,7 +176,7 @@ mod tests {
         let mut numbers = Vec::new();
         for _ in 0..6 {
             let (mut near, far) = pair().await;
-            shards.spawn_with(far, answer);
+            shards.spawn_unwatched(far.into_std().unwrap(), answer);
             near.write_u8(0).await.unwrap();
             numbers.push(near.read_u16().await.unwrap());
         }
@@ -202,7 +190,7 @@ mod tests {
     async fn without_shards_all_runs_where_it_was() {
         let shards = Shards::default();
         let (mut near, far) = pair().await;
-        shards.spawn_with(far, answer);
+        shards.spawn_unwatched(far.into_std().unwrap(), answer);
         near.write_u8(0).await.unwrap();
         assert_eq!(near.read_u16().await.unwrap(), 0);
         let (tell, mut told) = mpsc::channel(1);
@@ -256,7 +244,7 @@ mod tests {
     async fn what_runs_ends_with_the_last_handle() {
         let shards = Shards::start(NonZeroU16::MIN).unwrap();
         let (mut near, far) = pair().await;
-        shards.clone().spawn_with(far, answer);
+        shards.clone().spawn_unwatched(far.into_std().unwrap(), answer);
         drop(shards);
         let read = tokio::time::timeout(Duration::from_secs(20), near.read_u8()).await.unwrap();
         assert!(read.is_err(), "nobody is there to answer any more");

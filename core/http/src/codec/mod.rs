@@ -15,7 +15,7 @@ mod body;
 mod chunked;
 mod request;
 
-pub use answer::{Answer, Interim, MAX_ANSWER_FIELDS, MAX_ANSWER_HEAD_BYTES, read_answer};
+pub use answer::{Answer, Interim, MAX_ANSWER_FIELDS, MAX_ANSWER_HEAD_BYTES, keeps_connection, read_answer};
 pub use body::{AnswerBody, Framing, Piece};
 pub use request::{
     CHUNK_END, ChunkStart, LAST_CHUNK_END, RequestBody, announced_trailers, chunk_start, write_head, write_last_chunk,
