@@ -56,8 +56,8 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Whether the head of the answer may be sent: what waits to be written is not too much. If not, [`Server::writer`] is
-    /// signalled when it may.
+    /// Whether the head of the answer may be sent: what waits to be written is not too much. If not, [`Server::writer`]
+    /// is signalled when it may.
     pub fn may_begin(&mut self, id: StreamId) -> bool {
         let may = self.output.len() < self.config.max_output_bytes;
         if !may && !self.heads.contains(&id) {

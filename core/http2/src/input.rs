@@ -15,8 +15,8 @@ use crate::{
 
 /// What a client says first (RFC 9113 section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The longest block of header fields, compressed, in bytes, and the frames that it may come in: a head that is too long is
-/// answered, but not one without end.
+/// The longest block of header fields, compressed, in bytes, and the frames that it may come in: a head that is too
+/// long is answered, but not one without end.
 const MAX_BLOCK_BYTES: usize = 128 * 1024;
 const MAX_BLOCK_FRAMES: usize = 1_024;
 /// How many requests a client may make for which there is no place, before it can know how many there are.
@@ -393,8 +393,8 @@ impl<S: Signal> Server<S> {
         {
             (data.padding, bytes, data.is_padded) = (usize::from(*length), rest, false);
             //= RFC 9113 section 6.1
-            //# If the length of the padding is the length of the frame payload or greater, the recipient MUST treat this
-            //# as a connection error (Section 5.4.1) of type PROTOCOL_ERROR.
+            //# If the length of the padding is the length of the frame payload or greater, the recipient MUST treat
+            //# this as a connection error (Section 5.4.1) of type PROTOCOL_ERROR.
             data.left = data.left.checked_sub(1 + data.padding).ok_or(ErrorCode::PROTOCOL_ERROR)?;
             self.stream_was_taken(data.stream, 1 + data.padding);
             self.was_taken(1 + data.padding);
@@ -427,8 +427,8 @@ impl<S: Signal> Server<S> {
         };
         let upload = &mut stream.upload;
         //= RFC 9113 section 8.1.1
-        //# A request or response is also malformed if the value of a Content-Length header field does not equal the sum of the
-        //# DATA frame payload lengths that form the content
+        //# A request or response is also malformed if the value of a Content-Length header field does not equal the
+        //# sum of the DATA frame payload lengths that form the content
         let left = upload.left.map(|left| left.checked_sub(data.len() as u64));
         if left == Some(None) {
             self.was_taken(data.len());
@@ -516,8 +516,8 @@ impl<S: Signal> Server<S> {
     }
 
     //= RFC 9113 section 6.9.2
-    //# When the value of SETTINGS_INITIAL_WINDOW_SIZE changes, a receiver MUST adjust the size of all stream flow-control
-    //# windows that it maintains by the difference between the new value and the old value.
+    //# When the value of SETTINGS_INITIAL_WINDOW_SIZE changes, a receiver MUST adjust the size of all stream
+    //# flow-control windows that it maintains by the difference between the new value and the old value.
     fn set_first_send_window(&mut self, bytes: i64) -> Taken {
         let more = bytes - self.first_send_window;
         self.first_send_window = bytes;
@@ -569,8 +569,8 @@ impl<S: Signal> Server<S> {
         let code = match more {
             0 => ErrorCode::PROTOCOL_ERROR,
             //= RFC 9113 section 6.9.1
-            //# A sender MUST NOT allow a flow-control window to exceed 2^31-1 octets. [...] the sender sends a RST_STREAM
-            //# with an error code of FLOW_CONTROL_ERROR
+            //# A sender MUST NOT allow a flow-control window to exceed 2^31-1 octets. [...] the sender sends a
+            //# RST_STREAM with an error code of FLOW_CONTROL_ERROR
             _ if !has_room => ErrorCode::FLOW_CONTROL_ERROR,
             _ => return Ok(()),
         };

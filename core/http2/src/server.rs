@@ -215,8 +215,8 @@ impl<S: Signal> Server<S> {
         None
     }
 
-    /// How many bytes of bodies came since this was last asked, for those that were taken by [`Server::poll_request`]. Each
-    /// is given out by [`Server::read`], or told by [`Server::leave_upload`].
+    /// How many bytes of bodies came since this was last asked, for those that were taken by [`Server::poll_request`].
+    /// Each is given out by [`Server::read`], or told by [`Server::leave_upload`].
     pub fn received(&mut self) -> usize {
         std::mem::take(&mut self.received)
     }

@@ -10,7 +10,8 @@ use crate::{code::ErrorCode, server::Signal, settings::MAX_WINDOW_BYTES};
 /// Payload shorter than this is gathered: each piece takes more room than its bytes.
 const MIN_PIECE_BYTES: usize = 1_024;
 
-/// Where a stream is (RFC 9113 section 5.1), from the moment that its request's head came until nobody holds it any more.
+/// Where a stream is (RFC 9113 section 5.1), from the moment that its request's head came until nobody holds it any
+/// more.
 #[derive(Debug)]
 pub(crate) struct Stream<S> {
     /// What the client sends.

@@ -1,4 +1,5 @@
-//! HTTP/2 with clients: what [`sallyport_http2::Server`] makes of their bytes becomes requests, each in a task of its own.
+//! HTTP/2 with clients: what [`sallyport_http2::Server`] makes of their bytes becomes requests, each in a task of its
+//! own.
 
 mod body;
 mod connection;

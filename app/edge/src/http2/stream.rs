@@ -103,8 +103,8 @@ impl Answering {
         })
     }
 
-    /// Sends as much of this as there is room for, once there is any; `ends` with the last of it. `None`: nobody wants it
-    /// any more.
+    /// Sends as much of this as there is room for, once there is any; `ends` with the last of it. `None`: nobody wants
+    /// it any more.
     fn poll_send(&self, data: &mut Bytes, ends: bool, cx: &mut Context<'_>) -> Poll<Option<()>> {
         self.shared.with(|server| match server.room(self.stream) {
             Room::Bytes(room) => {

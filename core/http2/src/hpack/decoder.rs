@@ -61,8 +61,8 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// When the compression is not in order; no more blocks may be decoded then. Fields of the block may have been given
-    /// to `field` before.
+    /// When the compression is not in order; no more blocks may be decoded then. Fields of the block may have been
+    /// given to `field` before.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -232,10 +232,10 @@ impl Table {
 
     fn insert(&mut self, field: Field, malformed: Option<Name>, size: usize) {
         //= RFC 7541 section 4.4
-        //# Before a new entry is added to the dynamic table, entries are evicted from the end of the dynamic table until
-        //# the size of the dynamic table is less than or equal to (maximum size - new entry size) or until the table is
-        //# empty. [...] an attempt to add an entry larger than the maximum size causes the table to be emptied of all
-        //# existing entries and results in an empty table.
+        //# Before a new entry is added to the dynamic table, entries are evicted from the end of the dynamic table
+        //# until the size of the dynamic table is less than or equal to (maximum size - new entry size) or until the
+        //# table is empty. [...] an attempt to add an entry larger than the maximum size causes the table to be emptied
+        //# of all existing entries and results in an empty table.
         self.evict(self.max_size.saturating_sub(size));
         if size <= self.max_size {
             self.size += size;

@@ -13,8 +13,8 @@ const WITHOUT_INDEXING: (u8, u8) = (0x00, 0x0f);
 /// RFC 7541 section 6.2.3.
 const NEVER_INDEXED: (u8, u8) = (0x10, 0x0f);
 
-/// The indexes of names, in the static table, whose values are not worth an entry: they are other ones in every response,
-/// or are secrets that another response must not be able to probe (RFC 7541 section 7.1).
+/// The indexes of names, in the static table, whose values are not worth an entry: they are other ones in every
+/// response, or are secrets that another response must not be able to probe (RFC 7541 section 7.1).
 const NOT_INDEXED: u64 = {
     const INDEXES: [u32; 13] = [
         21, // age
@@ -85,8 +85,8 @@ impl Encoder {
     //= RFC 7541 section 4.2
     //# Multiple updates to the maximum table size can occur between the transmission of two header blocks. In the case
     //# that this size is changed more than once in this interval, the smallest maximum table size that occurs in that
-    //# interval MUST be signaled in a dynamic table size update. The final maximum size is always signaled, resulting in at
-    //# most two dynamic table size updates.
+    //# interval MUST be signaled in a dynamic table size update. The final maximum size is always signaled, resulting
+    //# in at most two dynamic table size updates.
     #[cold]
     fn resize(&mut self, out: &mut Vec<u8>) {
         if self.smallest < self.max_size && self.smallest < self.table.max_size {
@@ -182,8 +182,9 @@ const CHAINS: usize = 64;
 
 /// The dynamic table (RFC 7541 section 2.3.2), as the peer has it.
 ///
-/// Entries are numbered as they come, from 1. Those whose hashes are alike make a chain, from the newest to older ones; a
-/// chain ends where a number is no longer in the table, so that nothing has to be done for the chains when entries go.
+/// Entries are numbered as they come, from 1. Those whose hashes are alike make a chain, from the newest to older ones;
+/// a chain ends where a number is no longer in the table, so that nothing has to be done for the chains when entries
+/// go.
 #[derive(Debug)]
 struct Table {
     /// The newest first.

@@ -23,8 +23,8 @@ pub enum Field {
     /// section 6.2.3).
     Regular(HeaderName, HeaderValue),
     /// A field that may not be in a request (RFC 9113 section 8.2.1): a pseudo-header field that is unknown or of a
-    /// response, a name with upper case or that is no token, a value with characters that may not be in one or with white
-    /// space at an end. The compression is in order: the request is malformed, not the connection.
+    /// response, a name with upper case or that is no token, a value with characters that may not be in one or with
+    /// white space at an end. The compression is in order: the request is malformed, not the connection.
     Malformed,
 }
 

@@ -39,8 +39,8 @@ struct Long {
 }
 
 struct Tables {
-    /// The codes that are short, by the eight bits that begin with each: its symbol, and from bit 8 on its length; 0 where
-    /// a longer code begins.
+    /// The codes that are short, by the eight bits that begin with each: its symbol, and from bit 8 on its length; 0
+    /// where a longer code begins.
     short: [u16; 1 << SHORT_BITS],
     /// By length; those that no code has are empty.
     long: [Long; MAX_BITS + 1],
@@ -134,8 +134,8 @@ fn decode_end(rest: &[u8], taken: u32, out: &mut [u8]) -> Result<usize, DecodeEr
     let mut have = (rest.len() as u32 * 8).saturating_sub(taken);
     let mut len = 0;
     //= RFC 7541 section 5.2
-    //# A padding strictly longer than 7 bits MUST be treated as a decoding error. A padding not corresponding to the most
-    //# significant bits of the code for the EOS symbol MUST be treated as a decoding error.
+    //# A padding strictly longer than 7 bits MUST be treated as a decoding error. A padding not corresponding to the
+    //# most significant bits of the code for the EOS symbol MUST be treated as a decoding error.
     while have > 0 && (have >= 8 || inverted != 0) {
         let bits = !inverted;
         let short = TABLES.short[usize::from((bits >> 56) as u8)];

@@ -1,9 +1,9 @@
 //! The compression of header fields (RFC 7541), as a server needs it: header blocks of requests are read, header blocks
 //! of responses are written.
 //!
-//! What is read comes from clients that nobody knows yet. So memory is bounded by the table that was announced, whatever
-//! the block says; what is wrong with the compression ends the connection ([`DecodeError`]); and what is wrong with a
-//! field alone ([`Field::Malformed`]) leaves both ends' tables in step.
+//! What is read comes from clients that nobody knows yet. So memory is bounded by the table that was announced,
+//! whatever the block says; what is wrong with the compression ends the connection ([`DecodeError`]); and what is wrong
+//! with a field alone ([`Field::Malformed`]) leaves both ends' tables in step.
 
 mod decoder;
 mod encoder;
