@@ -21,6 +21,7 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
+use sallyport_http2::Fault;
 use sallyport_tunnel::EdgeTunnels;
 
 use crate::{
@@ -55,6 +56,11 @@ struct ReasonLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
 }
@@ -85,6 +91,8 @@ struct Shared {
     bytes_out: Family<SocketLabel, Counter>,
     refusals: Family<ReasonLabel, Counter>,
     handshakes_failed: Family<ReasonLabel, Counter>,
+    http2_connections_failed: Family<CodeLabel, Counter>,
+    http2_streams_reset: Family<CodeLabel, Counter>,
     identity: Family<OutcomeLabel, Counter>,
     flows: Family<FlowLabel, Counter>,
     carriers: Family<CarrierLabel, Counter>,
@@ -131,6 +139,8 @@ impl Metrics {
             bytes_out: Family::default(),
             refusals: Family::default(),
             handshakes_failed: Family::default(),
+            http2_connections_failed: Family::default(),
+            http2_streams_reset: Family::default(),
             identity: Family::default(),
             flows: Family::default(),
             carriers: Family::default(),
@@ -203,6 +213,15 @@ impl Metrics {
         self.shared.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
     }
 
+    /// A client broke the rules of HTTP/2, or wanted more than it may have, so often.
+    pub(crate) fn http2_fault(&self, fault: Fault, times: u32) {
+        let (counted, code) = match fault {
+            Fault::Connection(code) => (&self.shared.http2_connections_failed, code),
+            Fault::Stream(code) => (&self.shared.http2_streams_reset, code),
+        };
+        counted.get_or_create(&CodeLabel { code: code.name().unwrap_or("other") }).inc_by(times.into());
+    }
+
     /// Somebody came to a socket that asks who comes or has policies, and this became of it.
     pub(crate) fn identity(&self, outcome: &'static str) {
         self.shared.identity.get_or_create(&OutcomeLabel { outcome }).inc();
@@ -269,6 +288,16 @@ impl Metrics {
             "handshakes_failed",
             "TLS handshakes that failed, by reason",
             self.shared.handshakes_failed.clone(),
+        );
+        registry.register(
+            "http2_connections_failed",
+            "HTTP/2 connections that the edge ended because of what the client sent, by the code that it was told",
+            self.shared.http2_connections_failed.clone(),
+        );
+        registry.register(
+            "http2_streams_reset",
+            "Requests over HTTP/2 that the edge reset because of what the client sent, by the code that it was told",
+            self.shared.http2_streams_reset.clone(),
         );
         registry.register(
             "identity",

@@ -193,15 +193,19 @@ fn name(edge: &Edge, client: &Client, head: &Parts) -> Box<Ticket> {
     let metrics = edge.no_socket.clone();
     let mut ticket =
         Ticket::new(edge.ids.next(), head, client.addr, client.wire.clone(), metrics, edge.config.access_log);
-    if is_refused(edge, client, head) {
+    if refused(edge, client, head).is_some() {
         ticket.has_no_target();
     }
     ticket
 }
 
-/// Whether this is the request of our own making that stands for one which the guard refused.
-fn is_refused(edge: &Edge, client: &Client, head: &Parts) -> bool {
-    client.wire.refused().is_some() && edge.refusal_path.is(head.uri.path())
+/// Why a request was refused before it could be read, where this is the one of our own making that stands for it.
+fn refused(edge: &Edge, client: &Client, head: &Parts) -> Option<Refused> {
+    if client.http2 {
+        // Its connection goes on with others.
+        return head.extensions.get().copied();
+    }
+    client.wire.refused().filter(|_| edge.refusal_path.is(head.uri.path()))
 }
 
 /// The span under which everything about the request is traced.
@@ -220,12 +224,12 @@ fn span_of(ticket: &Ticket, head: &Parts) -> Span {
     )
 }
 
-/// Step 2. What the guard refused comes as a request of our own making; everything else is looked at here.
+/// Step 2. What was refused unread comes as a request of our own making; everything else is looked at here.
 fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, Trouble> {
-    if is_refused(edge, client, head) {
-        return Err(match client.wire.refused() {
-            Some(Refused::Malformed(refusal)) => Trouble::Malformed(refusal),
-            Some(Refused::HeadTimeout) | None => Trouble::HeadTimeout,
+    if let Some(refused) = refused(edge, client, head) {
+        return Err(match refused {
+            Refused::Malformed(refusal) => Trouble::Malformed(refusal),
+            Refused::HeadTimeout => Trouble::HeadTimeout,
         });
     }
     let known = client.last_host();

@@ -164,11 +164,6 @@ impl<S: Signal> Server<S> {
         self.pass_turn();
     }
 
-    /// Sends the head of an answer on a stream that is not kept.
-    pub(crate) fn send_only_head(&mut self, id: StreamId, status: StatusCode) {
-        self.send_block(id, true, |encoder, block| encoder.status(status, block));
-    }
-
     /// Tells a client that waits with its body to send it (RFC 9110 section 15.2.1).
     pub(crate) fn send_continue(&mut self, id: StreamId) {
         self.send_block(id, false, |encoder, block| encoder.status(StatusCode::CONTINUE, block));

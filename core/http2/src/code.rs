@@ -29,9 +29,10 @@ impl ErrorCode {
     pub const ENHANCE_YOUR_CALM: Self = Self(0xb);
 }
 
-impl fmt::Display for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
+impl ErrorCode {
+    /// Its name, where it is one of RFC 9113's.
+    pub fn name(self) -> Option<&'static str> {
+        Some(match self.0 {
             0x0 => "NO_ERROR",
             0x1 => "PROTOCOL_ERROR",
             0x2 => "INTERNAL_ERROR",
@@ -46,7 +47,25 @@ impl fmt::Display for ErrorCode {
             0xb => "ENHANCE_YOUR_CALM",
             0xc => "INADEQUATE_SECURITY",
             0xd => "HTTP_1_1_REQUIRED",
-            other => return write!(f, "error {other:#x}"),
+            _ => return None,
         })
     }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "error {:#x}", self.0),
+        }
+    }
+}
+
+/// What a client was told because it broke the rules, or wanted more than there is a place for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A stream was reset with this code.
+    Stream(ErrorCode),
+    /// The connection ended with this code.
+    Connection(ErrorCode),
 }

@@ -144,6 +144,14 @@ impl HeadFields {
         Ok(RequestHead { parts, length: self.length, expects: self.expects })
     }
 
+    /// The head of a request of whose fields not all were taken: its method, so that the answer is one to it.
+    pub(crate) fn into_cut_request(self) -> RequestHead {
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.method = self.method.and_then(|method| Method::from_bytes(&method).ok()).unwrap_or_default();
+        parts.version = Version::HTTP_2;
+        RequestHead { parts, length: None, expects: false }
+    }
+
     /// The trailers of a request.
     pub(crate) fn into_trailers(self) -> Result<HeaderMap, Malformed> {
         //= RFC 9113 section 8.1

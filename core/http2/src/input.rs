@@ -2,10 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use http::StatusCode;
-
 use crate::{
-    code::ErrorCode,
+    code::{ErrorCode, Fault},
     frame::{FrameHead, HEAD_BYTES, MAX_PAYLOAD_BYTES, STREAM_BITS, flag, kind},
     head::{HeadFields, Malformed, RequestHead},
     server::{Going, NewRequest, Server, Signal, StreamId},
@@ -223,6 +221,7 @@ impl<S: Signal> Server<S> {
     /// A client broke the rules on a stream: it is reset, and that counts.
     fn stream_error(&mut self, id: StreamId, code: ErrorCode) {
         self.reset_stream(id, code);
+        self.count_fault(Fault::Stream(code));
         self.count_given_up();
     }
 
@@ -322,25 +321,23 @@ impl<S: Signal> Server<S> {
         self.opened += 1;
         if !self.has_place() {
             self.reset_stream(id, ErrorCode::REFUSED_STREAM);
+            self.count_fault(Fault::Stream(ErrorCode::REFUSED_STREAM));
             self.input.refused += 1;
             if self.input.knows_settings || self.input.refused > MAX_REFUSED_UNAWARE {
                 self.count_given_up();
             }
             return Ok(());
         }
-        if is_too_long {
-            self.send_only_head(id, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-            if !ends {
-                self.reset_stream(id, ErrorCode::NO_ERROR);
-            }
-            return Ok(());
-        }
-        match fields.into_request(ends, &mut self.known_authority) {
+        let head = match is_too_long {
+            true => Ok(fields.into_cut_request()),
+            false => fields.into_request(ends, &mut self.known_authority),
+        };
+        match head {
             Ok(RequestHead { parts, length, expects }) => {
                 let upload = Upload::new(ends, length, expects, self.config.stream_window_bytes);
                 self.streams.insert(id, Stream::new(upload, self.first_send_window));
                 self.open += 1;
-                let request = NewRequest { stream: id, head: parts, has_body: !ends };
+                let request = NewRequest { stream: id, head: parts, has_body: !ends, is_too_long };
                 self.requests.push_back(request);
             }
             Err(Malformed) => self.stream_error(id, ErrorCode::PROTOCOL_ERROR),

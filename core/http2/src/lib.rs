@@ -22,7 +22,7 @@ mod stream;
 mod upload;
 
 pub use answer::Room;
-pub use code::ErrorCode;
+pub use code::{ErrorCode, Fault};
 pub use output::Output;
 pub use server::{Config, NewRequest, Server, Signal, StreamId};
 pub use upload::Read;

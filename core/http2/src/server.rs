@@ -8,7 +8,7 @@ use std::{
 use http::{request::Parts, uri::Authority};
 
 use crate::{
-    code::ErrorCode,
+    code::{ErrorCode, Fault},
     frame::{FrameHead, flag, kind},
     hpack::{DEFAULT_TABLE_BYTES, Decoder, Encoder},
     input::Input,
@@ -61,6 +61,9 @@ pub struct NewRequest {
     pub head: Parts,
     /// Whether a body follows, or trailers.
     pub has_body: bool,
+    /// Whether its head is longer than may be. Then nothing is known of it but its method, where that came first, and
+    /// it is to be refused.
+    pub is_too_long: bool,
 }
 
 /// How the connection comes to its end.
@@ -112,6 +115,8 @@ pub struct Server<S> {
     pub(crate) given_up_early: u64,
     /// Those that have ended, the last of them last.
     pub(crate) ended: VecDeque<Ended>,
+    /// What the client was told since that was last asked: each once, and how often.
+    faults: Vec<(Fault, u32)>,
 }
 
 /// A stream that has ended.
@@ -170,6 +175,7 @@ impl<S: Signal> Server<S> {
             opened: 0,
             given_up_early: 0,
             ended: VecDeque::new(),
+            faults: Vec::new(),
         };
         let settings = [
             (parameter::MAX_CONCURRENT_STREAMS, config.max_concurrent_streams),
@@ -219,6 +225,18 @@ impl<S: Signal> Server<S> {
     /// Each is given out by [`Server::read`], or told by [`Server::leave_upload`].
     pub fn received(&mut self) -> usize {
         std::mem::take(&mut self.received)
+    }
+
+    /// What the client was told since this was last asked because it broke the rules, and how often.
+    pub fn faults(&mut self) -> Vec<(Fault, u32)> {
+        std::mem::take(&mut self.faults)
+    }
+
+    pub(crate) fn count_fault(&mut self, fault: Fault) {
+        match self.faults.iter_mut().find(|(known, _)| *known == fault) {
+            Some((_, times)) => *times = times.saturating_add(1),
+            None => self.faults.push((fault, 1)),
+        }
     }
 
     /// Whether no stream is held by anybody.
@@ -302,6 +320,7 @@ impl<S: Signal> Server<S> {
     pub(crate) fn fail(&mut self, code: ErrorCode) {
         if self.failure().is_none() {
             self.going = Going::Failed(code);
+            self.count_fault(Fault::Connection(code));
             self.go_away(self.last, code);
             self.abandon();
         }

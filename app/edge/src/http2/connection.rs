@@ -126,8 +126,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             // In a box, since the scheduler moves a task about before it runs it.
             self.executor.execute(Box::pin(served));
         }
-        let received = self.shared.lock().server.received();
+        let (received, faults) = {
+            let server = &mut self.shared.lock().server;
+            (server.received(), server.faults())
+        };
         self.gate.received(received);
+        for (fault, times) in faults {
+            self.edge.metrics.http2_fault(fault, times);
+        }
     }
 
     fn next_request(&self) -> Option<NewRequest> {

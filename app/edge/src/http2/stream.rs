@@ -14,6 +14,7 @@ use http::{
     response::Parts,
 };
 use http_body::Body as _;
+use sallyport_http::RequestRefusal;
 use sallyport_http2::{ErrorCode, NewRequest, Room, StreamId};
 
 use super::{body::Http2Body, date::date, shared::Shared};
@@ -21,6 +22,7 @@ use crate::{
     Edge,
     body::{AnswerBody, BoxError, ClientBody},
     connection::Client,
+    guarded_io::Refused,
     request, send_bound,
 };
 
@@ -59,9 +61,13 @@ pub(super) fn serve(
         true => ClientBody::Http2(Http2Body::new(shared.clone(), stream, client.uploads.clone())),
         false => ClientBody::Empty,
     };
+    let mut head = new.head;
+    if new.is_too_long {
+        head.extensions.insert(Refused::Malformed(RequestRefusal::HeadLong));
+    }
     let answering = Answering { shared: shared.clone(), stream };
     // In a box of its own, whose room is given up when the answer begins: that may last.
-    let mut served = Box::pin(request::serve(edge, client, Request::from_parts(new.head, body)));
+    let mut served = Box::pin(request::serve(edge, client, Request::from_parts(head, body)));
     async move {
         let answer = poll_fn(|cx| match served.as_mut().poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),

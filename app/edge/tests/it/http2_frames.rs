@@ -1,5 +1,7 @@
 //! Frames, their order, settings and the end of connections in HTTP/2 (RFC 9113 sections 3 to 6).
 
+use std::collections::BTreeMap;
+
 use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use tokio::io::AsyncWriteExt;
@@ -135,16 +137,21 @@ fn out_of_shape(head: &[u8]) -> Vec<Broken> {
 async fn what_breaks_the_rules_of_frames_ends_the_connection_with_their_code() {
     let (world, socket, origin, _connector) = scene().await;
     let head = RawHttp2::connect(&world, &socket.host()).await.head("POST", "/held", &[]);
-    let mut wrong = Vec::new();
+    let (mut wrong, mut told) = (Vec::new(), BTreeMap::<u32, u64>::new());
     for (what, frames, codes) in out_of_place(&head).into_iter().chain(out_of_shape(&head)) {
         let mut client = RawHttp2::open(&world, &socket).await;
         client.write(&frames.concat()).await;
         let code = client.end().await;
+        *told.entry(code.unwrap_or(NO_ERROR)).or_default() += 1;
         if !code.is_some_and(|code| codes.contains(&code)) {
             wrong.push((what, code));
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
+    assert!([PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR].iter().all(|code| told[code] > 1), "{told:?}");
+    for (code, times) in told {
+        until("all are counted", || counted(&world, "connections_failed", code) == times).await;
+    }
     let reached = origin.seen();
     assert!(reached.iter().all(|asked| asked == "POST /held"), "{reached:?}");
     assert_eq!(world.get(&socket, "/").await.text(), "ok");
@@ -165,6 +172,7 @@ async fn what_comes_on_a_stream_that_has_ended_is_an_error() {
         client.write(&late).await;
         assert_eq!(client.outcome(1).await, Reset(STREAM_CLOSED), "{late:?}");
     }
+    until("all are counted", || counted(&world, "streams_reset", STREAM_CLOSED) == 4).await;
     assert!(origin.seen().iter().all(|asked| asked == "POST /held"), "{:?}", origin.seen());
 }
 

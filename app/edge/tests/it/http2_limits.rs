@@ -317,6 +317,7 @@ async fn more_streams_than_allowed_are_refused_and_the_others_go_on() {
     client.get(number(most + 5), "/").await;
     assert_eq!(client.outcome(number(most + 5)).await, Answer(200));
     assert_eq!(origin.seen().len(), most as usize + 1);
+    until("they are counted", || counted(&world, "streams_reset", REFUSED_STREAM) == 5).await;
 }
 
 #[tokio::test]
@@ -341,9 +342,32 @@ async fn a_head_that_is_too_long_is_refused_and_the_connection_goes_on() {
         }
         assert_eq!(client.outcome(stream).await, Answer(status), "stream {stream}");
     }
-    client.get(7, "/").await;
-    assert_eq!(client.outcome(7).await, Answer(200));
+    let told = String::from_utf8(client.heard(1).data).unwrap();
+    assert!(told.contains("header of the request is too long"), "{told}");
+    // Its body may follow, and an answer to HEAD has none.
+    let value = "v".repeat(66_000);
+    for (stream, method) in [(7, "POST"), (9, "HEAD")] {
+        let ends = if method == "HEAD" { END_STREAM } else { 0 };
+        let head = client.head(method, "/", &[("x-long", &value)]);
+        let (first, rest) = head.split_at(16_384);
+        client.send(HEADERS, ends, stream, first).await;
+        for part in rest[..rest.len() - 1].chunks(16_384) {
+            client.send(CONTINUATION, 0, stream, part).await;
+        }
+        client.send(CONTINUATION, END_HEADERS, stream, &rest[rest.len() - 1..]).await;
+        if method == "POST" {
+            client.send(DATA, END_STREAM, stream, b"body").await;
+        }
+        assert_eq!(client.outcome(stream).await, Answer(431), "{method}");
+        assert_eq!(client.got(stream) > 0, method == "POST", "{method}");
+    }
+    client.get(11, "/").await;
+    assert_eq!(client.outcome(11).await, Answer(200));
     assert_eq!(origin.seen().len(), 2);
+    // They are requests like others: of no socket, since nobody has read whose they are.
+    let lines = [r#"edge_refusals_total{reason="malformed"} 4"#, r#"requests_total{socket="none",status="4xx"} 4"#];
+    let is_counted = || lines.iter().all(|line| world.edge.metrics_text().unwrap().contains(line));
+    until("they are counted", is_counted).await;
 }
 
 /// What a client can do again and again, with `number` going up from 0.
@@ -451,4 +475,6 @@ async fn a_client_that_floods_and_reads_is_put_up_with_or_sent_away() {
         }
         assert_eq!(world.get(&socket, "/").await.text(), "ok", "beside {what}");
     }
+    // Who gives up what it begins, has the edge do so, or asks for more than there is a place for.
+    until("those are counted", || counted(&world, "connections_failed", ENHANCE_YOUR_CALM) >= 3).await;
 }

@@ -102,16 +102,19 @@ async fn a_malformed_request_is_an_error_of_its_stream_and_reaches_no_origin() {
         vec![method, scheme, authority, path, ("content-length", "0"), ("content-length", "1")],
     ];
     let mut client = RawHttp2::open(&world, &socket).await;
-    let mut stream = 1;
+    let (mut stream, mut resets) = (1, 0);
     for case in cases {
         client.send(HEADERS, END_HEADERS | END_STREAM, stream, &block(&case)).await;
         let outcome = client.outcome(stream).await;
         assert!(matches!(outcome, Reset(PROTOCOL_ERROR) | Answer(400 | 501)), "{outcome:?} for {case:?}");
+        resets += u64::from(outcome == Reset(PROTOCOL_ERROR));
         stream += 2;
     }
     client.get(stream, "/well-formed").await;
     assert_eq!(client.outcome(stream).await, Answer(200), "the connection goes on");
     assert_eq!(origin.seen(), ["GET /well-formed"]);
+    until("all are counted", || counted(&world, "streams_reset", PROTOCOL_ERROR) == resets).await;
+    assert!(resets > 1 && counted(&world, "connections_failed", PROTOCOL_ERROR) == 0);
 }
 
 #[tokio::test]

@@ -365,6 +365,24 @@ impl RawHttp2 {
     }
 }
 
+/// How often the edge has told clients this code, as its metrics have it: on connections that it ended
+/// (`connections_failed`), or on streams that it reset (`streams_reset`).
+pub(crate) fn counted(world: &World, what: &str, code: u32) -> u64 {
+    let name = match code {
+        PROTOCOL_ERROR => "PROTOCOL_ERROR",
+        FLOW_CONTROL_ERROR => "FLOW_CONTROL_ERROR",
+        STREAM_CLOSED => "STREAM_CLOSED",
+        FRAME_SIZE_ERROR => "FRAME_SIZE_ERROR",
+        REFUSED_STREAM => "REFUSED_STREAM",
+        COMPRESSION_ERROR => "COMPRESSION_ERROR",
+        ENHANCE_YOUR_CALM => "ENHANCE_YOUR_CALM",
+        other => panic!("{other} is told to nobody who broke a rule"),
+    };
+    let line = format!("sallyport_edge_http2_{what}_total{{code=\"{name}\"}} ");
+    let metrics = world.edge.metrics_text().unwrap();
+    metrics.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
+}
+
 /// An HTTP/1.1 origin that keeps what it was asked.
 pub(crate) struct TestOrigin {
     pub(crate) addr: SocketAddr,

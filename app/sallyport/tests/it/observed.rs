@@ -22,6 +22,8 @@ fn metrics_have_the_names_that_their_page_gives_them() {
     // A family shows up with its first label: nothing of these kinds has happened here.
     let not_yet = [
         "sallyport_edge_handshakes_failed_total",
+        "sallyport_edge_http2_connections_failed_total",
+        "sallyport_edge_http2_streams_reset_total",
         "sallyport_edge_carriers_total",
         "sallyport_edge_flows_total",
         "sallyport_edge_direct_dials_total",

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use sallyport_http2::{Config, ErrorCode, NewRequest, Server, Signal};
+use sallyport_http2::{Config, ErrorCode, Fault, NewRequest, Server, Signal};
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -162,6 +162,7 @@ impl Tested {
     pub(crate) fn fails(&mut self, code: ErrorCode) {
         assert_eq!(self.server.failure(), Some(code));
         assert!(self.server.is_over());
+        assert_eq!(self.server.faults().pop(), Some((Fault::Connection(code), 1)), "the last thing that is told");
         let last = self.frames().pop().expect("a last frame");
         assert_eq!((last.kind, &last.payload[4..]), (GOAWAY, &code.0.to_be_bytes()[..]));
     }
@@ -172,5 +173,7 @@ impl Tested {
         assert_eq!(self.frames(), [expected]);
         assert_eq!(self.server.failure(), None);
         assert!(self.server.is_gone(stream));
+        let is_fault = ![ErrorCode::NO_ERROR, ErrorCode::CANCEL, ErrorCode::INTERNAL_ERROR].contains(&code);
+        assert_eq!(self.server.faults(), if is_fault { vec![(Fault::Stream(code), 1)] } else { Vec::new() });
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use sallyport_http2::{Config, ErrorCode, Read, Room, Server};
+use sallyport_http2::{Config, ErrorCode, NewRequest, Read, Room, Server};
 
 use crate::client::*;
 
@@ -247,18 +247,27 @@ fn a_head_without_end_ends_the_connection() {
 }
 
 #[test]
-fn a_list_that_is_too_long_is_answered() {
+fn a_list_that_is_too_long_is_to_be_refused() {
     let mut tested = Tested::new();
-    let long = "a".repeat(2_500);
-    tested.send(&frame(HEADERS, END_HEADERS, 1, &post_with(&[("x-long", &long)])));
-    let frames = tested.frames();
-    let shapes: Vec<_> = frames.iter().map(|frame| (frame.kind, frame.flags, frame.stream)).collect();
+    let long = [("x-long", &*"a".repeat(2_500)), ("connection", "close")];
+    tested.send(&frame(HEADERS, END_HEADERS, 1, &post_with(&long)));
+    let NewRequest { stream, head, has_body, is_too_long } = tested.request();
+    assert_eq!((stream, has_body, is_too_long), (1, true, true));
+    assert_eq!((head.method, head.uri.path(), head.headers.len()), (Method::POST, "/", 0));
+    tested.server.send_head(1, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &HeaderMap::new(), true);
+    tested.server.leave_answer(1);
+    tested.server.leave_upload(1);
+    let shapes: Vec<_> = tested.frames().iter().map(|frame| (frame.kind, frame.flags, frame.stream)).collect();
     assert_eq!(shapes, [(HEADERS, END_HEADERS | END_STREAM, 1), (RST_STREAM, 0, 1)]);
-    assert_eq!((&frames[0].payload[2..], &frames[1].payload[..]), (&b"431"[..], &[0, 0, 0, 0][..]));
     tested.send(&frame(DATA, END_STREAM, 1, b"what was on its way"));
     tested.get(3);
-    assert_eq!(tested.request().stream, 3);
-    assert_eq!(tested.frames(), []);
+    let request = tested.request();
+    assert_eq!((request.stream, request.is_too_long), (3, false));
+    assert_eq!((tested.frames(), tested.server.faults()), (vec![], vec![]));
+    // Not even the method is known where that is what is too long.
+    tested.send(&frame(HEADERS, END_HEADERS | END_STREAM, 5, &block(&[(":path", long[0].1), (":method", "PUT")])));
+    let NewRequest { head, has_body, is_too_long, .. } = tested.request();
+    assert_eq!((head.method, has_body, is_too_long), (Method::GET, false, true));
 }
 
 #[test]
