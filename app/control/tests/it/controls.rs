@@ -1,11 +1,6 @@
 //! Two controls over one PostgreSQL: what begins at one goes on at the other, and what is good once is good once at both.
 
-use std::{
-    io::{BufRead, BufReader},
-    path::Path,
-    process::{ChildStdin, Command, Stdio},
-    sync::OnceLock,
-};
+use std::process::Command;
 
 use http::StatusCode;
 use sallyport_api::{ClientToken, DeviceLogin};
@@ -16,44 +11,19 @@ use serde_json::json;
 use crate::{
     client::{BACK, VERIFIER, World},
     fake_provider::FakeProvider,
-    harness::{Api, START, TestClock, free_port},
+    harness::{Api, START, TestClock},
     login::{Browser, Shop},
+    postgres,
     ssh::client,
 };
 
-/// A server for as long as this program runs: its port; `None`, with the reason printed, where there is no PostgreSQL.
-fn postgres() -> Option<u16> {
-    static SERVER: OnceLock<Option<(u16, ChildStdin)>> = OnceLock::new();
-    // Somebody else may have taken the port meanwhile.
-    let server = SERVER.get_or_init(|| (0..3).find_map(|_| start_postgres()));
-    if server.is_none() {
-        let is_there = Path::new("/usr/lib/postgresql").is_dir();
-        assert!(!is_there || std::env::var_os("CI").is_none(), "PostgreSQL is there, and must start in CI");
-        println!("skipped: PostgreSQL cannot be started here");
-    }
-    server.as_ref().map(|(port, _)| *port)
-}
-
-fn start_postgres() -> Option<(u16, ChildStdin)> {
-    let port = free_port();
-    let mut child = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgres"))
-        .arg(port.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .ok()?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
-    (line.trim() == "ready").then_some((port, child.stdin.take()?))
-}
-
 /// Two controls over a new database of this name, with the same keys and clock.
 async fn two(name: &str, sign_up: SignUp) -> Option<(Api, Api)> {
-    let port = postgres()?;
+    let base = postgres::server()?.base();
     let mut psql = Command::new("psql");
-    psql.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-q", "-c"]);
+    psql.args([&format!("{base}/postgres"), "-q", "-c"]);
     assert!(psql.arg(format!("CREATE DATABASE {name} TEMPLATE template0")).status().unwrap().success());
-    let address = format!("postgres://postgres@127.0.0.1:{port}/{name}").parse().unwrap();
+    let address = format!("{base}/{name}").parse().unwrap();
     let clock = TestClock::new();
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let keys = first.path().to_owned();

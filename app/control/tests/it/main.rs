@@ -20,6 +20,8 @@ mod organisations;
 mod origins;
 mod persons;
 mod policies;
+#[path = "../../../../io/store/tests/it/postgres/server.rs"]
+mod postgres;
 mod real_providers;
 mod refusals;
 mod roles;

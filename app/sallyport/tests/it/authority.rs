@@ -3,9 +3,10 @@
 use std::{fs, path::Path};
 
 use crate::{
-    database::{createdb, postgres},
+    database::createdb,
     fleet::{Bus, ControlHere, DOMAIN, EdgeHere, edges},
     harness::{Home, curl, text, wait_until},
+    postgres,
 };
 
 /// Whether who trusts this root is answered at this port.
@@ -59,10 +60,10 @@ fn authorities_are_replaced_and_edges_follow_or_join_anew() {
 
 #[test]
 fn an_authority_in_the_database_is_replaced_there() {
-    let Some(port) = postgres() else { return };
+    let Some(server) = postgres::server() else { return };
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
-    let database = createdb(port, "authority_of_controls");
+    let database = createdb(server, "authority_of_controls");
     let mut control = ControlHere::start_with(&home, &bus, &["--database", &database]);
     home.account();
     let (data, former) = (home.data(), home.dir.path().join("former.pem"));

@@ -13,9 +13,10 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    database::{createdb, postgres},
+    database::createdb,
     fleet::{Bus, DOMAIN, EdgeHere},
     harness::{Answer, Home, Origin, PASSWORD, Program, curl, text, wait_until},
+    postgres,
     ssh::{host_in, make_key, to},
     tcp::free_port,
 };
@@ -109,10 +110,10 @@ fn join(home: &Home, control: &Control, name: &str, more: &[&str]) -> EdgeHere {
 
 #[test]
 fn keys_are_in_the_database_and_open_with_one_that_each_control_is_given() {
-    let Some(port) = postgres() else { return };
+    let Some(server) = postgres::server() else { return };
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
-    let database = createdb(port, "keys_of_controls");
+    let database = createdb(server, "keys_of_controls");
     let one = Control::start(&home, "one", &database, &bus, &[]);
     let said = one.program.as_ref().unwrap().output();
     assert!(said.contains("sealed with a key that was made now") && !said.contains("spk_"), "{said}");
@@ -164,10 +165,10 @@ fn keys_are_in_the_database_and_open_with_one_that_each_control_is_given() {
 
 #[test]
 fn a_control_may_be_killed_in_the_middle_of_calls_and_of_a_login() {
-    let Some(port) = postgres() else { return };
+    let Some(server) = postgres::server() else { return };
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
-    let (mut one, mut two) = two_controls(&home, &createdb(port, "killed_controls"), &bus);
+    let (mut one, mut two) = two_controls(&home, &createdb(server, "killed_controls"), &bus);
     let ca = one.data.join("ca.pem");
     log_in(&home, &one.api(), &ca);
     let mut edge = join(&home, &one, "eu-1", &[]);
@@ -238,10 +239,10 @@ fn a_control_may_be_killed_in_the_middle_of_calls_and_of_a_login() {
 
 #[test]
 fn stock_ssh_clients_come_to_an_edge_and_outlive_the_control() {
-    let Some(port) = postgres() else { return };
+    let Some(server) = postgres::server() else { return };
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
-    let (mut one, two) = two_controls(&home, &createdb(port, "ssh_at_edges"), &bus);
+    let (mut one, two) = two_controls(&home, &createdb(server, "ssh_at_edges"), &bus);
     let ca = one.data.join("ca.pem");
     log_in(&home, &one.api(), &ca);
     log_in(&home, &two.api(), &ca);

@@ -1,43 +1,12 @@
 //! The store in PostgreSQL, moving there, and backups.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::{ChildStdin, Command, Stdio},
-    sync::OnceLock,
-};
+use std::{os::unix::fs::PermissionsExt as _, process::Command};
 
 use crate::{
     harness::{Home, Program, Up, text},
+    postgres::{self, Server},
     tcp::free_port,
 };
-
-/// A server for as long as this program runs: its port.
-pub(crate) fn postgres() -> Option<u16> {
-    static SERVER: OnceLock<Option<(u16, ChildStdin)>> = OnceLock::new();
-    // Somebody else may have taken the port meanwhile.
-    let server = SERVER.get_or_init(|| (0..3).find_map(|_| start_postgres()));
-    if server.is_none() {
-        let is_there = Path::new("/usr/lib/postgresql").is_dir();
-        assert!(!is_there || std::env::var_os("CI").is_none(), "PostgreSQL is there, and must start in CI");
-        println!("skipped: PostgreSQL cannot be started here");
-    }
-    server.as_ref().map(|(port, _)| *port)
-}
-
-fn start_postgres() -> Option<(u16, ChildStdin)> {
-    let port = free_port();
-    let mut child = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgres"))
-        .arg(port.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .ok()?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
-    (line.trim() == "ready").then_some((port, child.stdin.take()?))
-}
 
 /// On a port of its own, each `up` is another API.
 fn log_in(home: &Home, up: &Up) {
@@ -46,18 +15,19 @@ fn log_in(home: &Home, up: &Up) {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-pub(crate) fn createdb(port: u16, name: &str) -> String {
+/// A new database of this name: its address.
+pub(crate) fn createdb(server: &Server, name: &str) -> String {
     let mut psql = Command::new("psql");
-    psql.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-q", "-c"]);
+    psql.args([&format!("{}/postgres", server.base()), "-q", "-c"]);
     assert!(psql.arg(format!("CREATE DATABASE {name} TEMPLATE template0")).status().unwrap().success());
-    format!("postgres://postgres@127.0.0.1:{port}/{name}")
+    format!("{}/{name}", server.base())
 }
 
 #[test]
 fn what_is_in_the_data_directory_moves_to_postgresql_and_goes_on_there() {
-    let Some(port) = postgres() else { return };
+    let Some(server) = postgres::server() else { return };
     let home = Home::new();
-    let address = createdb(port, "moves");
+    let address = createdb(server, "moves");
     let data = home.data();
     let data = data.to_str().unwrap();
     let migrate = |more: &[&str]| home.run(&[&["migrate", "--data", data, "--to", &address][..], more].concat());

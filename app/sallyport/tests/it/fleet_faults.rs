@@ -13,9 +13,10 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    database::{createdb, postgres},
+    database::createdb,
     fleet::{Bus, DOMAIN, EdgeHere, edges},
     harness::{Home, PASSWORD, Program, curl, text, wait_until},
+    postgres,
     tcp::free_port,
 };
 
@@ -237,10 +238,11 @@ fn copy(from: &mut TcpStream, into: &mut TcpStream) {
 
 #[test]
 fn a_database_that_cannot_be_written_or_is_away_is_told_and_comes_back() {
-    let Some(port) = postgres() else { return };
+    let Some(server) = postgres::server() else { return };
     let home = Home::new();
     let Some(bus) = Bus::start(&home, "") else { return };
-    let whole = createdb(port, "faulty_store");
+    let whole = createdb(server, "faulty_store");
+    let port = server.port;
     let cut = Cut::to(port);
     let database = whole.replace(&format!(":{port}/"), &format!(":{}/", cut.port));
     let running = control(&home, &bus, &["--database", &database], &[]);

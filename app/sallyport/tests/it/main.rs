@@ -32,6 +32,8 @@ mod observed;
 mod organisations;
 mod original_client;
 mod policies;
+#[path = "../../../../io/store/tests/it/postgres/server.rs"]
+mod postgres;
 mod protocols;
 mod regions;
 mod restarts;

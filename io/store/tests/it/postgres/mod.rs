@@ -2,81 +2,25 @@
 
 mod faults;
 mod schema;
+mod server;
 mod together;
 mod transfer;
 
 use std::{
-    io::{BufRead, BufReader},
-    net::TcpListener,
-    path::Path,
-    process::{ChildStdin, Command, Stdio},
-    sync::{
-        OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use sallyport_store::{PostgresAddress, Store};
 use sqlx::{Connection, Executor, PgConnection};
 
+pub(crate) use self::server::{Server, server};
 use crate::fixtures::account;
 
 /// Says to a test program that its stores are on this server: the beginning of an address, up to the database's name.
 const SUITE: &str = "SALLYPORT_TEST_STORE_ON";
 
-/// Starts a server in a folder of its own, says that it is there, and ends it when its input ends.
-const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/postgres");
-
-/// A server for as long as this program runs.
-pub(crate) struct Server {
-    port: u16,
-    _input: ChildStdin,
-}
-
-/// The server; `None`, with the reason printed, where there is no PostgreSQL.
-pub(crate) fn server() -> Option<&'static Server> {
-    static SERVER_OF_ALL: OnceLock<Result<Server, String>> = OnceLock::new();
-    match SERVER_OF_ALL.get_or_init(start) {
-        Ok(server) => Some(server),
-        Err(reason) => {
-            let is_there = Path::new("/usr/lib/postgresql").is_dir();
-            assert!(!is_there || std::env::var_os("CI").is_none(), "PostgreSQL must start in CI: {reason}");
-            println!("skipped: PostgreSQL cannot be started here: {reason}");
-            None
-        }
-    }
-}
-
-/// A port that is free. It is below those that the system gives out by itself: nobody gets it while the server is being made.
-fn free_port() -> u16 {
-    let first = 21_000 + u16::try_from(std::process::id() % 8_000).unwrap();
-    (first..).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
-}
-
-fn start() -> Result<Server, String> {
-    let port = free_port();
-    let mut child = Command::new(SERVER)
-        .arg(port.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| error.to_string())?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).map_err(|error| error.to_string())?;
-    if line.trim() != "ready" {
-        let said = child.wait_with_output().map_err(|error| error.to_string())?;
-        return Err(String::from_utf8_lossy(&said.stderr).trim().to_owned());
-    }
-    Ok(Server { port, _input: child.stdin.take().unwrap() })
-}
-
 impl Server {
-    /// The beginning of the addresses of its databases.
-    pub(crate) fn base(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}", self.port)
-    }
-
     /// A new, empty database: its address.
     pub(crate) async fn database(&self) -> String {
         database_on(&self.base()).await
