@@ -104,7 +104,7 @@ def table(result, contenders):
         lines += ["", "Behind a peer:"]
         lines += [f"  {row.name}: {row.title}, {FIGURES[figure][0]}: {ahead:.2f} of {name}"
                   for row, figure, name, ahead in behind]
-    else:
+    elif any(name not in REFERENCES and name != US for names in contenders.values() for name in names):
         lines += ["", f"Behind a peer: nowhere by more than {NOISE:.0%}."]
     return lines
 
@@ -159,6 +159,7 @@ def comparable(now, before):
     """Whether two runs had the same conditions, stage by stage: the rows that can be compared."""
     same_mtu = now["mtu"] == before.get("mtu")
     same_delay = now["delay_round_trip_ms"] == before.get("delay_round_trip_ms")
+
     def had_load(row):
         """TLS connections were once made by other programs, which did not say what they cost themselves."""
         return not row.is_tls_load or any("load_cpu_us" in figures for figures in before["medians"].get(row.name, {}).values())
@@ -167,9 +168,10 @@ def comparable(now, before):
 
 
 def moved(now, before, name):
-    """Lines of text: figures whose ratio to the best peer, or to a reference, moved since an earlier result."""
+    """Lines of text: figures whose ratio to the best peer, or to a reference, moved since an earlier result; none where nothing can be
+    compared."""
     old = {each["metric"]: each for each in rows(before["medians"])}
-    fair, lines = comparable(now, before), []
+    fair, lines, compared = comparable(now, before), [], 0
     for each in now["rows"]:
         was = old.get(each["metric"])
         if was is None or each["metric"].split(".")[0] not in fair:
@@ -177,12 +179,15 @@ def moved(now, before, name):
         against, ahead, ahead_then = _common(each, was)
         if ahead is None or not ahead_then:
             continue
+        compared += 1
         change = ahead / ahead_then - 1
         if abs(change) > NOISE_BETWEEN_RUNS:
             lines.append(f"  {each['metric']:38} {number(was['ours']):>9} {number(each['ours']):>9}"
                          f"  {ahead_then:7.2f} {ahead:7.2f} {change:+7.0%}  of {against}")
+    if not compared:
+        return []
     if not lines:
-        return ["", f"Since {name}: nothing moved by more than {NOISE_BETWEEN_RUNS:.0%}."]
+        return ["", f"Since {name}: nothing of {compared} figures moved by more than {NOISE_BETWEEN_RUNS:.0%}."]
     return ["", f"Since {name}, by more than {NOISE_BETWEEN_RUNS:.0%} (ours then and now; ahead then and now):", *lines]
 
 

@@ -286,12 +286,22 @@ def options():
     parser.add_argument("--flame", action="store_true",
                         help="draw where the time of the rows goes (perf, inferno) from a build with symbols, and keep no figures")
     chosen = parser.parse_args()
-    if chosen.sallyport and not os.access(chosen.sallyport, os.X_OK):
+    if chosen.sallyport and not (os.path.isfile(chosen.sallyport) and os.access(chosen.sallyport, os.X_OK)):
         parser.error(f"{chosen.sallyport} cannot be run")
+    for name, least in (("rounds", 1), ("seconds", 1), ("mtu", 1280)):
+        if getattr(chosen, name) is not None and getattr(chosen, name) < least:
+            parser.error(f"--{name} is at least {least}")
     chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
     chosen.seconds = chosen.seconds or (2 if chosen.quick else 5)
     is_short = chosen.quick and not chosen.rows
     patterns = chosen.rows or list(rows.SETS)
+    known = [*rows.SETS, *(row.name for table in rows.SETS.values() for row in table)]
+    for each in patterns:
+        try:
+            if not any(re.fullmatch(each, name) for name in known):
+                parser.error(f"no set and no row is named {each}; see --help")
+        except re.error as error:
+            parser.error(f"{each} is no pattern: {error}")
     chosen.rows = {group: [row for row in table if row.is_main or not is_short
                            if group in patterns or any(re.fullmatch(each, row.name) for each in patterns)]
                    for group, table in rows.SETS.items()}
@@ -396,7 +406,7 @@ def versions(bench, chosen):
 
 
 def since_last(written):
-    """What moved since the newest committed result that has rows in common with this one."""
+    """What moved since the newest committed result that this one can be compared with."""
     argv = ["git", "-c", "safe.directory=*", "ls-files", "bench/results/*.json"]
     listed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.split()
     for path in sorted(listed, reverse=True):
@@ -406,8 +416,10 @@ def since_last(written):
         except (OSError, ValueError):
             continue
         if before.get("medians", {}).keys() & written["medians"].keys():
-            return report.moved(written, before, os.path.basename(path))
-    return ["", "No committed result has rows in common with this one."]
+            lines = report.moved(written, before, os.path.basename(path))
+            if lines:
+                return lines
+    return ["", "There is no committed result that this one can be compared with."]
 
 
 def own(paths):
@@ -447,6 +459,8 @@ def main():
     result = report.medians(run.samples)
     names = {group: [kind.name for kind in kinds] for group, kinds in chosen.kinds.items()}
     print("\n".join(report.table(result, names)))
+    if not result:
+        raise SystemExit("bench: nothing was measured, and nothing is written; see above")
     os.makedirs(f"{HERE}/results", exist_ok=True)
     path = f"{HERE}/results/{started:%Y-%m-%dT%H%M%SZ}.json"
     written = {"started": started.isoformat(), "machine": about, "versions": found, "rounds": chosen.rounds,
