@@ -424,15 +424,17 @@ mod tests {
         let carries = |words: &[&str]| carries_traffic(&Cli::try_parse_from(words).unwrap().command);
         for words in [
             &["sallyport", "up"][..],
-            &["sallyport", "connect", "8080"],
+            &["sallyport", "connect", "--port", "8080"],
             &["sallyport", "run", "services.toml"],
             &["sallyport", "tunnel", "connect", "app", "--port", "8080"],
         ] {
             assert!(carries(words), "{words:?}");
         }
-        for words in
-            [&["sallyport", "login"][..], &["sallyport", "socket", "ls"], &["sallyport", "tunnel", "ls", "app"]]
-        {
+        for words in [
+            &["sallyport", "login", "--email", "a@b.c"][..],
+            &["sallyport", "socket", "ls"],
+            &["sallyport", "tunnel", "ls", "app"],
+        ] {
             assert!(!carries(words), "{words:?}");
         }
     }
