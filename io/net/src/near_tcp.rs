@@ -8,7 +8,7 @@ use std::{
 
 use sallyport_shards::ShardId;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 
@@ -78,19 +78,29 @@ fn watched_here(stream: &TcpStream) -> io::Result<TcpStream> {
 }
 
 /// Writes what more follows on.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn poll_write_more(stream: &TcpStream, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-    use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
-
-    let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     loop {
         ready!(stream.poll_write_ready(cx))?;
-        let send = || Ok(sendmsg(stream, bufs, &mut SendAncillaryBuffer::default(), flags)?);
-        match stream.try_io(Interest::WRITABLE, send) {
+        match try_write_more(stream, bufs) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             outcome => return Poll::Ready(outcome),
         }
     }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+    let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let send = || Ok(sendmsg(stream, bufs, &mut SendAncillaryBuffer::default(), flags)?);
+    stream.try_io(tokio::io::Interest::WRITABLE, send)
+}
+
+/// Elsewhere it leaves at once.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    stream.try_write_vectored(bufs)
 }
 
 #[cfg(not(unix))]
