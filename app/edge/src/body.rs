@@ -529,7 +529,7 @@ impl AnswerBody {
     /// The same body, after which this connection of HTTP/1 ends.
     pub(crate) fn ending(mut self, wire: Arc<WireState>) -> Self {
         if self.is_end_stream() {
-            wire.is_ending();
+            wire.ends();
         } else {
             self.ends = Some(wire);
         }
@@ -624,7 +624,7 @@ impl Body for AnswerBody {
             && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream())
             && let Some(wire) = this.ends.take()
         {
-            wire.is_ending();
+            wire.ends();
         }
         if let Some(ticket) = &mut this.ticket {
             match &frame {

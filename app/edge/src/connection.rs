@@ -134,8 +134,8 @@ impl Client {
 }
 
 /// Serves HTTP/1 on this connection until it ends. An idle connection has its [`GuardedIo`] and nothing else: the server
-/// with its buffers, several times as large, comes with the first byte of a request and goes when the connection rests. `socket`
-/// finds the socket that it is over.
+/// with its buffers, several times as large, comes with the first byte of a request and goes when the connection rests.
+/// `socket` finds the socket that it is over.
 pub(crate) async fn serve_http1<S>(
     edge: Arc<Edge>,
     io: S,

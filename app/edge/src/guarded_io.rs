@@ -134,7 +134,7 @@ impl WireState {
     }
 
     /// The answer under way has been given out to its end, and the connection ends behind it.
-    pub(crate) fn is_ending(&self) {
+    pub(crate) fn ends(&self) {
         self.ending.store(true, Ordering::Release);
     }
 
@@ -578,7 +578,7 @@ mod tests {
             io.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
             let mut room = [0; 64];
             assert_eq!(client.read(&mut room).await.unwrap(), 19, "what is not the last does not wait");
-            io.state.is_ending();
+            io.state.ends();
             io.write_all(b"the end").await.unwrap();
             let client = client.into_std().unwrap();
             // The kernel sends it by itself after 200 ms, which may pass here once, but not each time.

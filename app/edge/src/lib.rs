@@ -322,8 +322,8 @@ impl Edge {
     /// Serves clients and tunnels until the shutdown, then lets finish what runs, and returns. Called once.
     ///
     /// # Errors
-    /// When the kernel does not say where it listens, or does not watch it. What goes wrong with one connection concerns
-    /// that connection alone.
+    /// When the kernel does not say where it listens, or does not watch it, or nobody listens any more. What goes wrong
+    /// with one connection concerns that connection alone.
     pub async fn serve(
         self: &Arc<Self>,
         listening: Listening,

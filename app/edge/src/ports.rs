@@ -174,7 +174,7 @@ async fn serve_tcp(place: Place, doors: Arc<Doors>, inherited: Option<TcpListene
     let shards = edge.config.shards.clone();
     let take = move |stream, peer| take(&edge, &doors, socket, stream, peer);
     if let Err(error) = listener::accept_in_shard(&shards, listener, shutdown, take).await {
-        tracing::error!(%socket, %error, "a socket's port cannot be watched");
+        tracing::error!(%socket, %error, "a socket's port takes no more connections");
     }
 }
 

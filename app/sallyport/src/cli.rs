@@ -272,12 +272,12 @@ fn is_daemon(command: &Command) -> bool {
     matches!(command, Command::Up(_) | Command::Control(_) | Command::Edge(EdgeCommand { command: None, .. }))
 }
 
-/// Whether others' requests and connections go through it. Programs that a command starts would inherit what it asks for.
+/// Whether others' requests and connections go through it. Programs that a command starts would inherit what it asks
+/// for.
 fn carries_traffic(command: &Command) -> bool {
-    let connects = |command: &TunnelCommand| matches!(command, TunnelCommand::Connect(_));
-    is_daemon(command)
-        || matches!(command, Command::Connect(_) | Command::Run(_))
-        || matches!(command, Command::Tunnel(command) if connects(command))
+    let connects =
+        matches!(command, Command::Connect(_) | Command::Run(_) | Command::Tunnel(TunnelCommand::Connect(_)));
+    connects || is_daemon(command)
 }
 
 async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result<()> {

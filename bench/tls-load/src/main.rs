@@ -2,10 +2,10 @@
 //!
 //! usage: `sallyport-tls-load ADDRESS:PORT SERVER_NAME PATH CONNECTIONS SECONDS --full|--resume`
 //!
-//! So many connections are under way at a time. With `--full` each has a whole handshake; with `--resume` each but the first
-//! of its place resumes the session of the one before. Says in a line of JSON how many there were, how many of them resumed,
-//! how many failed and why the first of these did, how long it took, and the latency from the beginning of a connection to
-//! the end of its answer.
+//! So many connections are under way at a time. With `--full` each has a whole handshake; with `--resume` each but the
+//! first of its place resumes the session of the one before. Says in a line of JSON how many there were, how many of
+//! them resumed, how many failed and why the first of these did, how long it took, and the latency from the beginning
+//! of a connection to the end of its answer.
 //!
 //! Every server gets the same offer, of which nothing is to be chosen, so that all do the same work: TLS 1.3, X25519,
 //! AES-128-GCM with SHA-256 (which every server must have, RFC 8446 section 9.1), and no ALPN.
@@ -250,9 +250,10 @@ impl Tally {
     }
 }
 
-/// Takes every server for the right one. The load dials an address on its own machine, where the benchmark has just started
-/// the server with a certificate that nobody signed, and sends nothing that is secret. What verifying would cost (ECDSA in
-/// each whole handshake) is the load's own work, on processors that it may share with the server that is measured.
+/// Takes every server for the right one. The load dials an address on its own machine, where the benchmark has just
+/// started the server with a certificate that nobody signed, and sends nothing that is secret. What verifying would
+/// cost (ECDSA in each whole handshake) is the load's own work, on processors that it may share with the server that is
+/// measured.
 #[derive(Debug)]
 struct AnyServer;
 

@@ -19,8 +19,8 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Takes over a listener, in the scheduler that this is called in. Connections have what was set on the listener when
-    /// they came, which is before they are accepted.
+    /// Takes over a listener, in the scheduler that this is called in. Connections have what was set on the listener
+    /// when they came, which is before they are accepted.
     ///
     /// # Errors
     /// The system does not watch it.

@@ -24,8 +24,9 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use crate::{
     Congestion, LeanTls, Proxy, ReadAhead,
     failure::{ProxyFailure, handshake_failure},
-    proxy_connect, set_keepalive, set_nodelay,
+    proxy_connect,
     socket::{keep_urgent_inline, stream_socket},
+    socket::{set_keepalive, set_nodelay},
 };
 
 /// How many addresses of one name are tried at most.

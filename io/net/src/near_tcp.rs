@@ -34,13 +34,13 @@ impl NearTcp {
         Self { inner, watched_by: ShardId::here(), tickets_wait: false }
     }
 
-    /// Whether tickets of TLS 1.3 leave with what is written next, in one packet and not in one of their own; to be told
-    /// on the server's side before a handshake, and taken back behind it. The kernel waits for no more than 200 ms
+    /// Whether tickets of TLS 1.3 leave with what is written next, in one packet and not in one of their own; to be
+    /// told on the server's side before a handshake, and taken back behind it. The kernel waits for no more than 200 ms
     /// (MSG_MORE, send(2)).
     ///
     /// What a server writes in a handshake begins with a record of type 22, handshake, with the ServerHello in it (RFC
-    /// 8446, section 5.1). What begins with type 23 is encrypted, and nothing is left then but tickets, or an alert before
-    /// the end of the connection, which takes it along.
+    /// 8446, section 5.1). What begins with type 23 is encrypted, and nothing is left then but tickets, or an alert
+    /// before the end of the connection, which takes it along.
     pub fn let_tickets_wait(&mut self, wait: bool) {
         self.tickets_wait = wait;
     }
@@ -77,6 +77,11 @@ fn watched_here(stream: &TcpStream) -> io::Result<TcpStream> {
     TcpStream::from_std(socket2::SockRef::from(stream).try_clone()?.into())
 }
 
+#[cfg(not(unix))]
+fn watched_here(_stream: &TcpStream) -> io::Result<TcpStream> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Writes what more follows on.
 fn poll_write_more(stream: &TcpStream, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
     loop {
@@ -101,11 +106,6 @@ fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize>
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     stream.try_write_vectored(bufs)
-}
-
-#[cfg(not(unix))]
-fn watched_here(_stream: &TcpStream) -> io::Result<TcpStream> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 impl AsyncRead for NearTcp {

@@ -16,7 +16,7 @@ const KEEPALIVE_PROBES: u32 = 4;
 ///
 /// # Errors
 /// When the kernel refuses, which it does for a socket that is gone.
-pub fn set_nodelay(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn set_nodelay(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)
 }
 
@@ -24,7 +24,7 @@ pub fn set_nodelay(stream: &TcpStream) -> io::Result<()> {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
     keepalive(&SockRef::from(stream))
 }
 

@@ -5,11 +5,11 @@ use std::{io, time::Duration};
 /// How long at a time. The kernel's own turns are 0.7 ms with one processor, 1.4 with two, and up to 3 with many.
 const TURN: Duration = Duration::from_micros(500);
 
-/// Asks the kernel for short turns, for the calling thread and all threads and programs that are started from it: who has
-/// short turns is let in soon when there is something to do, and lets others in soon. Whoever carries what others wait
-/// for wants both. The share of the processors stays what it was. Kernels before Linux 6.12 take no notice, and other
-/// systems have no such thing. The length that somebody chose before (`chrt --sched-runtime`) cannot be told from the kernel's
-/// own, and is replaced.
+/// Asks the kernel for short turns, for the calling thread and all threads and programs that are started from it: who
+/// has short turns is let in soon when there is something to do, and lets others in soon. Whoever carries what others
+/// wait for wants both. The share of the processors stays what it was. Kernels before Linux 6.12 take no notice, and
+/// other systems have no such thing. The length that somebody chose before (`chrt --sched-runtime`) cannot be told from
+/// the kernel's own, and is replaced.
 ///
 /// # Errors
 /// The kernel, or who guards it, does not allow it; everything goes on as it was.
@@ -29,7 +29,8 @@ pub fn take_short_turns() -> io::Result<()> {
         return Ok(());
     }
     attributes.sched_runtime = TURN.as_nanos() as u64;
-    // SAFETY: the kernel reads `size` bytes, which it has filled in itself; all but one field are what it has just said.
+    // SAFETY: the kernel reads `size` bytes, which it has filled in itself; all but one field are what it has just
+    // said.
     let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -26,8 +26,8 @@ use tokio::{
 
 pub use post::wake_at;
 
-/// After how many tasks that are ready the kernel is asked what else is. A new connection, which is accepted in a shard, may
-/// wait for as many; and each time costs a system call.
+/// After how many tasks that are ready the kernel is asked what else is. A new connection, which is accepted in a
+/// shard, may wait for as many; and each time costs a system call.
 const EVENT_INTERVAL: u32 = 31;
 /// The number of the next shard that is started in this process; 0 is no shard.
 static NEXT: AtomicU16 = AtomicU16::new(1);

@@ -101,8 +101,8 @@ fn read_head(bytes: &Bytes, method: &Method, fields: &mut HeaderMap) -> Result<I
     Ok(Interim::Final(Answer { status, framing, keeps_connection }))
 }
 
-/// Whether these header fields, of a request or of an answer, leave the connection open behind the answer; `is_old`: they are of
-/// HTTP/1.0 (RFC 9112 section 9.3).
+/// Whether these header fields, of a request or of an answer, leave the connection open behind the answer; `is_old`:
+/// they are of HTTP/1.0 (RFC 9112 section 9.3).
 #[must_use]
 pub fn keeps_connection(fields: &HeaderMap, is_old: bool) -> bool {
     let says = |option: &[u8]| fields.get_all(CONNECTION).iter().any(|value| has_option(value.as_bytes(), option));
