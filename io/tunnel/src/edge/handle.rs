@@ -20,10 +20,6 @@ use crate::{
     watch::Watch,
 };
 
-/// How many requests of a session are under way when a further one may share its control connection: with fewer there is
-/// little to be put in one record, and a leg answers sooner.
-const MIN_REQUESTS_TO_SHARE: u32 = 8;
-
 /// Why a stream cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
@@ -183,12 +179,12 @@ impl TunnelHandle {
 
     /// A request of the tunnel is under way, until [`Self::request_ended`].
     pub fn request_began(&self) {
-        self.inner.session.requests.fetch_add(1, Ordering::Relaxed);
+        self.inner.session.requests.began();
     }
 
     /// A request that was under way is not any more.
     pub fn request_ended(&self) {
-        self.inner.session.requests.fetch_sub(1, Ordering::Relaxed);
+        self.inner.session.requests.ended();
     }
 
     /// Whether a request with a short answer had better share the control connection: many others are under way. What they
@@ -197,7 +193,7 @@ impl TunnelHandle {
     #[must_use]
     pub fn shares_well(&self) -> bool {
         let session = &self.inner.session;
-        session.requests.load(Ordering::Relaxed) >= MIN_REQUESTS_TO_SHARE && session.mux.has_room_for_shared()
+        session.requests.is_crowded() && session.mux.has_room_for_shared()
     }
 
     /// Opens a stream that shares the control connection with others. Nothing is waited for.

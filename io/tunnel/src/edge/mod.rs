@@ -1,6 +1,7 @@
 //! The edge's end of all tunnels: takes carriers from connectors, keeps sessions and legs, opens streams.
 
 mod attach_budget;
+mod crowd;
 mod first;
 mod handle;
 mod link;
@@ -10,7 +11,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -28,6 +29,7 @@ use tracing::debug;
 
 use self::{
     attach_budget::AttachBudget,
+    crowd::Crowd,
     first::{First, FirstError, is_same_secret, read_first_frame, send_refusal},
     link::LinkState,
     registry::{Presence, Shared, Unmade, With},
@@ -161,8 +163,8 @@ struct EdgeSession {
     has_datagrams: bool,
     /// A tunnel whose clients send datagrams is attached, so a datagram leg may join.
     takes_datagrams: AtomicBool,
-    /// How many requests of its tunnels are under way.
-    requests: AtomicU32,
+    /// The requests of its tunnels that are under way.
+    requests: Crowd,
     /// The datagram leg, when there is one.
     flows: Mutex<Option<Arc<FlowLeg>>>,
     /// It is a session with another edge.

@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Instant,
 };
@@ -19,6 +19,7 @@ use tracing::{debug, info};
 use super::{
     Admission, EdgeSession, EdgeTunnelsConfig,
     attach_budget::AttachBudget,
+    crowd::Crowd,
     handle::{HandleInner, RequestLog, TunnelHandle},
     link::LinkState,
 };
@@ -167,7 +168,7 @@ impl Shared {
             takes_legs: AtomicBool::new(is_link),
             has_datagrams: hello.has(feature::DATAGRAMS),
             takes_datagrams: AtomicBool::new(is_link),
-            requests: AtomicU32::new(0),
+            requests: Crowd::default(),
             flows: Mutex::default(),
             link,
         });
