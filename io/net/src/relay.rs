@@ -21,8 +21,8 @@ use crate::{GivenUp, NearTcp, ReadAhead, Recorded};
 const BUFFER_BYTES: usize = 65_532;
 /// How many buffers are kept for the next bytes that move.
 const MAX_SPARE_BUFFERS: usize = 64;
-/// How many times a direction goes round before other tasks get their turn.
-const MAX_ROUNDS: usize = 16;
+/// How many times a direction goes round, filling or writing a buffer, before other tasks get their turn.
+const MAX_ROUNDS: usize = 8;
 
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
