@@ -2,7 +2,7 @@
 
 use std::{
     future::Future,
-    io,
+    io::{self, BufRead as _},
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
@@ -176,9 +176,10 @@ impl Doors {
             start.io.stop();
             let asking = identity::http_server_config(edge, &self.base, &self.certificates, &server_name);
             let Some((config, route)) = asking else {
-                let_tickets_wait(&mut start.io, true);
+                near(&mut start.io).let_tickets_wait();
                 let mut stream = start.into_stream(self.base.clone()).await?;
-                let_tickets_wait(stream.get_mut().0, false);
+                let (io, tls) = stream.get_mut();
+                near(io).handshake_is_over(tls.reader().fill_buf().is_ok_and(|came| !came.is_empty()));
                 return Ok(Opened::Shared(stream, ends.client));
             };
             let opened = start.into_stream(config).await;
@@ -237,9 +238,9 @@ impl Doors {
     }
 }
 
-/// Whether tickets leave with what is written next: the answer, or the settings of HTTP/2.
-fn let_tickets_wait(io: &mut ClientTcp, wait: bool) {
-    io.get_mut().get_mut().let_tickets_wait(wait);
+/// The connection itself, where tickets wait for what is written next: the answer, or the settings of HTTP/2.
+fn near(io: &mut ClientTcp) -> &mut NearTcp {
+    io.get_mut().get_mut()
 }
 
 /// Ends TLS for another edge, which has to show that it is one.

@@ -12,8 +12,13 @@ use tokio::{
     net::TcpStream,
 };
 
+use crate::socket::send_what_waits;
+
 /// The type of encrypted records of TLS 1.3 (`application_data`, RFC 8446, section 5.2).
 const APPLICATION_DATA: u8 = 23;
+/// The length of an encrypted alert: level and description, the type, and the tag of a cipher (RFC 8446, sections 5.2 and
+/// 6, RFC 5116, section 5). Tickets are longer.
+const ALERT_BYTES: u16 = 2 + 1 + 16;
 
 /// A TCP connection that moves to whichever shard uses it. A leg is dealt to one shard, and serves clients that were
 /// dealt to others: a task that waits on one shard for a connection that another one watches costs a wake-up of two
@@ -26,29 +31,44 @@ pub struct NearTcp {
     watched_by: ShardId,
     /// Whether tickets wait for what is written next.
     tickets_wait: bool,
+    /// Whether some do, and leave alone when nothing comes.
+    is_waiting: bool,
 }
 
 impl NearTcp {
     /// A connection that the caller's shard watches.
     pub fn new(inner: TcpStream) -> Self {
-        Self { inner, watched_by: ShardId::here(), tickets_wait: false }
+        Self { inner, watched_by: ShardId::here(), tickets_wait: false, is_waiting: false }
     }
 
-    /// Whether tickets of TLS 1.3 leave with what is written next, in one packet and not in one of their own; to be
-    /// told on the server's side before a handshake, and taken back behind it. The kernel waits for no more than 200 ms
-    /// (MSG_MORE, send(2)).
+    /// Lets tickets of TLS 1.3 leave with what is written next, in one packet and not in one of their own; to be told on
+    /// the server's side before a handshake, with [`NearTcp::handshake_is_over`] behind it.
     ///
     /// What a server writes in a handshake begins with a record of type 22, handshake, with the ServerHello in it (RFC
-    /// 8446, section 5.1). What begins with type 23 is encrypted, and nothing is left then but tickets, or an alert
-    /// before the end of the connection, which takes it along.
-    pub fn let_tickets_wait(&mut self, wait: bool) {
-        self.tickets_wait = wait;
+    /// 8446, section 5.1). What begins with type 23 is encrypted, and nothing is left then but tickets, or an alert. That
+    /// one does not wait: the connection ends behind it, and the end takes nothing along when there is something that
+    /// nobody has read.
+    pub fn let_tickets_wait(&mut self) {
+        self.tickets_wait = true;
     }
 
-    /// Whether what is written waits for what comes next.
+    /// What is written from now on does not wait. Tickets that do, wait for the answer when there is something to answer:
+    /// when a request came with the end of the handshake, or is there when it is read. They leave at once when it is not
+    /// there. The client may wait for them: its request is held back until the end of its handshake is acknowledged,
+    /// unless it asked for TCP_NODELAY (Nagle's algorithm, RFC 9293, section 3.7.4), and tickets take that along.
+    pub fn handshake_is_over(&mut self, request_came: bool) {
+        self.tickets_wait = false;
+        self.is_waiting &= !request_came;
+    }
+
+    /// Whether what is written waits for what comes next: for 200 ms, or a little more than a round trip when that is
+    /// longer, if nothing comes (MSG_MORE, send(2)).
     fn waits(&self, bufs: &[IoSlice<'_>]) -> bool {
-        let first = bufs.iter().find_map(|buf| buf.first());
-        self.tickets_wait && first == Some(&APPLICATION_DATA)
+        let first = bufs.iter().find(|buf| !buf.is_empty());
+        self.tickets_wait
+            && first.and_then(|record| record.first_chunk()).is_some_and(|[kind, _, _, high, low]| {
+                *kind == APPLICATION_DATA && u16::from_be_bytes([*high, *low]) > ALERT_BYTES
+            })
     }
 
     /// The connection itself.
@@ -110,13 +130,19 @@ fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize>
 
 impl AsyncRead for NearTcp {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.near().poll_read(cx, buf)
+        let read = self.near().poll_read(cx, buf);
+        if std::mem::take(&mut self.is_waiting) && read.is_pending() {
+            // Where the kernel refuses, it leaves later.
+            let _ = send_what_waits(&self.inner);
+        }
+        read
     }
 }
 
 impl AsyncWrite for NearTcp {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if self.waits(&[IoSlice::new(buf)]) {
+        self.is_waiting = self.waits(&[IoSlice::new(buf)]);
+        if self.is_waiting {
             return poll_write_more(&self.near(), cx, &[IoSlice::new(buf)]);
         }
         self.near().poll_write(cx, buf)
@@ -127,7 +153,8 @@ impl AsyncWrite for NearTcp {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.waits(bufs) {
+        self.is_waiting = self.waits(bufs);
+        if self.is_waiting {
             return poll_write_more(&self.near(), cx, bufs);
         }
         self.near().poll_write_vectored(cx, bufs)
@@ -180,31 +207,76 @@ mod tests {
         }
     }
 
+    /// A record of this type with so many bytes in it.
+    fn record(kind: u8, bytes: u16) -> Vec<u8> {
+        let [high, low] = bytes.to_be_bytes();
+        let mut record = vec![kind, 3, 3, high, low];
+        record.resize(5 + usize::from(bytes), 7);
+        record
+    }
+
     #[tokio::test]
     async fn tickets_leave_with_what_follows_and_nothing_else_waits() {
         let (mut near, mut far) = pair().await;
-        near.write_all(&[APPLICATION_DATA, 0]).await.unwrap();
-        assert_eq!(has_come(&far), [APPLICATION_DATA, 0], "it was not told to wait");
-        near.let_tickets_wait(true);
-        near.write_all(&[22, 1]).await.unwrap();
-        assert_eq!(has_come(&far), [22, 1], "the ServerHello does not wait");
+        let (hello, ticket, alert) = (record(22, 30), record(APPLICATION_DATA, 20), record(APPLICATION_DATA, 19));
+        near.write_all(&ticket).await.unwrap();
+        assert_eq!(has_come(&far), ticket, "it was not told to wait");
+        near.let_tickets_wait();
+        for what in [&hello, &alert] {
+            near.write_all(what).await.unwrap();
+            assert_eq!(has_come(&far), *what, "the ServerHello does not wait, and an alert does not");
+        }
         let mut waited = false;
-        for number in 2..12 {
-            near.let_tickets_wait(true);
-            near.write_all(&[APPLICATION_DATA, number]).await.unwrap();
+        for _ in 0..10 {
+            near.let_tickets_wait();
+            near.write_all(&ticket).await.unwrap();
             let mut came = has_come(&far);
             // The kernel sends it by itself after 200 ms, which may pass here once, but not each time.
             waited |= came.is_empty();
-            near.let_tickets_wait(false);
-            near.write_all(&[APPLICATION_DATA]).await.unwrap();
-            while came.len() < 3 {
+            near.handshake_is_over(true);
+            near.write_all(&alert).await.unwrap();
+            while came.len() < ticket.len() + alert.len() {
                 came.push(far.read_u8().await.unwrap());
             }
-            assert_eq!(came, [APPLICATION_DATA, number, APPLICATION_DATA]);
+            assert_eq!(came, [&ticket[..], &alert].concat());
         }
         assert!(waited || cfg!(not(any(target_os = "linux", target_os = "android"))));
         near.shutdown().await.unwrap();
         assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    /// Reads without waiting; whether there was something.
+    async fn reads(near: &mut NearTcp) -> bool {
+        let mut room = [0; 8];
+        let mut room = ReadBuf::new(&mut room);
+        std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *near).poll_read(cx, &mut room).is_ready())).await
+    }
+
+    #[tokio::test]
+    async fn tickets_wait_for_no_answer_when_there_is_nothing_to_answer() {
+        let ticket = record(APPLICATION_DATA, 20);
+        let (mut near, far) = pair().await;
+        near.let_tickets_wait();
+        near.write_all(&ticket).await.unwrap();
+        near.handshake_is_over(false);
+        assert!(!reads(&mut near).await);
+        assert_eq!(has_come(&far), ticket, "the client may hold its request back until then");
+        let mut waited = false;
+        for request_came in [true, false].into_iter().cycle().take(20) {
+            let (mut near, mut far) = pair().await;
+            near.let_tickets_wait();
+            near.write_all(&ticket).await.unwrap();
+            near.handshake_is_over(request_came);
+            if !request_came {
+                far.write_u8(1).await.unwrap();
+                near.inner.readable().await.unwrap();
+                assert!(reads(&mut near).await);
+            }
+            assert!(!reads(&mut near).await, "only then there is nothing more");
+            // As above.
+            waited |= has_come(&far).is_empty();
+        }
+        assert!(waited || cfg!(not(any(target_os = "linux", target_os = "android"))));
     }
 
     #[tokio::test]

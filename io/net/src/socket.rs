@@ -43,8 +43,16 @@ pub fn set_notsent_lowat(stream: &TcpStream, bytes: u32) -> io::Result<()> {
     }
 }
 
-/// Keeps a packet back that is not full, until the connection's end, which goes along with it (TCP_CORK); for 200 ms at
-/// most. For the last that is written.
+/// Sends what waits for more: setting TCP_NODELAY, which is set already, does so by the way (tcp(7)).
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn send_what_waits(stream: &TcpStream) -> io::Result<()> {
+    set_nodelay(stream)
+}
+
+/// Keeps a packet back that is not full, until the connection's end, which goes along with it (TCP_CORK); for 200 ms, or
+/// a little more than a round trip when that is longer, if the end does not come. For the last that is written.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -6,6 +6,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::{Duration, Instant},
 };
 
 use http::Response;
@@ -161,6 +162,21 @@ async fn a_ticket_resumes_its_own_socket_and_opens_no_other() {
         let error = handshake(remembering, &socket.host(), connect(other_addr).await).await.unwrap_err();
         assert!(error.to_string().contains("certificate"), "the other socket shows who it is: {error}");
     }
+}
+
+#[tokio::test]
+async fn tickets_come_without_a_request() {
+    let world = World::start().await;
+    // The kernel sends what waits for more after 200 ms at least, each time.
+    for _ in 0..20 {
+        let client = world.client_with("api.localhost", &[b"http/1.1"]).await;
+        let done = Instant::now();
+        assert_ne!(soon(client.get_ref().0.peek(&mut [0])).await.unwrap(), 0);
+        if done.elapsed() < Duration::from_millis(150) {
+            return;
+        }
+    }
+    panic!("a client that sends its request when the end of its handshake is acknowledged would have waited");
 }
 
 #[tokio::test]
