@@ -58,12 +58,15 @@ pub(crate) fn send_what_waits(stream: &TcpStream) -> io::Result<()> {
 /// When the kernel refuses.
 pub fn keep_for_end(stream: &TcpStream) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    return SockRef::from(stream).set_tcp_cork(true);
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
     {
-        let _ = stream;
-        Ok(())
+        let socket = SockRef::from(stream);
+        // The end of Multipath TCP goes beside the bytes (DATA_FIN, RFC 8684, section 3.3.3), and takes none along.
+        if socket.protocol()? == Some(Protocol::TCP) {
+            return socket.set_tcp_cork(true);
+        }
     }
+    let _ = stream;
+    Ok(())
 }
 
 /// Ends the connection when sent data is not acknowledged for so long (TCP_USER_TIMEOUT, RFC 5482).
@@ -126,4 +129,27 @@ fn keepalive(socket: &SockRef<'_>) -> io::Result<()> {
     let settings =
         TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&settings)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_packet_is_kept_for_the_end_where_that_takes_it_along() {
+        for mptcp in [false, true] {
+            let listener = crate::listen_by("127.0.0.1:0".parse().unwrap(), "--listen", mptcp).unwrap();
+            let address = listener.local_addr().unwrap();
+            let client = stream_socket(address, mptcp).unwrap();
+            client.connect(&address.into()).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let socket = SockRef::from(&stream);
+            if mptcp && socket.protocol().unwrap() == Some(Protocol::TCP) {
+                eprintln!("skipped: this kernel has no Multipath TCP");
+                return;
+            }
+            keep_for_end(&stream).unwrap();
+            assert_eq!(socket.tcp_cork().unwrap(), !mptcp);
+        }
+    }
 }
