@@ -526,14 +526,22 @@ impl AnswerBody {
         self
     }
 
-    /// The same body, after which this connection of HTTP/1 ends.
+    /// The same body, after which this connection of HTTP/1 ends; to be told behind [`AnswerBody::with_ticket`].
     pub(crate) fn ending(mut self, wire: Arc<WireState>) -> Self {
+        self.ends = Some(wire);
         if self.is_end_stream() {
-            wire.ends();
-        } else {
-            self.ends = Some(wire);
+            self.ends_connection();
         }
         self
+    }
+
+    /// The body has been given out to its end. The connection ends behind it, or later: an origin may take the rest of the
+    /// request after its answer.
+    fn ends_connection(&mut self) {
+        let is_whole = self.ticket.as_ref().is_none_or(|ticket| ticket.has_whole_request());
+        if let Some(wire) = self.ends.take().filter(|_| is_whole) {
+            wire.ends();
+        }
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
@@ -620,11 +628,8 @@ impl Body for AnswerBody {
             Some(Ok(Frame::data(std::mem::take(&mut this.rest))))
         };
         let frame = frame.map(|frame| frame.map(|frame| this.piece_of(frame)));
-        if this.ends.is_some()
-            && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream())
-            && let Some(wire) = this.ends.take()
-        {
-            wire.ends();
+        if this.ends.is_some() && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream()) {
+            this.ends_connection();
         }
         if let Some(ticket) = &mut this.ticket {
             match &frame {

@@ -300,6 +300,11 @@ impl Ticket {
         self.upload = upload;
     }
 
+    /// Whether nothing of the request is still to come.
+    pub(crate) fn has_whole_request(&self) -> bool {
+        self.upload.as_ref().is_none_or(|upload| upload.is_finished())
+    }
+
     /// The label of the host that the request is for, which is the name of its socket.
     pub(crate) fn socket_name(&self) -> &str {
         self.host.as_ref().and_then(|host| host.name().split('.').next()).unwrap_or_default()

@@ -149,14 +149,10 @@ pub(crate) async fn serve(
     if is_head {
         answer::without_body(&mut answer);
     }
-    if upgraded.is_none() {
-        let is_last = client.is_last_request(&edge);
-        if is_last {
-            answer::close_after(&mut answer);
-        }
-        if is_last || !stays_open {
-            answer = answer.map(|body| body.ending(client.wire.clone()));
-        }
+    let is_last = upgraded.is_none() && (!stays_open || client.is_last_request(&edge));
+    if is_last {
+        // Said also where the client asked for it: our server for HTTP/1 does not see that in each way it can be written.
+        answer::close_after(&mut answer);
     }
 
     // 9. Record it, once its body, or what it was upgraded to, has come to its end.
@@ -167,7 +163,10 @@ pub(crate) async fn serve(
             upgraded.start(&edge, client, on_upgrade, ticket);
             answer
         }
-        _ => answer.map(|body| body.with_ticket(ticket, edge)),
+        _ => answer.map(|body| {
+            let body = body.with_ticket(ticket, edge);
+            if is_last { body.ending(client.wire.clone()) } else { body }
+        }),
     }
 }
 

@@ -219,6 +219,22 @@ async fn a_websocket_that_the_origin_declines_leaves_the_connection_usable() {
 }
 
 #[tokio::test]
+async fn a_client_is_told_that_its_connection_ends_and_it_does() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    let host = socket.host();
+    for option in [&b"close"[..], b"close, \xe9", b"\xe9, close"] {
+        let mut client = world.client(&socket).await;
+        let head = [b"GET / HTTP/1.1\r\nHost: ", host.as_bytes(), b"\r\nConnection: ", option, b"\r\n\r\n"];
+        client.write_all(&head.concat()).await.unwrap();
+        let answer = read_answer(&mut client).await;
+        assert_eq!((answer.text(), answer.header("connection")), ("ok", Some("close")));
+        assert_eq!(soon(client.read(&mut [0])).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
 async fn an_origin_that_switches_protocols_unasked_is_a_bad_gateway() {
     let world = World::start().await;
     let mut socket = world.socket();

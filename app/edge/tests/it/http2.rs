@@ -1,11 +1,17 @@
 //! HTTP/2 in and out.
 
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use sallyport_edge::BoxError;
 use sallyport_model::OriginProtocol;
+use tokio::io::AsyncWriteExt;
 
 use crate::harness::*;
 
@@ -129,6 +135,37 @@ async fn http1_clients_reach_http2_origins() {
     assert_eq!((answer.status, answer.text()), (200, "/one 0"));
     let head = format!("POST /two HTTP/1.1\r\nHost: {}\r\nContent-Length: 5\r\n\r\nhello", socket.host());
     assert_eq!(world.raw(&socket, head.as_bytes()).await.text(), "/two 5");
+}
+
+#[tokio::test]
+async fn an_answer_before_the_end_of_its_request_does_not_wait_for_that() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let answered = Arc::new(Mutex::new(Instant::now()));
+    let addr = h2_origin({
+        let answered = answered.clone();
+        move |request| {
+            // It goes on reading.
+            tokio::spawn(request.into_body().collect());
+            *answered.lock().unwrap() = Instant::now();
+            async { Response::new(text("early")) }
+        }
+    })
+    .await;
+    socket.speaks(&world, OriginProtocol::Http2);
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let head =
+        format!("POST / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 1000\r\n\r\nhello", socket.host());
+    // What waits for the end of the connection does so for 200 ms at least, each time.
+    for _ in 0..20 {
+        let mut client = world.client(&socket).await;
+        client.write_all(head.as_bytes()).await.unwrap();
+        assert_eq!(read_answer(&mut client).await.text(), "early");
+        if answered.lock().unwrap().elapsed() < Duration::from_millis(150) {
+            return;
+        }
+    }
+    panic!("each answer waited");
 }
 
 #[tokio::test]
