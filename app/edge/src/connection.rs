@@ -239,6 +239,14 @@ where
     None
 }
 
+/// Ends an HTTP/1 connection behind its last answer.
+pub(crate) async fn end(mut io: impl AsyncRead + AsyncWrite + Unpin, client: &Client) {
+    let _ = tokio::time::timeout(MAX_LINGER, io.shutdown()).await;
+    if client.wire.is_unread() {
+        linger(io).await;
+    }
+}
+
 /// Reads, within bounds, what the client still sends, and drops it.
 pub(crate) async fn linger(mut io: impl AsyncRead + AsyncWrite + Unpin) {
     let mut scrap = vec![0; 4_096];

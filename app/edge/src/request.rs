@@ -163,10 +163,15 @@ pub(crate) async fn serve(
             upgraded.start(&edge, client, on_upgrade, ticket);
             answer
         }
-        _ => answer.map(|body| {
-            let body = body.with_ticket(ticket, edge);
-            if is_last { body.ending(client.wire.clone()) } else { body }
-        }),
+        (_, declined) => {
+            if let Some(on_upgrade) = declined {
+                upgrade::declined(&edge, client.clone(), on_upgrade);
+            }
+            answer.map(|body| {
+                let body = body.with_ticket(ticket, edge);
+                if is_last { body.ending(client.wire.clone()) } else { body }
+            })
+        }
     }
 }
 

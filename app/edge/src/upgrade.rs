@@ -17,7 +17,13 @@ use sallyport_net::Pace as _;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::{
-    Edge, body::ClientBody, bounds::Meter, carriers, connection::Client, h1::H1Connection, origin::InFlight,
+    Edge,
+    body::ClientBody,
+    bounds::Meter,
+    carriers,
+    connection::{self, Client},
+    h1::H1Connection,
+    origin::InFlight,
     record::Ticket,
 };
 
@@ -28,6 +34,19 @@ const RELAY_BUFFER_BYTES: usize = 16 * 1024;
 pub(crate) fn wanted(request: &mut Request<ClientBody>) -> Option<OnUpgrade> {
     forward::is_websocket_upgrade(request.method(), request.version(), request.headers())
         .then(|| hyper::upgrade::on(request))
+}
+
+/// The WebSocket was declined, and its connection goes on. Behind its last answer the server does not end it, as it does
+/// with others, but gives it away as if it had been upgraded; so it is ended here. An end of TLS without `close_notify`
+/// would look as if something were missing (RFC 8446, section 6.1).
+pub(crate) fn declined(edge: &Arc<Edge>, client: Arc<Client>, on_client: OnUpgrade) {
+    let running = edge.running.enter();
+    tokio::spawn(async move {
+        let _running = running;
+        if let Ok(upgraded) = on_client.await {
+            connection::end(TokioIo::new(upgraded), &client).await;
+        }
+    });
 }
 
 /// What becomes of a connection after our 101.

@@ -219,6 +219,28 @@ async fn a_websocket_that_the_origin_declines_leaves_the_connection_usable() {
 }
 
 #[tokio::test]
+async fn a_connection_on_which_a_websocket_was_declined_ends_like_any_other() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = named_origin("no websockets").await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let host = socket.host();
+    let ask = |option: &str| {
+        format!("GET /ws HTTP/1.1\r\nHost: {host}\r\nConnection: {option}Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    };
+    let last = format!("GET /last HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    for (requests, answers) in [(ask("close, "), 1), (ask("") + &last, 2), (ask("") + &ask("close, "), 2)] {
+        let mut client = world.client(&socket).await;
+        client.write_all(requests.as_bytes()).await.unwrap();
+        for _ in 0..answers {
+            assert_eq!(read_answer(&mut client).await.text(), "no websockets");
+        }
+        let ended = soon(client.read(&mut [0])).await;
+        assert_eq!(ended.expect("close_notify comes before the end"), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_client_is_told_that_its_connection_ends_and_it_does() {
     let world = World::start().await;
     let mut socket = world.socket();
