@@ -61,8 +61,8 @@ impl NearTcp {
         self.is_waiting &= !request_came;
     }
 
-    /// Whether what is written waits for what comes next: for 200 ms, or a little more than a round trip when that is
-    /// longer, if nothing comes (MSG_MORE, send(2)).
+    /// Whether what is written waits for what comes next (MSG_MORE, send(2)): if nothing comes, for the time after which
+    /// the connection would send again, 200 ms at least.
     fn waits(&self, bufs: &[IoSlice<'_>]) -> bool {
         let first = bufs.iter().find(|buf| !buf.is_empty());
         self.tickets_wait

@@ -51,8 +51,8 @@ pub(crate) fn send_what_waits(stream: &TcpStream) -> io::Result<()> {
     set_nodelay(stream)
 }
 
-/// Keeps a packet back that is not full, until the connection's end, which goes along with it (TCP_CORK); for 200 ms, or
-/// a little more than a round trip when that is longer, if the end does not come. For the last that is written.
+/// Keeps a packet back that is not full, until the connection's end, which goes along with it (TCP_CORK); if that does not
+/// come, for the time after which the connection would send again, 200 ms at least. For the last that is written.
 ///
 /// # Errors
 /// When the kernel refuses.
