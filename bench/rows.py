@@ -140,6 +140,7 @@ SETS = {
         *bulk_rows("", "plain"),
         Row("silent", "a fresh connection beside silent ones", MOMENTS, measures.silent),
         *fresh_rows("delay_"),
+        *beside_bulk("delay_", "delay", ("fresh",)),
         keepalive("delay_", "delay"),
         *bulk_rows("delay_", "delay", ("gbit_s",)),
         Row("idle_tunnel", "memory of an idle tunnel", EACH, measures.idle_tunnel, "own", is_once=True),
