@@ -193,7 +193,7 @@ impl TunnelHandle {
     #[must_use]
     pub fn shares_well(&self) -> bool {
         let session = &self.inner.session;
-        session.requests.is_crowded() && session.mux.has_room_for_shared()
+        session.requests.is_crowded(Instant::now()) && session.mux.has_room_for_shared()
     }
 
     /// Opens a stream that shares the control connection with others. Nothing is waited for.

@@ -168,7 +168,7 @@ impl Shared {
             takes_legs: AtomicBool::new(is_link),
             has_datagrams: hello.has(feature::DATAGRAMS),
             takes_datagrams: AtomicBool::new(is_link),
-            requests: Crowd::default(),
+            requests: Crowd::new(Instant::now()),
             flows: Mutex::default(),
             link,
         });
