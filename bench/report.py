@@ -7,6 +7,8 @@ from harness import QUIET_PERCENT
 from rows import BEST, FIGURES, LIMITS, SETS, STAGES, TARGETS, TITLES
 
 US = "sallyport"
+#: Peers of which one is the best in each row that has a target against the best: a result without them says nothing of it.
+BEST_AMONG = ("frp-pool", "rathole")
 # Closer than this is noise on a machine that does other things besides.
 NOISE = 0.05
 # From one run to another: other cells, perhaps another machine.
@@ -153,6 +155,37 @@ def targets(result):
         if ours is not None:
             lines.append(f"  {'reached' if ours <= most else 'MISSED':8} {row}.{figure}: {number(ours)}, wanted at most {number(most)}")
     return ["", "Targets:", *lines] if lines else []
+
+
+def standing(results):
+    """Lines of Markdown: each target and limit by the newest of `results` (name and content, newest first) that has all it needs."""
+    lines = ["| row | figure | wanted | ours | theirs | ahead | |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    for target in TARGETS:
+        known = (each for name, result in results if (each := _stands(target, name, result["medians"].get(target.row, {}))))
+        lines.append(next(known, f"| `{target.row}` | {FIGURES[target.figure][0]} | | | | | not measured |"))
+    for row, figure, most in LIMITS:
+        known = ((name, ours) for name, result in results if (ours := result["medians"].get(row, {}).get(US, {}).get(figure)) is not None)
+        name, ours = next(known, (None, None))
+        shown = "not measured" if name is None else _verdict(ours <= most, name)
+        lines.append(f"| `{row}` | {FIGURES[figure][0]} | {number(most)} at most | {'' if ours is None else number(ours)} | | | {shown} |")
+    return lines
+
+
+def _stands(target, result, by):
+    """The line of one target by one result; none where that has not both sides, or not all peers that are the best somewhere."""
+    if target.against == BEST and not set(BEST_AMONG) <= set(by):
+        return None
+    name = best_peer(target.figure, by)[0] if target.against == BEST else target.against
+    ours, theirs = (by.get(each, {}).get(target.figure) for each in (US, name))
+    if ours is None or theirs is None or (ahead := ratio(target.figure, ours, theirs)) is None:
+        return None
+    wanted = f"{target.at_least:.2f} of {name}" + (", the best peer" if target.against == BEST else "")
+    return (f"| `{target.row}` | {FIGURES[target.figure][0]} | {wanted} | {number(ours)} | {number(theirs)} | {ahead:.2f} "
+            f"| {_verdict(ahead >= target.at_least, result)} |")
+
+
+def _verdict(is_reached, result):
+    return f"{'reached' if is_reached else '**missed**'}, {result}"
 
 
 def comparable(now, before):

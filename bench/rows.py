@@ -271,6 +271,8 @@ TARGETS = [
 ]
 #: The same for what no contender is needed for: row, figure, and the most that it may be.
 LIMITS = [
+    # A round trip of 50 ms, and what the relay and the load take.
+    *((f"tcp_delay_{what}", "p50_ms", 53.0) for what in ("fresh", "fresh_beside_bulk")),
     ("tcp_idle_connection", "server_kib", 9.0),
     ("tcp_idle_connection", "client_kib", 11.0),
     *((f"tcp_{mtu}stall_{way}", "worst_ms", 35.0) for mtu in ("", "mtu1500_") for way in ("down", "up")),

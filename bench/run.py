@@ -283,6 +283,8 @@ def options():
                             f"{group} is {' '.join(row.name for row in table)}" for group, table in rows.SETS.items()))
     parser.add_argument("--mtu", type=int, default=65536, help="of the loopback interface; 1500 is more like a wire")
     parser.add_argument("--sallyport", help="a binary that is there already; otherwise the release build is made")
+    parser.add_argument("--standing", action="store_true",
+                        help="measure nothing; say how far each target is reached, by the newest committed results")
     parser.add_argument("--flame", action="store_true",
                         help="draw where the time of the rows goes (perf, inferno) from a build with symbols, and keep no figures")
     chosen = parser.parse_args()
@@ -405,18 +407,25 @@ def versions(bench, chosen):
     return found
 
 
-def since_last(written):
-    """What moved since the newest committed result that this one can be compared with."""
+def committed():
+    """The committed results, the newest first: name and content. What cannot be read is left out."""
     argv = ["git", "-c", "safe.directory=*", "ls-files", "bench/results/*.json"]
     listed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.split()
     for path in sorted(listed, reverse=True):
         try:
             with open(f"{ROOT}/{path}") as file:
-                before = json.load(file)
+                result = json.load(file)
         except (OSError, ValueError):
             continue
-        if before.get("medians", {}).keys() & written["medians"].keys():
-            lines = report.moved(written, before, os.path.basename(path))
+        if "medians" in result:
+            yield os.path.basename(path), result
+
+
+def since_last(written):
+    """What moved since the newest committed result that this one can be compared with."""
+    for name, before in committed():
+        if before["medians"].keys() & written["medians"].keys():
+            lines = report.moved(written, before, name)
             if lines:
                 return lines
     return ["", "There is no committed result that this one can be compared with."]
@@ -432,6 +441,9 @@ def own(paths):
 
 def main():
     chosen = options()
+    if chosen.standing:
+        print("\n".join(report.standing([(name.removesuffix(".json"), result) for name, result in committed()])))
+        return
     if "BENCH_FOLDER" not in os.environ:
         raise SystemExit(enter_namespace(chosen))
     set_up_namespace(chosen.mtu)
