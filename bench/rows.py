@@ -259,6 +259,7 @@ TARGETS = [
     *(Target(f"tcp_delay_down_{streams}", "gbit_s", "frp-pool", 1.05) for streams in (1, 8)),
     Target("tcp_delay_fresh", "p50_ms", BEST, 1.0),
     Target("tcp_delay_burst", "max_ms", BEST, 1.0),
+    Target("tcp_delay_fresh_beside_bulk", "p50_ms", BEST, 1.0),
     *(Target(f"tcp_slow_{kind}_beside_bulk", "p50_ms", against, 1 / 1.05)
       for kind, against in (("kept", "haproxy-x2"), ("fresh", "frp-pool"))),
     Target("loss_down_1_32m", "gbit_s", "sallyport-cubic", 100.0),
