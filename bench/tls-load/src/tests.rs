@@ -1,6 +1,6 @@
-use std::net::TcpListener;
+use std::{io::Read as _, net::TcpListener, sync::Arc};
 
-use rustls::{ServerConfig, ServerConnection, pki_types::PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, Stream, crypto::aws_lc_rs, pki_types::PrivateKeyDer, version::TLS13};
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn serve(answer: &'static str, with_tickets: bool) -> SocketAddr {
                     assert_ne!(length, 0, "the client left in its request");
                     asked.extend_from_slice(&part[..length]);
                 }
-                tls.writer().write_all(answer.as_bytes()).unwrap();
+                Stream::new(&mut tls, &mut tcp).write_all(answer.as_bytes()).unwrap();
                 tls.send_close_notify();
                 while tls.wants_write() {
                     tls.write_tls(&mut tcp).unwrap();
@@ -57,22 +57,51 @@ fn load(address: SocketAddr, rest: &str) -> Load {
     Load::parse(&words(address, rest)).unwrap()
 }
 
-/// Whether each of so many connections of one place resumed.
-fn resumed(load: &Load, count: usize) -> Vec<bool> {
-    let place = Place::new(load).unwrap();
-    (0..count).map(|_| place.connect().map_err(|failure| failure.to_string()).unwrap()).collect()
-}
-
 #[test]
-fn a_connection_resumes_the_session_before_where_it_is_to() {
+fn a_connection_resumes_the_session_before_of_its_place_where_it_is_to() {
     let address = serve(WELL, true);
-    assert_eq!(resumed(&load(address, "1 0 --resume"), 4), [false, true, true, true]);
-    assert_eq!(resumed(&load(address, "1 0 --full"), 3), [false; 3]);
+    let said = load(address, "2 0.3 --resume").run().unwrap();
+    let count = said["count"].as_u64().unwrap();
+    assert_eq!((said["resumed"].as_u64(), said["failed"].as_u64()), (Some(count - 2), Some(0)), "{said}");
+    assert!(count > 2, "{said}");
+    let said = load(address, "2 0.3 --full").run().unwrap();
+    assert_eq!((said["resumed"].as_u64(), said["failed"].as_u64()), (Some(0), Some(0)), "{said}");
 }
 
 #[test]
 fn what_a_server_without_tickets_gives_counts_as_not_resumed() {
-    assert_eq!(resumed(&load(serve(WELL, false), "1 0 --resume"), 3), [false; 3]);
+    let said = load(serve(WELL, false), "1 0.3 --resume").run().unwrap();
+    assert_eq!((&said["resumed"], &said["failed"]), (&0.into(), &0.into()), "{said}");
+}
+
+#[test]
+fn an_answer_of_many_records_is_read_to_its_end() {
+    // More than a socket holds: the server would not get rid of it, and say no close_notify, were it not read.
+    let long = format!("HTTP/1.1 200 OK\r\n\r\n{}", "and so on ".repeat(2 << 20));
+    let said = load(serve(long.leak(), true), "2 0 --resume").run().unwrap();
+    assert_eq!((&said["count"], &said["failed"]), (&2.into(), &0.into()), "{said}");
+}
+
+#[test]
+fn a_server_that_leaves_in_the_handshake_is_a_failure_that_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let _ = tcp.unwrap().read(&mut [0; 4096]);
+        }
+    });
+    let said = load(address, "1 0 --full").run().unwrap();
+    assert_eq!((&said["count"], &said["failed"]), (&0.into(), &1.into()), "{said}");
+    assert_eq!(said["first_failure"], "unexpected end of file");
+}
+
+#[test]
+fn nobody_there_is_a_failure_that_is_told() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let said = load(address, "2 0 --full").run().unwrap();
+    assert_eq!((&said["count"], &said["failed"]), (&0.into(), &2.into()), "{said}");
+    assert!(said["first_failure"].as_str().unwrap().starts_with("Connection refused"), "{said}");
 }
 
 #[test]
