@@ -12,8 +12,8 @@ use std::{
 use rustls::{ServerConfig, server::Acceptor};
 use sallyport_model::{EdgeId, Identity, SocketRoute, SocketType, TlsMode};
 use sallyport_net::{
-    Certificates, LeanTls, NearTcp, ProxiedAddresses, ReadAhead, Recorded, read_header, server_config,
-    server_config_for, server_config_for_tunnels,
+    Certificates, LeanTls, NearTcp, ProxiedAddresses, ReadAhead, Recorded, offers_session, read_header, server_config,
+    server_config_for, server_config_for_returning, server_config_for_tunnels,
 };
 use sallyport_policy::Network;
 use sallyport_wire::MESH_ALPN;
@@ -44,6 +44,7 @@ pub(crate) type ClientTcp = Recorded<ReadAhead<NearTcp>>;
 /// What every connection that comes in passes.
 pub(crate) struct Doors {
     base: Arc<ServerConfig>,
+    returning: Arc<ServerConfig>,
     tunnels: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
     trusted_proxies: Vec<Network>,
@@ -70,8 +71,9 @@ impl Doors {
     /// Doors with certificates from here, where these networks may say who stands behind them.
     pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
         let base = server_config(certificates.clone(), sallyport_wire::ALPN);
+        let returning = server_config_for_returning(&base);
         let tunnels = server_config_for_tunnels(&base, sallyport_wire::ALPN);
-        Arc::new(Self { base, tunnels, certificates, trusted_proxies })
+        Arc::new(Self { base, returning, tunnels, certificates, trusted_proxies })
     }
 
     /// Who the client is: the peer, or whom a trusted balancer names in the PROXY protocol. `None`: the balancer said
@@ -167,6 +169,7 @@ impl Doors {
             tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the client wants a name that is not of this edge"));
         }
+        let base = if offers_session(start.io.recorded()) { &self.returning } else { &self.base };
         let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {
             if is_tunnel(&start) {
                 start.io.replay();
@@ -174,10 +177,10 @@ impl Doors {
                 return Ok(Opened::Tunnel(stream, ends.client));
             }
             start.io.stop();
-            let asking = identity::http_server_config(edge, &self.base, &self.certificates, &server_name);
+            let asking = identity::http_server_config(edge, base, &self.certificates, &server_name);
             let Some((config, route)) = asking else {
                 near(&mut start.io).let_tickets_wait();
-                let mut stream = start.into_stream(self.base.clone()).await?;
+                let mut stream = start.into_stream(base.clone()).await?;
                 let (io, tls) = stream.get_mut();
                 near(io).handshake_is_over(tls.reader().fill_buf().is_ok_and(|came| !came.is_empty()));
                 return Ok(Opened::Shared(stream, ends.client));
@@ -198,7 +201,7 @@ impl Doors {
             return self.ask_certificate(edge, start, route, ends, server_name).await;
         }
         let own_name = format!("{}.{}", route.name, edge.config.domain);
-        let config = server_config_for(&self.base, self.certificates.clone(), own_name, &route.settings.alpn);
+        let config = server_config_for(base, self.certificates.clone(), own_name, &route.settings.alpn);
         let io = start.into_stream(config).await?;
         Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
     }

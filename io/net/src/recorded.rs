@@ -37,6 +37,11 @@ impl<S> Recorded<S> {
         &mut self.inner
     }
 
+    /// The copy, as far as there is one.
+    pub fn recorded(&self) -> &[u8] {
+        self.record.as_deref().unwrap_or_default()
+    }
+
     /// Lets go of the copy.
     pub fn stop(&mut self) {
         if self.replay == usize::MAX {

@@ -56,6 +56,14 @@ pub fn server_config(certificates: Arc<Certificates>, tunnel_alpn: &[u8]) -> Arc
     Arc::new(config)
 }
 
+/// TLS for clients that bring a ticket: as `base`, with one new ticket in the place of theirs.
+#[must_use]
+pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
+    let mut config = base.clone();
+    config.send_tls13_tickets = 1;
+    Arc::new(config)
+}
+
 /// TLS for connectors alone: as `base`, with this protocol (ALPN) and no other, and as [`crate::LeanTls`] wants it.
 #[must_use]
 pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {

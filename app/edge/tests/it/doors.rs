@@ -10,7 +10,11 @@ use std::{
 };
 
 use http::Response;
-use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, SupportedProtocolVersion, pki_types::ServerName};
+use rustls::{
+    ClientConfig, HandshakeKind, ProtocolVersion, SupportedProtocolVersion,
+    client::{ClientSessionMemoryCache, ClientSessionStore as _, Resumption},
+    pki_types::ServerName,
+};
 use sallyport_model::{ProxyProtocol, SocketType, TlsMode};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
@@ -161,6 +165,29 @@ async fn a_ticket_resumes_its_own_socket_and_opens_no_other() {
         }
         let error = handshake(remembering, &socket.host(), connect(other_addr).await).await.unwrap_err();
         assert!(error.to_string().contains("certificate"), "the other socket shows who it is: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_client_gets_two_tickets_and_one_that_brings_one_gets_one_for_it() {
+    let world = World::start().await;
+    let (socket, _, _connector) = tls_socket(&world).await;
+    for (host, request) in [(socket.host(), "x"), ("api.localhost".to_owned(), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")] {
+        let name = ServerName::try_from(host.clone()).unwrap();
+        let tickets = Arc::new(ClientSessionMemoryCache::new(4));
+        let mut remembering = config(&world, &[&rustls::version::TLS13]);
+        remembering.resumption = Resumption::store(tickets.clone());
+        let remembering = Arc::new(remembering);
+        for (kind, count) in [(HandshakeKind::Full, 2), (HandshakeKind::Resumed, 1), (HandshakeKind::Resumed, 1)] {
+            let mut client = handshake(remembering.clone(), &host, connect(world.addr).await).await.unwrap();
+            assert_eq!(client.get_ref().1.handshake_kind(), Some(kind));
+            client.write_all(request.as_bytes()).await.unwrap();
+            // The tickets come before the first word.
+            soon(client.read_exact(&mut [0; 6])).await.unwrap();
+            let got: Vec<_> = std::iter::from_fn(|| tickets.take_tls13_ticket(&name)).collect();
+            assert_eq!(got.len(), count, "{host}");
+            got.into_iter().take(1).for_each(|ticket| tickets.insert_tls13_ticket(name.clone(), ticket));
+        }
     }
 }
 
