@@ -148,7 +148,7 @@ pub(crate) async fn serve_http1<S>(
 {
     let client = Client::new(&edge, addr, false, place, shown);
     let silence = Silence { idle: edge.config.idle_timeout, head: edge.config.header_timeout };
-    let mut io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence).ends_over(socket);
+    let mut io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence).over(socket);
     let mut phase = edge.phase.subscribe();
     loop {
         let waited = tokio::select! {

@@ -225,8 +225,9 @@ impl<S> GuardedIo<S> {
         }
     }
 
-    /// Sends the end of the last answer and that of the connection in one packet; `socket` finds what is sent by.
-    pub(crate) fn ends_over(mut self, socket: fn(&S) -> &TcpStream) -> Self {
+    /// Spares a client what the kernel cannot know: sends the end of the last answer and that of the connection in one
+    /// packet, and acknowledges at once what is no whole request. `socket` finds what it is sent by.
+    pub(crate) fn over(mut self, socket: fn(&S) -> &TcpStream) -> Self {
         self.socket = Some(socket);
         self
     }
@@ -439,7 +440,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedIo<S> {
                     // An idle connection is closed without a word, as if the client had done it.
                     Poll::Ready(_) => return Poll::Ready(Ok(())),
                     Poll::Pending => {
-                        let is_idle = this.guard.phase() == Phase::Idle && this.held.is_empty();
+                        let phase = this.guard.phase();
+                        // No answer goes before the request is whole, and the client may wait to hear that this came.
+                        if matches!(phase, Phase::Head | Phase::Body)
+                            && let Some(socket) = this.socket
+                        {
+                            sallyport_net::acknowledge(socket(&this.inner));
+                        }
+                        let is_idle = phase == Phase::Idle && this.held.is_empty();
                         this.state.at_rest.store(is_idle && !this.writing, Ordering::Release);
                         return Poll::Pending;
                     }
@@ -528,6 +536,16 @@ mod tests {
         .await;
     }
 
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    async fn read_all(io: &mut GuardedIo<TcpStream>) {
+        let mut room = [0; 64];
+        poll_fn(|cx| {
+            while Pin::new(&mut *io).poll_read(cx, &mut ReadBuf::new(&mut room)).is_ready() {}
+            Poll::Ready(())
+        })
+        .await;
+    }
+
     #[tokio::test]
     async fn what_is_waited_for_is_kept_whole_and_read_later() {
         let (mut client, mut io) = guarded();
@@ -564,6 +582,34 @@ mod tests {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     #[tokio::test]
+    async fn what_is_no_whole_request_is_acknowledged_at_once() {
+        const PARTS: [(&[u8], bool); 6] = [
+            (b"POST / HTTP/1.1\r\nHost: app.test\r\n", true),
+            (b"Content-Length: 5\r\n\r\n", true),
+            (b"four", true),
+            (b"!", false),
+            (b"POST / HTTP/1.1\r\nHost: app.test\r\nTransfer-Encoding: chunked\r\n\r\n", true),
+            (b"1\r\n!\r\n0\r\n\r\n", false),
+        ];
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let minute = Duration::from_secs(60);
+        let silence = Silence { idle: minute, head: minute };
+        let io = GuardedIo::new(server, Arc::default(), RefusalPath::from_random([7; 32]), silence);
+        let mut io = io.over(|server| server);
+        for (part, at_once) in PARTS {
+            // As after an answer.
+            io.inner.set_quickack(false).unwrap();
+            client.write_all(part).await.unwrap();
+            io.inner.readable().await.unwrap();
+            read_all(&mut io).await;
+            assert_eq!(io.inner.quickack().unwrap(), at_once, "{}", part.escape_ascii());
+        }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[tokio::test]
     async fn the_end_of_the_last_answer_leaves_with_the_end_of_the_connection() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let minute = Duration::from_secs(60);
@@ -574,7 +620,7 @@ mod tests {
             server.set_nodelay(true).unwrap();
             let silence = Silence { idle: minute, head: minute };
             let io = GuardedIo::new(server, Arc::default(), RefusalPath::from_random([7; 32]), silence);
-            let mut io = io.ends_over(|server| server);
+            let mut io = io.over(|server| server);
             io.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
             let mut room = [0; 64];
             assert_eq!(client.read(&mut room).await.unwrap(), 19, "what is not the last does not wait");

@@ -83,7 +83,7 @@ pub use server::{
     server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,
 };
 pub use shutdown::Shutdown;
-pub use socket::{keep_for_end, set_notsent_lowat, set_user_timeout};
+pub use socket::{acknowledge, keep_for_end, set_notsent_lowat, set_user_timeout};
 pub use systemd::{notify_ready, notify_status, notify_stopping};
 pub use takeover::{Asked, HandOver, Successor, Takeover, TakeoverError, TakeoverOffer};
 pub use turns::take_short_turns;

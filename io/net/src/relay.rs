@@ -15,7 +15,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{GivenUp, NearTcp, ReadAhead, Recorded};
+use crate::{GivenUp, NearTcp, ReadAhead, Recorded, acknowledge};
 
 /// How much one direction carries at a time: with a leg's header it fills whole TLS records.
 const BUFFER_BYTES: usize = 65_532;
@@ -229,14 +229,6 @@ fn poll_given_up(end: &mut impl RelayEnd, watch: &mut GivenUp, cx: &mut Context<
         Some(tcp) => watch.poll(tcp, cx),
         None => end.poll_given_up(cx),
     }
-}
-
-/// Acknowledges what has come at once, where the system can. What it refuses it acknowledges later.
-fn acknowledge(tcp: &TcpStream) {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    drop(tcp.set_quickack(true));
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    let _ = tcp;
 }
 
 /// What is on its way in one direction.

@@ -43,6 +43,17 @@ pub fn set_notsent_lowat(stream: &TcpStream, bytes: u32) -> io::Result<()> {
     }
 }
 
+/// Acknowledges what has come at once (TCP_QUICKACK), where the system can; what it refuses it acknowledges later. For when
+/// the other side is to send more, and has nothing to hear before: the kernel delays an acknowledgement by 40 ms in the hope
+/// of data to go along with it (RFC 1122, section 4.2.3.2), and whoever did not ask for TCP_NODELAY holds small data back
+/// until it comes (Nagle's algorithm, RFC 9293, section 3.7.4).
+pub fn acknowledge(stream: &TcpStream) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    drop(stream.set_quickack(true));
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = stream;
+}
+
 /// Sends what waits for more: setting TCP_NODELAY, which is set already, does so by the way (tcp(7)).
 ///
 /// # Errors

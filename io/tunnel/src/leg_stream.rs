@@ -18,6 +18,11 @@ use crate::{
     life::Waiting,
 };
 
+/// How much may have been sent on a stream that the other side gives up, for its leg to serve the next stream, in bytes.
+/// What is still under way goes before that one's opening, on a slow path for long, and where it is more than the other
+/// side discards ([`sallyport_wire::leg::MAX_DISCARDED_BYTES`]) the leg ends with the next stream on it.
+const MAX_UNWANTED_BYTES: u64 = 64 * 1024;
+
 /// Where a leg goes when its stream is over.
 pub(crate) trait LegHome: Send + Sync + 'static {
     fn take_back(self: Arc<Self>, leg: Leg);
@@ -81,6 +86,8 @@ pub(crate) struct LegStream {
     opening: Option<Box<Open>>,
     establishment: Establishment,
     read_end: ReadEnd,
+    /// How much was written, in bytes.
+    sent: u64,
     held: Option<Held>,
 }
 
@@ -101,6 +108,7 @@ impl LegStream {
             opening: None,
             establishment: Establishment::default(),
             read_end: ReadEnd::None,
+            sent: 0,
             held: Some(held),
         }
     }
@@ -197,6 +205,7 @@ impl LegStream {
         match leg.poll_data(cx, bufs, last) {
             Poll::Ready(Ok(n)) => {
                 leg.holds_opened = false;
+                self.sent = self.sent.saturating_add(n as u64);
                 Poll::Ready(Ok(n))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(self.lose(&error))),
@@ -334,12 +343,18 @@ impl LegStream {
             }
             LegEvent::Data | LegEvent::Open(_) => return,
         };
-        if matches!(self.read_end, ReadEnd::Failed(_) | ReadEnd::Reset(_)) {
-            self.answer(cx);
-        }
         if let Some(leg) = &mut self.leg {
             // Whoever still writes learns of it.
             leg.ticket.life.wake_writer();
+        }
+        if matches!(self.read_end, ReadEnd::Failed(_) | ReadEnd::Reset(_)) {
+            if self.sent > MAX_UNWANTED_BYTES {
+                // Its end is our last word.
+                self.leg = None;
+                self.held = None;
+                return;
+            }
+            self.answer(cx);
         }
         self.settle();
     }
@@ -420,5 +435,81 @@ async fn drain(mut leg: Leg, home: Arc<dyn LegHome>) {
     };
     if let Ok(Ok(())) = drained {
         home.take_back(leg);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use sallyport_model::TunnelId;
+    use sallyport_wire::{FailureReason, Side, StreamProtocol};
+
+    use super::*;
+    use crate::{count::Counter, life::LegRegistry};
+
+    #[derive(Default)]
+    struct Home(Mutex<Vec<Leg>>);
+
+    impl LegHome for Home {
+        fn take_back(self: Arc<Self>, leg: Leg) {
+            self.0.lock().unwrap().push(leg);
+        }
+    }
+
+    fn open() -> Open {
+        Open {
+            tunnel: TunnelId::from_bytes([7; 16]),
+            protocol: StreamProtocol::Raw,
+            client: "192.0.2.1:1".parse().unwrap(),
+            destination: None,
+            opened_at_us: 0,
+            server_name: String::new(),
+        }
+    }
+
+    /// Whether the leg of a stream is for the next one, when the other side gives it up behind so many bytes.
+    async fn comes_back(sent: u64, failed: bool) -> bool {
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let leg = |io, side| Leg::new(Box::new(io), side, Arc::new(LegRegistry::default()).admit(1).unwrap());
+        let (near, mut far) = (leg(near, Side::Edge), leg(far, Side::Connector));
+        let home = Arc::new(Home::default());
+        let held = Held::new(&Arc::<Counter>::default(), None);
+        let mut stream = LegStream::open(near, home.clone(), open(), held, Establishment::default());
+        let mut left = sent;
+        while left > 0 {
+            let piece = vec![1; usize::try_from(left.min(10_000)).unwrap()];
+            let piece = [IoSlice::new(&piece)];
+            left -= poll_fn(|cx| stream.poll_write(cx, &piece, false)).await.unwrap() as u64;
+        }
+        poll_fn(|cx| stream.poll_flush(cx)).await.unwrap();
+        // It reads no further than the opening.
+        assert!(matches!(poll_fn(|cx| far.poll_next(cx)).await, Ok(LegEvent::Open(_))));
+        if failed {
+            far.send_failed(&OpenFailure::new(FailureReason::Refused, "nobody")).unwrap();
+        } else {
+            far.send_reset(ResetCode::OriginReset).unwrap();
+        }
+        poll_fn(|cx| far.poll_flush(cx)).await.unwrap();
+        let mut room = [0; 10];
+        let mut room = ReadBuf::new(&mut room);
+        let error = poll_fn(|cx| stream.poll_read(cx, &mut room)).await.unwrap_err();
+        let kind = if failed { io::ErrorKind::ConnectionRefused } else { io::ErrorKind::ConnectionReset };
+        assert_eq!(error.kind(), kind);
+        let written = poll_fn(|cx| stream.poll_write(cx, &[IoSlice::new(b"more")], false)).await;
+        assert_eq!(written.unwrap_err().kind(), kind, "and not that the leg is gone");
+        drop(stream);
+        let came_back = !home.0.lock().unwrap().is_empty();
+        // The other side finds our last word, or the end of the leg.
+        assert_eq!(poll_fn(|cx| far.poll_drain(cx)).await.is_ok(), came_back);
+        came_back
+    }
+
+    #[tokio::test]
+    async fn a_leg_with_much_that_nobody_wants_on_it_serves_no_other_stream() {
+        for failed in [false, true] {
+            assert!(comes_back(MAX_UNWANTED_BYTES, failed).await);
+            assert!(!comes_back(MAX_UNWANTED_BYTES + 1, failed).await);
+        }
     }
 }
