@@ -54,7 +54,7 @@ pub(crate) struct Leg {
     pub(crate) ticket: LegTicket,
     /// The header that is being read, and how much of it is there.
     header: [u8; HEADER_BYTES],
-    header_len: usize,
+    header_len: u8,
     /// What is left of the payload of the frame that is being read.
     incoming: Incoming,
     /// Bytes to be sent before anything else, and how many of them were.
@@ -63,6 +63,8 @@ pub(crate) struct Leg {
     /// Payload promised by the header that was sent last and not yet sent itself.
     owed: usize,
     unflushed: bool,
+    /// How much payload was taken to be sent on the stream that has it, in bytes, as far as it can be counted.
+    pub(crate) taken_bytes: u32,
     /// OPENED waits for the first bytes that it can travel with, or a flush (connector's side).
     pub(crate) holds_opened: bool,
     /// Where its carrier is watched, or used last.
@@ -91,6 +93,7 @@ impl Leg {
             ticket,
             header: [0; HEADER_BYTES],
             header_len: 0,
+            taken_bytes: 0,
             incoming: Incoming::None,
             pending: Vec::new(),
             pending_sent: 0,
@@ -401,14 +404,14 @@ impl Leg {
     }
 
     fn poll_header(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<LegEvent>>> {
-        while self.header_len < HEADER_BYTES {
-            let mut buf = ReadBuf::new(&mut self.header[self.header_len..]);
+        while usize::from(self.header_len) < HEADER_BYTES {
+            let mut buf = ReadBuf::new(&mut self.header[usize::from(self.header_len)..]);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf))?;
             let n = buf.filled().len();
             if n == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            self.header_len += n;
+            self.header_len += u8::try_from(n).unwrap_or_default();
         }
         self.header_len = 0;
         let header = FrameHeader::decode(self.header, CarrierKind::Leg).map_err(violation)?;

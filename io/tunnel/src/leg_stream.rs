@@ -21,7 +21,7 @@ use crate::{
 /// How much may have been sent on a stream that the other side gives up, for its leg to serve the next stream, in bytes.
 /// What is still under way goes before that one's opening, on a slow path for long, and where it is more than the other
 /// side discards ([`sallyport_wire::leg::MAX_DISCARDED_BYTES`]) the leg ends with the next stream on it.
-const MAX_UNWANTED_BYTES: u64 = 64 * 1024;
+const MAX_UNWANTED_BYTES: u32 = 64 * 1024;
 
 /// Where a leg goes when its stream is over.
 pub(crate) trait LegHome: Send + Sync + 'static {
@@ -86,8 +86,6 @@ pub(crate) struct LegStream {
     opening: Option<Box<Open>>,
     establishment: Establishment,
     read_end: ReadEnd,
-    /// How much was written, in bytes.
-    sent: u64,
     held: Option<Held>,
 }
 
@@ -101,14 +99,14 @@ impl LegStream {
     }
 
     /// A stream that the connector was asked to open.
-    pub(crate) fn accept(leg: Leg, home: Arc<dyn LegHome>, held: Held) -> Self {
+    pub(crate) fn accept(mut leg: Leg, home: Arc<dyn LegHome>, held: Held) -> Self {
+        leg.taken_bytes = 0;
         Self {
             leg: Some(leg),
             home,
             opening: None,
             establishment: Establishment::default(),
             read_end: ReadEnd::None,
-            sent: 0,
             held: Some(held),
         }
     }
@@ -205,7 +203,7 @@ impl LegStream {
         match leg.poll_data(cx, bufs, last) {
             Poll::Ready(Ok(n)) => {
                 leg.holds_opened = false;
-                self.sent = self.sent.saturating_add(n as u64);
+                leg.taken_bytes = leg.taken_bytes.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
                 Poll::Ready(Ok(n))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(self.lose(&error))),
@@ -343,17 +341,18 @@ impl LegStream {
             }
             LegEvent::Data | LegEvent::Open(_) => return,
         };
+        let gave_up = matches!(self.read_end, ReadEnd::Failed(_) | ReadEnd::Reset(_));
         if let Some(leg) = &mut self.leg {
             // Whoever still writes learns of it.
             leg.ticket.life.wake_writer();
-        }
-        if matches!(self.read_end, ReadEnd::Failed(_) | ReadEnd::Reset(_)) {
-            if self.sent > MAX_UNWANTED_BYTES {
+            if gave_up && leg.taken_bytes > MAX_UNWANTED_BYTES {
                 // Its end is our last word.
                 self.leg = None;
                 self.held = None;
                 return;
             }
+        }
+        if gave_up {
             self.answer(cx);
         }
         self.settle();
@@ -469,7 +468,7 @@ mod tests {
     }
 
     /// Whether the leg of a stream is for the next one, when the other side gives it up behind so many bytes.
-    async fn comes_back(sent: u64, failed: bool) -> bool {
+    async fn comes_back(sent: u32, failed: bool) -> bool {
         let (near, far) = tokio::io::duplex(1 << 20);
         let leg = |io, side| Leg::new(Box::new(io), side, Arc::new(LegRegistry::default()).admit(1).unwrap());
         let (near, mut far) = (leg(near, Side::Edge), leg(far, Side::Connector));
@@ -478,9 +477,10 @@ mod tests {
         let mut stream = LegStream::open(near, home.clone(), open(), held, Establishment::default());
         let mut left = sent;
         while left > 0 {
-            let piece = vec![1; usize::try_from(left.min(10_000)).unwrap()];
-            let piece = [IoSlice::new(&piece)];
-            left -= poll_fn(|cx| stream.poll_write(cx, &piece, false)).await.unwrap() as u64;
+            let piece = [1; 10_000];
+            let piece = &piece[..usize::try_from(left).unwrap().min(10_000)];
+            let piece = [IoSlice::new(piece)];
+            left -= u32::try_from(poll_fn(|cx| stream.poll_write(cx, &piece, false)).await.unwrap()).unwrap();
         }
         poll_fn(|cx| stream.poll_flush(cx)).await.unwrap();
         // It reads no further than the opening.
