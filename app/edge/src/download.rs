@@ -98,6 +98,7 @@ impl Download {
                 }
                 if let Some(data) = frame.data_ref() {
                     self.came(data.len());
+                    sallyport_shards::carried(cx, data.len());
                 }
                 if is_over {
                     self.ended();

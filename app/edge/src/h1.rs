@@ -444,6 +444,7 @@ impl H1Connection {
             };
             let is_last = sending.body.is_end_stream();
             if !data.is_empty() {
+                sallyport_shards::carried(cx, data.len());
                 match &mut sending.left {
                     Some(left) => {
                         let rest = left.checked_sub(data.len() as u64);

@@ -6,6 +6,7 @@
 //! API's work, timers, UDP ports) stays with the scheduler that the program was started with.
 
 mod post;
+mod turn;
 
 use std::{
     cell::Cell,
@@ -25,6 +26,7 @@ use tokio::{
 };
 
 pub use post::wake_at;
+pub use turn::carried;
 
 /// After how many tasks that are ready the kernel is asked what else is. A new connection, which is accepted in a
 /// shard, may wait for as many; and each time costs a system call.

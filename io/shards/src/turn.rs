@@ -1,0 +1,93 @@
+//! How much a task carries before others have their turn.
+
+use std::task::{Context, Poll};
+
+use tokio::task::coop;
+
+/// How many bytes a task carries in one turn: less costs bulk on a long path some percent.
+const MAX_TURN_BYTES: usize = 512 * 1024;
+/// How many operations on sockets tokio lets a task have in one turn. By them alone it carries some megabytes, for which
+/// everybody else in its shard waits.
+const OPERATIONS: usize = 128;
+
+/// The task has so many more bytes to pass on. They count as operations: after [`MAX_TURN_BYTES`] sockets are not ready for
+/// it until all that is ready has had its turn, and the system has said what else is. So it needs not return by itself,
+/// and whatever is between it and its sockets need not know. Few bytes count as nothing.
+pub fn carried(cx: &mut Context<'_>, bytes: usize) {
+    for _ in 0..bytes / (MAX_TURN_BYTES / OPERATIONS) {
+        // Asked for more than there is, tokio would wake the task even if nothing is left to do.
+        if !coop::has_budget_remaining() {
+            return;
+        }
+        if let Poll::Ready(operation) = coop::poll_proceed(cx) {
+            operation.made_progress();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::poll_fn,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::Wake,
+    };
+
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// How many pieces of this size a task passes on from a connection that always has more until others have their turn.
+    async fn pieces_in_a_turn(bytes: usize) -> usize {
+        let pieces = Arc::new(AtomicUsize::new(0));
+        let counted = pieces.clone();
+        let bulk = tokio::spawn(async move {
+            let mut endless = tokio::io::repeat(0);
+            let mut piece = vec![0; 16];
+            loop {
+                endless.read_exact(&mut piece).await.unwrap();
+                poll_fn(|cx| {
+                    carried(cx, bytes);
+                    Poll::Ready(())
+                })
+                .await;
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while pieces.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let before = pieces.load(Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        let in_a_turn = pieces.load(Ordering::Relaxed) - before;
+        bulk.abort();
+        in_a_turn
+    }
+
+    #[tokio::test]
+    async fn a_task_that_carries_much_lets_others_have_their_turn() {
+        let long = pieces_in_a_turn(64 * 1024).await;
+        assert!((1..=MAX_TURN_BYTES / (64 * 1024)).contains(&long), "{long} of 64 KiB");
+        assert!(pieces_in_a_turn(100).await > 64, "small ones count as what they are");
+    }
+
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_that_has_carried_its_last_is_not_woken() {
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        carried(&mut Context::from_waker(&woken.clone().into()), 1 << 30);
+        assert!(!coop::has_budget_remaining());
+        tokio::task::yield_now().await;
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+    }
+}
