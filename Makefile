@@ -20,6 +20,7 @@ test: ## run every test, and count the instructions of the hot paths
 	@for tool in h2spec python aioquic dex miniflux nats-server; do \
 	  scripts/tools $$tool >/dev/null || echo "test: $$tool is not there; the tests that call it say that they are skipped"; \
 	done
+	@python3 bench/tests.py
 	@scripts/test
 	@$(MAKE) instructions
 

@@ -157,22 +157,28 @@ def targets(result):
     return ["", "Targets:", *lines] if lines else []
 
 
+def newest(results, find):
+    """What `find` gives of the newest of `results` (name and content, newest first) of which it gives anything, after that one's name."""
+    return next(((name, found) for name, result in results if (found := find(result)) is not None), (None, None))
+
+
 def standing(results):
     """Lines of Markdown: each target and limit by the newest of `results` (name and content, newest first) that has all it needs."""
     lines = ["| row | figure | wanted | ours | theirs | ahead | |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for target in TARGETS:
-        known = (each for name, result in results if (each := _stands(target, name, result["medians"].get(target.row, {}))))
-        lines.append(next(known, f"| `{target.row}` | {FIGURES[target.figure][0]} | | | | | not measured |"))
+        name, stands = newest(results, lambda result: _stands(target, result["medians"].get(target.row, {})))
+        shown = f"{'| ' * 4}| not measured" if name is None else f"{stands[0]} {_verdict(stands[1], name)}"
+        lines.append(f"| `{target.row}` | {FIGURES[target.figure][0]} {shown} |")
     for row, figure, most in LIMITS:
-        known = ((name, ours) for name, result in results if (ours := result["medians"].get(row, {}).get(US, {}).get(figure)) is not None)
-        name, ours = next(known, (None, None))
+        name, ours = newest(results, lambda result: result["medians"].get(row, {}).get(US, {}).get(figure))
         shown = "not measured" if name is None else _verdict(ours <= most, name)
         lines.append(f"| `{row}` | {FIGURES[figure][0]} | {number(most)} at most | {'' if ours is None else number(ours)} | | | {shown} |")
     return lines
 
 
-def _stands(target, result, by):
-    """The line of one target by one result; none where that has not both sides, or not all peers that are the best somewhere."""
+def _stands(target, by):
+    """The columns of one target by one result, and whether it is reached; none where that has not both sides, or not all peers that
+    are the best somewhere."""
     if target.against == BEST and not set(BEST_AMONG) <= set(by):
         return None
     name = best_peer(target.figure, by)[0] if target.against == BEST else target.against
@@ -180,8 +186,7 @@ def _stands(target, result, by):
     if ours is None or theirs is None or (ahead := ratio(target.figure, ours, theirs)) is None:
         return None
     wanted = f"{target.at_least:.2f} of {name}" + (", the best peer" if target.against == BEST else "")
-    return (f"| `{target.row}` | {FIGURES[target.figure][0]} | {wanted} | {number(ours)} | {number(theirs)} | {ahead:.2f} "
-            f"| {_verdict(ahead >= target.at_least, result)} |")
+    return f"| {wanted} | {number(ours)} | {number(theirs)} | {ahead:.2f} |", ahead >= target.at_least
 
 
 def _verdict(is_reached, result):
@@ -200,28 +205,36 @@ def comparable(now, before):
             if same_mtu and (same_delay or row.stage != "delay") and had_load(row)}
 
 
-def moved(now, before, name):
-    """Lines of text: figures whose ratio to the best peer, or to a reference, moved since an earlier result; none where nothing can be
-    compared."""
-    old = {each["metric"]: each for each in rows(before["medians"])}
-    fair, lines, compared = comparable(now, before), [], 0
+def moved(now, results):
+    """Lines of text: figures whose ratio to the best peer, or to a reference, moved since the newest of `results` (name and content,
+    newest first) that had the row under the same conditions, with a contender that both have."""
+    known = [(name, (comparable(now, before), {each["metric"]: each for each in rows(before["medians"])})) for name, before in results]
+    lines, compared, every = [], [], []
     for each in now["rows"]:
-        was = old.get(each["metric"])
-        if was is None or each["metric"].split(".")[0] not in fair:
+        row = each["metric"].split(".")[0]
+
+        def common(before):
+            fair, old = before
+            was = old.get(each["metric"]) if row in fair else None
+            against, ahead, ahead_then = _common(each, was) if was else (None, None, None)
+            return (was, against, ahead, ahead_then) if ahead is not None and ahead_then else None
+        name, found = newest(known, common)
+        if each["best_peer_name"] or each["references"]:
+            every.append(row)
+        if name is None:
             continue
-        against, ahead, ahead_then = _common(each, was)
-        if ahead is None or not ahead_then:
-            continue
-        compared += 1
+        was, against, ahead, ahead_then = found
+        compared.append(row)
         change = ahead / ahead_then - 1
         if abs(change) > NOISE_BETWEEN_RUNS:
             lines.append(f"  {each['metric']:38} {number(was['ours']):>9} {number(each['ours']):>9}"
-                         f"  {ahead_then:7.2f} {ahead:7.2f} {change:+7.0%}  of {against}")
-    if not compared:
-        return []
-    if not lines:
-        return ["", f"Since {name}: nothing of {compared} figures moved by more than {NOISE_BETWEEN_RUNS:.0%}."]
-    return ["", f"Since {name}, by more than {NOISE_BETWEEN_RUNS:.0%} (ours then and now; ahead then and now):", *lines]
+                         f"  {ahead_then:7.2f} {ahead:7.2f} {change:+7.0%}  of {against}, since {name}")
+    if compared:
+        head = f"Since the newest committed result of each row, {len(lines) or 'none'} of {len(compared)} figures moved by more than {NOISE_BETWEEN_RUNS:.0%}"
+        lines = ["", f"{head} (ours then and now; ahead then and now):" if lines else f"{head}.", *lines]
+    if without := [row for row in dict.fromkeys(every) if row not in compared]:
+        lines += ["", f"No committed result has these beside a contender of this run: {', '.join(without)}."]
+    return lines
 
 
 def _common(now, then):

@@ -408,9 +408,9 @@ def versions(bench, chosen):
 
 
 def committed():
-    """The committed results, the newest first: name and content. What cannot be read is left out."""
+    """The committed results, the newest first: name, without its ending, and content. What cannot be read is left out."""
     argv = ["git", "-c", "safe.directory=*", "ls-files", "bench/results/*.json"]
-    listed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.split()
+    listed, found = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.split(), []
     for path in sorted(listed, reverse=True):
         try:
             with open(f"{ROOT}/{path}") as file:
@@ -418,17 +418,8 @@ def committed():
         except (OSError, ValueError):
             continue
         if "medians" in result:
-            yield os.path.basename(path), result
-
-
-def since_last(written):
-    """What moved since the newest committed result that this one can be compared with."""
-    for name, before in committed():
-        if before["medians"].keys() & written["medians"].keys():
-            lines = report.moved(written, before, name)
-            if lines:
-                return lines
-    return ["", "There is no committed result that this one can be compared with."]
+            found.append((os.path.basename(path).removesuffix(".json"), result))
+    return found
 
 
 def own(paths):
@@ -442,7 +433,7 @@ def own(paths):
 def main():
     chosen = options()
     if chosen.standing:
-        print("\n".join(report.standing([(name.removesuffix(".json"), result) for name, result in committed()])))
+        print("\n".join(report.standing(committed())))
         return
     if "BENCH_FOLDER" not in os.environ:
         raise SystemExit(enter_namespace(chosen))
@@ -479,7 +470,7 @@ def main():
                    "seconds": chosen.seconds, "mtu": chosen.mtu, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS,
                "rows": report.rows(result), "contenders": {group: {kind.name: kind.about for kind in kinds} for group, kinds in chosen.kinds.items()},
                    "commands": run.commands, "medians": result, "samples": run.samples}
-    for line in (*report.targets(result), *since_last(written)):
+    for line in (*report.targets(result), *report.moved(written, committed())):
         print(line)
     with open(path, "w") as file:
         json.dump(written, file, indent=1)

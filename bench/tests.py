@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""What the benchmark says of results, with results that are made up. `make test` runs these."""
+
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import report  # noqa: E402
+import rows  # noqa: E402
+
+
+def result(mtu=65536, **by_row):
+    """As one is written: row -> contender -> requests a second."""
+    medians = {row: {name: {"per_s": value} for name, value in by.items()} for row, by in by_row.items()}
+    return {"mtu": mtu, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS, "medians": medians, "rows": report.rows(medians)}
+
+
+class Moved(unittest.TestCase):
+    def test_each_row_is_compared_with_the_newest_result_that_has_it(self):
+        committed = [("c", result(keepalive={"sallyport": 300, "frp": 100})),
+                     ("b", result(keepalive={"sallyport": 100, "frp": 100}, tcp_keepalive={"sallyport": 200, "rathole": 100})),
+                     ("a", result(tcp_keepalive={"sallyport": 100, "rathole": 100}, bodies_64k={"sallyport": 100, "frp": 100}))]
+        now = result(keepalive={"sallyport": 600, "frp": 100}, tcp_keepalive={"sallyport": 600, "rathole": 100},
+                     bodies_64k={"sallyport": 105, "frp": 100})
+        lines = report.moved(now, committed)
+        self.assertIn("2 of 3 figures moved", lines[1])
+        told = {line.split()[0]: (line.split()[-5], line.split()[-1]) for line in lines[2:]}
+        self.assertEqual({"keepalive.per_s": ("+100%", "c"), "tcp_keepalive.per_s": ("+200%", "b")}, told)
+
+    def test_a_result_of_other_conditions_or_contenders_is_passed_over(self):
+        committed = [("d", result(mtu=1500, keepalive={"sallyport": 1, "frp": 100})),
+                     ("c", result(keepalive={"sallyport": 1})),
+                     ("b", result(keepalive={"frp": 100})),
+                     ("a", result(keepalive={"sallyport": 100, "frp": 100}))]
+        lines = report.moved(result(keepalive={"sallyport": 200, "frp": 100}), committed)
+        self.assertRegex(lines[2], r"keepalive\.per_s .* \+100%  of frp, since a$")
+
+    def test_what_has_nothing_to_be_compared_with_is_named(self):
+        lines = report.moved(result(keepalive={"sallyport": 1, "frp": 1}, bodies_64k={"sallyport": 1, "frp": 1}),
+                             [("a", result(keepalive={"sallyport": 1, "frp": 1}))])
+        self.assertIn("none of 1 figures moved", lines[1])
+        self.assertTrue(lines[-1].endswith(": bodies_64k."), lines)
+        self.assertEqual([], report.moved(result(keepalive={"sallyport": 1}), []))
+
+    def test_no_results_at_all(self):
+        self.assertEqual(["", "No committed result has these beside a contender of this run: keepalive."],
+                         report.moved(result(keepalive={"sallyport": 1, "frp": 1}), []))
+
+
+class Standing(unittest.TestCase):
+    def test_each_target_stands_by_the_newest_result_that_has_both_sides(self):
+        committed = [("c", result(connections={"sallyport": 100})),
+                     ("b", result(connections={"sallyport": 90, "haproxy-x2": 100})),
+                     ("a", result(connections={"sallyport": 110, "haproxy-x2": 100}, bodies_1m={"sallyport": 110, "haproxy-x2": 100}))]
+        lines = report.standing(committed)
+        self.assertIn("| `connections` | per second | 1.00 of haproxy-x2 | 90 | 100 | 0.90 | **missed**, b |", lines)
+        self.assertIn("| `bodies_1m` | per second | 1.00 of haproxy-x2 | 110 | 100 | 1.10 | reached, a |", lines)
+        self.assertIn("| `resumed` | per second | | | | | not measured |", lines)
+
+
+if __name__ == "__main__":
+    unittest.main()
