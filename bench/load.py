@@ -181,10 +181,18 @@ def one_request(target, path, keep=False, seconds=30):
 
 def fresh(target, path, count=15):
     """Connections one after the other: how long until the answer begins."""
+    return middle(fresh_times(target, path, count))
+
+
+def fresh_times(target, path, count):
     times = []
     for _ in range(count):
         time.sleep(0.1)
         times.append(one_request(target, path)[0])
+    return times
+
+
+def middle(times):
     times.sort()
     return {"p50_ms": times[len(times) // 2], "max_ms": times[-1]}
 
@@ -207,8 +215,7 @@ def burst(target, path, count=64):
         thread.join()
     if failures:
         raise Failed(f"{len(failures)} of {count} failed: {failures[0]}")
-    times.sort()
-    return {"p50_ms": times[len(times) // 2], "max_ms": times[-1]}
+    return middle(times)
 
 
 def one_datagram(target, seconds=1):

@@ -1,5 +1,6 @@
 """How each row is measured: functions that take a contender and a number of seconds, and give figures."""
 
+import contextlib
 import os
 import socket
 import time
@@ -14,8 +15,8 @@ STALL_SIZES = (1, 100, 1_400, 4_096, 16_384, 65_536, 262_144, 1_048_576)
 MAX_CROWDED_BYTES = 65_536
 #: How many tunnels are registered with one client.
 MANY_TUNNELS = 1_000
-#: How many connections say nothing.
-SILENT = 3
+#: How many connections say nothing, to each port; and how often fresh ones are measured without them and with them, so many each time.
+SILENT, SILENT_TURNS, SILENT_COUNT = 3, 3, 10
 
 
 def bulk(way, streams, contender, seconds):
@@ -102,15 +103,10 @@ def beside_bulk(kind, contender, _seconds):
             times.append(kept.ask("/100b"))
         times = times[1:]  # the first one opened the connection's way
         kept.close()
-        return middle(times)
+        return load.middle(times)
     finally:
         download.kill()
         download.communicate(timeout=10)
-
-
-def middle(times):
-    times.sort()
-    return {"p50_ms": times[len(times) // 2], "max_ms": times[-1]}
 
 
 def stalls(way, contender, _seconds):
@@ -121,7 +117,7 @@ def stalls(way, contender, _seconds):
         kept = load.KeptRequests(contender.target(PAGES if way == "down" else SINK))
         path, body = (f"/b{size}", b"") if way == "down" else ("/", b"u" * size)
         # The first ones open connections and windows.
-        found[f"{size} B"] = middle([kept.ask(path, body) for _ in range(15)][3:])["p50_ms"]
+        found[f"{size} B"] = load.middle([kept.ask(path, body) for _ in range(15)][3:])["p50_ms"]
         kept.close()
         if way == "down" and size <= MAX_CROWDED_BYTES:
             url = contender.target(PAGES).url(f"b{size}")
@@ -131,17 +127,21 @@ def stalls(way, contender, _seconds):
 
 
 def silent(contender, _seconds):
-    """Fresh connections while a few others to the tunnel's port and to the clients' port say nothing."""
+    """Fresh connections while a few others to the tunnel's port and to the clients' port say nothing: also against those without,
+    which have their turns between."""
     if not contender.leg_ports:
         raise Unavailable("it has no tunnel")
-    target = contender.target(PAGES)
-    mute = [socket.create_connection(("127.0.0.1", port)) for port in (contender.leg_ports[0], target.port) for _ in range(SILENT)]
-    try:
-        time.sleep(0.2)
-        return load.fresh(target, "/100b", count=20)
-    finally:
-        for stream in mute:
-            stream.close()
+    target, alone, beside = contender.target(PAGES), [], []
+    for _ in range(SILENT_TURNS):
+        alone += load.fresh_times(target, "/100b", SILENT_COUNT)
+        with contextlib.ExitStack() as mute:
+            for port in (contender.leg_ports[0], target.port):
+                for _ in range(SILENT):
+                    mute.enter_context(socket.create_connection(("127.0.0.1", port)))
+            time.sleep(0.2)
+            beside += load.fresh_times(target, "/100b", SILENT_COUNT)
+    figures = load.middle(beside)
+    return figures | {"against_none": figures["p50_ms"] / load.middle(alone)["p50_ms"]}
 
 
 def start_serving(contender, _seconds):
