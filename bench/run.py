@@ -173,7 +173,7 @@ class Run:
             sample["failed"] = str(error)
             shown = f"FAILED: {error}"
         self.samples.append(sample)
-        print(f"round {number}  {contender.name:14} {row.name:20} {shown}", flush=True)
+        print(f"round {number}  {contender.name:18} {row.name:20} {shown}", flush=True)
 
     def measured(self, contender, row):
         """What the row gives; with `--flame`, drawings of where its time went too."""
@@ -224,11 +224,11 @@ class Run:
                     self.record(number, contender, row)
             except Unavailable as error:
                 self.samples.append(sample | {"unavailable": str(error)})
-                print(f"round {number}  {kind.name:14} {group}: not available: {error}", flush=True)
+                print(f"round {number}  {kind.name:18} {group}: not available: {error}", flush=True)
                 return False
             except (Failed, OSError, subprocess.SubprocessError) as error:
                 self.samples.append(sample | {"failed": str(error)})
-                print(f"round {number}  {kind.name:14} {group}: did not start: {error}", flush=True)
+                print(f"round {number}  {kind.name:18} {group}: did not start: {error}", flush=True)
             finally:
                 harness.stop(fixtures + (contender.processes if contender else []))
         return True
@@ -449,7 +449,7 @@ def main():
     for group, kinds in chosen.kinds.items():
         print(rows.TITLES[group])
         for kind in kinds:
-            print(f"  {kind.name:14} {kind.about}", flush=True)
+            print(f"  {kind.name:18} {kind.about}", flush=True)
     run = Run(bench, chosen)
     try:
         for number in range(1, chosen.rounds + 1):

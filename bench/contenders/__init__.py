@@ -13,7 +13,7 @@ from .nginx import NginxAlone
 from .rathole import NginxRathole, NginxRatholePlain, RatholePlain, RatholeTcp, RatholeUdp
 from .relay import HaproxyThree, HaproxyThreeH2, SallyportRelay
 from .sallyport import (
-    SallyportCubic, SallyportHttps, SallyportLossy, SallyportQuic, SallyportSsh, SallyportTcp, SallyportUdp,
+    SallyportCubic, SallyportHttps, SallyportLossy, SallyportQuic, SallyportQuicBbr, SallyportSsh, SallyportTcp, SallyportUdp,
 )
 from .ssh import OpenSsh, Sish
 
@@ -27,7 +27,7 @@ KINDS = {
     "udp": [SallyportUdp, FrpUdp, RatholeUdp],
     "relay": [SallyportRelay, HaproxyThree, HaproxyThreeH2],
     "ssh": [SallyportSsh, OpenSsh, Sish],
-    "loss": [SallyportLossy, SallyportCubic, SallyportQuic, FrpTcpPool, RatholeTcp],
+    "loss": [SallyportLossy, SallyportCubic, SallyportQuic, SallyportQuicBbr, FrpTcpPool, RatholeTcp],
     "growth": [SallyportHttps, Haproxy, NginxAlone],
 }
 #: The same for the short benchmark: the best of the peers, and the references that targets name.

@@ -238,10 +238,18 @@ class SallyportCubic(SallyportLossy):
 
 class SallyportQuic(SallyportLossy):
     name = "sallyport-quic"
-    about = "sallyport with its QUIC carrier"
+    about = "sallyport with its QUIC carrier, whose congestion control is cubic"
     is_peer = False
     up_options = ("--listen-quic",)
     connect_options = ("--transport", "quic")
+
+
+class SallyportQuicBbr(SallyportLossy):
+    name = "sallyport-quic-bbr"
+    about = "sallyport with its QUIC carrier, with BBR of QUIC's own at both ends"
+    is_peer = False
+    up_options = (*SallyportQuic.up_options, *SallyportLossy.up_options)
+    connect_options = (*SallyportQuic.connect_options, *SallyportLossy.connect_options)
 
 
 class SallyportUdp(UdpPort, Sallyport):
