@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import time
+from functools import partial
 
 import load
 from contenders import ECHO, ECHO_PORT, PAGES, SINK, SINK_PORT
@@ -13,6 +14,8 @@ from harness import LOAD, Failed, Unavailable, cpu_seconds, memory_kib, on_proce
 STALL_SIZES = (1, 100, 1_400, 4_096, 16_384, 65_536, 262_144, 1_048_576)
 #: Up to this, they are also asked for by 8 connections at once; larger ones then wait for each other, stalls or not.
 MAX_CROWDED_BYTES = 65_536
+#: How long a load of requests runs before it is measured, so that no row pays for what the first requests open.
+WARM_UP_S = 1
 #: How many tunnels are registered with one client.
 MANY_TUNNELS = 1_000
 #: How many connections say nothing, to each port; and how often fresh ones are measured without them and with them, so many each time.
@@ -26,8 +29,15 @@ def bulk(way, streams, contender, seconds):
     return load.upload(contender.target(SINK).url(), contender.bench.endless, SINK_PORT, streams, seconds, pids)
 
 
+def warmed(ask, contender, seconds):
+    """What `ask` gives, which takes seconds and the processes whose CPU counts, after a short one that counts for nothing."""
+    ask(WARM_UP_S, [])
+    return ask(seconds, contender.pids())
+
+
 def requests(path, connections, contender, seconds, close=False):
-    return load.requests(contender.target(PAGES).url(path), connections, seconds, contender.pids(), close)
+    url = contender.target(PAGES).url(path)
+    return warmed(lambda *how_long: load.requests(url, connections, *how_long, close), contender, seconds)
 
 
 def one_at_a_time(contender, seconds):
@@ -35,11 +45,11 @@ def one_at_a_time(contender, seconds):
 
 
 def http2(streams, contender, seconds):
-    return load.http2(contender.target(PAGES).url("100b"), streams, seconds, contender.pids())
+    return warmed(partial(load.http2, contender.target(PAGES).url("100b"), streams), contender, seconds)
 
 
 def tls_connections(how, connections, contender, seconds):
-    return load.tls_connections(contender.target(PAGES), "/100b", how, connections, seconds, contender.pids())
+    return warmed(partial(load.tls_connections, contender.target(PAGES), "/100b", how, connections), contender, seconds)
 
 
 def apart(measure, contender, seconds):

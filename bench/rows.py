@@ -74,6 +74,8 @@ class Row:
     is_main: bool = False
     #: Whether `tls-load` is its load.
     is_tls_load: bool = False
+    #: Whether its load has a warm-up.
+    is_warmed: bool = False
 
 
 BULK = ("gbit_s", "cpu_s_per_gb")
@@ -91,21 +93,21 @@ def bulk_rows(prefix, stage, figures=BULK, counts=(1, 8), main=()):
 
 
 def requests(name, title, path, connections, stage="plain", figures=RATE, main=False, close=False):
-    return Row(name, title, figures, partial(measures.requests, path, connections, close=close), stage, is_main=main)
+    return Row(name, title, figures, partial(measures.requests, path, connections, close=close), stage, is_main=main, is_warmed=True)
 
 
 def keepalive(prefix, stage, main=False):
     return requests(f"{prefix}keepalive", "keep-alive requests, 32 connections", "100b", 32, stage, main=main)
 
 
-def keepalive_1(prefix):
-    return Row(f"{prefix}keepalive_1", "keep-alive requests, 1 connection", ("p50_ms",), measures.one_at_a_time, is_main=True)
+def keepalive_1(prefix, main=False):
+    return Row(f"{prefix}keepalive_1", "keep-alive requests, 1 connection", ("p50_ms",), measures.one_at_a_time, is_main=main, is_warmed=True)
 
 
 def tls_row(name, kind, how, main=False, apart=False):
     measure = partial(measures.tls_connections, how, 32)
     return Row(name, f"{kind} TLS connections, 32 at a time", MADE, partial(measures.apart, measure) if apart else measure,
-               "apart" if apart else "plain", is_main=main, is_tls_load=True)
+               "apart" if apart else "plain", is_main=main, is_tls_load=True, is_warmed=True)
 
 
 def fresh_rows(prefix, main=False):
@@ -137,8 +139,8 @@ SETS = {
         tls_row("connections", "new", "--full", main=True),
         tls_row("resumed", "resumed", "--resume", main=True),
         requests("bodies_64k", "64 KiB bodies, 32 connections", "64k", 32, main=True),
-        requests("bodies_1m", "1 MiB bodies, 8 connections", "b1048576", 8, main=True),
-        Row("h2_100_streams", "HTTP/2, 100 streams on a connection", ("per_s", "cpu_us"), partial(measures.http2, 100), is_main=True),
+        requests("bodies_1m", "1 MiB bodies, 8 connections", "b1048576", 8),
+        Row("h2_100_streams", "HTTP/2, 100 streams on a connection", ("per_s", "cpu_us"), partial(measures.http2, 100), is_main=True, is_warmed=True),
         *bulk_rows("", "plain"),
         Row("silent", "a fresh connection beside silent ones", BESIDE_SILENT, measures.silent),
         *fresh_rows("delay_"),
@@ -152,7 +154,7 @@ SETS = {
     "tcp": [
         idle_row("tcp_", main=True),
         keepalive("tcp_", "plain", main=True),
-        keepalive_1("tcp_"),
+        keepalive_1("tcp_", main=True),
         requests("tcp_connections", "new connections, 32 at a time", "100b", 32, figures=("per_s", "cpu_us"), main=True, close=True),
         requests("tcp_bodies_64k", "64 KiB bodies, 8 connections", "64k", 8, main=True),
         *bulk_rows("tcp_", "plain", main=("down_1", "up_1", "down_8")),

@@ -42,8 +42,8 @@ NEAR, FAR = "10.99.0.1", "10.99.0.2"
 #: the kernel's one page of zeros, however far, and it takes no memory. On a disk each part of a hole would need pages of its
 #: own, which the first who reads it waits for.
 ENDLESS = "/run/endless"
-#: When the short benchmark stops measuring disturbed cells again: it is to end in five minutes.
-QUICK_RETRIES_S = 150
+#: How long the short benchmark may spend on measuring disturbed cells again: it is to end in five minutes.
+QUICK_AGAIN_S = 20
 
 
 class Bench:
@@ -151,15 +151,22 @@ class Run:
         self.bench, self.options = bench, options
         self.samples, self.commands, self.points, self.drawings = [], {}, {}, []
         self.began = time.monotonic()
+        #: How many cells were measured again, and what that took.
+        self.again, self.again_s = 0, 0.0
 
     def tries(self, row):
-        is_late = self.options.quick and time.monotonic() - self.began > QUICK_RETRIES_S
+        is_late = self.options.quick and self.again_s > QUICK_AGAIN_S
         return 1 if row.is_once or is_late or self.options.once else harness.MAX_TRIES
+
+    def took(self):
+        again = f", {self.again_s:.0f} s of it for {self.again} cells that others disturbed" if self.again else ""
+        return f"bench: measuring took {time.monotonic() - self.began:.0f} s{again}"
 
     def record(self, number, contender, row):
         sample = {"round": number, "contender": contender.name, "row": row.name}
         try:
-            figures, foreign = harness.measure(lambda: self.measured(contender, row), self.tries(row))
+            figures, foreign, again_s = harness.measure(lambda: self.measured(contender, row), self.tries(row))
+            self.again, self.again_s = self.again + (again_s > 0), self.again_s + again_s
             points = figures.pop("points", None)
             if points:
                 sample["points"] = points
@@ -456,8 +463,9 @@ def main():
             run.round(number)
     except KeyboardInterrupt:
         print("\nbench: interrupted; what was measured so far follows")
+    print(f"\n{run.took()}")
     if chosen.flame:
-        print("\nbench: drew " + ", ".join(os.path.relpath(path, ROOT) for path in own(run.drawings)))
+        print("bench: drew " + ", ".join(os.path.relpath(path, ROOT) for path in own(run.drawings)))
         raise SystemExit(any("failed" in sample for sample in run.samples))
     result = report.medians(run.samples)
     names = {group: [kind.name for kind in kinds] for group, kinds in chosen.kinds.items()}
@@ -467,7 +475,7 @@ def main():
     os.makedirs(f"{HERE}/results", exist_ok=True)
     path = f"{HERE}/results/{started:%Y-%m-%dT%H%M%SZ}.json"
     written = {"started": started.isoformat(), "machine": about, "versions": found, "rounds": chosen.rounds,
-                   "seconds": chosen.seconds, "mtu": chosen.mtu, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS,
+                   "seconds": chosen.seconds, "mtu": chosen.mtu, "warm_up_s": measures.WARM_UP_S, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS,
                "rows": report.rows(result), "contenders": {group: {kind.name: kind.about for kind in kinds} for group, kinds in chosen.kinds.items()},
                    "commands": run.commands, "medians": result, "samples": run.samples}
     for line in (*report.targets(result), *report.moved(written, committed())):

@@ -7,14 +7,15 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import measures  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
 
 
-def result(mtu=65536, **by_row):
+def result(mtu=65536, warm_up_s=measures.WARM_UP_S, **by_row):
     """As one is written: row -> contender -> requests a second."""
     medians = {row: {name: {"per_s": value} for name, value in by.items()} for row, by in by_row.items()}
-    return {"mtu": mtu, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS, "medians": medians, "rows": report.rows(medians)}
+    return {"mtu": mtu, "warm_up_s": warm_up_s, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS, "medians": medians, "rows": report.rows(medians)}
 
 
 class Moved(unittest.TestCase):
@@ -30,7 +31,8 @@ class Moved(unittest.TestCase):
         self.assertEqual({"keepalive.per_s": ("+100%", "c"), "tcp_keepalive.per_s": ("+200%", "b")}, told)
 
     def test_a_result_of_other_conditions_or_contenders_is_passed_over(self):
-        committed = [("d", result(mtu=1500, keepalive={"sallyport": 1, "frp": 100})),
+        committed = [("e", result(mtu=1500, keepalive={"sallyport": 1, "frp": 100})),
+                     ("d", result(warm_up_s=None, keepalive={"sallyport": 1, "frp": 100})),
                      ("c", result(keepalive={"sallyport": 1})),
                      ("b", result(keepalive={"frp": 100})),
                      ("a", result(keepalive={"sallyport": 100, "frp": 100}))]
