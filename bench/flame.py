@@ -39,7 +39,8 @@ def _draw(contender, role, data, path):
     folded = subprocess.run([collapse], input=script, capture_output=True, check=True).stdout
     if not folded:
         raise Failed(f"perf has no samples of the {role}")
-    title = f"{os.path.basename(path).removesuffix('.svg')}: {contender.bench.commit()}"
+    build = ", ".join(f"{name} {value}" for name, value in contender.bench.build().items())
+    title = f"{os.path.basename(path).removesuffix('.svg')}: {build}"
     argv = [flamegraph, "--title", title, "--minwidth", str(LEAST_PERCENT), "--colors", "rust", "--hash"]
     with open(path, "wb") as drawing:
         subprocess.run(argv, input=folded, stdout=drawing, check=True)

@@ -8,6 +8,7 @@ Absolute figures depend on the machine; the ratios in one run are what counts. S
 import argparse
 import contextlib
 import datetime
+import hashlib
 import json
 import os
 import platform
@@ -51,7 +52,7 @@ class Bench:
 
     def __init__(self, folder, options):
         self.folder = folder
-        self.sallyport = options.sallyport
+        self.sallyport, self.is_built_here = options.sallyport, options.is_built_here
         self.idle_connections = 250 if options.quick else 1000
         #: How long memory gets to settle before it is read.
         self.settle_seconds = 2 if options.quick else 5
@@ -69,10 +70,14 @@ class Bench:
             raise Unavailable(f"{name} was not built")
         return path
 
-    @staticmethod
-    def commit():
+    def build(self):
+        """Which build is measured: its digest, and the commit that it is of. Of one that was given the commit is not known, and that of
+        the tree is called so."""
+        with open(self.sallyport, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         argv = ["git", "-c", "safe.directory=*", "describe", "--always", "--dirty"]
-        return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        commit = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+        return {"sha256": digest[:12], "commit" if self.is_built_here else "commit of the tree": commit}
 
     def hosts(self, more):
         """Makes names resolve; /etc/hosts is bound to this file in our namespace."""
@@ -446,7 +451,7 @@ def main():
         raise SystemExit(enter_namespace(chosen))
     set_up_namespace(chosen.mtu)
     harness.raise_limits()
-    chosen.sallyport = os.environ["BENCH_SALLYPORT"]
+    chosen.is_built_here, chosen.sallyport = not chosen.sallyport, os.environ["BENCH_SALLYPORT"]
     bench = Bench(os.environ["BENCH_FOLDER"], chosen)
     bench.build_stage()
     about, started = machine(), datetime.datetime.now(datetime.UTC)

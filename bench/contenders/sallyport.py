@@ -33,7 +33,7 @@ class Sallyport(Contender):
 
     @classmethod
     def versions(cls, bench):
-        return {"sallyport": first_line(bench.sallyport, "--version"), "commit": bench.commit()}
+        return {"sallyport": first_line(bench.sallyport, "--version"), **bench.build()}
 
     def beside(self):
         other = super().beside()
