@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from functools import partial
 
@@ -291,8 +292,8 @@ def options():
     parser.add_argument("--once", action="store_true", help="measure no cell again, however disturbed it was")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="these contenders: " + ", ".join(names))
     parser.add_argument("--rows", nargs="+", metavar="PATTERN",
-                        help="sets of rows, or rows whose name matches; " + "; ".join(
-                            f"{group} is {' '.join(row.name for row in table)}" for group, table in rows.SETS.items()))
+                        help="sets of rows, or rows whose name matches: " + ", ".join(rows.SETS) + ", and what --list says")
+    parser.add_argument("--list", action="store_true", help="measure nothing; list the rows, set by set")
     parser.add_argument("--mtu", type=int, default=65536, help="of the loopback interface; 1500 is more like a wire")
     parser.add_argument("--sallyport", help="a binary that is there already; otherwise the release build is made")
     parser.add_argument("--standing", action="store_true",
@@ -313,9 +314,9 @@ def options():
     for each in patterns:
         try:
             if not any(re.fullmatch(each, name) for name in known):
-                parser.error(f"no set and no row is named {each}; see --help")
+                parser.exit(2, f"bench: no set and no row is named {each}; `python3 bench/run.py --list` lists them all\n")
         except re.error as error:
-            parser.error(f"{each} is no pattern: {error}")
+            parser.exit(2, f"bench: {each} is no pattern: {error}\n")
     chosen.rows = {group: [row for row in table if row.is_main or not is_short
                            if group in patterns or any(re.fullmatch(each, row.name) for each in patterns)]
                    for group, table in rows.SETS.items()}
@@ -327,6 +328,16 @@ def options():
     return chosen
 
 
+def listed():
+    """Lines of text: the rows of each set."""
+    width = max(len(row.name) for table in rows.SETS.values() for row in table)
+    for group, table in rows.SETS.items():
+        yield f"{group}: {rows.TITLES[group]}"
+        for row in table:
+            yield f"  {'*' if row.is_main and group in contenders.MAIN_KINDS else ' '} {row.name:{width}}  {row.title}{rows.STAGES[row.stage]}"
+    yield "* in the short benchmark, too"
+
+
 def every_kind(chosen):
     return list(dict.fromkeys(kind for kinds in chosen.kinds.values() for kind in kinds))
 
@@ -336,30 +347,55 @@ def profile(chosen):
     return "profiling" if chosen.flame else "release"
 
 
-def prepare(chosen):
+def terminated(*_):
+    """Ends us by SIGTERM, once what we have started and made is gone."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def build(argv, **more):
+    """Runs something that builds, in a group of its own, which ends when we do: gives its status and what it wrote, where that is
+    asked for."""
+    child = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.DEVNULL, process_group=0, text=True, **more)
+    try:
+        said, _ = child.communicate()
+    except BaseException:
+        os.killpg(child.pid, signal.SIGTERM)
+        child.wait()
+        raise
+    return child.returncode, said
+
+
+def build_or_end(argv, **more):
+    status, _ = build(argv, **more)
+    if status != 0:
+        raise SystemExit(f"bench: {' '.join(argv)} failed; see above")
+
+
+def prepare(chosen, folder):
     """Builds what is missing, outside the namespace, which has no network; gives the environment for the inside."""
-    environment = {"BENCH_FOLDER": tempfile.mkdtemp(prefix="sallyport-bench.")}
+    environment = {"BENCH_FOLDER": folder}
     kinds = every_kind(chosen)
     if any(issubclass(kind, Sallyport) for kind in kinds) and not chosen.sallyport:
         print("bench: building the release binary", flush=True)
         # Stacks are walked by frame pointers.
         flags = {**os.environ, "RUSTFLAGS": "-C force-frame-pointers=yes"} if chosen.flame else None
-        subprocess.run(["cargo", "build", "--profile", profile(chosen), "--package", "sallyport", "--locked"], cwd=ROOT, check=True, env=flags)
+        build_or_end(["cargo", "build", "--profile", profile(chosen), "--package", "sallyport", "--locked"], env=flags)
     drawers = {"inferno"} if chosen.flame else set()
     for tool in sorted({tool for kind in kinds for tool in kind.tools} | drawers):
-        built = subprocess.run([f"{ROOT}/scripts/tools", tool], stdout=subprocess.PIPE, text=True)
-        if built.returncode == 0:
-            environment[f"BENCH_{tool.upper()}"] = built.stdout.strip()
+        status, said = build([f"{ROOT}/scripts/tools", tool], stdout=subprocess.PIPE)
+        if status == 0:
+            environment[f"BENCH_{tool.upper()}"] = said.strip()
         elif tool in drawers or not all(kind.is_optional for kind in kinds if tool in kind.tools):
             raise SystemExit(f"bench: {tool} could not be built; see above, or leave it out with --only")
     for program in ("datagrams", "delay", "link", "sink"):
-        path = f"{environment['BENCH_FOLDER']}/{program}"
-        subprocess.run(["rustc", "-O", "--edition", "2024", "-o", path, f"{HERE}/{program}.rs"], cwd=ROOT, check=True)
+        path = f"{folder}/{program}"
+        build_or_end(["rustc", "-O", "--edition", "2024", "-o", path, f"{HERE}/{program}.rs"])
         environment[f"BENCH_{program.upper()}"] = path
-    environment["BENCH_HOSTS"] = f"{environment['BENCH_FOLDER']}/hosts"
+    environment["BENCH_HOSTS"] = f"{folder}/hosts"
     target = os.path.abspath(os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target"))
     if any(row.is_tls_load for table in chosen.rows.values() for row in table):
-        subprocess.run(["cargo", "build", "--release", "--package", "sallyport-tls-load", "--locked"], cwd=ROOT, check=True)
+        build_or_end(["cargo", "build", "--release", "--package", "sallyport-tls-load", "--locked"])
         environment["BENCH_TLS_LOAD"] = f"{target}/release/sallyport-tls-load"
     environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/{profile(chosen)}/sallyport")
     return environment
@@ -370,17 +406,35 @@ def enter_namespace(chosen):
     become_root = [] if os.geteuid() == 0 else ["sudo", "--"]
     if become_root and not shutil.which("sudo"):
         raise SystemExit("bench: needs root for a network namespace of its own, and there is no sudo")
-    environment = prepare(chosen)
-    inside = ["env", *(f"{name}={value}" for name, value in environment.items()),
-              # With its processes in a namespace of theirs, none outlives the run, however that ends.
-              "unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
-              sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
-    # Ctrl-C is for the one inside, which ends what it started and says what came out.
-    signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        return subprocess.run([*become_root, *inside]).returncode
-    finally:
-        shutil.rmtree(environment["BENCH_FOLDER"], ignore_errors=True)
+    signal.signal(signal.SIGTERM, terminated)
+    with tempfile.TemporaryDirectory(prefix="sallyport-bench.", ignore_cleanup_errors=True) as folder:
+        environment = prepare(chosen, folder)
+        inside = ["env", *(f"{name}={value}" for name, value in environment.items()),
+                  # With its processes in a namespace of theirs, none outlives the run, however that ends.
+                  "unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
+                  sys.executable, os.path.abspath(__file__), *sys.argv[1:]]
+        # Ctrl-C is for the one inside, which ends what it started and says what came out.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        child = subprocess.Popen([*become_root, *inside], stdin=subprocess.PIPE)
+        try:
+            return child.wait()
+        finally:
+            child.stdin.close()  # which ends the one inside, if it is still there
+            child.wait()
+
+
+def end_with_outside():
+    """Ends us as by SIGTERM when the one outside has ended, which holds the other end of our input. It cannot send us the signal
+    itself: unshare, between the two, ignores it, and we may be another user's."""
+    outside = os.dup(sys.stdin.fileno())
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+
+    def watch():
+        while os.read(outside, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def set_up_namespace(mtu):
@@ -444,11 +498,24 @@ def own(paths):
 
 def main():
     chosen = options()
+    if chosen.list:
+        print("\n".join(listed()))
+        return
     if chosen.standing:
         print("\n".join(report.standing(committed())))
         return
     if "BENCH_FOLDER" not in os.environ:
         raise SystemExit(enter_namespace(chosen))
+    signal.signal(signal.SIGTERM, terminated)
+    try:
+        end_with_outside()
+        contest(chosen)
+    finally:
+        shutil.rmtree(os.environ["BENCH_FOLDER"], ignore_errors=True)
+
+
+def contest(chosen):
+    """All of the run, within the namespace."""
     set_up_namespace(chosen.mtu)
     harness.raise_limits()
     chosen.is_built_here, chosen.sallyport = not chosen.sallyport, os.environ["BENCH_SALLYPORT"]
@@ -493,7 +560,6 @@ def main():
         made.append(path.replace(".json", "-growth.svg"))
         with open(made[-1], "w") as file:
             file.write(plot.growth(run.points))
-    shutil.rmtree(bench.folder, ignore_errors=True)
     print("\nbench: wrote " + ", ".join(os.path.relpath(path, ROOT) for path in own(made)[1:]))
     absent = sorted({f"{sample['contender']}, {sample['row']}: {sample['unavailable']}" for sample in run.samples if "unavailable" in sample})
     if absent:

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""What the benchmark says of results, with results that are made up. `make test` runs these."""
+"""What the benchmark says of results that are made up, what it lists, and that it ends when it is told to. `make test` runs these."""
 
 import os
+import signal
+import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -60,6 +64,49 @@ class Standing(unittest.TestCase):
         self.assertIn("| `connections` | per second | 1.00 of haproxy-x2 | 90 | 100 | 0.90 | **missed**, b |", lines)
         self.assertIn("| `bodies_1m` | per second | 1.00 of haproxy-x2 | 110 | 100 | 1.10 | reached, a |", lines)
         self.assertIn("| `resumed` | per second | | | | | not measured |", lines)
+
+
+RUN = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.py")]
+
+
+class Listed(unittest.TestCase):
+    def test_every_row_is_listed(self):
+        done = subprocess.run([*RUN, "--list"], capture_output=True, text=True, check=True)
+        words = set(done.stdout.split())
+        self.assertEqual([], [row.name for table in rows.SETS.values() for row in table if row.name not in words])
+
+    def test_a_row_that_is_not_there_gets_a_sentence(self):
+        done = subprocess.run([*RUN, "--rows", "keepalives"], capture_output=True, text=True)
+        self.assertEqual((2, "bench: no set and no row is named keepalives; `python3 bench/run.py --list` lists them all\n"),
+                         (done.returncode, done.stderr))
+
+
+class Ended(unittest.TestCase):
+    def test_sigterm_ends_a_build_and_leaves_no_folder(self):
+        with tempfile.TemporaryDirectory() as programs, tempfile.TemporaryDirectory() as left:
+            started = os.path.join(programs, "started")
+            # It builds nothing, and does not end; nothing asks `sudo` before that.
+            for name in ("cargo", "sudo"):
+                path = os.path.join(programs, name)
+                with open(path, "w") as file:
+                    file.write(f"#!/bin/sh\necho $$ > {started}.new && mv {started}.new {started}\nexec sleep 600\n")
+                os.chmod(path, 0o755)
+            environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": left}
+            run = subprocess.Popen([*RUN, "--rows", "tcp_binary", "--only", "sallyport"], env=environment, stdout=subprocess.DEVNULL)
+            try:
+                deadline = time.monotonic() + 60
+                while not os.path.exists(started) and run.poll() is None and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                with open(started) as file:
+                    builder = int(file.read())
+                self.assertEqual(1, len(os.listdir(left)))
+                run.send_signal(signal.SIGTERM)
+                self.assertEqual(128 + signal.SIGTERM, run.wait(60))
+            finally:
+                run.kill()
+                run.wait()
+            self.assertEqual([], os.listdir(left))
+            self.assertRaises(ProcessLookupError, os.kill, builder, 0)
 
 
 if __name__ == "__main__":
