@@ -4,7 +4,6 @@ use std::{net::SocketAddr, sync::Arc};
 
 use http::{Response, StatusCode, request::Parts};
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use sallyport_net::{LeanTls, set_notsent_lowat};
 use sallyport_tunnel::{
     CONTROL_NOTSENT_BYTES, CarrierKind,
@@ -15,7 +14,6 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
-use tokio_rustls::server::TlsStream;
 
 use crate::{
     Edge,
@@ -23,15 +21,10 @@ use crate::{
     body::{AnswerBody, Source},
     connection::Client,
     doors::ClientTcp,
-    guarded_io::GuardedIo,
-    send_bound::SendBound,
-    upgrade::Upgrade,
+    upgrade::{self, Upgrade},
 };
 
 const TEXT: &str = "text/plain; charset=utf-8";
-
-/// A client's HTTP/1 connection, as `listener` makes it.
-type ClientHttp1 = GuardedIo<Box<SendBound<TlsStream<ClientTcp>>>>;
 
 /// Serves a carrier that came with our ALPN.
 pub(crate) async fn serve_native(edge: &Edge, stream: LeanTls<ClientTcp>, peer: SocketAddr) {
@@ -65,16 +58,11 @@ pub(crate) fn answer(
 pub(crate) fn start(edge: Arc<Edge>, client: Arc<Client>, on_upgrade: OnUpgrade) {
     tokio::spawn(async move {
         let peer = client.addr;
-        let Ok(upgraded) = on_upgrade.await else { return };
-        let Ok(parts) = upgraded.downcast::<TokioIo<ClientHttp1>>() else {
-            return tracing::debug!(%peer, "a WebSocket over an unknown kind of connection was closed");
-        };
-        let (io, unread) = parts.io.into_inner().into_upgraded();
-        let early = [&parts.read_buf[..], &unread].concat();
+        let Ok((io, early)) = upgrade::taken(on_upgrade).await else { return };
         // How long a connector may pause is for the tunnel's own keepalive to say.
         let io = (*io).into_inner();
         let carrier = Box::pin(WebSocketCarrier::accepted(io, early)).await;
-        serve(&edge, carrier, peer, "websocket", |carrier| Some(tcp_of(carrier.get_ref()))).await;
+        serve(&edge, carrier, peer, "websocket", |carrier| Some(carrier.get_ref().socket())).await;
         drop(client);
     });
 }
@@ -107,11 +95,6 @@ pub(crate) async fn serve<S>(
         }
     };
     edge.tunnels.serve_carrier_with(carrier, peer, tune).await;
-}
-
-/// The TCP connection under a client's TLS.
-pub(crate) fn tcp_of(stream: &TlsStream<ClientTcp>) -> &TcpStream {
-    stream.get_ref().0.get_ref().get_ref().get_ref()
 }
 
 fn too_many_legs() -> Refusal {

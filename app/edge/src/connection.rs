@@ -18,7 +18,6 @@ use sallyport_http::{RequestHost, forward::ClientFields, guard::MAX_HEADER_COUNT
 use sallyport_model::SocketRoute;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::TcpStream,
     sync::watch,
     time::Instant,
 };
@@ -26,12 +25,14 @@ use tokio::{
 use crate::{
     Edge,
     body::ClientBody,
+    client_tls::ClientTls,
     drain::{self, Phase},
     guarded_io::{GuardedIo, Silence, WireState},
     identity::Shown,
     limits::ConnectionPlace,
     rarely::Rarely,
     request,
+    send_bound::SendBound,
     upload_meter::UploadMeter,
 };
 
@@ -46,6 +47,9 @@ const BUSY_PERIOD: Duration = Duration::from_secs(1);
 /// How long, and how much, is read from a client after our last answer, so that the answer is not lost to a reset.
 const MAX_LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 1024 * 1024;
+
+/// A client's connection below HTTP/1, as `listener` makes it.
+pub(crate) type ClientStream = Box<SendBound<ClientTls>>;
 
 /// What the requests of one connection have in common.
 pub(crate) struct Client {
@@ -135,20 +139,17 @@ impl Client {
 
 /// Serves HTTP/1 on this connection until it ends. An idle connection has its [`GuardedIo`] and nothing else: the server
 /// with its buffers, several times as large, comes with the first byte of a request and goes when the connection rests.
-/// `socket` finds the socket that it is over.
-pub(crate) async fn serve_http1<S>(
+pub(crate) async fn serve_http1(
     edge: Arc<Edge>,
-    io: S,
-    socket: fn(&S) -> &TcpStream,
+    io: ClientStream,
     addr: SocketAddr,
     place: Option<ConnectionPlace>,
     shown: Option<Box<Shown>>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) {
     let client = Client::new(&edge, addr, false, place, shown);
     let silence = Silence { idle: edge.config.idle_timeout, head: edge.config.header_timeout };
-    let mut io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence).over(socket);
+    let io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
+    let mut io = io.over(|stream| stream.socket());
     let mut phase = edge.phase.subscribe();
     loop {
         let waited = tokio::select! {
@@ -175,15 +176,12 @@ pub(crate) async fn serve_http1<S>(
 }
 
 /// Serves HTTP/1 until the connection ends, or has been at rest for [`REST_AFTER`]: then it is given back.
-async fn serve_until_rest<S>(
+async fn serve_until_rest(
     edge: &Arc<Edge>,
     client: &Arc<Client>,
-    io: GuardedIo<S>,
+    io: GuardedIo<ClientStream>,
     phase: &mut watch::Receiver<Phase>,
-) -> Option<GuardedIo<S>>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) -> Option<GuardedIo<ClientStream>> {
     let service = service_fn({
         let (edge, client) = (edge.clone(), client.clone());
         move |request: Request<Incoming>| {

@@ -9,11 +9,12 @@ use std::{
     time::Duration,
 };
 
-use rustls::{ServerConfig, server::Acceptor};
+use rustls::{ProtocolVersion, ServerConfig, server::Acceptor};
 use sallyport_model::{EdgeId, Identity, SocketRoute, SocketType, TlsMode};
 use sallyport_net::{
-    Certificates, LeanTls, NearTcp, ProxiedAddresses, ReadAhead, Recorded, offers_session, read_header, server_config,
-    server_config_for, server_config_for_returning, server_config_for_tunnels,
+    Certificates, LeanTls, NearTcp, ProxiedAddresses, ReadAhead, Recorded, lean_server_config, negotiated,
+    offers_session, offers_tls13, read_header, server_config, server_config_for, server_config_for_returning,
+    server_config_for_tunnels,
 };
 use sallyport_policy::Network;
 use sallyport_wire::MESH_ALPN;
@@ -22,9 +23,10 @@ use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server::TlsStream};
 
 use crate::{
     Edge,
+    client_tls::{ClientTls, HttpClient},
     flow::{self, Arrival, ends_of},
     flow_record::{FlowTicket, Verdict},
-    identity::{self, ShownCertificates},
+    identity::{self, Shown, ShownCertificates},
     limits::HandshakePlace,
     mesh::Mesh,
 };
@@ -45,13 +47,15 @@ pub(crate) type ClientTcp = Recorded<ReadAhead<NearTcp>>;
 pub(crate) struct Doors {
     base: Arc<ServerConfig>,
     returning: Arc<ServerConfig>,
+    /// Both for clients that speak TLS 1.3 and show no certificates.
+    lean: Arc<ServerConfig>,
+    lean_returning: Arc<ServerConfig>,
     tunnels: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
     trusted_proxies: Vec<Network>,
 }
 
 /// A connection behind its door.
-#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and it lives for a moment")]
 pub(crate) enum Opened {
     /// A stock ssh client.
     Ssh(TcpStream, SocketAddr),
@@ -60,7 +64,7 @@ pub(crate) enum Opened {
     /// A connector, with our protocol.
     Tunnel(LeanTls<ClientTcp>, SocketAddr),
     /// TLS ended here, for HTTP, the API or a WebSocket.
-    Shared(TlsStream<ClientTcp>, SocketAddr),
+    Shared(HttpClient, SocketAddr),
     /// TLS ended here, for a `tls` socket.
     Ended(Box<Arrival<TlsStream<ClientTcp>>>),
     /// TLS goes on to the origin, from the first byte.
@@ -72,8 +76,9 @@ impl Doors {
     pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
         let base = server_config(certificates.clone(), sallyport_wire::ALPN);
         let returning = server_config_for_returning(&base);
+        let (lean, lean_returning) = (lean_server_config(&base), lean_server_config(&returning));
         let tunnels = server_config_for_tunnels(&base, sallyport_wire::ALPN);
-        Arc::new(Self { base, returning, tunnels, certificates, trusted_proxies })
+        Arc::new(Self { base, returning, lean, lean_returning, tunnels, certificates, trusted_proxies })
     }
 
     /// Who the client is: the peer, or whom a trusted balancer names in the PROXY protocol. `None`: the balancer said
@@ -176,21 +181,17 @@ impl Doors {
                 let (stream, _) = LeanTls::accept(start.io, self.tunnels.clone()).await?;
                 return Ok(Opened::Tunnel(stream, ends.client));
             }
-            start.io.stop();
             let asking = identity::http_server_config(edge, base, &self.certificates, &server_name);
             let Some((config, route)) = asking else {
-                near(&mut start.io).let_tickets_wait();
-                let mut stream = start.into_stream(base.clone()).await?;
-                let (io, tls) = stream.get_mut();
-                near(io).handshake_is_over(tls.reader().fill_buf().is_ok_and(|came| !came.is_empty()));
-                return Ok(Opened::Shared(stream, ends.client));
+                return Ok(Opened::Shared(self.end_for_http(start).await?, ends.client));
             };
+            start.io.stop();
             let opened = start.into_stream(config).await;
             let refused = |error| {
                 refused_certificate(edge, &route, ends.client, &error, None);
                 error
             };
-            return Ok(Opened::Shared(opened.map_err(refused)?, ends.client));
+            return Ok(Opened::Shared(buffered(opened.map_err(refused)?), ends.client));
         };
         if route.settings.tls_mode == TlsMode::Passthrough {
             start.io.replay();
@@ -204,6 +205,26 @@ impl Doors {
         let config = server_config_for(base, self.certificates.clone(), own_name, &route.settings.alpn);
         let io = start.into_stream(config).await?;
         Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
+    }
+
+    /// Ends TLS for HTTP, where nobody shows a certificate.
+    async fn end_for_http(&self, mut start: StartHandshake<ClientTcp>) -> io::Result<HttpClient> {
+        near(&mut start.io).let_tickets_wait();
+        let first_bytes = start.io.recorded();
+        if offers_tls13(first_bytes) {
+            let config = if offers_session(first_bytes) { &self.lean_returning } else { &self.lean };
+            start.io.replay();
+            let (mut stream, alpn) = LeanTls::accept(start.io, config.clone()).await?;
+            let request_came = stream.has_record();
+            near(stream.get_mut()).handshake_is_over(request_came);
+            let negotiated = negotiated(alpn.as_deref(), Some(ProtocolVersion::TLSv1_3), sallyport_wire::ALPN);
+            return Ok(HttpClient { stream: ClientTls::Lean(stream), negotiated, shown: None });
+        }
+        start.io.stop();
+        let mut stream = start.into_stream(self.base.clone()).await?;
+        let (io, tls) = stream.get_mut();
+        near(io).handshake_is_over(tls.reader().fill_buf().is_ok_and(|came| !came.is_empty()));
+        Ok(buffered(stream))
     }
 
     /// Ends TLS for one who has to show a certificate.
@@ -239,6 +260,14 @@ impl Doors {
             }
         }
     }
+}
+
+/// A client whose handshake is over.
+fn buffered(stream: TlsStream<ClientTcp>) -> HttpClient {
+    let tls = stream.get_ref().1;
+    let negotiated = negotiated(tls.alpn_protocol(), tls.protocol_version(), sallyport_wire::ALPN);
+    let shown = Shown::of(tls);
+    HttpClient { stream: ClientTls::Buffered(Box::new(stream)), negotiated, shown }
 }
 
 /// The connection itself, where tickets wait for what is written next: the answer, or the settings of HTTP/2.

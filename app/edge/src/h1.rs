@@ -358,7 +358,7 @@ impl H1Connection {
     }
 
     /// The stream below, and what was read from it beyond the answer's head: for a connection whose protocol was switched.
-    pub(crate) fn into_stream(self) -> (WayStream, Bytes) {
+    pub(crate) fn into_stream(self: Box<Self>) -> (WayStream, Bytes) {
         (self.stream, self.read.freeze())
     }
 

@@ -16,6 +16,7 @@ mod body;
 mod bounds;
 mod carriers;
 mod choice;
+mod client_tls;
 mod config;
 mod connection;
 mod dials;

@@ -10,20 +10,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_net::{Acceptor, Negotiated, Shutdown, negotiated};
+use sallyport_net::{Acceptor, Negotiated, Shutdown};
 use sallyport_shards::Shards;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
-use tokio_rustls::server::TlsStream;
 
 use crate::{
-    Edge, carriers, connection,
-    doors::{ClientTcp, Doors, Opened},
-    flow::{self, ClientIo as _},
-    http2,
-    identity::Shown,
+    Edge, carriers,
+    client_tls::{ClientTls, HttpClient},
+    connection,
+    doors::{Doors, Opened},
+    flow, http2,
     limits::{ConnectionPlace, HandshakePlace},
     mesh,
     send_bound::SendBound,
@@ -189,7 +188,7 @@ fn dispatch(
         }),
         Opened::Mesh(stream, from, client) => Box::pin(mesh::inbound::serve(edge, stream, from, client)),
         Opened::Tunnel(stream, client) => Box::pin(async move { carriers::serve_native(&edge, stream, client).await }),
-        Opened::Shared(stream, client) => dispatch_shared(edge, stream, client, place),
+        Opened::Shared(client, peer) => dispatch_shared(edge, client, peer, place),
         Opened::Ended(arrival) => {
             let running = edge.running.enter();
             Box::pin(flow::serve(edge, *arrival, running))
@@ -205,28 +204,24 @@ fn dispatch(
 /// of the others do not hold.
 fn dispatch_shared(
     edge: Arc<Edge>,
-    stream: TlsStream<ClientTcp>,
+    client: HttpClient,
     peer: SocketAddr,
     place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    let bound = edge.config.send_timeout;
-    let shown = Shown::of(stream.get_ref().1);
-    let bounded = |stream| SendBound::new(stream, bound, |stream: &TlsStream<ClientTcp>| stream.socket());
-    match negotiated(stream.get_ref().1, sallyport_wire::ALPN) {
+    let HttpClient { stream, negotiated, shown } = client;
+    let stream = SendBound::new(stream, edge.config.send_timeout, ClientTls::socket);
+    match negotiated {
         // Whoever offers to speak it gets no other handshake than that of tunnels.
         Negotiated::Tunnel | Negotiated::TunnelTooOld => Box::pin(std::future::ready(())),
         Negotiated::Http2 => {
-            let (running, place, stream) = (edge.running.enter(), place.take(), bounded(stream));
-            Box::pin(async move {
-                let _running = running;
-                http2::serve(edge, stream, peer, place, shown).await;
-            })
+            let (running, place, stream) = (edge.running.enter(), place.take(), stream);
+            Box::pin(http2::serve(edge, stream, peer, place, shown, running))
         }
         Negotiated::Http1 => {
-            let (running, place, stream) = (edge.running.enter(), place.take(), Box::new(bounded(stream)));
+            let (running, place, stream) = (edge.running.enter(), place.take(), Box::new(stream));
             Box::pin(async move {
                 let _running = running;
-                connection::serve_http1(edge, stream, |stream| stream.socket(), peer, place, shown).await;
+                connection::serve_http1(edge, stream, peer, place, shown).await;
             })
         }
     }

@@ -161,8 +161,13 @@ impl Ticket {
         self.audit = Audited::when_wanted(edge, route, SystemTime::now);
     }
 
-    /// It outlives its answer: others see it from now on, and can cut it.
-    pub(crate) fn stays(&self, edge: &Edge) -> Option<FlowStay> {
+    /// It outlives its answer: others see it from now on, and can cut it. What it has of the request's head is its own from
+    /// now on: it would keep the buffer that the head was read into.
+    pub(crate) fn stays(&mut self, edge: &Edge) -> Option<FlowStay> {
+        self.host = self.host.as_ref().map(RequestHost::detached);
+        if let Ok(uri) = self.uri.to_string().parse() {
+            self.uri = uri;
+        }
         let route = self.route.as_ref()?;
         let stay = edge.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.wall()));
         if let Some(way) = &self.way {

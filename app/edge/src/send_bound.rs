@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use sallyport_net::RelayEnd;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -151,6 +152,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SendBound<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outcome = Pin::new(&mut self.inner).poll_shutdown(cx);
         self.judge(cx, outcome)
+    }
+}
+
+impl<S: RelayEnd> RelayEnd for SendBound<S> {
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.inner.tcp()
     }
 }
 

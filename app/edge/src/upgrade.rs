@@ -3,9 +3,8 @@
 use std::{
     future::poll_fn,
     io,
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use http::Request;
@@ -13,22 +12,20 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use sallyport_bus::LiveFlow;
 use sallyport_http::forward;
-use sallyport_net::Pace as _;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use sallyport_net::{Carried, Pace, relay};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
     Edge,
     body::ClientBody,
     bounds::Meter,
     carriers,
-    connection::{self, Client},
+    connection::{self, Client, ClientStream},
+    guarded_io::GuardedIo,
     h1::H1Connection,
     origin::InFlight,
     record::Ticket,
 };
-
-/// How much of a WebSocket is in our hands in each direction, in bytes.
-const RELAY_BUFFER_BYTES: usize = 16 * 1024;
 
 /// The client's side of a WebSocket upgrade, when the request asks for one.
 pub(crate) fn wanted(request: &mut Request<ClientBody>) -> Option<OnUpgrade> {
@@ -89,7 +86,7 @@ impl Relay {
         let stay = ticket.stays(edge);
         tokio::spawn(async move {
             let (_running, _client) = (running, client);
-            let mut counts = (0, 0);
+            let mut carried = Carried::default();
             let pace = ticket.pass().map(|pass| pass.meter().clone());
             let mut stake = ticket.take_stake();
             let revoked = poll_fn(|cx| stake.poll_over(cx));
@@ -101,7 +98,7 @@ impl Relay {
                 }
             };
             let ended = tokio::select! {
-                ended = self.run(on_client, pace, live, &mut counts) => ended,
+                ended = self.run(on_client, pace, live, &mut carried) => ended,
                 () = revoked => {
                     ticket.revoked();
                     Err(io::Error::other("who it belongs to may not come in any more"))
@@ -112,7 +109,7 @@ impl Relay {
                 }
                 () = crate::drain::cut(&mut phase) => Err(io::Error::other("the edge shuts down")),
             };
-            ticket.count_relayed(counts.0, counts.1);
+            ticket.count_relayed(carried.forth, carried.back);
             match ended {
                 Ok(()) => ticket.complete(),
                 Err(error) => tracing::debug!(id = %ticket.id(), %error, "a websocket ended early"),
@@ -120,66 +117,69 @@ impl Relay {
         });
     }
 
+    /// Nothing is kept for bytes of which none are there: many WebSockets are open, and few of them carry anything.
     async fn run(
         self,
         on_client: OnUpgrade,
         pace: Option<Meter>,
         live: Option<Arc<LiveFlow>>,
-        counts: &mut (u64, u64),
+        carried: &mut Carried,
     ) -> io::Result<()> {
         let _origin = self.origin;
-        let client = on_client.await.map_err(io::Error::other)?;
-        let (origin, early) = self.connection.into_stream();
-        let mut client =
-            Counted { inner: TokioIo::new(client), read: &mut counts.0, pace: pace.clone(), live: live.clone() };
-        let mut origin = Counted { inner: origin, read: &mut counts.1, pace, live };
-        if !early.is_empty() {
-            *origin.read += early.len() as u64;
-            client.write_all(&early).await?;
-        }
-        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut origin, RELAY_BUFFER_BYTES, RELAY_BUFFER_BYTES)
-            .await
-            .map(|_| ())
+        let (mut client, said) = taken(on_client).await?;
+        let (mut origin, answered) = self.connection.into_stream();
+        let mut pace = Watched { pace, live };
+        pass_on(&mut origin, said, &mut pace, &mut carried.forth).await?;
+        pass_on(&mut client, answered, &mut pace, &mut carried.back).await?;
+        relay(&mut client, &mut origin, &mut pace, carried).await.map_err(|broke| broke.error)
     }
 }
 
-/// Counts what is read, so that the count survives an error.
-struct Counted<'a, S> {
-    inner: S,
-    read: &'a mut u64,
+/// The client's connection after our 101, and what it has said since.
+pub(crate) async fn taken(on_client: OnUpgrade) -> io::Result<(ClientStream, Vec<u8>)> {
+    let upgraded = on_client.await.map_err(io::Error::other)?;
+    let unknown = |_| io::Error::other("an unknown kind of connection");
+    let parts = upgraded.downcast::<TokioIo<GuardedIo<ClientStream>>>().map_err(unknown)?;
+    let (stream, unread) = parts.io.into_inner().into_upgraded();
+    // What it lies in may be much larger than what it is.
+    Ok((stream, [&parts.read_buf[..], &unread].concat()))
+}
+
+/// Writes what came before the relay could carry it.
+async fn pass_on(
+    to: &mut (impl AsyncWrite + Unpin),
+    said: impl AsRef<[u8]>,
+    pace: &mut Watched,
+    carried: &mut u64,
+) -> io::Result<()> {
+    let said = said.as_ref();
+    if said.is_empty() {
+        return Ok(());
+    }
+    pace.moved(said.len());
+    to.write_all(said).await?;
+    to.flush().await?;
+    *carried += said.len() as u64;
+    Ok(())
+}
+
+/// What the bytes of a WebSocket count for, and how others see it go on.
+struct Watched {
     pace: Option<Meter>,
     live: Option<Arc<LiveFlow>>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Some(pace) = &mut self.pace {
-            ready!(pace.poll_ready(cx));
-        }
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        let read = buf.filled().len() - before;
-        *self.read += read as u64;
+impl Pace for Watched {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.pace.as_mut().map_or(Poll::Ready(()), |pace| pace.poll_ready(cx))
+    }
+
+    fn moved(&mut self, bytes: usize) {
         if let Some(live) = &self.live {
-            live.moved(read);
+            live.moved(bytes);
         }
         if let Some(pace) = &mut self.pace {
-            pace.moved(read);
+            pace.moved(bytes);
         }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }

@@ -292,16 +292,22 @@ impl<S: Signal> Server<S> {
         }
     }
 
-    /// Gives up the room that only busy connections need.
+    /// Gives up the room that only busy connections need: nothing may come for a while.
     pub fn rest(&mut self) {
+        self.output.rest();
+        self.input.rest();
         if self.is_idle() {
-            self.output.rest();
-            self.input.rest();
             self.streams.shrink_to_fit();
             self.requests.shrink_to_fit();
             (self.turns, self.heads) = (VecDeque::new(), Vec::new());
-            self.ended = VecDeque::new();
+            self.ended.shrink_to_fit();
         }
+    }
+
+    /// Forgets which streams have ended: nothing has come for so long that nothing is on its way that was sent before the
+    /// client could know.
+    pub fn forget_ended(&mut self) {
+        self.ended = VecDeque::new();
     }
 
     /// The client has answered the PING that follows the first GOAWAY: what it sent before it knew has come.

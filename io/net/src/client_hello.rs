@@ -6,23 +6,36 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 /// The extension with the sessions that a client would resume, `pre_shared_key` (RFC 8446, section 4.2).
 const PRE_SHARED_KEY: u16 = 41;
+/// The one with the versions of TLS that it speaks (RFC 8446, section 4.2.1), and TLS 1.3 in it.
+const SUPPORTED_VERSIONS: u16 = 43;
+const TLS13: [u8; 2] = [3, 4];
 
 /// Whether a client wants to resume a session of TLS 1.3, by the first bytes that it sent, with its ClientHello whole in
 /// them. Whether the session is known to anybody is not looked at. `false` as well where the ClientHello is in several
 /// records, which no usual client's is.
 #[must_use]
 pub fn offers_session(first_bytes: &[u8]) -> bool {
-    extensions(first_bytes).is_some_and(|mut extensions| {
-        // It is the last one (RFC 8446, section 4.2.11), and to get there is to pass the others.
-        while let Some((kind, rest)) = extensions.split_first_chunk() {
-            if u16::from_be_bytes(*kind) == PRE_SHARED_KEY {
-                return true;
-            }
-            let Some(rest) = skip::<2>(rest) else { return false };
-            extensions = rest;
+    // It is the last one (RFC 8446, section 4.2.11), and to get there is to pass the others.
+    find(first_bytes, PRE_SHARED_KEY).is_some()
+}
+
+/// Whether a client speaks TLS 1.3, in the same way.
+#[must_use]
+pub fn offers_tls13(first_bytes: &[u8]) -> bool {
+    let versions = find(first_bytes, SUPPORTED_VERSIONS).and_then(vector::<1>);
+    versions.is_some_and(|(versions, _)| versions.chunks_exact(TLS13.len()).any(|version| version == TLS13))
+}
+
+/// What is behind the number of this extension.
+fn find(first_bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut extensions = extensions(first_bytes)?;
+    loop {
+        let (kind, rest) = extensions.split_first_chunk()?;
+        if u16::from_be_bytes(*kind) == wanted {
+            return vector::<2>(rest).map(|(data, _)| data).or(Some(&[]));
         }
-        false
-    })
+        extensions = skip::<2>(rest)?;
+    }
 }
 
 /// The extensions of a ClientHello (RFC 8446, section 4.1.2).
@@ -110,13 +123,29 @@ mod tests {
     }
 
     #[test]
+    fn a_client_says_whether_it_speaks_tls_1_3() {
+        use rustls::version::{TLS12, TLS13};
+        for (versions, offers) in [(&[&TLS12][..], false), (&[&TLS13], true), (&[&TLS12, &TLS13], true)] {
+            let config = ClientConfig::builder_with_provider(provider()).with_protocol_versions(versions).unwrap();
+            let config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+            let mut client = ClientConnection::new(Arc::new(config), "app.test".try_into().unwrap()).unwrap();
+            let mut said = Vec::new();
+            client.write_tls(&mut said).unwrap();
+            assert_eq!(offers_tls13(&said), offers, "{versions:?}");
+            for end in 0..said.len() {
+                assert!(!offers_tls13(&said[..end]), "{end} bytes of one that is not whole");
+            }
+        }
+    }
+
+    #[test]
     fn whatever_comes_nothing_breaks() {
         let [_, again] = first_and_second();
         for place in 0..again.len() {
             for byte in [0, 1, 22, 41, 127, 255] {
                 let mut other = again.clone();
                 other[place] = byte;
-                let _ = offers_session(&other);
+                let _ = (offers_session(&other), offers_tls13(&other));
             }
         }
         for other in [&b""[..], b"SSH-2.0-x\r\n", &[22], &[22, 3, 1, 0, 0], &[22, 3, 1, 0, 4, 1, 0, 0, 0]] {

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, ProtocolVersion, RootCertStore, ServerConfig, ServerConnection,
-    SignatureScheme,
+    DigitallySignedStruct, DistinguishedName, ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
     crypto::aws_lc_rs::Ticketer,
     pki_types::{CertificateDer, UnixTime},
@@ -67,10 +66,21 @@ pub fn server_config_for_returning(base: &ServerConfig) -> Arc<ServerConfig> {
 /// TLS for connectors alone: as `base`, with this protocol (ALPN) and no other, and as [`crate::LeanTls`] wants it.
 #[must_use]
 pub fn server_config_for_tunnels(base: &ServerConfig, tunnel_alpn: &[u8]) -> Arc<ServerConfig> {
-    let mut config = base.clone();
+    let mut config = lean(base);
     config.alpn_protocols = vec![tunnel_alpn.to_vec()];
-    config.enable_secret_extraction = true;
     Arc::new(config)
+}
+
+/// TLS as `base`, as [`crate::LeanTls`] wants it.
+#[must_use]
+pub fn lean_server_config(base: &ServerConfig) -> Arc<ServerConfig> {
+    Arc::new(lean(base))
+}
+
+fn lean(base: &ServerConfig) -> ServerConfig {
+    let mut config = base.clone();
+    config.enable_secret_extraction = true;
+    config
 }
 
 /// TLS for one name: as `base`, but with the certificate for `name` whatever the client asks for, with tickets that open
@@ -260,15 +270,13 @@ impl server::ProducesTickets for TicketsOf {
     }
 }
 
-/// What was agreed on in a finished handshake.
+/// What was agreed on in a finished handshake: this protocol (ALPN), over this version of TLS.
 #[must_use]
-pub fn negotiated(connection: &ServerConnection, tunnel_alpn: &[u8]) -> Negotiated {
-    match connection.alpn_protocol() {
-        Some(alpn) if alpn == tunnel_alpn => match connection.protocol_version() {
-            Some(ProtocolVersion::TLSv1_3) => Negotiated::Tunnel,
-            _ => Negotiated::TunnelTooOld,
-        },
-        Some(b"h2") => Negotiated::Http2,
+pub fn negotiated(alpn: Option<&[u8]>, version: Option<ProtocolVersion>, tunnel_alpn: &[u8]) -> Negotiated {
+    match (alpn, version) {
+        (Some(alpn), Some(ProtocolVersion::TLSv1_3)) if alpn == tunnel_alpn => Negotiated::Tunnel,
+        (Some(alpn), _) if alpn == tunnel_alpn => Negotiated::TunnelTooOld,
+        (Some(b"h2"), _) => Negotiated::Http2,
         _ => Negotiated::Http1,
     }
 }

@@ -21,10 +21,8 @@ const READ_BYTES: usize = 16 * 1024;
 const MAX_READS: usize = 8;
 /// How many pieces are written at once.
 const MAX_PIECES: usize = 32;
-/// After how many looks in which nothing came from a client it is asked whether it is there, and after how many it is
-/// given up. There are two looks in the interval that it has for either.
-const QUIET_LOOKS: u32 = 2;
-const DEAD_LOOKS: u32 = 4;
+/// How soon a connection gives up what only a busy one needs, when nothing comes. One that is busy is looked at that often.
+const REST_AFTER: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// Where the connections of this thread are read to.
@@ -46,16 +44,31 @@ pub(super) struct Connection<S> {
 
 /// Whether the client is there.
 struct Pulse {
+    /// How long it may be quiet before it is asked, and before it is given up when it does not answer.
+    interval: Duration,
+    /// How long it is until it is looked at.
     look: Duration,
     due: Rarely<()>,
-    /// Looks since it was last heard.
-    quiet: u32,
+    /// How long nothing has come, by looks that are over.
+    quiet: Duration,
+    /// Whether the connection has given up what only a busy one needs.
+    rests: bool,
+    is_asked: bool,
 }
 
 impl Pulse {
     fn new(interval: Duration) -> Self {
-        let look = interval / 2;
-        Self { look, due: Rarely::new(tokio::time::sleep(look)), quiet: 0 }
+        let look = REST_AFTER.min(interval / 2);
+        let due = Rarely::new(tokio::time::sleep(look));
+        Self { interval, look, due, quiet: Duration::ZERO, rests: false, is_asked: false }
+    }
+
+    /// Something came. What is done at each request must be little: after a rest alone is it looked at sooner again.
+    fn heard(&mut self) {
+        if self.rests {
+            *self = Self::new(self.interval);
+        }
+        (self.quiet, self.is_asked) = (Duration::ZERO, false);
     }
 }
 
@@ -103,14 +116,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn poll_read_once(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.shared.lock().server.output().len() >= MAX_OUTPUT_BYTES {
             // Whether it is there is for those to judge who write to it.
-            self.pulse.quiet = 0;
+            self.pulse.heard();
             return Poll::Pending;
         }
         ready!(self.gate.poll_open(cx));
         READ.with_borrow_mut(|room| {
             let mut read = ReadBuf::new(&mut room[..]);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
-            self.pulse.quiet = 0;
+            self.pulse.heard();
             self.take(read.filled());
             Poll::Ready(Ok(read.filled().len()))
         })
@@ -142,24 +155,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Looks whether the client is there. An error: it is not.
     fn poll_pulse(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        while Pin::new(&mut self.pulse.due).poll(cx).is_ready() {
-            self.pulse.due = Rarely::new(tokio::time::sleep(self.pulse.look));
-            self.pulse.quiet += 1;
-            match self.pulse.quiet {
-                QUIET_LOOKS => {
-                    let server = &mut self.shared.lock().server;
-                    server.rest();
-                    server.ping();
-                }
-                DEAD_LOOKS => return Err(io::Error::new(io::ErrorKind::TimedOut, "the client is not there any more")),
-                _ => {}
+        let pulse = &mut self.pulse;
+        while Pin::new(&mut pulse.due).poll(cx).is_ready() {
+            pulse.quiet += pulse.look;
+            let server = &mut self.shared.lock().server;
+            if pulse.quiet >= 2 * pulse.interval {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the client is not there any more"));
             }
+            if pulse.quiet >= pulse.interval && !std::mem::replace(&mut pulse.is_asked, true) {
+                server.forget_ended();
+                server.ping();
+            }
+            if !std::mem::replace(&mut pulse.rests, true) {
+                server.rest();
+            }
+            pulse.look = pulse.interval / 2;
+            pulse.due = Rarely::new(tokio::time::sleep(pulse.look));
         }
         Ok(())
     }
 
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_pulse(cx)?;
         for _ in 0..MAX_READS {
             let written = self.poll_write_all(cx)?;
             if written.is_ready() && self.shared.lock().server.is_over() {
@@ -176,6 +192,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
                 Poll::Ready(_) => {}
                 Poll::Pending => {
+                    // What came just now may have begun another look.
+                    self.poll_pulse(cx)?;
                     let mut state = self.shared.lock();
                     state.connection.wait(cx);
                     // Another thread may have had something to say since all was written.

@@ -44,53 +44,68 @@ const CONFIG: Config = Config {
     max_output_bytes: MAX_OUTPUT_BYTES,
 };
 
-/// Serves HTTP/2 on this connection until it ends.
-pub(crate) async fn serve<S>(
+/// Serves HTTP/2 on this connection until it ends; `held` is given back then. Connections rest for long, so what is moved in
+/// here is held once.
+pub(crate) fn serve<S>(
     edge: Arc<Edge>,
     io: S,
     addr: SocketAddr,
     place: Option<ConnectionPlace>,
     shown: Option<Box<Shown>>,
-) where
+    held: impl Send + 'static,
+) -> impl Future<Output = ()> + Send
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let client = Client::new(&edge, addr, true, place, shown);
     let mut connection = Connection::new(edge.clone(), client.clone(), io);
+    async move {
+        if until_end(&edge, &client, &mut connection).await
+            && let Some(io) = connection.unread()
+        {
+            linger(io).await;
+        }
+        drop(held);
+    }
+}
+
+/// Serves until the connection has come to its end, or the edge has no more time for it: then it says false.
+async fn until_end<S>(edge: &Edge, client: &Client, connection: &mut Connection<S>) -> bool
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
     let phase = edge.phase.subscribe();
     let mut is_going = false;
     let mut called = call(&phase, Phase::Lingering, Some(Instant::now() + edge.config.idle_timeout));
     loop {
         let called_for = tokio::select! {
             biased;
-            outcome = &mut connection => {
+            outcome = &mut *connection => {
                 if let Err(error) = outcome {
                     tracing::debug!(%error, "an HTTP/2 connection ended early");
                 }
-                break;
+                return true;
             }
             called = &mut called => called,
         };
         let look_at = match called_for {
-            Call::Reached(Phase::Cut) => return,
+            Call::Reached(Phase::Cut) => return false,
             Call::Reached(_) => None,
             Call::Look if is_going => None,
             Call::Look => {
                 let now = Instant::now();
                 let quiet_until = client.wire.quiet_until(edge.config.idle_timeout);
                 let look_at = quiet_until.unwrap_or(now + edge.config.idle_timeout);
-                (look_at > now && !client.has_had_its_requests(&edge)).then_some(look_at)
+                (look_at > now && !client.has_had_its_requests(edge)).then_some(look_at)
             }
         };
         called = if look_at.is_some() {
             call(&phase, Phase::Lingering, look_at)
         } else {
-            Pin::new(&mut connection).shut_down();
+            Pin::new(&mut *connection).shut_down();
             // A client that does not say that it knows is not waited for.
             let again = (!std::mem::replace(&mut is_going, true)).then(|| Instant::now() + edge.config.ping_interval);
             call(&phase, Phase::Cut, again)
         };
-    }
-    if let Some(io) = connection.unread() {
-        linger(io).await;
     }
 }

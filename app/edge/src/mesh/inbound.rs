@@ -35,6 +35,7 @@ use crate::{
     Edge,
     doors::ClientTcp,
     drain::{self, Phase},
+    flow::ClientIo as _,
     origin::Origin,
     rarely::Rarely,
     sockets::SocketPool,
@@ -99,7 +100,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, stream: Box<TlsStream<ClientTcp>>, fr
         mesh.metrics.failed("too-many-links");
         return debug!(edge = %from, "a link of another edge is refused: there are too many");
     };
-    let _ = set_notsent_lowat(crate::carriers::tcp_of(&stream), CONTROL_NOTSENT_BYTES);
+    let _ = set_notsent_lowat(stream.socket(), CONTROL_NOTSENT_BYTES);
     let mut config = ConnectorConfig::new(&mesh.settings.agent, crate::ids::random(), Vec::new());
     config.ready_legs = edge.config.ready_legs;
     config.shards = edge.config.shards.clone();

@@ -148,6 +148,34 @@ async fn clients_of_tls_1_2_are_served() {
 }
 
 #[tokio::test]
+async fn http_is_spoken_over_either_version_of_tls() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = origin(|_| async { Response::new(text("hello")) }).await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let head = format!("GET / HTTP/1.1\r\nhost: {}\r\n\r\n", socket.host());
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let remembering = Arc::new(config(&world, &[version]));
+        for wanted in [HandshakeKind::Full, HandshakeKind::Resumed] {
+            let tcp = Dribble(connect(world.addr).await);
+            let mut client = handshake(remembering.clone(), &socket.host(), tcp).await.unwrap();
+            assert_eq!(client.get_ref().1.protocol_version(), Some(version.version));
+            assert_eq!(client.get_ref().1.handshake_kind(), Some(wanted));
+            for _ in 0..2 {
+                client.write_all(head.as_bytes()).await.unwrap();
+                client.flush().await.unwrap();
+                assert_eq!(read_answer(&mut client).await.text(), "hello");
+                if version.version == ProtocolVersion::TLSv1_3 {
+                    client.get_mut().1.refresh_traffic_keys().unwrap();
+                }
+            }
+            client.shutdown().await.unwrap();
+            assert_eq!(read_rest(&mut client).await, b"", "it ends in good order");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_ticket_resumes_its_own_socket_and_opens_no_other() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let world = World::start().await;

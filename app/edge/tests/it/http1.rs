@@ -177,7 +177,7 @@ async fn websockets_carry_bytes_both_ways_until_one_side_ends() {
     let mut client = world.client(&socket).await;
     let head = format!(
         "GET /ws HTTP/1.1\r\nHost: {}\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n\
-         Sec-WebSocket-Key: AAAA\r\nSec-WebSocket-Version: 13\r\n\r\n",
+         Sec-WebSocket-Key: AAAA\r\nSec-WebSocket-Version: 13\r\n\r\nearly",
         socket.host()
     );
     client.write_all(head.as_bytes()).await.unwrap();
@@ -187,6 +187,9 @@ async fn websockets_carry_bytes_both_ways_until_one_side_ends() {
     let mut welcome = [0; 7];
     soon(client.read_exact(&mut welcome)).await.unwrap();
     assert_eq!(&welcome, b"welcome");
+    let mut early = [0; 5];
+    soon(client.read_exact(&mut early)).await.unwrap();
+    assert_eq!(&early, b"EARLY", "what came before the answer");
     for _ in 0..50 {
         client.write_all(b"GET / HTTP/1.1\r\n\n\0bytes").await.unwrap();
         let mut echo = [0; 23];

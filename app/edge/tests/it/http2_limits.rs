@@ -29,6 +29,21 @@ async fn scene() -> (World, TestSocket, TestOrigin, Connector) {
     (world, socket, origin, connector)
 }
 
+#[tokio::test]
+async fn a_connection_that_rests_is_asked_whether_its_client_is_there_and_goes_on() {
+    let world = World::start_with(|config| config.ping_interval = Duration::from_secs(5)).await;
+    let mut socket = world.socket();
+    let origin = TestOrigin::start().await;
+    let _connector = world.tunnel(&mut socket, origin.addr).await;
+    let mut client = RawHttp2::open(&world, &socket).await;
+    for stream in [1, 3] {
+        let asked = client.asked;
+        client.read_until("it is asked", |client| client.asked > asked || client.ended).await;
+        client.get(stream, "/").await;
+        assert_eq!(client.outcome(stream).await, Answer(200));
+    }
+}
+
 /// Gives the edge the time of some requests to send what it may not, and looks at how much came on these streams together.
 async fn still_got(client: &mut RawHttp2, probe: u32, streams: &[u32]) -> usize {
     for stream in [probe, probe + 2] {

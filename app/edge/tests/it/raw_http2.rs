@@ -173,6 +173,8 @@ pub(crate) struct RawHttp2 {
     /// The last stream and the code of each GOAWAY.
     pub(crate) goaways: Vec<(u32, u32)>,
     pub(crate) pongs: Vec<Vec<u8>>,
+    /// How often the edge asked whether we are there.
+    pub(crate) asked: usize,
     /// How much more we may send on the connection, by WINDOW_UPDATE.
     pub(crate) granted: usize,
     pub(crate) ended: bool,
@@ -191,6 +193,7 @@ impl RawHttp2 {
             settings_taken: 0,
             goaways: Vec::new(),
             pongs: Vec::new(),
+            asked: 0,
             granted: 0,
             ended: false,
         }
@@ -338,7 +341,10 @@ impl RawHttp2 {
                 self.send(SETTINGS, ACK, 0, &[]).await;
             }
             PING if flags & ACK != 0 => self.pongs.push(payload),
-            PING => self.send(PING, ACK, 0, &payload).await,
+            PING => {
+                self.asked += 1;
+                self.send(PING, ACK, 0, &payload).await;
+            }
             GOAWAY => self.goaways.push((number(0), number(4))),
             WINDOW_UPDATE if stream == 0 => self.granted += number(0) as usize,
             _ => {

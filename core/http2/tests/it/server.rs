@@ -39,6 +39,32 @@ fn a_request_comes_and_is_answered() {
 }
 
 #[test]
+fn a_connection_that_rests_goes_on_as_it_was() {
+    let mut tested = Tested::new();
+    for stream in [1, 3] {
+        tested.get(stream);
+        assert_eq!(tested.request().stream, stream);
+        respond(&mut tested, stream, b"ok");
+        tested.frames();
+        tested.server.rest();
+    }
+    tested.post(5, &[]);
+    tested.request();
+    // Nobody wants its body, or answers it: what comes of it afterwards was sent before the client could know.
+    tested.server.leave_upload(5);
+    tested.server.leave_answer(5);
+    tested.resets(5, ErrorCode::CANCEL);
+    tested.server.rest();
+    tested.send(&frame(DATA, END_STREAM, 5, b"on its way"));
+    assert_eq!((tested.server.failure(), tested.frames().len()), (None, 0));
+    tested.server.forget_ended();
+    tested.send(&frame(DATA, END_STREAM, 5, b"much later"));
+    tested.resets(5, ErrorCode::STREAM_CLOSED);
+    tested.get(7);
+    assert_eq!(tested.request().stream, 7);
+}
+
+#[test]
 fn a_body_is_taken_and_the_client_told_of_it() {
     let mut tested = Tested::new();
     tested.post(1, &[("content-length", "30000")]);

@@ -115,7 +115,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     C: Deref<Target: Deref<Target = CommonState>>,
 {
-    let mut bytes = Bytes::default();
+    let mut bytes = Bytes { outgoing: Vec::with_capacity(READ_BYTES), ..Bytes::default() };
     loop {
         let (discard, step) = process(connection, &mut bytes);
         bytes.incoming.drain(..discard);

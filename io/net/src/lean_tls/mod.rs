@@ -222,6 +222,21 @@ impl<S> LeanTls<S> {
         &self.io
     }
 
+    /// The connection below; not to be read from or written to.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.io
+    }
+
+    /// Whether all of a record has come that nobody has read.
+    pub fn has_record(&self) -> bool {
+        let Some(incoming) = &self.incoming else { return false };
+        let sealed = incoming.bytes.get(incoming.sealed.clone()).unwrap_or_default();
+        let is_whole = |[_, _, _, len @ ..]: &[u8; HEADER_BYTES]| {
+            sealed.len() >= HEADER_BYTES + usize::from(u16::from_be_bytes(*len))
+        };
+        !incoming.plain.is_empty() || sealed.first_chunk().is_some_and(is_whole)
+    }
+
     fn release_incoming(&mut self) {
         if let Some(incoming) = self.incoming.take() {
             buffers::give_back(incoming.bytes);

@@ -20,13 +20,17 @@ struct Configs {
 
 /// Both sides, with this cipher suite or any.
 fn configs(suite: Option<CipherSuite>) -> Configs {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let certificate = CertificateDer::from(made.cert.der().to_vec());
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let mut provider: CryptoProvider = aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|known| suite.is_none_or(|suite| known.suite() == suite));
     let provider = Arc::new(provider);
-    let mut server = ServerConfig::builder_with_provider(provider.clone())
+    configs_by(provider.clone(), provider)
+}
+
+fn configs_by(of_server: Arc<CryptoProvider>, of_client: Arc<CryptoProvider>) -> Configs {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let certificate = CertificateDer::from(made.cert.der().to_vec());
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let mut server = ServerConfig::builder_with_provider(of_server)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
@@ -37,7 +41,7 @@ fn configs(suite: Option<CipherSuite>) -> Configs {
     server.enable_secret_extraction = true;
     let mut roots = RootCertStore::empty();
     roots.add(certificate).unwrap();
-    let mut client = ClientConfig::builder_with_provider(provider)
+    let mut client = ClientConfig::builder_with_provider(of_client)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_root_certificates(roots)
@@ -142,6 +146,21 @@ async fn it_speaks_with_rustls_on_either_side() {
 }
 
 #[tokio::test]
+async fn a_handshake_that_has_to_begin_anew_comes_to_its_end() {
+    let of_groups = |kx_groups| Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() });
+    use aws_lc_rs::kx_group::{SECP256R1, X25519};
+    // The client's key is for a group that the server does not know.
+    let Configs { server, client } = configs_by(of_groups(vec![X25519]), of_groups(vec![SECP256R1, X25519]));
+    let (near, far) = tokio::io::duplex(50_000);
+    let theirs = TlsConnector::from(Arc::new(client)).connect(name(), near);
+    let (theirs, ours) = tokio::join!(theirs, LeanTls::accept(far, Arc::new(server)));
+    let (mut theirs, (mut ours, _)) = (theirs.unwrap(), ours.unwrap());
+    assert_eq!(theirs.get_ref().1.handshake_kind(), Some(HandshakeKind::FullWithHelloRetryRequest));
+    move_bytes(&mut theirs, &mut ours, 10).await;
+    move_bytes(&mut ours, &mut theirs, 10).await;
+}
+
+#[tokio::test]
 async fn tickets_are_kept_so_that_the_next_connection_is_resumed() {
     let Configs { server, client } = configs(None);
     let (server, client) = (Arc::new(server), Arc::new(client));
@@ -240,6 +259,21 @@ async fn part_of_a_record_waits_in_room_of_its_own_size() {
     server.read_exact(&mut said).await.unwrap();
     assert_eq!(&said, b"hello");
     assert_eq!(server.holds(), 0);
+}
+
+#[tokio::test]
+async fn it_is_known_whether_all_of_a_record_has_come() {
+    let (mut client, mut server) = pair(configs(None), 1 << 20).await;
+    let travelling = sealed(&mut client, &mut server, b"hello").await;
+    assert!(!server.has_record(), "nothing has come");
+    for n in 0..=travelling.len() {
+        server.incoming = Some(Incoming { bytes: travelling[..n].into(), sealed: 0..n, plain: 0..0 });
+        assert_eq!(server.has_record(), n == travelling.len(), "{n} bytes");
+    }
+    assert_eq!(server.read_u8().await.unwrap(), b'h');
+    assert!(server.has_record(), "part of it was read");
+    server.read_exact(&mut [0; 4]).await.unwrap();
+    assert!(!server.has_record());
 }
 
 #[tokio::test]

@@ -52,7 +52,8 @@ async fn serve(listening: Listening, config: Arc<ServerConfig>) {
         let acceptor = TlsAcceptor::from(config.clone());
         tokio::spawn(async move {
             let Ok(mut stream) = acceptor.accept(stream).await else { return };
-            let kind = format!("{:?}", negotiated(stream.get_ref().1, TUNNEL_ALPN));
+            let tls = stream.get_ref().1;
+            let kind = format!("{:?}", negotiated(tls.alpn_protocol(), tls.protocol_version(), TUNNEL_ALPN));
             let mut request = [0; 4_096];
             if stream.read(&mut request).await.is_ok_and(|bytes| bytes > 0) {
                 let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", kind.len());
