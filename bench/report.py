@@ -234,7 +234,7 @@ def moved(now, results):
         head = f"Since the newest committed result of each row, {len(lines) or 'none'} of {len(compared)} figures moved by more than {NOISE_BETWEEN_RUNS:.0%}"
         lines = ["", f"{head} (ours then and now; ahead then and now):" if lines else f"{head}.", *lines]
     if without := [row for row in dict.fromkeys(every) if row not in compared]:
-        lines += ["", f"No committed result has these beside a contender of this run: {', '.join(without)}."]
+        lines += ["", f"No committed result has these under the same conditions, beside a contender of this run: {', '.join(without)}."]
     return lines
 
 

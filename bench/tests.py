@@ -51,7 +51,7 @@ class Moved(unittest.TestCase):
         self.assertEqual([], report.moved(result(keepalive={"sallyport": 1}), []))
 
     def test_no_results_at_all(self):
-        self.assertEqual(["", "No committed result has these beside a contender of this run: keepalive."],
+        self.assertEqual(["", "No committed result has these under the same conditions, beside a contender of this run: keepalive."],
                          report.moved(result(keepalive={"sallyport": 1, "frp": 1}), []))
 
 
