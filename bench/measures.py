@@ -10,8 +10,8 @@ import load
 from contenders import ECHO, ECHO_PORT, PAGES, SINK, SINK_PORT
 from harness import LOAD, Failed, Unavailable, cpu_seconds, memory_kib, on_processor, stop
 
-#: Bodies of the rows that look for stalls, in bytes: around a segment, around a frame, and far from both.
-STALL_SIZES = (1, 100, 1_400, 4_096, 16_384, 65_536, 262_144, 1_048_576)
+#: Bodies of the rows that look for stalls, in bytes: around a segment, a record of TLS and a frame, and far from all.
+STALL_SIZES = (1, 100, 1_400, 1_449, 4_096, 16_383, 16_384, 65_536, 65_537, 262_144, 1_048_576)
 #: Up to this, they are also asked for by 8 connections at once; larger ones then wait for each other, stalls or not.
 MAX_CROWDED_BYTES = 65_536
 #: How long a load of requests runs before it is measured, so that no row pays for what the first requests open.
@@ -119,12 +119,13 @@ def beside_bulk(kind, contender, _seconds):
         download.communicate(timeout=10)
 
 
-def stalls(way, contender, _seconds):
+def stalls(way, contender, _seconds, hasty=True):
     """Bodies of every size, one request after the other, and (down) 8 connections at once: the worst of the medians.
-    Where Nagle's algorithm waits for a delayed acknowledgement, that is some 40 ms."""
+    Where Nagle's algorithm waits for a delayed acknowledgement, that is some 40 ms. `hasty`: the client has TCP_NODELAY, and sends
+    what it has in one go; else it has not, and sends a head and its body one after the other."""
     found = {}
     for size in STALL_SIZES:
-        kept = load.KeptRequests(contender.target(PAGES if way == "down" else SINK))
+        kept = load.KeptRequests(contender.target(PAGES if way == "down" else SINK), hasty)
         path, body = (f"/b{size}", b"") if way == "down" else ("/", b"u" * size)
         # The first ones open connections and windows.
         found[f"{size} B"] = load.middle([kept.ask(path, body) for _ in range(15)][3:])["p50_ms"]

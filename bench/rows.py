@@ -120,8 +120,9 @@ def beside_bulk(prefix, stage, kinds):
     return [Row(f"{prefix}{kind}_beside_bulk", titles[kind], MOMENTS, partial(measures.beside_bulk, kind), stage) for kind in kinds]
 
 
-def stall_rows(prefix, stage):
-    return [Row(f"{prefix}stall_{way}", f"bodies from 1 B to 1 MiB, {way}", ("worst_ms",), partial(measures.stalls, way), stage)
+def stall_rows(prefix, stage, hasty=True):
+    title = "bodies from 1 B to 1 MiB, {}" if hasty else "bodies from 1 B to 1 MiB, {}, without TCP_NODELAY, heads and bodies apart"
+    return [Row(f"{prefix}stall_{way}", title.format(way), ("worst_ms",), partial(measures.stalls, way, hasty=hasty), stage)
             for way in ("down", "up")]
 
 
@@ -142,6 +143,7 @@ SETS = {
         requests("bodies_1m", "1 MiB bodies, 8 connections", "b1048576", 8),
         Row("h2_100_streams", "HTTP/2, 100 streams on a connection", ("per_s", "cpu_us"), partial(measures.http2, 100), is_main=True, is_warmed=True),
         *bulk_rows("", "plain"),
+        *stall_rows("", "plain", hasty=False),
         Row("silent", "a fresh connection beside silent ones", BESIDE_SILENT, measures.silent),
         *fresh_rows("delay_"),
         *beside_bulk("delay_", "delay", ("fresh",)),
@@ -280,6 +282,8 @@ LIMITS = [
     ("tcp_idle_connection", "server_kib", 9.0),
     ("tcp_idle_connection", "client_kib", 11.0),
     *((f"tcp_{mtu}stall_{way}", "worst_ms", 35.0) for mtu in ("", "mtu1500_") for way in ("down", "up")),
+    *((f"stall_{way}", "worst_ms", 35.0) for way in ("down", "up")),
+    ("idle_connection", "server_kib", 9.0),
     # Silent peers have no effect on anyone's first byte: what differs is noise, and nobody waits for a timer.
     *((row, figure, most) for row in ("silent", "tcp_silent") for figure, most in (("max_ms", 35.0), ("against_none", 1.1))),
     ("tcp_restart", "back_s", 2.0),

@@ -10,7 +10,7 @@ const MAX_TURN_BYTES: usize = 512 * 1024;
 /// everybody else in its shard waits.
 const OPERATIONS: usize = 128;
 
-/// The task has so many more bytes to pass on. They count as operations: after [`MAX_TURN_BYTES`] sockets are not ready for
+/// The task has so many more bytes to pass on. They count as operations: after 512 KiB sockets are not ready for
 /// it until all that is ready has had its turn, and the system has said what else is. So it needs not return by itself,
 /// and whatever is between it and its sockets need not know. Few bytes count as nothing.
 pub fn carried(cx: &mut Context<'_>, bytes: usize) {
