@@ -81,13 +81,13 @@ pub(crate) async fn serve<S>(
     let tune = |carrier: &S, kind| {
         edge.metrics.carrier_came(transport, kind_name(kind));
         let Some(tcp) = tcp(carrier) else { return Ok(None) };
-        if kind != CarrierKind::Leg {
-            let _ = set_notsent_lowat(tcp, CONTROL_NOTSENT_BYTES);
-        }
         if let Some(congestion) = &edge.config.tunnel_congestion
             && let Err(error) = congestion.set(tcp)
         {
             tracing::debug!(%error, %congestion, "a tunnel's connection keeps the kernel's congestion control");
+        }
+        if kind != CarrierKind::Leg {
+            let _ = set_notsent_lowat(tcp, CONTROL_NOTSENT_BYTES);
         }
         match kind {
             CarrierKind::Leg => edge.legs.enter(peer.ip()).map(Some).ok_or_else(too_many_legs),

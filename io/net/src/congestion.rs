@@ -5,6 +5,9 @@ use std::{fmt, io, str::FromStr};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use crate::socket::make_send_room;
+
 /// The longest name, in bytes (TCP_CA_NAME_MAX, with the zero at its end).
 const MAX_NAME_BYTES: usize = 15;
 
@@ -50,7 +53,8 @@ impl Congestion {
         &self.0
     }
 
-    /// Controls this connection in this way from now on.
+    /// Controls this connection in this way from now on, and gives it room for what is under way, where the
+    /// process may (CAP_NET_ADMIN): who chooses one has a path that is long or loses packets, and takes as much.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -60,7 +64,9 @@ impl Congestion {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn set_on(&self, socket: &SockRef<'_>) -> io::Result<()> {
-        socket.set_tcp_congestion(self.0.as_bytes())
+        socket.set_tcp_congestion(self.0.as_bytes())?;
+        make_send_room(socket);
+        Ok(())
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -126,6 +132,15 @@ mod tests {
         reno.set_on(&SockRef::from(&socket)).unwrap();
         let name = socket.tcp_congestion().unwrap();
         assert!(name.starts_with(b"reno"), "{name:?}");
+        // Room beyond the kernel's is for those who may.
+        let tried = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        match rustix::net::sockopt::set_socket_send_buffer_size_force(&tried, 16 << 20) {
+            Ok(()) => {
+                assert_eq!(socket.send_buffer_size().unwrap(), 32 << 20);
+                assert_eq!(socket.tcp_notsent_lowat().unwrap(), 1 << 20);
+            }
+            Err(error) => println!("no room beyond the kernel's without CAP_NET_ADMIN: {error}"),
+        }
         let error = "warpdrive".parse::<Congestion>().unwrap_err().to_string();
         assert!(error.contains("no congestion control warpdrive") && error.contains("reno"), "{error}");
         for bad in ["", "a name", "sixteen-letters-", "b\u{e9}b\u{e9}"] {
