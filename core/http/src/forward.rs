@@ -138,7 +138,8 @@ pub struct ForwardContext<'a> {
 }
 
 /// Whether the request asks for a WebSocket (RFC 6455 section 4.1): a GET in HTTP/1.1 with `Upgrade: websocket` and
-/// nothing else in Upgrade, and `upgrade` among the connection options. No other protocol is upgraded to.
+/// nothing else in Upgrade, `upgrade` among the connection options, and no body, which could be lost between the two
+/// protocols. No other protocol is upgraded to.
 #[must_use]
 pub fn is_websocket_upgrade(method: &Method, version: Version, headers: &HeaderMap) -> bool {
     if *method != Method::GET || version != Version::HTTP_11 {
@@ -148,6 +149,13 @@ pub fn is_websocket_upgrade(method: &Method, version: Version, headers: &HeaderM
     upgrades.next().is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
         && upgrades.next().is_none()
         && headers.get_all(CONNECTION).iter().any(|value| has_option(value.as_bytes(), b"upgrade"))
+        && !has_body(headers)
+}
+
+/// Whether a request of HTTP/1.1 says that it has a body (RFC 9112 section 6.3).
+fn has_body(headers: &HeaderMap) -> bool {
+    let is_above_zero = |len: &HeaderValue| len.as_bytes().iter().any(|digit| *digit != b'0');
+    headers.contains_key(TRANSFER_ENCODING) || headers.get_all(CONTENT_LENGTH).iter().any(is_above_zero)
 }
 
 /// Whether the request is a gRPC call: its content type is `application/grpc`, alone or with a `+` or `;` after it.

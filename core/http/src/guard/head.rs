@@ -208,7 +208,8 @@ impl HeadScan {
             && !line.is_http10
             && self.upgrade_count == 1
             && self.upgrade_is_websocket
-            && self.has_upgrade_option;
+            && self.has_upgrade_option
+            && framing == Framing::Nothing;
         Ok(Head { bytes: self.scanned, framing, websocket })
     }
 }

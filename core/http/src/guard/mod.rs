@@ -14,8 +14,7 @@
 //! looked at once, however small the pieces are.
 //!
 //! After a head that asks for a WebSocket (the rule is that of
-//! [`is_websocket_upgrade`](crate::forward::is_websocket_upgrade)), and the body that may belong to it, nothing passes
-//! until the caller says how the request was answered: [`upgraded`](RequestGuard::upgraded) or
+//! [`is_websocket_upgrade`](crate::forward::is_websocket_upgrade)), nothing passes until the caller says how the request was answered: [`upgraded`](RequestGuard::upgraded) or
 //! [`not_upgraded`](RequestGuard::not_upgraded). Meanwhile a caller that holds [`GuardLimits::max_held_bytes`] reads no
 //! more from the client.
 
@@ -119,18 +118,11 @@ pub struct RequestGuard {
 #[derive(Debug)]
 enum State {
     Head(HeadScan),
-    Length { left: u64, websocket: bool },
-    Chunked { scan: ChunkScan, websocket: bool },
+    Length { left: u64 },
+    Chunked { scan: ChunkScan },
     AwaitingUpgrade,
     Upgraded,
     Refused { refusal: RequestRefusal, in_body: bool },
-}
-
-impl State {
-    /// What follows a complete message.
-    fn after_message(websocket: bool) -> Self {
-        if websocket { Self::AwaitingUpgrade } else { Self::Head(HeadScan::default()) }
-    }
 }
 
 impl RequestGuard {
@@ -153,29 +145,29 @@ impl RequestGuard {
                     Ok(None) => return Verdict::Pass { n: at },
                     Ok(Some(head)) => {
                         at += head.bytes;
-                        let websocket = head.websocket;
                         self.state = match head.framing {
-                            Framing::Nothing => State::after_message(websocket),
-                            Framing::Length(left) => State::Length { left, websocket },
-                            Framing::Chunked => State::Chunked { scan: ChunkScan::default(), websocket },
+                            Framing::Nothing if head.websocket => State::AwaitingUpgrade,
+                            Framing::Nothing => State::Head(HeadScan::default()),
+                            Framing::Length(left) => State::Length { left },
+                            Framing::Chunked => State::Chunked { scan: ChunkScan::default() },
                         };
                     }
                     Err(refusal) => return self.refuse(at, refusal, false),
                 },
-                State::Length { left, websocket } => {
+                State::Length { left } => {
                     let taken = usize::try_from(*left).map_or(rest.len(), |left| left.min(rest.len()));
                     at += taken;
                     *left -= taken as u64;
                     if *left > 0 {
                         return Verdict::Pass { n: at };
                     }
-                    self.state = State::after_message(*websocket);
+                    self.state = State::Head(HeadScan::default());
                 }
-                State::Chunked { scan, websocket } => {
+                State::Chunked { scan } => {
                     let (taken, outcome) = scan.advance(rest);
                     at += taken;
                     match outcome {
-                        Ok(true) => self.state = State::after_message(*websocket),
+                        Ok(true) => self.state = State::Head(HeadScan::default()),
                         Ok(false) => return Verdict::Pass { n: at },
                         Err(refusal) => return self.refuse(at, refusal, true),
                     }
@@ -204,11 +196,8 @@ impl RequestGuard {
     /// and is presented again. Only to be called for the answer to a request that
     /// [asked for a WebSocket](crate::forward::is_websocket_upgrade), never for that of an earlier one.
     pub fn not_upgraded(&mut self) {
-        match &mut self.state {
-            State::AwaitingUpgrade => self.state = State::after_message(false),
-            // Answered before its body was there.
-            State::Length { websocket, .. } | State::Chunked { websocket, .. } => *websocket = false,
-            State::Head(_) | State::Upgraded | State::Refused { .. } => {}
+        if matches!(self.state, State::AwaitingUpgrade) {
+            self.state = State::Head(HeadScan::default());
         }
     }
 

@@ -246,6 +246,16 @@ fn no_other_upgrade_is_taken_for_a_websocket() {
     assert!(!is_websocket_upgrade(&Method::POST, Version::HTTP_11, &headers(&fields)));
     assert!(!is_websocket_upgrade(&Method::GET, Version::HTTP_10, &headers(&fields)));
     assert!(!is_websocket_upgrade(&Method::GET, Version::HTTP_2, &headers(&fields)));
+    for (name, value, is_upgrade) in
+        [("content-length", "0", true), ("content-length", "4", false), ("transfer-encoding", "chunked", false)]
+    {
+        let fields = [fields[0], fields[1], (name, value)];
+        assert_eq!(
+            is_websocket_upgrade(&Method::GET, Version::HTTP_11, &headers(&fields)),
+            is_upgrade,
+            "{name}: {value}"
+        );
+    }
     for fields in [
         &[("upgrade", "websocket")][..],
         &[("connection", "upgrade")],
