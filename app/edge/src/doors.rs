@@ -215,7 +215,7 @@ impl Doors {
             let config = if offers_session(first_bytes) { &self.lean_returning } else { &self.lean };
             start.io.replay();
             let (mut stream, alpn) = LeanTls::accept(start.io, config.clone()).await?;
-            let request_came = stream.has_record();
+            let request_came = stream.has_request();
             near(stream.get_mut()).handshake_is_over(request_came);
             let negotiated = negotiated(alpn.as_deref(), Some(ProtocolVersion::TLSv1_3), sallyport_wire::ALPN);
             return Ok(HttpClient { stream: ClientTls::Lean(stream), negotiated, shown: None });

@@ -227,12 +227,14 @@ impl<S> LeanTls<S> {
         &mut self.io
     }
 
-    /// Whether all of a record has come that nobody has read.
-    pub fn has_record(&self) -> bool {
+    /// Whether all of a record has come that nobody has read, and that may hold a request: one that is longer than those that
+    /// hold nothing or an update of keys. A request of HTTP is always longer.
+    pub fn has_request(&self) -> bool {
         let Some(incoming) = &self.incoming else { return false };
         let sealed = incoming.bytes.get(incoming.sealed.clone()).unwrap_or_default();
         let is_whole = |[_, _, _, len @ ..]: &[u8; HEADER_BYTES]| {
-            sealed.len() >= HEADER_BYTES + usize::from(u16::from_be_bytes(*len))
+            let len = usize::from(u16::from_be_bytes(*len));
+            len > records::MAX_IDLE_SEALED_BYTES && sealed.len() >= HEADER_BYTES + len
         };
         !incoming.plain.is_empty() || sealed.first_chunk().is_some_and(is_whole)
     }

@@ -21,6 +21,11 @@ pub(super) const MAX_PLAIN_BYTES: usize = 16_384;
 const TAG_BYTES: usize = 16;
 /// What a record adds to what it carries: its header, a byte that says what it carries, and the tag.
 pub(super) const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
+/// The longest record, sealed, that holds nothing for the reader: an update of keys.
+pub(super) const MAX_IDLE_SEALED_BYTES: usize = message::HEADER_BYTES + KEY_UPDATE_BYTES + 1 + TAG_BYTES;
+/// How long the body of an update of keys is (RFC 8446 section 4.6.3).
+const KEY_UPDATE_BYTES: usize = 1;
+const NO_KEY_UPDATE: &str = "an update of keys that cannot be read";
 //= RFC 8446 section 5.2: "The length MUST NOT exceed 2^14 + 256 bytes."
 const MAX_SEALED_BYTES: usize = MAX_PLAIN_BYTES + 256;
 /// How long a message of the handshake may be when it comes in pieces: tickets and updates of keys are far below that.
@@ -220,7 +225,8 @@ impl Records {
         Ok(())
     }
 
-    fn answer(&mut self, kind: u8, words: &[u8]) -> Result<(), RecordError> {
+    /// Seals a record that leaves before what is sealed next.
+    pub(super) fn answer(&mut self, kind: u8, words: &[u8]) -> Result<(), RecordError> {
         //= RFC 8446 section 6.1: "This alert notifies the recipient that the sender will not send any more messages".
         if self.is_over {
             return Ok(());
@@ -285,6 +291,8 @@ impl Records {
             kind::APPLICATION_DATA if end > 0 => What::Data(HEADER_BYTES..HEADER_BYTES + end),
             kind::APPLICATION_DATA => What::Nothing,
             kind::ALERT => on_alert(content)?,
+            //= RFC 8446 section 5.1: "Implementations MUST NOT send zero-length fragments of Handshake types".
+            kind::HANDSHAKE if content.is_empty() => return Err(unexpected("an empty part of a message")),
             kind::HANDSHAKE => {
                 self.message.extend_from_slice(content);
                 self.on_messages()?;
@@ -312,6 +320,13 @@ impl Records {
             let len = len.into_iter().fold(0, |len, byte| len << 8 | usize::from(byte));
             if len > MAX_MESSAGE_BYTES {
                 return Err(wrong(AlertDescription::DecodeError, "a message that is too long"));
+            }
+            // What has no place here is not waited for, and holds no memory.
+            match (kind, &self.kernel) {
+                (message::KEY_UPDATE, _) if len == KEY_UPDATE_BYTES => {}
+                (message::KEY_UPDATE, _) => return Err(wrong(AlertDescription::DecodeError, NO_KEY_UPDATE)),
+                (message::NEW_SESSION_TICKET, Kernel::Client(_)) => {}
+                _ => return Err(unexpected("a message that has no place here")),
             }
             let Some((body, behind)) = behind.split_at_checked(len) else { break };
             rest = behind;
@@ -342,7 +357,7 @@ impl Records {
         let is_requested = match body {
             [0] => false,
             [1] => true,
-            _ => return Err(wrong(AlertDescription::IllegalParameter, "an update of keys that cannot be read")),
+            _ => return Err(wrong(AlertDescription::IllegalParameter, NO_KEY_UPDATE)),
         };
         self.read = Keys::new(self.kernel.update_read_keys().map_err(no_keys)?)?;
         // One answer is enough for all requests that come before it has left, and none follows our last word.

@@ -262,18 +262,22 @@ async fn part_of_a_record_waits_in_room_of_its_own_size() {
 }
 
 #[tokio::test]
-async fn it_is_known_whether_all_of_a_record_has_come() {
+async fn it_is_known_whether_a_record_has_come_that_may_hold_a_request() {
     let (mut client, mut server) = pair(configs(None), 1 << 20).await;
-    let travelling = sealed(&mut client, &mut server, b"hello").await;
-    assert!(!server.has_record(), "nothing has come");
+    let travelling = sealed(&mut client, &mut server, b"hello, you").await;
+    assert!(!server.has_request(), "nothing has come");
     for n in 0..=travelling.len() {
         server.incoming = Some(Incoming { bytes: travelling[..n].into(), sealed: 0..n, plain: 0..0 });
-        assert_eq!(server.has_record(), n == travelling.len(), "{n} bytes");
+        assert_eq!(server.has_request(), n == travelling.len(), "{n} bytes");
     }
     assert_eq!(server.read_u8().await.unwrap(), b'h');
-    assert!(server.has_record(), "part of it was read");
-    server.read_exact(&mut [0; 4]).await.unwrap();
-    assert!(!server.has_record());
+    assert!(server.has_request(), "part of it was read");
+    server.read_exact(&mut [0; 9]).await.unwrap();
+    assert!(!server.has_request());
+    // As long as an update of keys.
+    let travelling = sealed(&mut client, &mut server, b"hello").await;
+    server.incoming = Some(Incoming { sealed: 0..travelling.len(), bytes: travelling.into(), plain: 0..0 });
+    assert!(!server.has_request());
 }
 
 #[tokio::test]
@@ -313,6 +317,26 @@ async fn records_that_must_not_be_end_the_connection() {
         near.write_all(brought).await.unwrap();
         let error = server.read_u8().await.unwrap_err();
         assert!(error.to_string().contains(expected), "{brought:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn messages_that_have_no_place_end_the_connection_by_their_first_bytes() {
+    let cases: [(&[u8], &str); 6] = [
+        (&[], "an empty part"),
+        (&[4, 0, 0, 9], "no place here"),
+        (&[1, 0, 0, 9], "no place here"),
+        (&[24, 0, 0xff, 0xff], "cannot be read"),
+        (&[24, 0, 0, 0], "cannot be read"),
+        (&[24, 0, 0, 1, 7], "cannot be read"),
+    ];
+    for (message, expected) in cases {
+        let (mut client, mut server) = pair(configs(None), 50_000).await;
+        client.records.answer(22, message).unwrap();
+        client.write_all(b"hello").await.unwrap();
+        client.flush().await.unwrap();
+        let error = server.read_u8().await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{message:?}: {error}");
     }
 }
 
