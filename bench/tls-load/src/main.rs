@@ -11,7 +11,7 @@
 //! AES-128-GCM with SHA-256 (which every server must have, RFC 8446 section 9.1), and no ALPN.
 //!
 //! The load often shares its processors with the server that is measured, so it takes as little of them as it can: one
-//! thread waits for all connections at once, and there is one for every two processors.
+//! thread waits for all connections at once, and there is one for every processor, so that the load is not what bounds it.
 
 use std::{
     io::{Write as _, stdout},
@@ -96,7 +96,7 @@ impl Load {
     /// What came of all.
     fn run(&self) -> Result<serde_json::Value, Failure> {
         let begin = Instant::now();
-        let threads = thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2).min(self.connections);
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(self.connections);
         let of_each = (0..threads)
             .map(|one| Places::new(self, self.connections / threads + usize::from(one < self.connections % threads)))
             .collect::<Result<Vec<_>, _>>()?;
