@@ -44,6 +44,8 @@ NEAR, FAR = "10.99.0.1", "10.99.0.2"
 #: the kernel's one page of zeros, however far, and it takes no memory. On a disk each part of a hole would need pages of its
 #: own, which the first who reads it waits for.
 ENDLESS = "/run/endless"
+#: The programs that no run can do without, by what `scripts/need` calls them.
+PROGRAMS = {"curl": "curl", "iproute": "ip", "nginx": "nginx", "openssl": "openssl", "wrk": "wrk"}
 #: How long the short benchmark may spend on measuring disturbed cells again: it is to end in five minutes.
 QUICK_AGAIN_S = 20
 
@@ -347,6 +349,17 @@ def profile(chosen):
     return "profiling" if chosen.flame else "release"
 
 
+def need_programs(chosen):
+    """Ends with a sentence when a program is not there, before anything is built or begun."""
+    needed = PROGRAMS | {name: name for kind in every_kind(chosen) for name in kind.needs} | ({"perf": "perf"} if chosen.flame else {})
+    # Where services are may not be in the path of who asks, and is in root's.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    missing = sorted(name for name, program in needed.items() if not shutil.which(program, path=path))
+    if missing:
+        print(f"bench: there is no {' and no '.join(missing)}; `scripts/need {' '.join(missing)}` installs what is missing", file=sys.stderr)
+        raise SystemExit(2)
+
+
 def terminated(*_):
     """Ends us by SIGTERM, once what we have started and made is gone."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -505,6 +518,7 @@ def main():
         print("\n".join(report.standing(committed())))
         return
     if "BENCH_FOLDER" not in os.environ:
+        need_programs(chosen)
         raise SystemExit(enter_namespace(chosen))
     signal.signal(signal.SIGTERM, terminated)
     try:

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What the benchmark says of results that are made up, what it lists, and that it ends when it is told to. `make test` runs these."""
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -8,18 +10,28 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import measures  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
+import run  # noqa: E402
 
 
 def result(mtu=65536, warm_up_s=measures.WARM_UP_S, **by_row):
     """As one is written: row -> contender -> requests a second."""
     medians = {row: {name: {"per_s": value} for name, value in by.items()} for row, by in by_row.items()}
     return {"mtu": mtu, "warm_up_s": warm_up_s, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS, "medians": medians, "rows": report.rows(medians)}
+
+
+def stub(folder, name, script):
+    """A program that does this."""
+    path = os.path.join(folder, name)
+    with open(path, "w") as file:
+        file.write(f"#!/bin/sh\n{script}\n")
+    os.chmod(path, 0o755)
 
 
 class Moved(unittest.TestCase):
@@ -81,30 +93,50 @@ class Listed(unittest.TestCase):
                          (done.returncode, done.stderr))
 
 
+class Missing(unittest.TestCase):
+    def test_what_is_missing_is_named_before_anything_is_built(self):
+        with tempfile.TemporaryDirectory() as programs:
+            for name in run.PROGRAMS.values():
+                stub(programs, name, "exit 1")
+            os.remove(os.path.join(programs, "wrk"))
+            # A build, or what asks for root, would fail by another sentence: neither is in this path.
+            done = subprocess.run([*RUN, "--rows", "tcp_binary", "--only", "sallyport"], env={"PATH": programs}, capture_output=True, text=True)
+        self.assertEqual((2, "", "bench: there is no wrk; `scripts/need wrk` installs what is missing\n"),
+                         (done.returncode, done.stdout, done.stderr))
+
+    def test_what_a_contender_needs_is_missing_where_it_is_measured(self):
+        with unittest.mock.patch.object(run.shutil, "which", lambda *_, **__: None), \
+                unittest.mock.patch.object(sys, "argv", ["run.py", "--rows", "keepalive"]), contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertRaises(SystemExit, run.need_programs, run.options())
+        self.assertIn("no curl and no haproxy and no iproute and no nginx and no openssl and no wrk; `scripts/need curl haproxy ", said.getvalue())
+
+    def test_a_list_needs_none_of_them(self):
+        with tempfile.TemporaryDirectory() as nothing:
+            done = subprocess.run([*RUN, "--list"], env={"PATH": nothing}, capture_output=True, text=True)
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+
+
 class Ended(unittest.TestCase):
     def test_sigterm_ends_a_build_and_leaves_no_folder(self):
         with tempfile.TemporaryDirectory() as programs, tempfile.TemporaryDirectory() as left:
             started = os.path.join(programs, "started")
             # It builds nothing, and does not end; nothing asks `sudo` before that.
-            for name in ("cargo", "sudo"):
-                path = os.path.join(programs, name)
-                with open(path, "w") as file:
-                    file.write(f"#!/bin/sh\necho $$ > {started}.new && mv {started}.new {started}\nexec sleep 600\n")
-                os.chmod(path, 0o755)
+            for name in ("cargo", "sudo", *run.PROGRAMS.values()):
+                stub(programs, name, f"echo $$ > {started}.new && mv {started}.new {started}\nexec sleep 600")
             environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": left}
-            run = subprocess.Popen([*RUN, "--rows", "tcp_binary", "--only", "sallyport"], env=environment, stdout=subprocess.DEVNULL)
+            bench = subprocess.Popen([*RUN, "--rows", "tcp_binary", "--only", "sallyport"], env=environment, stdout=subprocess.DEVNULL)
             try:
                 deadline = time.monotonic() + 60
-                while not os.path.exists(started) and run.poll() is None and time.monotonic() < deadline:
+                while not os.path.exists(started) and bench.poll() is None and time.monotonic() < deadline:
                     time.sleep(0.01)
                 with open(started) as file:
                     builder = int(file.read())
                 self.assertEqual(1, len(os.listdir(left)))
-                run.send_signal(signal.SIGTERM)
-                self.assertEqual(128 + signal.SIGTERM, run.wait(60))
+                bench.send_signal(signal.SIGTERM)
+                self.assertEqual(128 + signal.SIGTERM, bench.wait(60))
             finally:
-                run.kill()
-                run.wait()
+                bench.kill()
+                bench.wait()
             self.assertEqual([], os.listdir(left))
             self.assertRaises(ProcessLookupError, os.kill, builder, 0)
 

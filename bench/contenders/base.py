@@ -35,6 +35,8 @@ class Contender:
     #: Programs that `scripts/tools` builds, and whether the others go on without this contender when it cannot.
     tools = ()
     is_optional = False
+    #: Programs that a run with it cannot do without, beside those that every run needs.
+    needs = ()
     #: Whether it is what Sallyport is: an encrypted tunnel to an origin that cannot be reached. Others are references.
     is_peer = True
     #: How many connections it can be told to hold where a process may have 20,000 descriptors; none: as many as there may be.

@@ -19,6 +19,7 @@ class Haproxy(Contender):
     about = "HAProxy ends TLS, HAProxy at the origin, TLS and kept connections between (the origin must be reachable)"
     leg_ports = (9443,)
     is_peer = False
+    needs = ("haproxy",)
     max_connections = 6000
     #: What the two speak with each other.
     alpn = ""

@@ -268,6 +268,7 @@ class SallyportUdp(UdpPort, Sallyport):
 
 class SallyportSsh(TcpPort, Sallyport):
     about = "sallyport up, tcp sockets, one stock ssh -R for both"
+    needs = ("ssh",)
 
     @classmethod
     def versions(cls, bench):

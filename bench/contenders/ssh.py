@@ -40,6 +40,7 @@ def start_client(contender, port, login, forwards, key, known_hosts=None):
 class OpenSsh(TcpPort, Contender):
     name = "openssh"
     about = "OpenSSH's sshd, one stock ssh -R for both ports"
+    needs = ("ssh",)
     leg_ports = (2022,)
 
     @classmethod
@@ -70,6 +71,7 @@ LogLevel ERROR
 
 class Sish(TcpPort, Contender):
     name = "sish"
+    needs = ("ssh",)
     about = "sish, one stock ssh -R for both ports"
     leg_ports = (2222,)
     tools = ("sish",)
