@@ -29,6 +29,7 @@ use crate::{
     identity::{self, Shown, ShownCertificates},
     limits::HandshakePlace,
     mesh::Mesh,
+    redirect,
 };
 
 /// How long a TLS handshake may take; and, from a balancer, the header before it.
@@ -42,6 +43,11 @@ const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// A client's TCP connection below TLS.
 pub(crate) type ClientTcp = Recorded<ReadAhead<NearTcp>>;
+
+/// The client spoke plain HTTP, and was told so.
+#[derive(Debug, thiserror::Error)]
+#[error("the client speaks plain HTTP, and this port speaks HTTPS")]
+struct PlainHttp;
 
 /// What every connection that comes in passes.
 pub(crate) struct Doors {
@@ -129,11 +135,7 @@ impl Doors {
                 Ok(opened) => return Some(opened),
                 Err(error) => {
                     tracing::debug!(%error, "a TLS handshake failed");
-                    match error.kind() {
-                        io::ErrorKind::InvalidData => "tls",
-                        io::ErrorKind::Unsupported => "tunnel-too-old",
-                        _ => "closed",
-                    }
+                    reason(&error)
                 }
             },
             () = place.pushed_out() => "pushed-out",
@@ -158,8 +160,7 @@ impl Doors {
                 return Ok(Opened::Ssh(stream, ends.client));
             }
         }
-        let io = Recorded::new(ReadAhead::new(NearTcp::new(stream)));
-        let mut start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
+        let mut start = client_hello(edge, stream, socket.is_none()).await?;
         if socket.is_none()
             && let Some(mesh) = edge.mesh.get()
             && start.client_hello().alpn().is_some_and(|mut offered| offered.any(|one| one == MESH_ALPN))
@@ -260,6 +261,48 @@ impl Doors {
             }
         }
     }
+}
+
+/// Why there was no handshake, for the metric.
+fn reason(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::InvalidData => "tls",
+        io::ErrorKind::Unsupported => "tunnel-too-old",
+        _ if error.get_ref().is_some_and(|why| why.is::<PlainHttp>()) => "plain-http",
+        _ => "closed",
+    }
+}
+
+/// Reads the ClientHello.
+async fn client_hello(edge: &Arc<Edge>, stream: TcpStream, is_shared: bool) -> io::Result<StartHandshake<ClientTcp>> {
+    let io = Recorded::new(ReadAhead::new(NearTcp::new(stream)));
+    let mut accepting = LazyConfigAcceptor::new(Acceptor::default(), io);
+    let error = match (&mut accepting).await {
+        Ok(start) => return Ok(start),
+        Err(error) => error,
+    };
+    match accepting.take_io() {
+        Some(io) if io.recorded().first().is_some_and(u8::is_ascii_uppercase) => {
+            Box::pin(without_tls(edge, io, is_shared)).await
+        }
+        _ => Err(error),
+    }
+}
+
+/// Answers a client whose words are no TLS: one that speaks plain HTTP to the port that all share is told how to come, and
+/// the others get the alert that is due.
+async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io::Result<StartHandshake<ClientTcp>> {
+    let mut is_http = if is_shared { redirect::is_request(io.recorded()) } else { Some(false) };
+    while is_http.is_none() {
+        let n = tokio::io::AsyncReadExt::read(&mut io, &mut [0; 8]).await?;
+        is_http = if n == 0 { Some(false) } else { redirect::is_request(io.recorded()) };
+    }
+    io.replay();
+    if is_http == Some(true) {
+        redirect::answer_at_tls_port(edge.clone(), io).await;
+        return Err(io::Error::other(PlainHttp));
+    }
+    LazyConfigAcceptor::new(Acceptor::default(), io).await
 }
 
 /// A client whose handshake is over.

@@ -1,4 +1,5 @@
-//! The plain HTTP port: everything under the domain is told to come by HTTPS.
+//! Plain HTTP. At the port for it everything under the domain is sent on to HTTPS; at the port for TLS it is told that this
+//! is the wrong scheme.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
@@ -10,11 +11,15 @@ use http::{
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sallyport_http::refuse;
-use tokio::net::TcpStream;
+use sallyport_http::{RequestHost, RequestRefusal, refuse};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 
 use crate::{
     Edge,
+    connection::linger,
     drain::{self, Phase},
     guarded_io::{GuardedIo, Refused, Silence, WireState},
 };
@@ -22,17 +27,37 @@ use crate::{
 /// How much of a plain connection is read ahead, in bytes. More than the longest head.
 const MAX_READ_AHEAD_BYTES: usize = 128 * 1024;
 
+/// What requests of HTTP/1 begin with: the methods that are registered for it (RFC 9110 section 9.1, RFC 5789).
+const BEGINNINGS: [&[u8]; 9] =
+    [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"CONNECT ", b"OPTIONS ", b"TRACE ", b"PATCH "];
+
+/// How a request is answered.
+type Answers = fn(&Edge, &WireState, &Request<Incoming>) -> Response<Full<Bytes>>;
+
 /// A TCP connection to the plain port.
 pub(crate) fn take_plain(edge: &Arc<Edge>, stream: TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else { return };
     let edge = edge.clone();
     tokio::spawn(async move {
         let _place = place;
-        serve(edge, stream).await;
+        serve(edge, stream, redirect).await;
     });
 }
 
-async fn serve(edge: Arc<Edge>, stream: TcpStream) {
+/// Whether a request of HTTP/1 begins with these bytes; `None`: they are too few to tell.
+pub(crate) fn is_request(bytes: &[u8]) -> Option<bool> {
+    if BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning)) {
+        return Some(true);
+    }
+    if BEGINNINGS.iter().any(|beginning| beginning.starts_with(bytes)) { None } else { Some(false) }
+}
+
+/// Tells a client that speaks plain HTTP to the port for TLS how to come.
+pub(crate) async fn answer_at_tls_port(edge: Arc<Edge>, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    serve(edge, io, wrong_scheme).await;
+}
+
+async fn serve(edge: Arc<Edge>, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, answers: Answers) {
     let wire = Arc::<WireState>::default();
     // A redirect is one request: an idle connection need not be kept.
     let silence = Silence { idle: edge.config.header_timeout, head: edge.config.header_timeout };
@@ -40,24 +65,26 @@ async fn serve(edge: Arc<Edge>, stream: TcpStream) {
     let service = service_fn({
         let edge = edge.clone();
         move |request: Request<Incoming>| {
-            let answer = redirect(&edge, &wire, &request);
+            let answer = answers(&edge, &wire, &request);
             async move { Ok::<_, Infallible>(answer) }
         }
     });
-    let connection = http1::Builder::new()
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_buf_size(MAX_READ_AHEAD_BYTES)
         .serve_connection(TokioIo::new(io), service);
     let mut phase = edge.phase.subscribe();
     tokio::select! {
-        outcome = connection => {
+        outcome = &mut connection => {
             if let Err(error) = outcome {
                 tracing::debug!(%error, "a plain HTTP connection ended early");
             }
         }
-        () = drain::reached(&mut phase, Phase::Draining) => {}
+        () = drain::reached(&mut phase, Phase::Draining) => return,
     }
+    // Whatever else the client sends is not for us, and must not take the answer along (RFC 9112 section 9.6).
+    linger(connection.into_parts().io.into_inner().into_unguarded()).await;
 }
 
 /// 308 for names under the domain, which keeps method and body (RFC 9110 section 15.4.9); 404 for others, so that
@@ -68,23 +95,45 @@ fn redirect(edge: &Edge, wire: &WireState, request: &Request<Incoming>) -> Respo
         Some(Refused::Malformed(refusal)) => return say(refusal.status(), format!("{refusal}\n")),
         None => {}
     }
-    let host = match refuse::check_request(request.method(), request.uri(), request.version(), request.headers(), None)
-    {
+    let host = match host_of(request) {
         Ok(host) => host,
         Err(refusal) => return say(refusal.status(), format!("{refusal}\n")),
     };
-    if !host.is(&edge.config.domain) && host.label_under(&edge.config.domain).is_none() {
+    let Some(place) = place_of(edge, &host) else {
         return say(StatusCode::NOT_FOUND, format!("{} is not a name of this server\n", host.name()));
-    }
-    let port = if edge.config.public_port == 443 { String::new() } else { format!(":{}", edge.config.public_port) };
+    };
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     let target = if target.starts_with('/') { target } else { "/" };
-    let location = format!("https://{}{port}{target}", host.name().to_ascii_lowercase());
+    let location = format!("{place}{target}");
     let mut answer = say(StatusCode::PERMANENT_REDIRECT, format!("moved to {location}\n"));
     if let Ok(location) = HeaderValue::try_from(location) {
         answer.headers_mut().insert(LOCATION, location);
     }
     answer
+}
+
+/// 400, which names nothing that the client has said but names of ours.
+fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let host = if wire.refused().is_some() { None } else { host_of(request).ok() };
+    let text = match host.and_then(|host| place_of(edge, &host)) {
+        Some(place) => format!("This port speaks HTTPS: use {place}/\n"),
+        None => "This port speaks HTTPS: use https:// in place of http://\n".to_owned(),
+    };
+    say(StatusCode::BAD_REQUEST, text)
+}
+
+/// The host that a request is for.
+fn host_of(request: &Request<Incoming>) -> Result<RequestHost, RequestRefusal> {
+    refuse::check_request(request.method(), request.uri(), request.version(), request.headers(), None)
+}
+
+/// Where this host is by HTTPS, without a path; `None`: it is not one of ours.
+fn place_of(edge: &Edge, host: &RequestHost) -> Option<String> {
+    if !host.is(&edge.config.domain) && host.label_under(&edge.config.domain).is_none() {
+        return None;
+    }
+    let port = if edge.config.public_port == 443 { String::new() } else { format!(":{}", edge.config.public_port) };
+    Some(format!("https://{}{port}", host.name().to_ascii_lowercase()))
 }
 
 fn say(status: StatusCode, text: String) -> Response<Full<Bytes>> {

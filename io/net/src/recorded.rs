@@ -13,7 +13,9 @@ use crate::pass_writes;
 /// How much is kept at most: more than the longest ClientHello that is looked at.
 pub const MAX_RECORDED_BYTES: usize = 66_000;
 
-/// A connection whose first bytes are copied while they are read, until [`Recorded::stop`] or [`Recorded::replay`].
+/// A connection whose first bytes are copied while they are read, until [`Recorded::stop`] or [`Recorded::replay`]. When the
+/// first one is a capital letter, so that a ClientHello cannot follow, the first read fails, and others do not: nobody has answered
+/// anything then, and [`Recorded::recorded`] has what came.
 #[derive(Debug)]
 pub struct Recorded<S> {
     inner: S,
@@ -79,7 +81,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Recorded<S> {
         let room = room.min(buf.remaining());
         let mut into = ReadBuf::new(buf.initialize_unfilled_to(room));
         ready!(Pin::new(&mut this.inner).poll_read(cx, &mut into))?;
+        let is_first = record.is_empty();
         record.extend_from_slice(into.filled());
+        // Types of records are numbers from 20 to 24 (RFC 8446, appendix B.1, RFC 6520, section 2).
+        if is_first && record.first().is_some_and(u8::is_ascii_uppercase) {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "what comes is no TLS")));
+        }
         let n = into.filled().len();
         buf.advance(n);
         Poll::Ready(Ok(()))
@@ -107,6 +114,21 @@ mod tests {
         recorded.read_to_string(&mut all).await.unwrap();
         assert_eq!(all, "hello, world");
         assert!(recorded.record.is_none());
+    }
+
+    #[tokio::test]
+    async fn words_are_told_from_tls_before_anything_is_answered_and_can_be_read_again() {
+        let (mut sender, receiver) = tokio::io::duplex(1_024);
+        sender.write_all(b"GET / HTTP").await.unwrap();
+        let mut recorded = Recorded::new(receiver);
+        let error = recorded.read(&mut [0; 5]).await.unwrap_err();
+        assert_eq!((error.kind(), recorded.recorded()), (io::ErrorKind::InvalidData, &b"GET /"[..]));
+        assert_eq!(recorded.read(&mut [0; 2]).await.unwrap(), 2, "it is said once");
+        recorded.replay();
+        drop(sender);
+        let mut all = String::new();
+        recorded.read_to_string(&mut all).await.unwrap();
+        assert_eq!(all, "GET / HTTP");
     }
 
     #[tokio::test]

@@ -271,3 +271,126 @@ async fn a_balancers_header_goes_before_the_client_hello() {
     })
     .await;
 }
+
+/// What a client gets that says this, and then nothing, until the end of the connection.
+async fn said_in_plain(addr: SocketAddr, words: &[u8]) -> String {
+    let mut client = connect(addr).await;
+    client.write_all(words).await.unwrap();
+    let mut answer = Vec::new();
+    soon(client.read_to_end(&mut answer)).await.unwrap_or_else(|error| panic!("{}: {error}", words.escape_ascii()));
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn counts(world: &World, reason: &str, count: usize) -> bool {
+    let metrics = world.edge.metrics_text().unwrap();
+    metrics.contains(&format!(r#"handshakes_failed_total{{reason="{reason}"}} {count}"#))
+}
+
+#[tokio::test]
+async fn plain_http_at_the_port_for_tls_is_told_to_come_by_https() {
+    let world = World::start().await;
+    let host = world.socket().host();
+    let place = format!("https://{host}:{}/", world.addr.port());
+    let methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"];
+    for method in methods {
+        let target = if method == "CONNECT" { format!("{host}:443") } else { "/a?b".to_owned() };
+        let request = format!("{method} {target} HTTP/1.1\r\nHost: {host}:443\r\nContent-Length: 0\r\n\r\n");
+        let answer = said_in_plain(world.addr, request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{method}: {answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{method}: {answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        match method {
+            "HEAD" => assert_eq!(body, ""),
+            "CONNECT" => assert!(body.starts_with("This port speaks HTTPS: use https://"), "{body}"),
+            _ => assert_eq!(body, format!("This port speaks HTTPS: use {place}\n"), "{method}"),
+        }
+    }
+    until("all are counted", || counts(&world, "plain-http", methods.len())).await;
+}
+
+#[tokio::test]
+async fn what_is_told_of_https_names_no_stranger() {
+    let world = World::start().await;
+    for head in [
+        "GET / HTTP/1.1\r\nHost: stranger.example\r\n\r\n",
+        "GET https://stranger.example/ HTTP/1.1\r\nHost: stranger.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a.localhost\r\nHost: stranger.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: stranger.example/a.localhost\r\n\r\n",
+        "GET stranger.example\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+    ] {
+        let answer = said_in_plain(world.addr, head.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.0 400 "), "{head}: {answer}");
+        assert!(
+            answer.ends_with("\r\n\r\nThis port speaks HTTPS: use https:// in place of http://\n"),
+            "{head}: {answer}"
+        );
+        assert!(!answer.contains("stranger"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn plain_http_may_come_byte_by_byte() {
+    let world = World::start().await;
+    let host = world.socket().host();
+    let mut slow = connect(world.addr).await;
+    slow.set_nodelay(true).unwrap();
+    for byte in format!("OPTIONS * HTTP/1.1\r\nHost: {host}\r\n\r\n").bytes() {
+        slow.write_all(&[byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let answer = String::from_utf8(read_rest(&mut slow).await).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(&host), "{answer}");
+}
+
+/// Whether somebody takes what a client sends of its body behind the answer that it has got, which then is not lost to a reset.
+async fn takes_what_follows(addr: SocketAddr, host: &str, status: &str) -> bool {
+    let mut client = connect(addr).await;
+    let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000000\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    let answer = String::from_utf8(read_rest(&mut client).await).unwrap();
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(host), "{answer}");
+    for _ in 0..20 {
+        if client.write_all(&[b'x'; 1_000]).await.is_err() {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    true
+}
+
+#[tokio::test]
+async fn an_answer_in_plain_is_not_lost_to_a_body_that_nobody_wants() {
+    let world = World::start().await;
+    let host = world.socket().host();
+    for (addr, status) in [(world.addr, "400"), (world.plain_addr, "308")] {
+        let mut taken = false;
+        // It is taken for two seconds, which may pass here once, but not each time.
+        for _ in 0..10 {
+            taken |= takes_what_follows(addr, &host, status).await;
+            if taken {
+                break;
+            }
+        }
+        assert!(taken, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_neither_tls_nor_http_gets_an_alert_as_does_http_at_the_port_of_a_tls_socket() {
+    let world = World::start().await;
+    let (_socket, own_port, _connector) = tls_socket(&world).await;
+    let shared = world.addr;
+    let words = ["get / http/1.1\r\n\r\n", "HELO example\r\n", "GETTING / HTTP", "PRI * HTTP/2.0\r\n", "SSH-2.0-x\r\n"];
+    let at_own_port = [(own_port, "GET / HTTP/1.1\r\n\r\n")];
+    for (addr, words) in words.map(|words| (shared, words)).into_iter().chain(at_own_port) {
+        let mut client = connect(addr).await;
+        client.write_all(words.as_bytes()).await.unwrap();
+        // A fatal alert, decode_error (RFC 8446 section 6), or the like: what is left unread may reset the connection then.
+        let mut alert = [0; 7];
+        soon(client.read_exact(&mut alert)).await.unwrap();
+        assert_eq!((alert[0], &alert[3..6]), (21, &[0, 2, 2][..]), "{words}: {alert:?}");
+    }
+    until("they are counted as ever", || counts(&world, "tls", 6)).await;
+    assert!(!world.edge.metrics_text().unwrap().contains("plain-http"));
+}
