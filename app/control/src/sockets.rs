@@ -36,7 +36,8 @@ fn location(id: SocketId) -> String {
 pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsRead)?;
     let rows = app.store.sockets(caller.organisation, page.after, page.rows()).await?;
-    Ok(json(StatusCode::OK, &page.page(rows, |socket| app.shown_socket(socket, caller.is_own()))))
+    let lacks = app.lacks_provider(caller.organisation, rows.iter().map(|(_, socket)| &socket.settings)).await?;
+    Ok(json(StatusCode::OK, &page.page(rows, |socket| app.shown_socket(socket, caller.is_own(), lacks))))
 }
 
 /// Make a socket
@@ -86,7 +87,8 @@ pub(crate) async fn create(
 pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
     let socket = app.find_socket(caller.organisation, &id).await?;
-    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own())))
+    let lacks = app.lacks_provider(caller.organisation, std::iter::once(&socket.settings)).await?;
+    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own(), lacks)))
 }
 
 /// Change a socket
@@ -114,7 +116,8 @@ pub(crate) async fn update(
         caller.require(Scope::IdentityWrite)?;
     }
     let socket = app.update_socket(caller.organisation, &id, input.value).await?;
-    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own())))
+    let lacks = app.lacks_provider(caller.organisation, std::iter::once(&socket.settings)).await?;
+    Ok(json(StatusCode::OK, &app.shown_socket(socket, caller.is_own(), lacks)))
 }
 
 /// Delete a socket with its tunnels

@@ -68,12 +68,16 @@ impl Live {
         self.names.as_ref()?.get(&tunnel?).map(String::as_str)
     }
 
-    /// A service is about to be served: told to programs alone, for people its address comes when it is open.
+    /// A service is about to be served: told to programs, for people its address comes when it is open, and now what of its
+    /// socket has no effect.
     ///
     /// # Errors
     /// The standard output is closed.
     pub(crate) fn serving(&self, tunnel: TunnelId, socket: Option<&Socket>, origin: &str) -> anyhow::Result<()> {
         if self.output.format == Format::Table {
+            let name = self.service(Some(tunnel)).map(|name| format!("{}: ", safe(name))).unwrap_or_default();
+            let notes = socket.into_iter().flat_map(|socket| &socket.notes);
+            notes.for_each(|note| self.output.hint(&format!("{name}{}", safe(note))));
             return Ok(());
         }
         let mut event = json!({ "event": "service", "tunnel": tunnel, "origin": origin });
@@ -131,6 +135,7 @@ impl Live {
         if self.output.format != Format::Table {
             return self.emit(json!({ "event": "socket", "socket": socket, "origin": origin }), None);
         }
+        socket.notes.iter().for_each(|note| self.output.hint(&safe(note)));
         if !self.output.terminal {
             return Ok(());
         }

@@ -57,6 +57,8 @@ fn who_is_not_mentioned_stays_outside_and_an_open_socket_is_open() {
     assert_eq!(identity.decide(&ann()).by, DecidedBy::NoRule);
     assert!(!identity.decide(&ann()).allowed && !identity.lets_somebody_in() && !identity.is_open());
 
+    assert!(!identity.lets_people_log_in() && compiled(&[], &["ann@example.com"], &[], true).lets_people_log_in());
+
     let policy = set(&[("staff", json!({"allow": [{"who": {"email_domains": ["example.com"]}}]}))]);
     assert!(!policy.decide(&anybody()).allowed && policy.decide(&ann()).allowed);
     assert!(!policy.lets_somebody_in(), "without a login nobody has an address");
@@ -64,6 +66,9 @@ fn who_is_not_mentioned_stays_outside_and_an_open_socket_is_open() {
     assert!(!policy.decide(&service).allowed);
     let tokens = compiled(&[("t", json!({"allow": [{"who": {"service_tokens": ["ci"]}}]}))], &[], &[], true);
     assert!(tokens.decide(&service).allowed && !tokens.decide(&ann()).allowed);
+    assert!(!tokens.lets_people_log_in() && !policy.lets_people_log_in(), "they are machines, or nobody is asked");
+    let night = ("n", json!({"allow": [{"who": {"anyone": true}}]}));
+    assert!(compiled(&[night], &[], &[], true).lets_people_log_in());
     assert!(!tokens.decide(&Question { service: Some("CI"), ..service }).allowed);
 }
 

@@ -352,6 +352,18 @@ pub(super) fn check_that_somebody_enters(
     })
 }
 
+/// Says that people cannot log in, where the organisation has no provider and the socket would let some of them in. It may
+/// get one later: until then nobody comes in who should not.
+pub(super) fn note_on_logins(
+    policies: &[AttachedPolicy],
+    identity: Option<&IdentitySettings>,
+    lacks_provider: bool,
+) -> Option<String> {
+    let waits = lacks_provider && PolicySet::of(policies, identity).is_ok_and(|set| set.lets_people_log_in());
+    let note = "nobody can log in yet: the organisation has no identity provider; `sallyport provider add` adds one";
+    waits.then(|| note.to_owned())
+}
+
 /// As many of these as a sentence has room for.
 pub(super) fn some_of(names: &[String]) -> String {
     let more = names.len().saturating_sub(MAX_NAMED_SOCKETS);

@@ -5,7 +5,7 @@ use sallyport_api::{CreateProvider, ProviderFound, Secret, UpdateProvider};
 use sallyport_identity::Purpose;
 use sallyport_model::{
     AccountId, MAX_CLIENT_SECRET_BYTES, MIN_HOOK_SECRET_BYTES, PersonEmail, ProviderConfig, ProviderConfigError,
-    ProviderId, ProviderKind, ProviderName, SocketRoute,
+    ProviderId, ProviderKind, ProviderName, SocketRoute, SocketSettings,
 };
 use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,16 @@ impl App {
         self.store.create_provider(&provider).await?;
         tracing::info!(account = %organisation, provider = %provider.name, kind = %provider.config.kind, "provider added");
         Ok(provider)
+    }
+
+    /// Whether people are asked for a login at one of these sockets and the organisation has no provider to log in with.
+    pub(crate) async fn lacks_provider(
+        &self,
+        organisation: AccountId,
+        mut asks: impl Iterator<Item = &SocketSettings> + Send,
+    ) -> Result<bool, ApiError> {
+        Ok(asks.any(|settings| settings.identity.is_some())
+            && self.store.providers(organisation, 0, 1).await?.is_empty())
     }
 
     /// Refuses names under which the organisation has no provider, save those that a socket has already.

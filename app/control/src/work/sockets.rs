@@ -11,7 +11,7 @@ use sallyport_policy::PolicySet;
 use sallyport_store::{Creation, HolderId, Keyed, Maker, NewSocket, PortWish, SocketChange};
 
 use super::{
-    policies::check_that_somebody_enters,
+    policies::{check_that_somebody_enters, note_on_logins},
     regions::check_dials,
     settings::{SettingsWish, settled},
 };
@@ -55,13 +55,16 @@ impl Lifetime {
 }
 
 impl App {
-    /// The socket as its owner sees it; `by_own`: somebody whose own organisation it belongs to, where alone ssh keys lead.
-    pub(crate) fn shown_socket(&self, socket: sallyport_model::Socket, by_own: bool) -> Socket {
+    /// The socket as its owner sees it; `by_own`: somebody whose own organisation it belongs to, where alone ssh keys lead;
+    /// `lacks_provider`: see [`App::lacks_provider`].
+    pub(crate) fn shown_socket(&self, socket: sallyport_model::Socket, by_own: bool, lacks_provider: bool) -> Socket {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
         let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
         let ssh = self.ssh_access(&socket).filter(|_| by_own);
-        let notes = self.notes_on_regions(socket.id, &socket.settings);
+        let policies = route.as_ref().map(|route| route.policies.as_slice()).unwrap_or_default();
+        let mut notes = self.notes_on_regions(socket.id, &socket.settings);
+        notes.extend(note_on_logins(policies, socket.settings.identity.as_ref(), lacks_provider));
         let authorities = self.authorities.of(socket.account);
         let settings = socket.settings;
         Socket {
@@ -88,7 +91,7 @@ impl App {
             identity: settings.identity,
             regions: settings.regions,
             notes,
-            policies: route.iter().flat_map(|route| &route.policies).map(|policy| policy.name.clone()).collect(),
+            policies: policies.iter().map(|policy| policy.name.clone()).collect(),
             ssh,
             created_at: date(socket.created_at),
             tunnels_total: u32::try_from(tunnels.len()).unwrap_or(u32::MAX),
@@ -200,9 +203,12 @@ impl App {
         for random in &mut randoms {
             *random = u64::from_ne_bytes(random::bytes()?);
         }
+        let lacks_provider = self.lacks_provider(account, std::iter::once(&new.settings)).await?;
+        // It has no route yet, from which its policies would be known.
         let answer = |socket: &sallyport_model::Socket| {
             let policies = concerning.iter().map(|policy| policy.name.clone()).collect();
-            let shown = Socket { policies, ..self.shown_socket(socket.clone(), by_own) };
+            let mut shown = Socket { policies, ..self.shown_socket(socket.clone(), by_own, false) };
+            shown.notes.extend(note_on_logins(&concerning, socket.settings.identity.as_ref(), lacks_provider));
             serde_json::to_string(&shown).unwrap_or_default()
         };
         let creation = self.store.create_socket(new, &randoms, keyed, answer).await?;

@@ -266,6 +266,41 @@ async fn a_test_says_which_rule_decides() {
 }
 
 #[tokio::test]
+async fn a_socket_where_nobody_can_log_in_yet_says_so() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    create(&api, &token, "staff", staff()).await;
+    create(&api, &token, "machines", json!({"allow": [{"who": {"service_tokens": ["ci"]}}]})).await;
+    let make =
+        async |body: Value| -> Socket { api.post("/v1/sockets", Some(&token), body).await.read(StatusCode::CREATED) };
+    let asks = make(json!({"name": "a", "identity": {"email_domains": ["example.com"]}})).await;
+    let by_policy = make(json!({"name": "b", "identity": {}, "policies": ["staff"]})).await;
+    for socket in [&asks, &by_policy] {
+        assert_eq!(socket.notes.len(), 1, "{:?}", socket.notes);
+        assert!(socket.notes[0].contains("the organisation has no identity provider"), "{:?}", socket.notes);
+    }
+    let machines = make(json!({"name": "c", "identity": {}, "policies": ["machines"]})).await;
+    let open = make(json!({"name": "d"})).await;
+    assert!(machines.notes.is_empty() && open.notes.is_empty(), "no person is to log in there");
+    let noted = async || -> Vec<String> {
+        let page: Page<Socket> = api.get("/v1/sockets", Some(&token)).await.read(StatusCode::OK);
+        page.items.into_iter().filter(|socket| !socket.notes.is_empty()).map(|socket| socket.name.to_string()).collect()
+    };
+    assert_eq!(noted().await, ["a", "b"]);
+    let path = format!("/v1/sockets/{}", open.id);
+    let change = Some(json!({"identity": {"email_domains": ["example.com"]}}));
+    let changed: Socket = api.send("PATCH", &path, Some(&token), change).await.read(StatusCode::OK);
+    let shown: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!((&changed.notes, &shown.notes), (&asks.notes, &asks.notes));
+
+    let provider = json!({"name": "here", "kind": "local"});
+    api.post("/v1/providers", Some(&token), provider).await.read::<Value>(StatusCode::CREATED);
+    assert_eq!(noted().await, [""; 0]);
+    let later = make(json!({"name": "e", "identity": {"email_domains": ["example.com"]}})).await;
+    assert!(later.notes.is_empty(), "{:?}", later.notes);
+}
+
+#[tokio::test]
 async fn tokens_need_the_scope_of_identity() {
     let api = Api::start().await;
     let owner = api.account("ann@example.com").await;

@@ -1,6 +1,6 @@
 //! Policies from the command line, as people and scripts write them.
 
-use crate::harness::{Home, text};
+use crate::harness::{Home, Program, text};
 
 fn refused(home: &Home, args: &[&str]) -> (Option<i32>, String) {
     let output = home.command(args).output().unwrap();
@@ -66,4 +66,30 @@ fn a_policy_is_written_attached_asked_and_taken_away() {
     home.run(&["policy", "rm", "staff"]);
     let (code, says) = refused(&home, &["policy", "show", "staff"]);
     assert!(code == Some(4) && says.contains("there is no such policy: staff"), "{says}");
+}
+
+#[test]
+fn who_asks_for_a_login_without_a_provider_is_told() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    home.account();
+    let note = "nobody can log in yet: the organisation has no identity provider; `sallyport provider add` adds one";
+    let asks = ["--name", "x", "--cloudauth", "--allowed-email-domains", "example.com"];
+    let create = [&["socket", "create"], &asks[..]].concat();
+    let made = home.run(&create);
+    assert!(made.status.success() && text(&made.stderr).lines().any(|line| line == note), "{}", text(&made.stderr));
+
+    let connect = Program::start(&mut home.command(&[&["connect", "--port", "9"], &asks[..]].concat()));
+    connect.wait_for(note);
+    connect.stop();
+    let file = home.data().with_file_name("services.toml");
+    let service = "[[service]]\nname = \"app\"\nport = 9\ncloudauth = true\nallowed-email-domains = \"example.com\"\n";
+    std::fs::write(&file, service).unwrap();
+    let run = Program::start(&mut home.command(&["run", file.to_str().unwrap()]));
+    run.wait_for(&format!("app: {note}"));
+    run.stop();
+
+    home.json(&["provider", "add", "local"]);
+    let made = home.run(&create);
+    assert!(made.status.success() && !text(&made.stderr).contains("identity provider"), "{}", text(&made.stderr));
 }
