@@ -24,6 +24,7 @@ mod local;
 mod network;
 mod output;
 mod password;
+mod port;
 mod signals;
 mod telemetry;
 mod threads;

@@ -17,6 +17,7 @@ use crate::{
     duration,
     failure::Failure,
     live::Live,
+    port,
     signals::Signals,
     threads,
 };
@@ -35,7 +36,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 #[command(next_help_heading = "The service")]
 pub(crate) struct OriginArgs {
     /// The port that the service listens on
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_parser = port::parse)]
     port: u16,
     /// The host of the service, as this machine reaches it
     #[arg(long, default_value = "localhost", value_parser = host)]

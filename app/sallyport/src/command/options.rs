@@ -9,6 +9,7 @@ use sallyport_model::{OriginProtocol, SocketType};
 use crate::{
     failure::Failure,
     password::{Ask, PasswordArgs},
+    port,
 };
 
 /// The environment variable of the password that protects a socket.
@@ -47,7 +48,7 @@ impl SocketArg {
 #[derive(Debug, Args)]
 pub(crate) struct PortArgs {
     /// The port that clients use, for a tcp, tls or udp socket [default: a free one, which stays with the socket]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", value_parser = port::parse)]
     pub(crate) public_port: Option<u16>,
 }
 

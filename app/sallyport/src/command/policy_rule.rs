@@ -15,7 +15,10 @@ use sallyport_policy::{
     When, Who, Window, Zone,
 };
 
-use crate::failure::{self, Failure, Kind};
+use crate::{
+    failure::{self, Failure, Kind},
+    port,
+};
 
 /// One rule, by its conditions.
 #[derive(Debug, Clone, Default, Args)]
@@ -67,7 +70,7 @@ pub(crate) struct RuleArgs {
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     path: Option<Vec<PathPattern>>,
     /// By these ports
-    #[arg(long, value_name = "PORT", value_delimiter = ',')]
+    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port::parse)]
     port: Option<Vec<u16>>,
     /// What an ssh certificate of those allows whom the rule lets in, such as permit-pty, several with commas; none for nothing
     #[arg(long, value_name = "EXTENSION", value_delimiter = ',', conflicts_with = "deny")]

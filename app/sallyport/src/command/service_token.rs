@@ -18,7 +18,7 @@ use super::{client::write_private, display_name, utc};
 use crate::{
     context::Context,
     failure::{self, Failure, Kind},
-    output,
+    output, port,
 };
 
 /// What can be done with service tokens.
@@ -120,7 +120,7 @@ pub(crate) struct ScopeArgs {
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<String>,
     /// A port by which clients come, several with commas
-    #[arg(long = "port", value_name = "PORT", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long = "port", value_name = "PORT", value_delimiter = ',', value_parser = port::parse)]
     ports: Vec<u16>,
     /// A type of sockets: http, https or tls, several with commas
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]

@@ -31,8 +31,9 @@ fn up_that_fails(home: &Home, args: &[&str]) -> Output {
 #[test]
 fn a_wrong_port_and_a_wrong_address_are_usage_errors() {
     let home = Home::new();
-    refused(&home.run(&["connect", "--port", "70000", "--name", "x"]), 2, "70000");
+    refused(&home.run(&["connect", "--port", "70000", "--name", "x"]), 2, "expected a port from 1 to 65535");
     refused(&home.run(&["connect", "--port", "0", "--name", "x"]), 2, "--port");
+    refused(&home.run(&["connect", "--port", "abc", "--name", "x"]), 2, "expected a port from 1 to 65535");
     refused(&up_that_fails(&home, &["--listen", "8443"]), 2, "expected ADDR:PORT");
     refused(&up_that_fails(&home, &["--domain", "no_good"]), 2, "expected a domain");
     refused(&up_that_fails(&home, &["--otlp-endpoint", "nonsense"]), 1, "use http://HOST:PORT");
