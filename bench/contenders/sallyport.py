@@ -140,20 +140,39 @@ class SallyportHttps(Sallyport):
         self.hosts[PAGES] = socket["dns_name"]
         self.bench.hosts({socket["dns_name"]: self.address})
 
-    def _run_services(self, socket, count):
-        """So many tunnels of the socket, held by one client."""
-        token = self._call("token", "create", "--name", "bench", "--scope", "sockets:write,tunnels:connect")["token"]
-        api = Api(self, token)
-        made = [api.create(f"/v1/sockets/{socket['id']}/tunnels", {}) for _ in range(count)]
-        services = self.file("services.toml", "".join(
-            service_of(socket["id"], tunnel, "http", f"s{number}") for number, tunnel in enumerate(made)))
+    def _token(self, name):
+        return self._call("token", "create", "--name", name, "--scope", "sockets:write,tunnels:connect")["token"]
+
+    def _run(self, name, tables):
+        """A client with these services."""
+        services = self.file(f"{time.monotonic_ns()}-{name}", "".join(tables))
         os.chmod(services, 0o600)
         return self.spawn("client", [self.bench.sallyport, "run", services, "--output", "json"], self._environment())
 
+    def _run_services(self, socket, count):
+        """So many tunnels of the socket, held by one client."""
+        api = Api(self, self._token("bench"))
+        made = [api.create(f"/v1/sockets/{socket['id']}/tunnels", {}) for _ in range(count)]
+        return self._run("services.toml", [service_of(socket["id"], tunnel, "http", f"s{number}") for number, tunnel in enumerate(made)])
+
     def add_sockets(self, count):
+        """All of them are held by one client more."""
+        if not count:
+            return
+        api, sockets, tables = Api(self, self._token(f"more{self.added}")), [], []
         for _ in range(count):
             self.added += 1
-            self._socket(f"more{self.added}", "http")
+            socket = api.create("/v1/sockets", {"name": f"more{self.added}", "type": "http"})["id"]
+            made = api.create(f"/v1/sockets/{socket}/tunnels", {})
+            tables.append(service_of(socket, made, "http", f"more{self.added}"))
+            sockets.append(socket)
+        process, deadline = self._run(f"more{self.added}.toml", tables), time.monotonic() + 60
+        for socket in sockets:
+            while not api.get(f"/v1/sockets/{socket}")["tunnels_up"]:
+                process.check()
+                if time.monotonic() > deadline:
+                    raise Failed(f"not all of {count} more tunnels came up")
+                time.sleep(0.1)
 
     def start_tunnels(self, counts):
         self._up()
@@ -179,9 +198,7 @@ class SallyportTcp(TcpPort, Sallyport):
         """So many sockets with a tunnel each, in the server's database, and what the client is told of them."""
         self.up_options = ("--port-range", f"{MANY_PORTS[0]}-{MANY_PORTS[-1]}", "--ports-per-account", str(len(MANY_PORTS)))
         self._up()
-        token = self._call("token", "create", "--name", "bench", "--scope", "sockets:write,tunnels:connect")["token"]
-        api = Api(self, token)
-        tables = []
+        api, tables = Api(self, self._token("bench")), []
         for tunnel in range(count):
             socket = api.create("/v1/sockets", {"name": f"s{tunnel}", "type": "tcp", "port": MANY_PORTS[tunnel]})
             made = api.create(f"/v1/sockets/{socket['id']}/tunnels", {})
@@ -302,14 +319,20 @@ class Api:
         self.headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
     def create(self, path, what):
+        return self._ask("POST", path, json.dumps(what))
+
+    def get(self, path):
+        return self._ask("GET", path)
+
+    def _ask(self, method, path, body=None):
         while True:
-            self.connection.request("POST", path, json.dumps(what), self.headers)
+            self.connection.request(method, path, body, self.headers)
             answer = self.connection.getresponse()
             said = answer.read()
             if answer.status < 300:
                 return json.loads(said)
             if answer.status != 429:
-                raise Failed(f"POST {path}: {answer.status} {said[:200]!r}")
+                raise Failed(f"{method} {path}: {answer.status} {said[:200]!r}")
             time.sleep(1)
 
 
