@@ -40,7 +40,7 @@ pub(crate) fn take_plain(edge: &Arc<Edge>, stream: TcpStream, peer: SocketAddr) 
     let edge = edge.clone();
     tokio::spawn(async move {
         let _place = place;
-        serve(edge, stream, redirect).await;
+        serve(edge, Box::new(stream), redirect).await;
     });
 }
 
@@ -53,11 +53,16 @@ pub(crate) fn is_request(bytes: &[u8]) -> Option<bool> {
 }
 
 /// Tells a client that speaks plain HTTP to the port for TLS how to come.
-pub(crate) async fn answer_at_tls_port(edge: Arc<Edge>, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-    serve(edge, io, wrong_scheme).await;
+pub(crate) async fn answer_at_tls_port(edge: Arc<Edge>, io: impl PlainIo + 'static) {
+    serve(edge, Box::new(io), wrong_scheme).await;
 }
 
-async fn serve(edge: Arc<Edge>, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, answers: Answers) {
+/// A connection without TLS, of either port: so few are made that one program serves all kinds.
+pub(crate) trait PlainIo: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> PlainIo for S {}
+
+async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) {
     let wire = Arc::<WireState>::default();
     // A redirect is one request: an idle connection need not be kept.
     let silence = Silence { idle: edge.config.header_timeout, head: edge.config.header_timeout };
