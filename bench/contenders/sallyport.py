@@ -91,6 +91,15 @@ class Sallyport(Contender):
         return self.spawn("client", [self.bench.sallyport, "tunnel", "connect", socket["dns_name"].split(".")[0],
                                      "--port", str(port), *self.connect_options], self._environment())
 
+    def _token(self, name):
+        return self._call("token", "create", "--name", name, "--scope", "sockets:write,tunnels:connect")["token"]
+
+    def _run(self, name, tables):
+        """A client with these services."""
+        services = self.file(f"{time.monotonic_ns()}-{name}", "".join(tables))
+        os.chmod(services, 0o600)
+        return self.spawn("client", [self.bench.sallyport, "run", services, "--output", "json"], self._environment())
+
     def programs(self):
         return [self.bench.sallyport]
 
@@ -139,15 +148,6 @@ class SallyportHttps(Sallyport):
         self._until_up(socket, processes[-1], count)
         self.hosts[PAGES] = socket["dns_name"]
         self.bench.hosts({socket["dns_name"]: self.address})
-
-    def _token(self, name):
-        return self._call("token", "create", "--name", name, "--scope", "sockets:write,tunnels:connect")["token"]
-
-    def _run(self, name, tables):
-        """A client with these services."""
-        services = self.file(f"{time.monotonic_ns()}-{name}", "".join(tables))
-        os.chmod(services, 0o600)
-        return self.spawn("client", [self.bench.sallyport, "run", services, "--output", "json"], self._environment())
 
     def _run_services(self, socket, count):
         """So many tunnels of the socket, held by one client."""
