@@ -14,8 +14,10 @@ const KEEPALIVE_PROBES: u32 = 4;
 
 /// How much a connection with congestion control of its own may have in the kernel's send buffer, by the kernel's way to
 /// count, with its overhead: at 1 Gbit/s over 140 ms some 17 MB are in flight. The kernel doubles what is asked for.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 const SEND_ROOM_BYTES: usize = 32 << 20;
 /// How much of it may wait unsent.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 const SEND_ROOM_UNSENT_BYTES: u32 = 1 << 20;
 
 /// Sends small writes at once instead of waiting for more (TCP_NODELAY).
