@@ -169,8 +169,11 @@ impl Live {
                 return output::line(&self.flow(record));
             }
             ConnectorEvent::Attached { tunnel, url, .. } if !self.output.terminal => {
-                self.is_lost = false;
+                let was_lost = std::mem::replace(&mut self.is_lost, false);
                 if !self.announced.insert(*tunnel) {
+                    if was_lost {
+                        output::note("note: connected again");
+                    }
                     return Ok(());
                 }
                 let name = self.service(Some(*tunnel)).map(|name| format!("{}  ", safe(name))).unwrap_or_default();

@@ -390,3 +390,24 @@ impl Load {
         assert!(!printed.contains("Socket errors") && !printed.contains("Non-2xx"), "{printed}");
     }
 }
+
+#[test]
+fn a_connector_in_a_pipe_says_when_it_is_connected_again() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let origin = Origin::start("origin");
+    let port = origin.address.port().to_string();
+    let args = ["tunnel", "connect", "--socket-id", &socket, "--host", "127.0.0.1", "--port", &port];
+    let connector = Program::start(&mut home.command(&args));
+    connector.wait_for(&up.url(&host, ""));
+    assert_eq!(up.program.stop().code(), Some(0), "{}", up.program.output());
+    connector.wait_for("note: not connected");
+    assert!(!connector.output().contains("connected again"), "{}", connector.output());
+    let (data, listen) = (home.data(), format!("127.0.0.1:{}", up.port));
+    let args = ["up", "--listen", &listen, "--listen-http", "none", "--data", data.to_str().unwrap()];
+    let again = Program::start(&mut home.command(&args));
+    again.wait_for("ready");
+    connector.wait_for("note: connected again");
+}
