@@ -8,6 +8,10 @@ use rustls::{
 use sallyport_net::{Fingerprint, Trust, client_config_by, judged_by};
 use sallyport_wire::StreamProtocol;
 
+/// What rustls' verifier calls the certificate of an authority that a service presents: an error of webpki, which rustls passes on
+/// as it is, and whose type it does not export.
+const AUTHORITY: &str = "CaUsedAsEndEntity";
+
 /// How a service that speaks TLS proves who it is.
 #[derive(Debug, Clone)]
 pub struct OriginTls {
@@ -157,6 +161,10 @@ fn not_trusted(presented: &CertificateDer<'_>, why: &Error) -> NotTrusted {
         Error::InvalidCertificate(Because::Expired | Because::ExpiredContext { .. }) => {
             format!("has ended: renew it, or take it as it is with {pin}")
         }
+        Error::InvalidCertificate(Because::Other(OtherError(why))) if why.to_string() == AUTHORITY => format!(
+            "is one of an authority, which no service may have (`openssl req -x509` makes such): make it with -addext \
+             basicConstraints=critical,CA:FALSE, or take it as it is with {pin}"
+        ),
         Error::InvalidCertificate(reason) => format!("is not trusted ({reason}): if it is the right one, add {pin}"),
         other => format!("is not trusted ({other}): if it is the right one, add {pin}"),
     })

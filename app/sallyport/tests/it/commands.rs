@@ -133,10 +133,11 @@ fn sockets_are_edited_and_listed_in_every_form() {
     assert!(text(&output.stderr).contains(&format!("no such tunnel: {missing}")), "{}", text(&output.stderr));
 }
 
-/// A service that speaks TLS, by openssl, with a certificate of its own for `localhost`; where it listens, the
-/// certificate's file and its fingerprint.
-fn tls_origin(home: &Home) -> (Program, SocketAddr, String, String) {
-    let (key, certificate) = (home.dir.path().join("origin.key"), home.dir.path().join("origin.pem"));
+/// A service that speaks TLS, by openssl, with a certificate of its own for `localhost`, which is one of a service or of an
+/// authority; where it listens, the certificate's file and its fingerprint.
+fn tls_origin(home: &Home, name: &str, is_authority: bool) -> (Program, SocketAddr, String, String) {
+    let file = |ending: &str| home.dir.path().join(format!("{name}.{ending}"));
+    let (key, certificate) = (file("key"), file("pem"));
     let (key, certificate) = (key.to_str().unwrap().to_owned(), certificate.to_str().unwrap().to_owned());
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"])
@@ -146,7 +147,7 @@ fn tls_origin(home: &Home) -> (Program, SocketAddr, String, String) {
             "-addext",
             "subjectAltName=DNS:localhost",
             "-addext",
-            "basicConstraints=critical,CA:FALSE",
+            if is_authority { "basicConstraints=critical,CA:TRUE" } else { "basicConstraints=critical,CA:FALSE" },
             "-keyout",
             &key,
             "-out",
@@ -186,13 +187,16 @@ fn a_service_that_speaks_tls_is_known_by_its_root_or_its_fingerprint() {
     let home = Home::new();
     let up = home.up(&[]);
     home.account();
-    let (_server, address, certificate, pin) = tls_origin(&home);
+    let (_server, address, certificate, pin) = tls_origin(&home, "origin", false);
+    let (_authority, of_authority, authority, authority_pin) = tls_origin(&home, "authority", true);
     let wrong = format!("sha256:{}", "0".repeat(64));
     let plain = plain_service();
     // Without -v: what goes wrong, and what to do.
     let no_root = format!("name its root with --origin-ca FILE, or the certificate itself with --origin-pin {pin}");
     let not_pinned = format!("its certificate is not the pinned one: if it is the right one, give --origin-pin {pin}");
-    let cases: [(_, &[&str], u16, &str); 6] = [
+    let no_service =
+        format!("basicConstraints=critical,CA:FALSE, or take it as it is with --origin-pin {authority_pin}");
+    let cases: [(_, &[&str], u16, &str); 8] = [
         (address, &["--origin-ca", &certificate], 200, ""),
         (address, &["--origin-pin", &pin], 200, ""),
         (address, &["--origin-pin", &wrong], 502, &not_pinned),
@@ -203,6 +207,8 @@ fn a_service_that_speaks_tls_is_known_by_its_root_or_its_fingerprint() {
             502,
             "--origin-server-name NAME",
         ),
+        (of_authority, &["--origin-ca", &authority], 502, &no_service),
+        (of_authority, &["--origin-pin", &authority_pin], 200, ""),
         (plain, &[], 502, "it speaks no TLS: for a service without TLS, make a socket of --type http"),
     ];
     for (address, options, status, says) in cases {
