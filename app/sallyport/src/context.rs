@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use sallyport_api::Secret;
 use sallyport_client::{ApiAddress, ApiClient, Auth, ClientConfig};
+use sallyport_model::Email;
 use sallyport_net::Trust;
 use time::UtcOffset;
 
@@ -72,6 +73,13 @@ impl Context {
         let mut target = choose(self.api.as_deref(), self.ca.clone(), &contents, local::read().as_ref())?;
         target.network = Network::new(self.proxy.clone())?;
         Ok(target)
+    }
+
+    /// `sallyport login` at the API that was given, as it is to be typed.
+    pub(crate) fn login_command(&self, email: &Email) -> String {
+        let api = self.api.iter().map(|api| format!(" --api {api}"));
+        let ca = self.ca.iter().map(|file| format!(" --ca {}", file.display()));
+        format!("sallyport login{} --email {email}", api.chain(ca).collect::<String>())
     }
 
     /// The API at which persons log in to this socket: the one that is meant, when the socket is one of its own, else the one

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use sallyport_api::{Account, CreateAccount, HandOver};
 use sallyport_client::ClientError;
-use sallyport_model::Email;
 use serde_json::json;
 
 use super::{display_name, email, ssh_key, utc};
@@ -83,19 +82,18 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let ssh_key = args.ssh_key.map(|file| ssh_key::read(Some(file))).transpose()?;
     let password = args.password.read(Ask { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
     let create = CreateAccount { name, email: email.clone(), password, ssh_key };
-    let account = client.create_account(&create).await.map_err(|error| taken(error, &email))?;
+    let login = context.login_command(&email);
+    let account = client.create_account(&create).await.map_err(|error| taken(error, &login))?;
     context.output.data(&account, show)?;
-    context.output.hint(&format!("next: sallyport login --email {}", account.email));
+    context.output.hint(&format!("next: {login}"));
     Ok(())
 }
 
 /// Who has an account already needs no other one.
-fn taken(error: ClientError, email: &Email) -> anyhow::Error {
+fn taken(error: ClientError, login: &str) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.code == "email-taken" => {
-            Failure::new(Kind::Refused, problem.to_string())
-                .next(format!("if it is yours, run `sallyport login --email {email}`"))
-                .into()
+            Failure::new(Kind::Refused, problem.to_string()).next(format!("if it is yours, run `{login}`")).into()
         }
         _ => error.into(),
     }
@@ -120,7 +118,7 @@ mod tests {
         let refused = |code: &str| {
             let json = format!(r#"{{"status":409,"detail":"taken","code":"{code}"}}"#);
             let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));
-            crate::failure::describe(&taken(error, &"ann@example.com".parse().unwrap())).unwrap()
+            crate::failure::describe(&taken(error, "sallyport login --email ann@example.com")).unwrap()
         };
         let next = refused("email-taken").next_step.unwrap();
         assert!(next.contains("`sallyport login --email ann@example.com`"), "{next}");

@@ -386,3 +386,18 @@ fn up_that_is_killed_under_load_comes_back_with_everything_and_so_do_its_connect
     assert_eq!(home.json(&["socket", "show", &socket])["tunnels_up"], 1, "the account and its socket are still there");
     assert_eq!(again.stop().code(), Some(0));
 }
+
+#[test]
+fn who_makes_an_account_at_an_api_that_was_named_is_told_to_log_in_there() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let (api, ca) = (format!("https://api.localhost:{}", up.port), up.ca.to_str().unwrap());
+    let there = ["--api", &api, "--ca", ca];
+    let create = [&there[..], &["account", "create", "--name", "Test", "--email", "test@example.com"]].concat();
+    let login = format!("sallyport login --api {api} --ca {ca} --email test@example.com");
+    let made = text(&home.run(&create).stderr);
+    assert!(made.contains(&format!("next: {login}")), "{made}");
+    let again = text(&home.run(&create).stderr);
+    assert!(again.contains(&format!("if it is yours, run `{login}`")), "{again}");
+    assert!(home.run(&login.split(' ').skip(1).collect::<Vec<_>>()).status.success());
+}
