@@ -163,15 +163,17 @@ def newest(results, find):
 
 
 def standing(results):
-    """Lines of Markdown: each target and limit by the newest of `results` (name and content, newest first) that has all it needs."""
+    """Lines of Markdown: each target and limit by the newest of `results` (name and content, newest first) that has all it needs, with
+    how many rounds it is of."""
+    rounds = {name: result.get("rounds") for name, result in results}
     lines = ["| row | figure | wanted | ours | theirs | ahead | |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for target in TARGETS:
         name, stands = newest(results, lambda result: _stands(target, result["medians"].get(target.row, {})))
-        shown = f"{'| ' * 4}| not measured" if name is None else f"{stands[0]} {_verdict(stands[1], name)}"
+        shown = f"{'| ' * 4}| not measured" if name is None else f"{stands[0]} {_verdict(stands[1], name, rounds[name])}"
         lines.append(f"| `{target.row}` | {FIGURES[target.figure][0]} {shown} |")
     for row, figure, most in LIMITS:
         name, ours = newest(results, lambda result: result["medians"].get(row, {}).get(US, {}).get(figure))
-        shown = "not measured" if name is None else _verdict(ours <= most, name)
+        shown = "not measured" if name is None else _verdict(ours <= most, name, rounds[name])
         lines.append(f"| `{row}` | {FIGURES[figure][0]} | {number(most)} at most | {'' if ours is None else number(ours)} | | | {shown} |")
     return lines
 
@@ -189,8 +191,9 @@ def _stands(target, by):
     return f"| {wanted} | {number(ours)} | {number(theirs)} | {ahead:.2f} |", ahead >= target.at_least
 
 
-def _verdict(is_reached, result):
-    return f"{'reached' if is_reached else '**missed**'}, {result}"
+def _verdict(is_reached, result, rounds):
+    of = "" if rounds is None else f", {rounds} round{'s' if rounds > 1 else ''}"
+    return f"{'reached' if is_reached else '**missed**'}, {result}{of}"
 
 
 def comparable(now, before):

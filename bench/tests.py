@@ -77,6 +77,12 @@ class Standing(unittest.TestCase):
         self.assertIn("| `bodies_1m` | per second | 1.00 of haproxy-x2 | 110 | 100 | 1.10 | reached, a |", lines)
         self.assertIn("| `resumed` | per second | | | | | not measured |", lines)
 
+    def test_how_many_rounds_a_result_is_of_is_said(self):
+        one, three = ({**result(**{row: {"sallyport": 2, "haproxy-x2": 1}}), "rounds": rounds} for row, rounds in (("connections", 1), ("bodies_1m", 3)))
+        lines = report.standing([("b", one), ("a", three)])
+        self.assertIn("| `connections` | per second | 1.00 of haproxy-x2 | 2 | 1 | 2.00 | reached, b, 1 round |", lines)
+        self.assertIn("| `bodies_1m` | per second | 1.00 of haproxy-x2 | 2 | 1 | 2.00 | reached, a, 3 rounds |", lines)
+
 
 RUN = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.py")]
 
