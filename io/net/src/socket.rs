@@ -53,11 +53,15 @@ pub fn set_notsent_lowat(stream: &TcpStream, bytes: u32) -> io::Result<()> {
 
 /// Lets more be under way unacknowledged than the kernel's `net.ipv4.tcp_wmem` allows, where the process may
 /// (CAP_NET_ADMIN); elsewhere it stays as the kernel has it. What waits unsent is bounded in return, so that the room is
-/// for what is in flight alone.
+/// for what is in flight alone. Where that bound cannot be had there is no room either: Multipath TCP knows the option in
+/// newer kernels only, and would queue all of it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn make_send_room(socket: &SockRef<'_>) {
-    if rustix::net::sockopt::set_socket_send_buffer_size_force(&**socket, SEND_ROOM_BYTES / 2).is_ok() {
-        let _ = socket.set_tcp_notsent_lowat(SEND_ROOM_UNSENT_BYTES);
+    if socket.set_tcp_notsent_lowat(SEND_ROOM_UNSENT_BYTES).is_ok()
+        && rustix::net::sockopt::set_socket_send_buffer_size_force(&**socket, SEND_ROOM_BYTES / 2).is_err()
+    {
+        // What the kernel has for all (`net.ipv4.tcp_notsent_lowat`).
+        let _ = socket.set_tcp_notsent_lowat(0);
     }
 }
 
@@ -163,6 +167,15 @@ fn keepalive(socket: &SockRef<'_>) -> io::Result<()> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_is_no_room_where_what_waits_unsent_cannot_be_bounded() {
+        // It stands for a kernel whose Multipath TCP does not know the option.
+        let other = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        let before = other.send_buffer_size().unwrap();
+        make_send_room(&SockRef::from(&other));
+        assert_eq!(other.send_buffer_size().unwrap(), before);
+    }
 
     #[tokio::test]
     async fn a_packet_is_kept_for_the_end_where_that_takes_it_along() {
