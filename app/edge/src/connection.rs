@@ -45,7 +45,7 @@ const MAX_READ_AHEAD_BYTES: usize = 256 * 1024;
 const REST_AFTER: Duration = Duration::from_millis(100);
 const BUSY_PERIOD: Duration = Duration::from_secs(1);
 /// How long, and how much, is read from a client after our last answer, so that the answer is not lost to a reset.
-const MAX_LINGER: Duration = Duration::from_secs(2);
+pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 1024 * 1024;
 
 /// A client's connection below HTTP/1, as `listener` makes it.

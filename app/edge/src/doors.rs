@@ -299,8 +299,8 @@ async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io
     }
     io.replay();
     if is_http == Some(true) {
-        redirect::answer_at_tls_port(edge.clone(), io).await;
-        return Err(io::Error::other(PlainHttp));
+        let is_told = redirect::answer_at_tls_port(edge.clone(), io).await;
+        return Err(if is_told { io::Error::other(PlainHttp) } else { io::ErrorKind::UnexpectedEof.into() });
     }
     LazyConfigAcceptor::new(Acceptor::default(), io).await
 }

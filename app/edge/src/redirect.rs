@@ -1,7 +1,14 @@
 //! Plain HTTP. At the port for it everything under the domain is sent on to HTTPS; at the port for TLS it is told that this
 //! is the wrong scheme.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc};
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use http::{
@@ -13,13 +20,13 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sallyport_http::{RequestHost, RequestRefusal, refuse};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
 };
 
 use crate::{
     Edge,
-    connection::linger,
+    connection::{MAX_LINGER, linger},
     drain::{self, Phase},
     guarded_io::{GuardedIo, Refused, Silence, WireState},
 };
@@ -52,9 +59,9 @@ pub(crate) fn is_request(bytes: &[u8]) -> Option<bool> {
     if BEGINNINGS.iter().any(|beginning| beginning.starts_with(bytes)) { None } else { Some(false) }
 }
 
-/// Tells a client that speaks plain HTTP to the port for TLS how to come.
-pub(crate) async fn answer_at_tls_port(edge: Arc<Edge>, io: impl PlainIo + 'static) {
-    serve(edge, Box::new(io), wrong_scheme).await;
+/// Tells a client that speaks plain HTTP to the port for TLS how to come. Returns whether it was told: it may have left before.
+pub(crate) async fn answer_at_tls_port(edge: Arc<Edge>, io: impl PlainIo + 'static) -> bool {
+    serve(edge, Box::new(io), wrong_scheme).await
 }
 
 /// A connection without TLS, of either port: so few are made that one program serves all kinds.
@@ -62,14 +69,17 @@ pub(crate) trait PlainIo: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> PlainIo for S {}
 
-async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) {
+/// Serves a connection to its end. Returns whether it had an answer.
+async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> bool {
+    let is_answered = AtomicBool::new(false);
     let wire = Arc::<WireState>::default();
     // A redirect is one request: an idle connection need not be kept.
     let silence = Silence { idle: edge.config.header_timeout, head: edge.config.header_timeout };
     let io = GuardedIo::new(stream, wire.clone(), edge.refusal_path.clone(), silence);
     let service = service_fn({
-        let edge = edge.clone();
+        let (edge, is_answered) = (edge.clone(), &is_answered);
         move |request: Request<Incoming>| {
+            is_answered.store(true, Ordering::Relaxed);
             let answer = answers(&edge, &wire, &request);
             async move { Ok::<_, Infallible>(answer) }
         }
@@ -86,10 +96,14 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) {
                 tracing::debug!(%error, "a plain HTTP connection ended early");
             }
         }
-        () = drain::reached(&mut phase, Phase::Draining) => return,
+        () = drain::reached(&mut phase, Phase::Draining) => return false,
     }
+    let mut io = connection.into_parts().io.into_inner().into_unguarded();
+    // The server has done so, save behind a request that asks for an upgrade: that end it leaves to others.
+    let _ = tokio::time::timeout(MAX_LINGER, io.shutdown()).await;
     // Whatever else the client sends is not for us, and must not take the answer along (RFC 9112 section 9.6).
-    linger(connection.into_parts().io.into_inner().into_unguarded()).await;
+    linger(io).await;
+    is_answered.into_inner()
 }
 
 /// 308 for names under the domain, which keeps method and body (RFC 9110 section 15.4.9); 404 for others, so that

@@ -344,9 +344,9 @@ async fn plain_http_may_come_byte_by_byte() {
 }
 
 /// Whether somebody takes what a client sends of its body behind the answer that it has got, which then is not lost to a reset.
-async fn takes_what_follows(addr: SocketAddr, host: &str, status: &str) -> bool {
+async fn takes_what_follows(addr: SocketAddr, host: &str, fields: &str, status: &str) -> bool {
     let mut client = connect(addr).await;
-    let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000000\r\n\r\n");
+    let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\n{fields}Content-Length: 1000000\r\n\r\n");
     client.write_all(head.as_bytes()).await.unwrap();
     let answer = String::from_utf8(read_rest(&mut client).await).unwrap();
     assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(host), "{answer}");
@@ -364,16 +364,32 @@ async fn an_answer_in_plain_is_not_lost_to_a_body_that_nobody_wants() {
     let world = World::start().await;
     let host = world.socket().host();
     for (addr, status) in [(world.addr, "400"), (world.plain_addr, "308")] {
-        let mut taken = false;
-        // It is taken for two seconds, which may pass here once, but not each time.
-        for _ in 0..10 {
-            taken |= takes_what_follows(addr, &host, status).await;
-            if taken {
-                break;
+        // Behind a request for an upgrade the end of the connection is for others than the server to say.
+        for fields in ["", "Connection: upgrade\r\nUpgrade: h2c\r\n"] {
+            let mut taken = false;
+            // It is taken for two seconds, which may pass here once, but not each time.
+            for _ in 0..10 {
+                taken |= takes_what_follows(addr, &host, fields, status).await;
+                if taken {
+                    break;
+                }
             }
+            assert!(taken, "{status} {fields}");
         }
-        assert!(taken, "{status}");
     }
+}
+
+#[tokio::test]
+async fn only_who_was_told_to_come_by_https_counts_as_told() {
+    let world = World::start().await;
+    for (at, words) in ["GET ", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: a.localho"].into_iter().enumerate() {
+        let mut client = connect(world.addr).await;
+        client.write_all(words.as_bytes()).await.unwrap();
+        client.shutdown().await.unwrap();
+        assert_eq!(read_rest(&mut client).await, b"", "{words}");
+        until("it is counted as gone", || counts(&world, "closed", at + 1)).await;
+    }
+    assert!(!world.edge.metrics_text().unwrap().contains("plain-http"));
 }
 
 #[tokio::test]
