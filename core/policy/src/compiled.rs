@@ -153,11 +153,6 @@ impl Persons {
         self.services.is_none() && !self.are_people()
     }
 
-    /// Whether they are service tokens, so that no person is meant.
-    pub(crate) fn are_machines(&self) -> bool {
-        self.services.is_some()
-    }
-
     fn are_people(&self) -> bool {
         self.emails.is_some() || self.domains.is_some() || self.groups.is_some() || self.providers.is_some()
     }

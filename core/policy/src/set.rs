@@ -360,14 +360,6 @@ impl PolicySet {
         self.otherwise.allowed || inline || by_rule
     }
 
-    /// Whether there are people who could be let in once they have logged in: at other sockets nobody is asked to, or a login
-    /// is good for nothing.
-    #[must_use]
-    pub fn lets_people_log_in(&self) -> bool {
-        let inline = !(self.emails.is_empty() && self.domains.is_empty());
-        self.identity_required && (inline || self.allow.iter().any(|rule| !rule.who.are_machines()))
-    }
-
     /// Whether an answer depends on the method or the path of a request. What follows a request must then take both as they
     /// are, and not as a header field says.
     #[must_use]

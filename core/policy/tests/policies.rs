@@ -49,6 +49,22 @@ fn ann() -> Question<'static> {
 }
 
 #[test]
+fn a_document_allows_people_unless_it_means_machines_alone_or_nobody() {
+    let tokens = json!({"who": {"service_tokens": ["ci"]}});
+    for (rules, expected) in [
+        (json!({"allow": [tokens]}), false),
+        (json!({"deny": [{"who": {"email_domains": ["example.com"]}}]}), false),
+        (json!({"allow": [tokens, {"who": {"email_domains": ["example.com"]}}]}), true),
+        (json!({"allow": [{"who": {"anyone": true}}]}), true),
+        (json!({"allow": [{"what": {"methods": ["GET"]}}], "deny": [tokens]}), true),
+    ] {
+        document(&rules);
+        assert_eq!(Document::allows_people(&rules.to_string()), expected, "{rules}");
+    }
+    assert!(!Document::allows_people("no document"));
+}
+
+#[test]
 fn who_is_not_mentioned_stays_outside_and_an_open_socket_is_open() {
     assert!(set(&[]).decide(&anybody()).allowed && set(&[]).is_open());
     assert_eq!(set(&[]).decide(&anybody()).by, DecidedBy::NothingAsked);
@@ -57,8 +73,6 @@ fn who_is_not_mentioned_stays_outside_and_an_open_socket_is_open() {
     assert_eq!(identity.decide(&ann()).by, DecidedBy::NoRule);
     assert!(!identity.decide(&ann()).allowed && !identity.lets_somebody_in() && !identity.is_open());
 
-    assert!(!identity.lets_people_log_in() && compiled(&[], &["ann@example.com"], &[], true).lets_people_log_in());
-
     let policy = set(&[("staff", json!({"allow": [{"who": {"email_domains": ["example.com"]}}]}))]);
     assert!(!policy.decide(&anybody()).allowed && policy.decide(&ann()).allowed);
     assert!(!policy.lets_somebody_in(), "without a login nobody has an address");
@@ -66,9 +80,6 @@ fn who_is_not_mentioned_stays_outside_and_an_open_socket_is_open() {
     assert!(!policy.decide(&service).allowed);
     let tokens = compiled(&[("t", json!({"allow": [{"who": {"service_tokens": ["ci"]}}]}))], &[], &[], true);
     assert!(tokens.decide(&service).allowed && !tokens.decide(&ann()).allowed);
-    assert!(!tokens.lets_people_log_in() && !policy.lets_people_log_in(), "they are machines, or nobody is asked");
-    let night = ("n", json!({"allow": [{"who": {"anyone": true}}]}));
-    assert!(compiled(&[night], &[], &[], true).lets_people_log_in());
     assert!(!tokens.decide(&Question { service: Some("CI"), ..service }).allowed);
 }
 

@@ -359,7 +359,11 @@ pub(super) fn note_on_logins(
     identity: Option<&IdentitySettings>,
     lacks_provider: bool,
 ) -> Option<String> {
-    let waits = lacks_provider && PolicySet::of(policies, identity).is_ok_and(|set| set.lets_people_log_in());
+    let people = |identity: &IdentitySettings| {
+        !(identity.email_addresses.is_empty() && identity.email_domains.is_empty())
+            || policies.iter().any(|policy| Document::allows_people(&policy.document))
+    };
+    let waits = lacks_provider && identity.is_some_and(people);
     let note = "nobody can log in yet: the organisation has no identity provider; `sallyport provider add` adds one";
     waits.then(|| note.to_owned())
 }
