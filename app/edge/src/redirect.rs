@@ -87,6 +87,8 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> b
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
+        // Who ends its side behind the request waits for the answer all the same.
+        .half_close(true)
         .max_buf_size(MAX_READ_AHEAD_BYTES)
         .serve_connection(TokioIo::new(io), service);
     let mut phase = edge.phase.subscribe();

@@ -380,6 +380,22 @@ async fn an_answer_in_plain_is_not_lost_to_a_body_that_nobody_wants() {
 }
 
 #[tokio::test]
+async fn who_ends_its_side_behind_a_plain_request_gets_its_answer() {
+    let world = World::start().await;
+    let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", world.socket().host());
+    for (addr, status) in [(world.addr, "400"), (world.plain_addr, "308")] {
+        for _ in 0..10 {
+            let mut client = connect(addr).await;
+            client.write_all(request.as_bytes()).await.unwrap();
+            client.shutdown().await.unwrap();
+            let answer = String::from_utf8(read_rest(&mut client).await).unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        }
+    }
+    until("all are counted", || counts(&world, "plain-http", 10)).await;
+}
+
+#[tokio::test]
 async fn only_who_was_told_to_come_by_https_counts_as_told() {
     let world = World::start().await;
     for (at, words) in ["GET ", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: a.localho"].into_iter().enumerate() {
