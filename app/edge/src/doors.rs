@@ -4,7 +4,7 @@ use std::{
     future::Future,
     io::{self, BufRead as _},
     net::{IpAddr, SocketAddr},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     time::Duration,
 };
@@ -129,9 +129,11 @@ impl Doors {
         socket: Option<Arc<SocketRoute>>,
         place: &mut HandshakePlace,
     ) -> Option<Opened> {
+        // Pinned here, since `select!` would move it.
+        let mut handshake = pin!(self.handshake(edge, stream, ends, socket));
         let reason = tokio::select! {
             biased;
-            opened = self.handshake(edge, stream, ends, socket) => match opened {
+            opened = &mut handshake => match opened {
                 Ok(opened) => return Some(opened),
                 Err(error) => {
                     tracing::debug!(%error, "a TLS handshake failed");
@@ -166,7 +168,7 @@ impl Doors {
             && start.client_hello().alpn().is_some_and(|mut offered| offered.any(|one| one == MESH_ALPN))
         {
             start.io.stop();
-            return mesh_link(mesh, start, ends.client).await;
+            return Box::pin(mesh_link(mesh, start, ends.client)).await;
         }
         let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
         if socket.is_none() && !server_name.is_empty() && !self.certificates.covers(&server_name) {
@@ -179,7 +181,7 @@ impl Doors {
         let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {
             if is_tunnel(&start) {
                 start.io.replay();
-                let (stream, _) = LeanTls::accept(start.io, self.tunnels.clone()).await?;
+                let (stream, _) = Box::pin(LeanTls::accept(start.io, self.tunnels.clone())).await?;
                 return Ok(Opened::Tunnel(stream, ends.client));
             }
             let asking = identity::http_server_config(edge, base, &self.certificates, &server_name);
@@ -187,7 +189,7 @@ impl Doors {
                 return Ok(Opened::Shared(self.end_for_http(start).await?, ends.client));
             };
             start.io.stop();
-            let opened = start.into_stream(config).await;
+            let opened = Box::pin(start.into_stream(config)).await;
             let refused = |error| {
                 refused_certificate(edge, &route, ends.client, &error, None);
                 error
@@ -200,32 +202,27 @@ impl Doors {
         }
         start.io.stop();
         if route.settings.identity.is_some() {
-            return self.ask_certificate(edge, start, route, ends, server_name).await;
+            return Box::pin(self.ask_certificate(edge, start, route, ends, server_name)).await;
         }
         let own_name = format!("{}.{}", route.name, edge.config.domain);
         let config = server_config_for(base, self.certificates.clone(), own_name, &route.settings.alpn);
-        let io = start.into_stream(config).await?;
+        let io = Box::pin(start.into_stream(config)).await?;
         Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
     }
 
-    /// Ends TLS for HTTP, where nobody shows a certificate.
-    async fn end_for_http(&self, mut start: StartHandshake<ClientTcp>) -> io::Result<HttpClient> {
+    /// Ends TLS for HTTP, where nobody shows a certificate. A future of its own size for each way: the usual one needs
+    /// nothing more of the ClientHello, and what it does not hold is not moved.
+    fn end_for_http(
+        &self,
+        mut start: StartHandshake<ClientTcp>,
+    ) -> Pin<Box<dyn Future<Output = io::Result<HttpClient>> + Send>> {
         near(&mut start.io).let_tickets_wait();
         let first_bytes = start.io.recorded();
-        if offers_tls13(first_bytes) {
-            let config = if offers_session(first_bytes) { &self.lean_returning } else { &self.lean };
-            start.io.replay();
-            let (mut stream, alpn) = LeanTls::accept(start.io, config.clone()).await?;
-            let request_came = stream.has_request();
-            near(stream.get_mut()).handshake_is_over(request_came);
-            let negotiated = negotiated(alpn.as_deref(), Some(ProtocolVersion::TLSv1_3), sallyport_wire::ALPN);
-            return Ok(HttpClient { stream: ClientTls::Lean(stream), negotiated, shown: None });
+        if !offers_tls13(first_bytes) {
+            return Box::pin(end_with_buffers(start, self.base.clone()));
         }
-        start.io.stop();
-        let mut stream = start.into_stream(self.base.clone()).await?;
-        let (io, tls) = stream.get_mut();
-        near(io).handshake_is_over(tls.reader().fill_buf().is_ok_and(|came| !came.is_empty()));
-        Ok(buffered(stream))
+        let config = if offers_session(first_bytes) { &self.lean_returning } else { &self.lean };
+        Box::pin(end_lean(start.io, config.clone()))
     }
 
     /// Ends TLS for one who has to show a certificate.
@@ -303,6 +300,25 @@ async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io
         return Err(if is_told { io::Error::other(PlainHttp) } else { io::ErrorKind::UnexpectedEof.into() });
     }
     LazyConfigAcceptor::new(Acceptor::default(), io).await
+}
+
+/// Ends TLS 1.3 for HTTP.
+async fn end_lean(mut io: ClientTcp, config: Arc<ServerConfig>) -> io::Result<HttpClient> {
+    io.replay();
+    let (mut stream, alpn) = LeanTls::accept(io, config).await?;
+    let request_came = stream.has_request();
+    near(stream.get_mut()).handshake_is_over(request_came);
+    let negotiated = negotiated(alpn.as_deref(), Some(ProtocolVersion::TLSv1_3), sallyport_wire::ALPN);
+    Ok(HttpClient { stream: ClientTls::Lean(stream), negotiated, shown: None })
+}
+
+/// Ends TLS for HTTP with an older client.
+async fn end_with_buffers(mut start: StartHandshake<ClientTcp>, config: Arc<ServerConfig>) -> io::Result<HttpClient> {
+    start.io.stop();
+    let mut stream = start.into_stream(config).await?;
+    let (io, tls) = stream.get_mut();
+    near(io).handshake_is_over(tls.reader().fill_buf().is_ok_and(|came| !came.is_empty()));
+    Ok(buffered(stream))
 }
 
 /// A client whose handshake is over.
