@@ -29,8 +29,8 @@ use crate::{
     way::{Wanted, Way, WayStream},
 };
 
-/// How many idle HTTP/1.1 connections are kept for one tunnel.
-const MAX_IDLE_CONNECTIONS: usize = 256;
+/// How many idle HTTP/1.1 connections are kept for one tunnel: as many as requests share its control connection at most.
+const MAX_IDLE_CONNECTIONS: usize = 1_024;
 /// How long an HTTP connection to an origin is kept while nothing is sent over it. Shorter than what common servers
 /// keep theirs, so that ours is the side that lets go.
 const MAX_IDLE: Duration = Duration::from_secs(45);

@@ -1,6 +1,6 @@
 //! HTTP/1.1 in and out.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use http::{Response, StatusCode, header};
 use http_body_util::BodyExt;
@@ -148,6 +148,45 @@ async fn an_origin_learns_who_its_client_is_from_us_alone() {
     };
     assert_eq!((record.request_id.as_str(), record.status, record.target.as_str()), (id, 200, "/path"));
     assert_eq!(record.bytes_out, answer.body.len() as u64);
+}
+
+/// A crowd that comes again and again, larger than what was kept of it once.
+#[tokio::test]
+async fn as_many_connections_as_a_crowd_needs_are_kept_for_it() {
+    const AT_ONCE: usize = 300;
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let all_are_there = Arc::new(tokio::sync::Barrier::new(AT_ONCE));
+    let (addr, connections) = raw_origin(move |mut tcp| {
+        let all_are_there = all_are_there.clone();
+        async move {
+            loop {
+                read_head(&mut tcp).await;
+                all_are_there.wait().await;
+                tcp.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            }
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut clients = [world.http2(&socket).await, world.http2(&socket).await];
+    // Some have a leg and others share one connection, more or fewer of them each time: some more are made in the
+    // beginning.
+    for _ in 0..30 {
+        let before = connections.load(Ordering::SeqCst);
+        let mut answers = Vec::new();
+        for number in 0..AT_ONCE {
+            let request = hyper::Request::get(format!("https://{}/", socket.host())).body(text("")).unwrap();
+            answers.push(tokio::spawn(clients[number % clients.len()].send_request(request)));
+        }
+        for answer in answers {
+            assert_eq!(soon(answer).await.unwrap().unwrap().status(), 204);
+        }
+        if connections.load(Ordering::SeqCst) == before {
+            return;
+        }
+    }
+    panic!("connections to the origin are made for every crowd: {connections:?}");
 }
 
 #[tokio::test]
