@@ -112,6 +112,10 @@ fn judge_head(lines: &[String], is_complete: bool) -> Option<Body> {
     if target.chars().any(|c| !c.is_ascii_graphic() || c == '#') {
         return None;
     }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    if path.contains(['<', '>', '`']) || query.contains(['<', '>', '"']) {
+        return None;
+    }
     let lower = target.to_lowercase();
     let absolute = lower.strip_prefix("http://").or_else(|| lower.strip_prefix("https://"));
     let authority = match absolute {
