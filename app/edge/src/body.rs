@@ -17,7 +17,6 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::body::Incoming;
 use sallyport_net::Pace as _;
 use sallyport_tunnel::Establishment;
 use tokio::{sync::Notify, time::Sleep};
@@ -27,9 +26,11 @@ use crate::{
     bounds::Meter,
     download::Download,
     guarded_io::WireState,
+    http1::Http1Body,
     http2::Http2Body,
     record::Ticket,
     send_bound::{self, Patience},
+    upgrade::Upgraded,
     upload_meter::{MeteredUpload, UploadMeter},
 };
 
@@ -53,7 +54,7 @@ pub(crate) enum ClientBody {
     /// There is none.
     Empty,
     /// Over HTTP/1.
-    Http1(Incoming),
+    Http1(Http1Body),
     /// Over HTTP/2.
     Http2(Http2Body),
 }
@@ -65,9 +66,7 @@ impl Body for ClientBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
-            Self::Http1(body) => {
-                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
-            }
+            Self::Http1(body) => Pin::new(body).poll_frame(cx),
             Self::Http2(body) => Pin::new(body).poll_frame(cx),
         }
     }
@@ -487,6 +486,8 @@ pub(crate) enum Source {
     Api(ApiBody),
     /// From an origin.
     Origin(Download),
+    /// Nowhere: the connection goes on as something else.
+    Switch(Box<Upgraded>),
 }
 
 /// A response body on its way to the client. When it is dropped the request is over, and recorded.
@@ -526,6 +527,23 @@ impl AnswerBody {
         self
     }
 
+    /// The end of HTTP on its connection.
+    pub(crate) fn switching(mut self, upgraded: Upgraded) -> Self {
+        self.source = Source::Switch(Box::new(upgraded));
+        self
+    }
+
+    /// What its connection goes on as, when that is something else.
+    pub(crate) fn take_upgraded(&mut self) -> Option<Upgraded> {
+        match std::mem::replace(&mut self.source, Source::Empty) {
+            Source::Switch(upgraded) => Some(*upgraded),
+            source => {
+                self.source = source;
+                None
+            }
+        }
+    }
+
     /// The same body, after which this connection of HTTP/1 ends; to be told behind [`AnswerBody::with_ticket`].
     pub(crate) fn ending(mut self, wire: Arc<WireState>) -> Self {
         self.ends = Some(wire);
@@ -546,7 +564,7 @@ impl AnswerBody {
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         Poll::Ready(match &mut self.source {
-            Source::Empty => None,
+            Source::Empty | Source::Switch(_) => None,
             Source::Own(_) => match std::mem::replace(&mut self.source, Source::Empty) {
                 Source::Own(bytes) => Some(Ok(Frame::data(bytes))),
                 _ => None,
@@ -653,7 +671,7 @@ impl Body for AnswerBody {
             return false;
         }
         match &self.source {
-            Source::Empty => true,
+            Source::Empty | Source::Switch(_) => true,
             Source::Own(bytes) => bytes.is_empty(),
             Source::Api(body) => body.is_end_stream(),
             Source::Origin(download) => download.is_end_stream(),
@@ -662,7 +680,7 @@ impl Body for AnswerBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Empty => SizeHint::with_exact(0),
+            Source::Empty | Source::Switch(_) => SizeHint::with_exact(0),
             Source::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Api(body) => body.size_hint(),
             Source::Origin(download) => download.size_hint(),

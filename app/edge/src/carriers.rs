@@ -2,8 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use bytes::BytesMut;
 use http::{Response, StatusCode, request::Parts};
-use hyper::upgrade::OnUpgrade;
 use sallyport_net::{LeanTls, set_notsent_lowat};
 use sallyport_tunnel::{
     CONTROL_NOTSENT_BYTES, CarrierKind,
@@ -19,9 +19,9 @@ use crate::{
     Edge,
     answer::{self, Trouble},
     body::{AnswerBody, Source},
-    connection::Client,
+    connection::{Client, ClientStream},
     doors::ClientTcp,
-    upgrade::{self, Upgrade},
+    upgrade::Upgrade,
 };
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -55,13 +55,12 @@ pub(crate) fn answer(
 }
 
 /// Serves the carrier that a connection becomes once our 101 is out.
-pub(crate) fn start(edge: Arc<Edge>, client: Arc<Client>, on_upgrade: OnUpgrade) {
+pub(crate) fn start(edge: Arc<Edge>, client: Arc<Client>, stream: ClientStream, early: BytesMut) {
     tokio::spawn(async move {
         let peer = client.addr;
-        let Ok((io, early)) = upgrade::taken(on_upgrade).await else { return };
         // How long a connector may pause is for the tunnel's own keepalive to say.
-        let io = (*io).into_inner();
-        let carrier = Box::pin(WebSocketCarrier::accepted(io, early)).await;
+        let io = (*stream).into_inner();
+        let carrier = Box::pin(WebSocketCarrier::accepted(io, early.into())).await;
         serve(&edge, carrier, peer, "websocket", |carrier| Some(carrier.get_ref().socket())).await;
         drop(client);
     });

@@ -1,7 +1,6 @@
-//! One client's HTTP connection, from the end of its handshake to its close.
+//! What the requests of one client's connection have in common, and how such connections end.
 
 use std::{
-    convert::Infallible,
     net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
@@ -10,40 +9,27 @@ use std::{
     time::Duration,
 };
 
-use http::Request;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use sallyport_bus::Routes;
-use sallyport_http::{RequestHost, forward::ClientFields, guard::MAX_HEADER_COUNT};
+use sallyport_http::{RequestHost, forward::ClientFields};
 use sallyport_model::SocketRoute;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
     sync::watch,
     time::Instant,
 };
 
 use crate::{
     Edge,
-    body::ClientBody,
     client_tls::ClientTls,
     drain::{self, Phase},
-    guarded_io::{GuardedIo, Silence, WireState},
+    guarded_io::WireState,
     identity::Shown,
     limits::ConnectionPlace,
     rarely::Rarely,
-    request,
     send_bound::SendBound,
     upload_meter::UploadMeter,
 };
 
-/// hyper reads no more than 100 header fields when it is not told how many, and then has room for them at hand; told a
-/// number, it makes room anew for each head. The guard refuses what it would.
-const _: () = assert!(MAX_HEADER_COUNT <= 100);
-/// How much of a client's HTTP/1 connection is read ahead, in bytes. More than the longest head.
-const MAX_READ_AHEAD_BYTES: usize = 256 * 1024;
-/// How long an HTTP/1 connection rests before it gives up what only requests need; how often a busy one is looked at.
-const REST_AFTER: Duration = Duration::from_millis(100);
-const BUSY_PERIOD: Duration = Duration::from_secs(1);
 /// How long, and how much, is read from a client after our last answer, so that the answer is not lost to a reset.
 pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 1024 * 1024;
@@ -134,114 +120,6 @@ impl Client {
     /// Whether no request should follow this one on an HTTP/1 connection.
     pub(crate) fn is_last_request(&self, edge: &Edge) -> bool {
         !self.http2 && (edge.sends_away() || self.has_had_its_requests(edge))
-    }
-}
-
-/// Serves HTTP/1 on this connection until it ends. An idle connection has its [`GuardedIo`] and nothing else: the server
-/// with its buffers, several times as large, comes with the first byte of a request and goes when the connection rests.
-pub(crate) async fn serve_http1(
-    edge: Arc<Edge>,
-    io: ClientStream,
-    addr: SocketAddr,
-    place: Option<ConnectionPlace>,
-    shown: Option<Box<Shown>>,
-) {
-    let client = Client::new(&edge, addr, false, place, shown);
-    let silence = Silence { idle: edge.config.idle_timeout, head: edge.config.header_timeout };
-    let io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
-    let mut io = io.over(|stream| stream.socket());
-    let mut phase = edge.phase.subscribe();
-    loop {
-        let waited = tokio::select! {
-            biased;
-            waited = io.wait() => waited,
-            () = drain::reached(&mut phase, Phase::Draining) => Ok(false),
-        };
-        match waited {
-            Ok(true) => {}
-            Ok(false) => {
-                let _ = tokio::time::timeout(MAX_LINGER, io.shutdown()).await;
-                return;
-            }
-            Err(error) => {
-                tracing::debug!(%error, "an HTTP/1 connection broke off");
-                return;
-            }
-        }
-        match Box::pin(serve_until_rest(&edge, &client, io, &mut phase)).await {
-            Some(rested) => io = rested,
-            None => return,
-        }
-    }
-}
-
-/// Serves HTTP/1 until the connection ends, or has been at rest for [`REST_AFTER`]: then it is given back.
-async fn serve_until_rest(
-    edge: &Arc<Edge>,
-    client: &Arc<Client>,
-    io: GuardedIo<ClientStream>,
-    phase: &mut watch::Receiver<Phase>,
-) -> Option<GuardedIo<ClientStream>> {
-    let service = service_fn({
-        let (edge, client) = (edge.clone(), client.clone());
-        move |request: Request<Incoming>| {
-            client.count_request();
-            let (edge, client) = (edge.clone(), client.clone());
-            async move { Ok::<_, Infallible>(request::serve(edge, client, request.map(ClientBody::Http1)).await) }
-        }
-    });
-    let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        // The guard watches the time itself, and can tell a slow head from an idle connection.
-        .header_read_timeout(None)
-        .max_buf_size(MAX_READ_AHEAD_BYTES)
-        .serve_connection(TokioIo::new(io), service)
-        .with_upgrades();
-    let mut called = call(phase, Phase::Draining, Some(Instant::now() + REST_AFTER));
-    loop {
-        let call_again = tokio::select! {
-            biased;
-            outcome = &mut connection => {
-                if let Err(error) = outcome {
-                    tracing::debug!(%error, "an HTTP/1 connection ended early");
-                }
-                break;
-            }
-            called = &mut called => match called {
-                Call::Reached(Phase::Cut) => return None,
-                Call::Reached(_) => {
-                    std::pin::Pin::new(&mut connection).graceful_shutdown();
-                    call(phase, Phase::Cut, None)
-                }
-                Call::Look => {
-                    let now = Instant::now();
-                    let quiet_until = client.wire.quiet_until(REST_AFTER);
-                    if client.wire.is_at_rest() && quiet_until.is_some_and(|due| due <= now) {
-                        let parts = connection.into_parts()?;
-                        let mut io = parts.io.into_inner();
-                        io.put_back(&parts.read_buf);
-                        return Some(io);
-                    }
-                    let look_at = quiet_until.filter(|due| *due > now).unwrap_or(now + BUSY_PERIOD);
-                    call(phase, Phase::Draining, Some(look_at))
-                }
-            },
-        };
-        called = call_again;
-    }
-    if client.wire.is_unread()
-        && let Some(parts) = connection.into_parts()
-    {
-        linger(parts.io.into_inner().into_unguarded()).await;
-    }
-    None
-}
-
-/// Ends an HTTP/1 connection behind its last answer.
-pub(crate) async fn end(mut io: impl AsyncRead + AsyncWrite + Unpin, client: &Client) {
-    let _ = tokio::time::timeout(MAX_LINGER, io.shutdown()).await;
-    if client.wire.is_unread() {
-        linger(io).await;
     }
 }
 

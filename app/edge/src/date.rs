@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// Says when the answer was made, where it does not.
-pub(super) fn date(fields: &mut HeaderMap) {
+pub(crate) fn date(fields: &mut HeaderMap) {
     if fields.contains_key(DATE) {
         return;
     }

@@ -107,7 +107,7 @@ impl Download {
             }
             Some(Err(error)) => {
                 (self.carrier, self.origin, self.is_broken) = (None, None, true);
-                // The server below drops what it has not sent yet when a body fails. It is given one more turn to send
+                // A stream of HTTP/2 drops what it has not sent yet when a body fails. It is given one more turn to send
                 // what came before.
                 self.failed = Some(error);
                 cx.waker().wake_by_ref();

@@ -15,7 +15,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 use http_body::{Body, Frame, SizeHint};
 use sallyport_http::{
-    codec::{self, AnswerBody, AnswerError, Framing, Interim, Piece, RequestBody},
+    codec::{self, AnswerError, BodyReader, Framing, Interim, Piece, RequestBody},
     forward::OurFields,
 };
 use sallyport_shards::ShardId;
@@ -97,7 +97,7 @@ pub(crate) struct H1Connection {
     stage: Stage,
     method: Method,
     interim_heads: u8,
-    body: AnswerBody,
+    body: BodyReader,
     /// Whether it may carry another request after this one.
     keeps: bool,
     /// Whether not all of the request was sent.
@@ -147,7 +147,7 @@ impl H1Connection {
             stage: Stage::New,
             method: Method::GET,
             interim_heads: 0,
-            body: AnswerBody::new(Framing::Length(0)),
+            body: BodyReader::new(Framing::Length(0)),
             keeps: true,
             is_cut: false,
             last_read: 0,
@@ -224,7 +224,7 @@ impl H1Connection {
         };
         self.stage = if stood { Stage::Unproven } else { Stage::New };
         self.method.clone_from(method);
-        self.body = AnswerBody::new(Framing::UntilClose);
+        self.body = BodyReader::new(Framing::UntilClose);
         (self.keeps, self.interim_heads) = (false, 0);
     }
 
@@ -277,7 +277,7 @@ impl H1Connection {
                     }
                 }
                 Some(Interim::Final(answer)) => {
-                    self.body = AnswerBody::new(answer.framing);
+                    self.body = BodyReader::new(answer.framing);
                     self.keeps = answer.keeps_connection;
                     return Poll::Ready(Ok(answer.status));
                 }

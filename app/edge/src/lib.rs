@@ -1,7 +1,7 @@
 //! The edge: takes clients and tunnels on one TLS port, and brings requests to origins.
 //!
 //! The way of a request is [`request`](self) `serve`: one function of named steps. Around it:
-//! `listener`, `connection` and `http2` bring requests in, `guarded_io` keeps malformed ones out, `sockets` and `origin` know
+//! `listener`, `http1` and `http2` bring requests in, `guarded_io` keeps malformed ones out, `sockets` and `origin` know
 //! where they can go, `exchange` is one attempt to get an answer there, `body` is what streams through, `record` is
 //! what remains; `identity` asks who comes; `mesh` brings requests to tunnels at other edges. `ports` opens the ports that sockets have for themselves; `flow` is the way of a TCP or TLS connection,
 //! `udp` that of a datagram. `admission` lets tunnels in. `docs/life-of-a-request.md` walks through all of it.
@@ -19,6 +19,7 @@ mod choice;
 mod client_tls;
 mod config;
 mod connection;
+mod date;
 mod dials;
 mod direct;
 mod doors;
@@ -33,6 +34,7 @@ mod flow_record;
 mod guarded_io;
 mod h1;
 mod health;
+mod http1;
 mod http2;
 mod identity;
 mod ids;

@@ -20,9 +20,8 @@ use tokio::{
 use crate::{
     Edge, carriers,
     client_tls::{ClientTls, HttpClient},
-    connection,
     doors::{Doors, Opened},
-    flow, http2,
+    flow, http1, http2,
     limits::{ConnectionPlace, HandshakePlace},
     mesh,
     send_bound::SendBound,
@@ -221,7 +220,7 @@ fn dispatch_shared(
             let (running, place, stream) = (edge.running.enter(), place.take(), Box::new(stream));
             Box::pin(async move {
                 let _running = running;
-                connection::serve_http1(edge, stream, peer, place, shown).await;
+                http1::serve(edge, stream, peer, place, shown).await;
             })
         }
     }

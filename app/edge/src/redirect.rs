@@ -1,45 +1,32 @@
 //! Plain HTTP. At the port for it everything under the domain is sent on to HTTPS; at the port for TLS it is told that this
 //! is the wrong scheme.
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{net::SocketAddr, sync::Arc};
 
-use bytes::Bytes;
 use http::{
     HeaderValue, Request, Response, StatusCode,
     header::{CONNECTION, CONTENT_TYPE, LOCATION},
 };
-use http_body_util::Full;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use sallyport_http::{RequestHost, RequestRefusal, refuse};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
 
 use crate::{
     Edge,
-    connection::{MAX_LINGER, linger},
+    body::{AnswerBody, ClientBody, Source},
     drain::{self, Phase},
     guarded_io::{GuardedIo, Refused, Silence, WireState},
+    http1,
 };
-
-/// How much of a plain connection is read ahead, in bytes. More than the longest head.
-const MAX_READ_AHEAD_BYTES: usize = 128 * 1024;
 
 /// What requests of HTTP/1 begin with: the methods that are registered for it (RFC 9110 section 9.1, RFC 5789).
 const BEGINNINGS: [&[u8]; 9] =
     [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"CONNECT ", b"OPTIONS ", b"TRACE ", b"PATCH "];
 
 /// How a request is answered.
-type Answers = fn(&Edge, &WireState, &Request<Incoming>) -> Response<Full<Bytes>>;
+type Answers = fn(&Edge, &WireState, &Request<ClientBody>) -> Response<AnswerBody>;
 
 /// A TCP connection to the plain port.
 pub(crate) fn take_plain(edge: &Arc<Edge>, stream: TcpStream, peer: SocketAddr) {
@@ -71,46 +58,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> PlainIo for S {}
 
 /// Serves a connection to its end. Returns whether it had an answer.
 async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> bool {
-    let is_answered = AtomicBool::new(false);
     let wire = Arc::<WireState>::default();
     // A redirect is one request: an idle connection need not be kept.
     let silence = Silence { idle: edge.config.header_timeout, head: edge.config.header_timeout };
     let io = GuardedIo::new(stream, wire.clone(), edge.refusal_path.clone(), silence);
-    let service = service_fn({
-        let (edge, is_answered) = (edge.clone(), &is_answered);
-        move |request: Request<Incoming>| {
-            is_answered.store(true, Ordering::Relaxed);
-            let answer = answers(&edge, &wire, &request);
-            async move { Ok::<_, Infallible>(answer) }
-        }
-    });
-    let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(None)
-        // Who ends its side behind the request waits for the answer all the same.
-        .half_close(true)
-        .max_buf_size(MAX_READ_AHEAD_BYTES)
-        .serve_connection(TokioIo::new(io), service);
     let mut phase = edge.phase.subscribe();
     tokio::select! {
-        outcome = &mut connection => {
-            if let Err(error) = outcome {
-                tracing::debug!(%error, "a plain HTTP connection ended early");
-            }
-        }
-        () = drain::reached(&mut phase, Phase::Draining) => return false,
+        is_answered = http1::answer_one(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
+        () = drain::reached(&mut phase, Phase::Draining) => false,
     }
-    let mut io = connection.into_parts().io.into_inner().into_unguarded();
-    // The server has done so, save behind a request that asks for an upgrade: that end it leaves to others.
-    let _ = tokio::time::timeout(MAX_LINGER, io.shutdown()).await;
-    // Whatever else the client sends is not for us, and must not take the answer along (RFC 9112 section 9.6).
-    linger(io).await;
-    is_answered.into_inner()
 }
 
 /// 308 for names under the domain, which keeps method and body (RFC 9110 section 15.4.9); 404 for others, so that
 /// nobody is sent to a place of a stranger's choice.
-fn redirect(edge: &Edge, wire: &WireState, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<AnswerBody> {
     match wire.refused() {
         Some(Refused::HeadTimeout) => return say(StatusCode::REQUEST_TIMEOUT, "the request came too slowly\n".into()),
         Some(Refused::Malformed(refusal)) => return say(refusal.status(), format!("{refusal}\n")),
@@ -134,7 +95,7 @@ fn redirect(edge: &Edge, wire: &WireState, request: &Request<Incoming>) -> Respo
 }
 
 /// 400, which names nothing that the client has said but names of ours.
-fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<AnswerBody> {
     let host = if wire.refused().is_some() { None } else { host_of(request).ok() };
     let text = match host.and_then(|host| place_of(edge, &host)) {
         Some(place) => format!("This port speaks HTTPS: use {place}/\n"),
@@ -144,7 +105,7 @@ fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<Incoming>) -> R
 }
 
 /// The host that a request is for.
-fn host_of(request: &Request<Incoming>) -> Result<RequestHost, RequestRefusal> {
+fn host_of(request: &Request<ClientBody>) -> Result<RequestHost, RequestRefusal> {
     refuse::check_request(request.method(), request.uri(), request.version(), request.headers(), None)
 }
 
@@ -157,8 +118,8 @@ fn place_of(edge: &Edge, host: &RequestHost) -> Option<String> {
     Some(format!("https://{}{port}", host.name().to_ascii_lowercase()))
 }
 
-fn say(status: StatusCode, text: String) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::from(text));
+fn say(status: StatusCode, text: String) -> Response<AnswerBody> {
+    let mut answer = Response::new(AnswerBody::new(Source::Own(text.into()), None));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

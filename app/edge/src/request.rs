@@ -40,17 +40,12 @@ use crate::{
     origin::{InFlight, Origin},
     record::Ticket,
     sockets::SocketPool,
-    upgrade::{self, Relay, Upgrade},
+    upgrade::{Relay, Upgrade, Upgraded},
 };
 
 /// Serves one request: it goes to an origin and its answer comes back, or the client is told why not.
-pub(crate) async fn serve(
-    edge: Arc<Edge>,
-    client: Arc<Client>,
-    mut request: Request<ClientBody>,
-) -> Response<AnswerBody> {
-    let on_upgrade = upgrade::wanted(&mut request);
-    let websocket = on_upgrade.is_some();
+pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request<ClientBody>) -> Response<AnswerBody> {
+    let websocket = forward::is_websocket_upgrade(request.method(), request.version(), request.headers());
     let (mut head, body) = request.into_parts();
     let (asked, upload) = (Asked::of(&head.headers), UploadSlot::of(body, client.uploads.as_ref()));
     let has_body = upload.is_some();
@@ -151,28 +146,19 @@ pub(crate) async fn serve(
     }
     let is_last = upgraded.is_none() && (!stays_open || client.is_last_request(&edge));
     if is_last {
-        // Said also where the client asked for it: our server for HTTP/1 does not see that in each way it can be written.
         answer::close_after(&mut answer);
     }
 
     // 9. Record it, once its body, or what it was upgraded to, has come to its end.
     ticket.answered(answer.status());
     span.record("status", answer.status().as_u16());
-    match (upgraded, on_upgrade) {
-        (Some(upgraded), Some(on_upgrade)) => {
-            upgraded.start(&edge, client, on_upgrade, ticket);
-            answer
+    answer.map(|body| match upgraded {
+        Some(upgrade) => body.switching(Upgraded::new(upgrade, ticket)),
+        None => {
+            let body = body.with_ticket(ticket, edge);
+            if is_last { body.ending(client.wire.clone()) } else { body }
         }
-        (_, declined) => {
-            if let Some(on_upgrade) = declined {
-                upgrade::declined(&edge, client.clone(), on_upgrade);
-            }
-            answer.map(|body| {
-                let body = body.with_ticket(ticket, edge);
-                if is_last { body.ending(client.wire.clone()) } else { body }
-            })
-        }
-    }
+    })
 }
 
 /// What the client can read, kept for an error page.

@@ -7,44 +7,20 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::Request;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
+use bytes::BytesMut;
 use sallyport_bus::LiveFlow;
-use sallyport_http::forward;
 use sallyport_net::{Carried, Pace, relay};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
     Edge,
-    body::ClientBody,
     bounds::Meter,
     carriers,
-    connection::{self, Client, ClientStream},
-    guarded_io::GuardedIo,
+    connection::{Client, ClientStream},
     h1::H1Connection,
     origin::InFlight,
     record::Ticket,
 };
-
-/// The client's side of a WebSocket upgrade, when the request asks for one.
-pub(crate) fn wanted(request: &mut Request<ClientBody>) -> Option<OnUpgrade> {
-    forward::is_websocket_upgrade(request.method(), request.version(), request.headers())
-        .then(|| hyper::upgrade::on(request))
-}
-
-/// The WebSocket was declined, and its connection goes on. Behind its last answer the server does not end it, as it does
-/// with others, but gives it away as if it had been upgraded; so it is ended here. An end of TLS without `close_notify`
-/// would look as if something were missing (RFC 8446, section 6.1).
-pub(crate) fn declined(edge: &Arc<Edge>, client: Arc<Client>, on_client: OnUpgrade) {
-    let running = edge.running.enter();
-    tokio::spawn(async move {
-        let _running = running;
-        if let Ok(upgraded) = on_client.await {
-            connection::end(TokioIo::new(upgraded), &client).await;
-        }
-    });
-}
 
 /// What becomes of a connection after our 101.
 pub(crate) enum Upgrade {
@@ -54,14 +30,27 @@ pub(crate) enum Upgrade {
     Carrier,
 }
 
-impl Upgrade {
-    /// Begins, as soon as the 101 is out.
-    pub(crate) fn start(self, edge: &Arc<Edge>, client: Arc<Client>, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
-        match self {
-            Self::Relay(relay) => relay.start(edge, client, on_client, ticket),
-            Self::Carrier => {
+/// An upgrade that was agreed on.
+pub(crate) struct Upgraded {
+    upgrade: Upgrade,
+    ticket: Box<Ticket>,
+}
+
+impl Upgraded {
+    /// This becomes of the connection; the ticket is that of the request that asked for it.
+    pub(crate) fn new(upgrade: Upgrade, ticket: Box<Ticket>) -> Self {
+        Self { upgrade, ticket }
+    }
+
+    /// Begins, now that the 101 is out; `said` is what the client has said since.
+    pub(crate) fn start(self, edge: &Arc<Edge>, client: Arc<Client>, stream: ClientStream, said: BytesMut) {
+        let Self { upgrade, mut ticket } = self;
+        match upgrade {
+            Upgrade::Relay(relay) => relay.start(edge, client, stream, said, ticket),
+            Upgrade::Carrier => {
                 ticket.complete();
-                carriers::start(edge.clone(), client, on_client);
+                drop(ticket);
+                carriers::start(edge.clone(), client, stream, said);
             }
         }
     }
@@ -80,7 +69,14 @@ impl Relay {
     }
 
     /// Carries bytes both ways until both sides have ended, one has failed, or the edge has no more time.
-    fn start(self, edge: &Arc<Edge>, client: Arc<Client>, on_client: OnUpgrade, mut ticket: Box<Ticket>) {
+    fn start(
+        self,
+        edge: &Arc<Edge>,
+        client: Arc<Client>,
+        stream: ClientStream,
+        said: BytesMut,
+        mut ticket: Box<Ticket>,
+    ) {
         let running = edge.running.enter();
         let mut phase = edge.phase.subscribe();
         let stay = ticket.stays(edge);
@@ -98,7 +94,7 @@ impl Relay {
                 }
             };
             let ended = tokio::select! {
-                ended = self.run(on_client, pace, live, &mut carried) => ended,
+                ended = self.run((stream, said), pace, live, &mut carried) => ended,
                 () = revoked => {
                     ticket.revoked();
                     Err(io::Error::other("who it belongs to may not come in any more"))
@@ -120,29 +116,18 @@ impl Relay {
     /// Nothing is kept for bytes of which none are there: many WebSockets are open, and few of them carry anything.
     async fn run(
         self,
-        on_client: OnUpgrade,
+        (mut client, said): (ClientStream, BytesMut),
         pace: Option<Meter>,
         live: Option<Arc<LiveFlow>>,
         carried: &mut Carried,
     ) -> io::Result<()> {
         let _origin = self.origin;
-        let (mut client, said) = taken(on_client).await?;
         let (mut origin, answered) = self.connection.into_stream();
         let mut pace = Watched { pace, live };
         pass_on(&mut origin, said, &mut pace, &mut carried.forth).await?;
         pass_on(&mut client, answered, &mut pace, &mut carried.back).await?;
         relay(&mut client, &mut origin, &mut pace, carried).await.map_err(|broke| broke.error)
     }
-}
-
-/// The client's connection after our 101, and what it has said since.
-pub(crate) async fn taken(on_client: OnUpgrade) -> io::Result<(ClientStream, Vec<u8>)> {
-    let upgraded = on_client.await.map_err(io::Error::other)?;
-    let unknown = |_| io::Error::other("an unknown kind of connection");
-    let parts = upgraded.downcast::<TokioIo<GuardedIo<ClientStream>>>().map_err(unknown)?;
-    let (stream, unread) = parts.io.into_inner().into_upgraded();
-    // What it lies in may be much larger than what it is.
-    Ok((stream, [&parts.read_buf[..], &unread].concat()))
 }
 
 /// Writes what came before the relay could carry it.

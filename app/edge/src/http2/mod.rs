@@ -3,7 +3,6 @@
 
 mod body;
 mod connection;
-mod date;
 mod shared;
 mod stream;
 

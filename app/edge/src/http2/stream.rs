@@ -17,11 +17,12 @@ use http_body::Body as _;
 use sallyport_http::RequestRefusal;
 use sallyport_http2::{ErrorCode, NewRequest, Room, StreamId};
 
-use super::{body::Http2Body, date::date, shared::Shared};
+use super::{body::Http2Body, shared::Shared};
 use crate::{
     Edge,
     body::{AnswerBody, BoxError, ClientBody},
     connection::Client,
+    date::date,
     guarded_io::Refused,
     request, send_bound,
 };

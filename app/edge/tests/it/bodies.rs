@@ -77,6 +77,9 @@ async fn a_client_that_expects_100_continue_hears_the_origins_word() {
     client.write_all(head("/unwanted").as_bytes()).await.unwrap();
     let answer = read_answer(&mut client).await;
     assert_eq!((answer.status, answer.text()), (413, "no"));
+    // Whether the body follows is up to the client: nobody could tell it from another request.
+    assert_eq!(answer.header("connection"), Some("close"));
+    assert_eq!(read_rest(&mut client).await, b"");
 }
 
 #[tokio::test]

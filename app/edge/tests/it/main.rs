@@ -16,6 +16,7 @@ mod flows;
 mod harness;
 mod health;
 mod http1;
+mod http1_connections;
 mod http2;
 mod http2_frames;
 mod http2_limits;

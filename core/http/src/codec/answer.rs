@@ -143,7 +143,7 @@ fn framing(status: StatusCode, method: &Method, fields: &HeaderMap, is_old: bool
 }
 
 /// A length: digits alone, and no more than a body can have.
-fn decimal(digits: &[u8]) -> Option<u64> {
+pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

@@ -1,11 +1,11 @@
-//! An answer's body, taken out of what came.
+//! A body, taken out of what came.
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 
 use super::{AnswerError, chunked::Chunks};
 
-/// How an answer's body ends.
+/// How a body ends. That of a request never ends with the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// After so many bytes.
@@ -29,9 +29,9 @@ pub enum Piece {
     Missing,
 }
 
-/// How far an answer's body was read.
+/// How far a body was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnswerBody(State);
+pub struct BodyReader(State);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -40,7 +40,7 @@ enum State {
     UntilClose,
 }
 
-impl AnswerBody {
+impl BodyReader {
     /// A body that nothing was read of.
     #[must_use]
     pub fn new(framing: Framing) -> Self {
@@ -51,7 +51,7 @@ impl AnswerBody {
         })
     }
 
-    /// Takes the next piece out of what came. What is left in `buf` behind [`Piece::End`] is not of this answer.
+    /// Takes the next piece out of what came. What is left in `buf` behind [`Piece::End`] is not of this message.
     ///
     /// # Errors
     /// The body is malformed: nothing more is to be read from the connection.

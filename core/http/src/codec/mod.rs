@@ -1,22 +1,29 @@
-//! HTTP/1.1 as a client speaks it with an origin: heads and bodies, in and out, over slices of bytes.
+//! HTTP/1.1 as it is spoken with clients and with origins: heads and bodies, in and out, over slices of bytes.
 //!
-//! Nothing here reads or writes. Whoever does holds a buffer of what came and one of what is to go:
+//! Nothing here reads or writes. Whoever does holds a buffer of what came and one of what is to go. Towards an origin:
 //!
 //! - [`write_head`] writes a request's head, [`chunk_start`], [`CHUNK_END`] and [`write_last_chunk`] frame a body of unknown
 //!   length.
 //! - [`read_answer`] takes an answer's head out of what came, with how its body ends.
-//! - [`AnswerBody`] takes the body out of it piece by piece, without copying it.
+//! - [`BodyReader`] takes the body out of it piece by piece, without copying it.
+//!
+//! Towards a client, behind the [`guard`](crate::guard), it is the other way round: [`read_request`] takes a request's head out
+//! of what passed, [`BodyReader`] its body, and [`write_answer`] writes the head of the answer.
 //!
 //! An answer whose end is in doubt is refused (RFC 9112 section 6.3): what one side takes for the rest of a body is the next
 //! answer to the other.
 
 mod answer;
+mod answering;
+mod asked;
 mod body;
 mod chunked;
 mod request;
 
 pub use answer::{Answer, Interim, MAX_ANSWER_FIELDS, MAX_ANSWER_HEAD_BYTES, keeps_connection, read_answer};
-pub use body::{AnswerBody, Framing, Piece};
+pub use answering::{AnswerFraming, AnswerHead, CONTINUE, write_answer};
+pub use asked::{Asked, read_request};
+pub use body::{BodyReader, Framing, Piece};
 pub use request::{
     CHUNK_END, ChunkStart, LAST_CHUNK_END, RequestBody, announced_trailers, chunk_start, write_head, write_last_chunk,
 };

@@ -71,14 +71,14 @@ pub fn write_head(
     out.put_slice(b"\r\n");
 }
 
-fn write_field(out: &mut BytesMut, name: &HeaderName, value: &[u8]) {
+pub(super) fn write_field(out: &mut BytesMut, name: &HeaderName, value: &[u8]) {
     out.put_slice(name.as_str().as_bytes());
     out.put_slice(b": ");
     out.put_slice(value);
     out.put_slice(b"\r\n");
 }
 
-fn put_decimal(out: &mut BytesMut, mut number: u64) {
+pub(super) fn put_decimal(out: &mut BytesMut, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use sallyport_http::{
     RequestHost, RequestId,
     codec::{
-        Answer, AnswerBody, AnswerError, Framing, Interim, Piece, RequestBody, announced_trailers, chunk_start,
+        Answer, AnswerError, BodyReader, Framing, Interim, Piece, RequestBody, announced_trailers, chunk_start,
         read_answer, write_head, write_last_chunk,
     },
     forward::{ClientFields, OurFields},
@@ -44,7 +44,7 @@ fn listed(fields: &HeaderMap) -> Fields {
 /// Reads what comes in these pieces, and then the end of the connection.
 fn read(method: &Method, pieces: &[&[u8]]) -> Read {
     let (mut read, mut buf, mut searched) = (Read::default(), BytesMut::new(), 0);
-    let (mut fields, mut body) = (HeaderMap::new(), None::<AnswerBody>);
+    let (mut fields, mut body) = (HeaderMap::new(), None::<BodyReader>);
     for piece in pieces {
         buf.extend_from_slice(piece);
         if let Err(error) = go_on(method, &mut read, &mut buf, &mut searched, &mut fields, &mut body) {
@@ -70,7 +70,7 @@ fn go_on(
     buf: &mut BytesMut,
     searched: &mut usize,
     fields: &mut HeaderMap,
-    body: &mut Option<AnswerBody>,
+    body: &mut Option<BodyReader>,
 ) -> Result<(), AnswerError> {
     while body.is_none() {
         match read_answer(buf, searched, method, fields)? {
@@ -78,7 +78,7 @@ fn go_on(
             Some(Interim::Announced(status)) => read.announced.push(status.as_u16()),
             Some(Interim::Final(answer)) => {
                 read.head = Some((answer, listed(fields)));
-                *body = Some(AnswerBody::new(answer.framing));
+                *body = Some(BodyReader::new(answer.framing));
             }
         }
     }
@@ -291,11 +291,11 @@ fn small_bodies_are_given_as_they_lie_in_one_piece() {
     let Ok(Some(Interim::Final(answer))) = read_answer(&mut buf, &mut 0, &Method::GET, &mut HeaderMap::new()) else {
         panic!("no answer");
     };
-    let mut body = AnswerBody::new(answer.framing);
+    let mut body = BodyReader::new(answer.framing);
     let Ok(Piece::Data(data)) = body.next(&mut buf) else { panic!("no data") };
     assert_eq!((data.as_ptr(), &*data, body.is_over()), (lies, &b"hello"[..], true));
     // The last chunk and the end behind it are one piece too.
-    let mut body = AnswerBody::new(Framing::Chunked);
+    let mut body = BodyReader::new(Framing::Chunked);
     let mut buf = BytesMut::from(&b"5\r\nhello\r\n0\r\n\r\n"[..]);
     assert_eq!((body.next(&mut buf), body.is_over()), (Ok(Piece::Data(Bytes::from_static(b"hello"))), true));
 }

@@ -9,3 +9,4 @@ mod pages;
 mod properties;
 mod reference;
 mod requests;
+mod server;

@@ -1,8 +1,11 @@
 //! What holds of the guard for every input.
 
+use bytes::BytesMut;
+use http::HeaderMap;
 use proptest::{collection::vec, prelude::*, sample::select};
 use sallyport_http::{
     RequestRefusal,
+    codec::{BodyReader, Piece, read_request},
     guard::{GuardLimits, RequestGuard, Verdict},
 };
 
@@ -130,8 +133,32 @@ fn cut<'a>(bytes: &'a [u8], places: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     pieces
 }
 
+/// Reads what has passed as a server does: whether it ends within a body, and how much is left that belongs to nothing.
+fn read_passed(passed: &[u8]) -> (bool, usize) {
+    let mut buf = BytesMut::from(passed);
+    let mut room = HeaderMap::new();
+    while let Some(asked) = read_request(&mut buf, &mut room).expect("what passed is a head") {
+        let mut body = BodyReader::new(asked.framing);
+        loop {
+            match body.next(&mut buf).expect("what passed is a body") {
+                Piece::Missing => return (true, 0),
+                Piece::End | Piece::Trailers(_) => break,
+                Piece::Data(_) => {}
+            }
+        }
+    }
+    (false, buf.len())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_passes_is_read_to_the_same_ends(Stream(bytes) in stream()) {
+        let mut guard = RequestGuard::new(LIMITS);
+        let (Verdict::Pass { n } | Verdict::Refuse { pass: n, .. }) = guard.inspect(&bytes);
+        prop_assert_eq!(read_passed(&bytes[..n]), (guard.is_in_body(), 0));
+    }
 
     #[test]
     fn the_verdict_is_the_same_however_the_bytes_are_split(

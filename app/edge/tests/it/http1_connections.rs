@@ -1,0 +1,168 @@
+//! How one HTTP/1 connection carries request after request, and how it ends.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::Response;
+use http_body_util::BodyExt;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Notify,
+};
+
+use crate::harness::*;
+
+/// An origin that says back what it is sent.
+async fn echo() -> std::net::SocketAddr {
+    origin(|request| async move { Response::new(text(request.into_body().collect().await.unwrap().to_bytes())) }).await
+}
+
+#[tokio::test]
+async fn requests_with_bodies_of_all_sizes_are_answered_in_order_when_all_are_sent_at_once() {
+    const SIZES: [usize; 12] = [0, 1, 2, 100, 2_047, 2_048, 2_049, 4_096, 16_384, 16_385, 65_536, 200_000];
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, echo().await).await;
+    let (mut client, mut sender) = tokio::io::split(world.client(&socket).await);
+    let body = |number: usize| vec![b'a' + u8::try_from(number % 26).unwrap(); SIZES[number % SIZES.len()]];
+    let host = socket.host();
+    let sending = tokio::spawn(async move {
+        for number in 0..10 * SIZES.len() {
+            let body = body(number);
+            let mut request = format!("POST /{number} HTTP/1.1\r\nHost: {host}\r\n").into_bytes();
+            if number % 3 == 0 {
+                request.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+                for chunk in body.chunks(1 + number * 97) {
+                    request.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                    request.extend_from_slice(&[chunk, b"\r\n"].concat());
+                }
+                request.extend_from_slice(b"0\r\n\r\n");
+            } else {
+                request.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+                request.extend_from_slice(&body);
+            }
+            sender.write_all(&request).await.unwrap();
+        }
+        sender
+    });
+    for number in 0..10 * SIZES.len() {
+        let answer = read_answer(&mut client).await;
+        assert_eq!(answer.status, 200, "request {number}");
+        assert!(answer.body == body(number), "request {number}: {} bytes", answer.body.len());
+    }
+    sending.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_short_body_that_nobody_wants_costs_no_connection() {
+    let world = World::start().await;
+    let mut client = world.client_with("nobody.localhost", &[]).await;
+    for _ in 0..3 {
+        let body = "b".repeat(5_000);
+        let head = format!("POST / HTTP/1.1\r\nHost: nobody.localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+        client.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await.unwrap();
+        assert_eq!(read_answer(&mut client).await.status, 404);
+    }
+}
+
+#[tokio::test]
+async fn a_long_body_that_nobody_wants_ends_its_connection_behind_the_answer() {
+    let world = World::start().await;
+    let mut client = world.client_with("nobody.localhost", &[]).await;
+    client.write_all(b"POST / HTTP/1.1\r\nHost: nobody.localhost\r\nContent-Length: 100000000\r\n\r\n").await.unwrap();
+    client.write_all(&vec![b'b'; 300_000]).await.unwrap();
+    assert_eq!(read_answer(&mut client).await.status, 404);
+    assert_eq!(read_rest(&mut client).await, b"", "an orderly end, and no reset");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_its_answer_frees_its_origin() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (asked, left) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (addr, _) = raw_origin({
+        let (asked, left) = (asked.clone(), left.clone());
+        move |mut tcp| {
+            let (asked, left) = (asked.clone(), left.clone());
+            async move {
+                read_head(&mut tcp).await;
+                asked.notify_one();
+                read_rest(&mut tcp).await;
+                left.notify_one();
+            }
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    soon(asked.notified()).await;
+    drop(client);
+    soon(left.notified()).await;
+}
+
+#[tokio::test]
+async fn an_edge_that_drains_ends_a_connection_behind_the_answer_under_way() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (asked, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let addr = origin({
+        let (asked, answer) = (asked.clone(), answer.clone());
+        move |_| {
+            let (asked, answer) = (asked.clone(), answer.clone());
+            async move {
+                asked.notify_one();
+                answer.notified().await;
+                Response::new(text("late"))
+            }
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host()).as_bytes()).await.unwrap();
+    soon(asked.notified()).await;
+    let began = Instant::now();
+    let stopping = tokio::spawn(world.stop());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    answer.notify_one();
+    let answer = read_answer(&mut client).await;
+    assert_eq!((answer.text(), answer.header("connection")), ("late", Some("close")));
+    assert_eq!(soon(client.read(&mut [0])).await.unwrap(), 0, "an orderly end");
+    let report = soon(stopping).await.unwrap();
+    assert_eq!(report.cut, 0, "after {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn an_answer_in_many_chunks_comes_whole() {
+    const SIZES: [usize; 5] = [1, 100, 2_048, 2_049, 30_000];
+    let chunk = |number: usize| vec![b'a' + u8::try_from(number % 26).unwrap(); SIZES[number % SIZES.len()]];
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(move |mut tcp| async move {
+        loop {
+            let head = read_head(&mut tcp).await;
+            let count: usize = head.split(' ').nth(1).unwrap()[1..].parse().unwrap();
+            let mut answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+            for data in (0..count).map(chunk) {
+                answer.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
+                answer.extend_from_slice(&[&data[..], b"\r\n"].concat());
+            }
+            answer.extend_from_slice(b"0\r\n\r\n");
+            for part in answer.chunks(77_777) {
+                tcp.write_all(part).await.unwrap();
+            }
+        }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    for count in [0, 1, 2, 5, 17, 300] {
+        let request = format!("GET /{count} HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
+        client.write_all(request.as_bytes()).await.unwrap();
+        let answer = read_answer(&mut client).await;
+        assert!(answer.complete && answer.body == (0..count).flat_map(chunk).collect::<Vec<_>>(), "{count} chunks");
+    }
+}
