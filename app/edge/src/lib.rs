@@ -118,7 +118,7 @@ pub type ApiService = Arc<
 pub type HealthNotes = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// How often connections to origins are looked through for those that ended.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long, at a shutdown, clients that keep their connections get to hear that they should not.
 const MAX_LINGER: Duration = Duration::from_secs(1);
 /// How long, at a shutdown, tunnels get to end their streams after the last request has ended.

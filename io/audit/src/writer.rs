@@ -25,6 +25,8 @@ use crate::{
 
 /// How often what was written is made sure to be on disk, at most.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked for what processes left that had the log before.
+const TAKE_IN_EVERY: Duration = Duration::from_secs(5);
 /// How often it is looked for what has to be removed.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 /// After how long a new file is begun.
@@ -71,6 +73,7 @@ pub(crate) struct Writer {
     is_failing: bool,
     is_dirty: bool,
     looked: Instant,
+    taken_in: Option<Instant>,
     tidied: Option<Instant>,
 }
 
@@ -102,6 +105,7 @@ impl Writer {
             is_failing: false,
             is_dirty: true,
             looked: Instant::now(),
+            taken_in: None,
             tidied: None,
         }
     }
@@ -322,8 +326,11 @@ impl Writer {
         if self.looked.elapsed() >= SYNC_EVERY {
             self.looked = Instant::now();
             self.tell_gaps();
-            self.take_in_spools();
             self.sync();
+        }
+        if self.taken_in.is_none_or(|taken_in| taken_in.elapsed() >= TAKE_IN_EVERY) {
+            self.taken_in = Some(Instant::now());
+            self.take_in_spools();
         }
         if self.tidied.is_none_or(|tidied| tidied.elapsed() >= TIDY_EVERY) {
             self.tidied = Some(Instant::now());
