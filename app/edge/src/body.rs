@@ -535,12 +535,12 @@ impl AnswerBody {
 
     /// What its connection goes on as, when that is something else.
     pub(crate) fn take_upgraded(&mut self) -> Option<Upgraded> {
+        if !matches!(self.source, Source::Switch(_)) {
+            return None;
+        }
         match std::mem::replace(&mut self.source, Source::Empty) {
             Source::Switch(upgraded) => Some(*upgraded),
-            source => {
-                self.source = source;
-                None
-            }
+            _ => None,
         }
     }
 

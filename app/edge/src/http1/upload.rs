@@ -40,6 +40,13 @@ struct State {
     giver: Option<Waker>,
 }
 
+impl State {
+    /// Whether nothing is put in any more.
+    fn is_over(&self) -> bool {
+        self.is_whole || self.failed.is_some()
+    }
+}
+
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -105,8 +112,21 @@ impl Drop for Http1Body {
         let state = &mut *self.0.lock();
         state.is_left = true;
         state.frame = None;
-        if let Some(giver) = state.giver.take() {
+        if let Some(giver) = state.giver.take().filter(|_| !state.is_over()) {
             giver.wake();
+        }
+    }
+}
+
+/// A connection that ends takes what is left of the body along, and whoever takes that in another task hears of it.
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let state = &mut *self.inbox.lock();
+        if !state.is_over() && !state.is_left {
+            state.failed = Some("the client's connection ended".into());
+            if let Some(taker) = state.taker.take() {
+                taker.wake();
+            }
         }
     }
 }
@@ -241,5 +261,56 @@ impl Upload {
             }
         }
         Moved::Given
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn take(body: &mut Http1Body, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
+        Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map(|frame| frame.into_data().unwrap())))
+    }
+
+    #[test]
+    fn what_came_with_the_head_is_there_at_once() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut read = BytesMut::from("helloGET");
+        let (mut body, rest) = Upload::new(Framing::Length(5), false, &mut read);
+        assert!(rest.is_none() && read == "GET");
+        assert_eq!((body.is_end_stream(), body.size_hint().exact()), (false, Some(5)));
+        assert!(matches!(take(&mut body, &mut cx), Poll::Ready(Some(Ok(data))) if data == "hello"));
+        assert_eq!((body.is_end_stream(), body.size_hint().exact()), (true, Some(0)));
+        assert!(matches!(take(&mut body, &mut cx), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn whoever_takes_a_body_hears_that_its_connection_has_ended() {
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        for came in ["", "part"] {
+            let (mut body, rest) = Upload::new(Framing::Length(9), false, &mut BytesMut::from(came));
+            if !came.is_empty() {
+                assert!(matches!(take(&mut body, &mut cx), Poll::Ready(Some(Ok(data))) if data == came));
+            }
+            assert!(take(&mut body, &mut cx).is_pending());
+            let before = woken.0.load(Ordering::Relaxed);
+            drop(rest);
+            assert_eq!(woken.0.load(Ordering::Relaxed), before + 1);
+            assert!(matches!(take(&mut body, &mut cx), Poll::Ready(Some(Err(_)))));
+            assert!(matches!(take(&mut body, &mut cx), Poll::Ready(None)));
+        }
     }
 }
