@@ -527,6 +527,13 @@ impl AnswerBody {
         self
     }
 
+    /// All that was announced of it has been given out, whatever its origin still says.
+    pub(crate) fn is_whole(&mut self) {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.complete();
+        }
+    }
+
     /// The end of HTTP on its connection.
     pub(crate) fn switching(mut self, upgraded: Upgraded) -> Self {
         self.source = Source::Switch(Box::new(upgraded));

@@ -131,6 +131,11 @@ impl WireState {
         self.unread.store(true, Ordering::Release);
     }
 
+    /// All of that has been read after all.
+    pub(crate) fn left_nothing(&self) {
+        self.unread.store(false, Ordering::Release);
+    }
+
     /// Whether the client may still be sending what nobody wants. Closing at once would then reset the connection, and
     /// might take our last answer with it (RFC 9112 section 9.6).
     pub(crate) fn is_unread(&self) -> bool {
@@ -242,6 +247,11 @@ impl<S> GuardedIo<S> {
     pub(crate) fn over(mut self, socket: fn(&S) -> &TcpStream) -> Self {
         self.socket = Some(socket);
         self
+    }
+
+    /// Whether nothing of a request is there: an empty line before one is nothing.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        self.ready.is_empty() && self.guard.phase() == Phase::Idle
     }
 
     /// The connection below, for when nothing that comes matters any more.

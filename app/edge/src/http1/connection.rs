@@ -105,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Serves one request after the other, until one is the last.
     pub(super) async fn serve(&mut self, edge: &Arc<Edge>, client: &Arc<Client>) -> Result<Ended, Broken> {
         loop {
-            let Some(asked) = self.next_request().await? else { return Ok(Ended::Closes) };
+            let Some(asked) = self.next_request(|| client.wire.is_going()).await? else { return Ok(Ended::Closes) };
             client.count_request();
             let (request, to) = self.begin(asked);
             let answer = self.beside(request::serve(edge.clone(), client.clone(), request)).await?;
@@ -113,14 +113,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             if let Some(upgraded) = upgraded {
                 return Ok(Ended::Switches(upgraded));
             }
-            if !goes_on || !self.finish_upload().await? || client.wire.is_going() {
+            // Also where no request follows: an origin may take the rest of this one behind its answer.
+            let has_next = self.finish_upload().await?;
+            if !goes_on || !has_next || client.wire.is_going() {
+                if to.keeps_connection {
+                    // The client may have sent its next request before it heard that none is taken.
+                    client.wire.left_unread();
+                }
                 return Ok(Ended::Closes);
             }
+            // What nobody wanted of this request has been read after all.
+            client.wire.left_nothing();
         }
     }
 
-    /// The head of the next request; none when no other comes.
-    pub(super) async fn next_request(&mut self) -> Result<Option<Asked>, Broken> {
+    /// The head of the next request; none when no other comes, or when none is to come and nothing of it has.
+    pub(super) async fn next_request(&mut self, is_going: impl Fn() -> bool) -> Result<Option<Asked>, Broken> {
         poll_fn(|cx| {
             loop {
                 if !self.read.is_empty() {
@@ -134,8 +142,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         }
                     }
                 }
-                if !ready!(self.io.poll_passed(&mut self.read, 0, cx))? {
-                    return Poll::Ready(Ok(None));
+                match self.io.poll_passed(&mut self.read, 0, cx)? {
+                    Poll::Ready(true) => {}
+                    Poll::Ready(false) => return Poll::Ready(Ok(None)),
+                    Poll::Pending if is_going() && self.io.is_between_requests() => return Poll::Ready(Ok(None)),
+                    Poll::Pending => return Poll::Pending,
                 }
             }
         })
@@ -216,7 +227,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let (mut head, mut body) = answer.into_parts();
         date(&mut head.headers);
         // A client that was never told to send its body may send it or not: what comes next cannot be known.
-        self.has_next &= !self.upload.as_mut().is_some_and(Upload::is_answered);
+        if self.upload.as_mut().is_some_and(Upload::is_answered) {
+            (self.upload, self.has_next) = (None, false);
+        }
         let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
         let to_write = AnswerHead {
             status: head.status,
@@ -289,6 +302,11 @@ impl Sending {
             && output.has_room()
         {
             match Pin::new(&mut *body).poll_frame(cx) {
+                // The client has all that was announced, and does not wait for what tells the origin's end of it.
+                Poll::Pending if self.framing == AnswerFraming::Length(0) => {
+                    body.is_whole();
+                    self.body = None;
+                }
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(frame))) => {
                     let is_last = body.is_end_stream();
@@ -301,7 +319,10 @@ impl Sending {
                     self.end(None, output);
                     self.body = None;
                 }
-                Poll::Ready(Some(Err(error))) => (self.failed, self.body) = (Some(error), None),
+                Poll::Ready(Some(Err(error))) => {
+                    self.failed = (self.framing != AnswerFraming::Length(0)).then_some(error);
+                    self.body = None;
+                }
             }
         }
     }

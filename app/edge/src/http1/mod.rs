@@ -122,7 +122,7 @@ pub(crate) async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
     answer: impl FnOnce(&http::Request<ClientBody>) -> Response<AnswerBody>,
 ) -> bool {
     let mut connection = Connection::new(io);
-    let outcome = match connection.next_request().await {
+    let outcome = match connection.next_request(|| false).await {
         Ok(Some(asked)) => {
             let (request, to) = connection.begin(asked);
             connection.is_last();

@@ -1,15 +1,21 @@
 //! How one HTTP/1 connection carries request after request, and how it ends.
 
 use std::{
+    pin::Pin,
     sync::Arc,
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
-use http::Response;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Frame;
 use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use sallyport_model::OriginProtocol;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    sync::Notify,
+    sync::{Notify, mpsc},
 };
 
 use crate::harness::*;
@@ -164,5 +170,126 @@ async fn an_answer_in_many_chunks_comes_whole() {
         client.write_all(request.as_bytes()).await.unwrap();
         let answer = read_answer(&mut client).await;
         assert!(answer.complete && answer.body == (0..count).flat_map(chunk).collect::<Vec<_>>(), "{count} chunks");
+    }
+}
+
+/// An origin that speaks HTTP/2, answers at once, and tells how much of the request's body it got, and whether that was all.
+async fn early_h2_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<(usize, bool)>) {
+    let (tell, told) = mpsc::unbounded_channel();
+    let addr = h2_origin(move |request: Request<Incoming>| {
+        let tell = tell.clone();
+        async move {
+            tokio::spawn(async move {
+                let (mut body, mut bytes) = (request.into_body(), 0);
+                let is_whole = loop {
+                    match body.frame().await {
+                        Some(Ok(frame)) => bytes += frame.data_ref().map_or(0, Bytes::len),
+                        Some(Err(_)) => break false,
+                        None => break true,
+                    }
+                };
+                let _ = tell.send((bytes, is_whole));
+            });
+            Response::new(text(""))
+        }
+    })
+    .await;
+    (addr, told)
+}
+
+#[tokio::test]
+async fn an_origin_takes_the_rest_of_a_body_behind_the_last_answer_of_a_connection() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, mut told) = early_h2_origin().await;
+    socket.speaks(&world, OriginProtocol::Http2);
+    let _connector = world.tunnel(&mut socket, addr).await;
+    for option in ["keep-alive", "close"] {
+        let mut client = world.client(&socket).await;
+        let head =
+            format!("POST / HTTP/1.1\r\nHost: {}\r\nConnection: {option}\r\nContent-Length: 10\r\n\r\n", socket.host());
+        client.write_all(head.as_bytes()).await.unwrap();
+        client.write_all(b"01").await.unwrap();
+        assert_eq!(read_answer(&mut client).await.status, 200);
+        for piece in [&b"23"[..], b"45", b"6789"] {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            client.write_all(piece).await.unwrap();
+        }
+        assert_eq!(soon(told.recv()).await, Some((10, true)), "{option}");
+    }
+}
+
+#[tokio::test]
+async fn an_origin_hears_when_a_client_leaves_behind_its_answer_in_the_middle_of_its_body() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, mut told) = early_h2_origin().await;
+    socket.speaks(&world, OriginProtocol::Http2);
+    let _connector = world.tunnel(&mut socket, addr).await;
+    for option in ["keep-alive", "close"] {
+        let mut client = world.client(&socket).await;
+        let head =
+            format!("POST / HTTP/1.1\r\nHost: {}\r\nConnection: {option}\r\nContent-Length: 10\r\n\r\n", socket.host());
+        client.write_all(head.as_bytes()).await.unwrap();
+        client.write_all(b"01").await.unwrap();
+        assert_eq!(read_answer(&mut client).await.status, 200);
+        drop(client);
+        assert_eq!(soon(told.recv()).await, Some((2, false)), "{option}");
+    }
+}
+
+#[tokio::test]
+async fn a_drain_does_not_wait_for_connections_on_which_nothing_is_asked() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("ok").await).await;
+    // One has an error for a request whose body nobody wanted, the other sends an empty line behind its request.
+    let mut clients = Vec::new();
+    for (host, more, status) in
+        [("nobody.localhost", "Content-Length: 3\r\n\r\nabc", 404), (&socket.host(), "\r\n\r\n", 200)]
+    {
+        let mut client = world.client_with(host, &[]).await;
+        client.write_all(format!("POST / HTTP/1.1\r\nHost: {host}\r\n{more}").as_bytes()).await.unwrap();
+        assert_eq!(read_answer(&mut client).await.status, status);
+        clients.push(client);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let report = soon(tokio::spawn(world.stop())).await.unwrap();
+    assert_eq!(report.cut, 0);
+    for client in &mut clients {
+        assert_eq!(read_rest(client).await, b"", "an orderly end");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_ends_where_its_length_says_whatever_its_origin_still_has_to_say() {
+    /// So much, and no end.
+    struct Unended(Option<Bytes>);
+    impl http_body::Body for Unended {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            self.0.take().map_or(Poll::Pending, |data| Poll::Ready(Some(Ok(Frame::data(data)))))
+        }
+    }
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let addr = h2_origin(|_| async {
+        let mut answer =
+            Response::new(Unended(Some(Bytes::from_static(b"hello"))).map_err(|never| match never {}).boxed_unsync());
+        answer.headers_mut().insert(http::header::CONTENT_LENGTH, 5.into());
+        answer
+    })
+    .await;
+    socket.speaks(&world, OriginProtocol::Http2);
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
+    client.write_all(request.repeat(3).as_bytes()).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(soon(read_answer(&mut client)).await.text(), "hello");
     }
 }

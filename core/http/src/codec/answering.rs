@@ -6,7 +6,10 @@ use http::{
     header::{CONNECTION, CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING},
 };
 
-use super::request::{put_decimal, write_field};
+use super::{
+    answer::decimal,
+    request::{put_decimal, write_field},
+};
 use crate::forward::has_option;
 
 /// What a client waits for that expects it (RFC 9110 section 15.2.1).
@@ -69,12 +72,16 @@ pub fn write_answer(out: &mut BytesMut, head: &AnswerHead<'_>) -> (AnswerFraming
         (AnswerFraming::Length(bytes), _) => write_length(out, bytes),
         (AnswerFraming::Chunked, _) => out.put_slice(b"transfer-encoding: chunked\r\n"),
         (AnswerFraming::UntilClose, _) => {}
-        (AnswerFraming::Nothing, _) if has_no_body => {}
-        // What the body would have been is in the fields, where that is known (RFC 9110 section 8.6).
-        (AnswerFraming::Nothing, Some(bytes @ 1..)) if !head.fields.contains_key(CONTENT_LENGTH) => {
-            write_length(out, bytes);
+        (AnswerFraming::Nothing, _) if head.status == StatusCode::NOT_MODIFIED => {
+            said_length(head.fields).into_iter().for_each(|bytes| write_length(out, bytes));
         }
-        (AnswerFraming::Nothing, _) if head.is_to_head => {}
+        (AnswerFraming::Nothing, _) if has_no_body => {}
+        (AnswerFraming::Nothing, length) if head.is_to_head => {
+            // What the body would have been, where that is known (RFC 9110 section 8.6).
+            if let Some(bytes) = said_length(head.fields).or(length.filter(|bytes| *bytes > 0)) {
+                write_length(out, bytes);
+            }
+        }
         (AnswerFraming::Nothing, _) => write_length(out, 0),
     }
     if is_switch {
@@ -103,14 +110,17 @@ fn write_length(out: &mut BytesMut, bytes: u64) {
     out.put_slice(b"\r\n");
 }
 
+/// The length that the fields announce, where that is one number.
+fn said_length(fields: &HeaderMap) -> Option<u64> {
+    let mut lengths = fields.get_all(CONTENT_LENGTH).iter().map(|value| decimal(value.as_bytes()));
+    let first = lengths.next()??;
+    lengths.all(|length| length == Some(first)).then_some(first)
+}
+
 /// Whether the field is written as it is.
 fn is_passed(name: &HeaderName, head: &AnswerHead<'_>, framing: AnswerFraming) -> bool {
     match *name {
-        TRANSFER_ENCODING => false,
-        // It says what a body would have been that is not sent.
-        CONTENT_LENGTH => {
-            head.is_to_head && head.status != StatusCode::NO_CONTENT || head.status == StatusCode::NOT_MODIFIED
-        }
+        TRANSFER_ENCODING | CONTENT_LENGTH => false,
         // Who speaks HTTP/1.0 knows no trailers, and where there is no body there are none.
         TRAILER => !head.is_to_old && framing != AnswerFraming::Nothing,
         _ => true,

@@ -76,7 +76,8 @@ impl Chunks {
             let is_size = buf.first().is_none_or(u8::is_ascii_hexdigit);
             return match buf.len() {
                 _ if !is_size => Err(AnswerError::ChunkSize),
-                0..=MAX_CHUNK_LINE_BYTES => Ok(None),
+                // Of its end the first byte may be there.
+                length if length <= MAX_CHUNK_LINE_BYTES + usize::from(buf.ends_with(b"\r")) => Ok(None),
                 _ => Err(AnswerError::ChunkLineLong),
             };
         };
@@ -130,7 +131,8 @@ impl Chunks {
             return if buf.len() > MAX_TRAILER_BYTES { Err(AnswerError::TrailersLong) } else { Ok(Piece::Missing) };
         };
         self.searched = 0;
-        if end > MAX_TRAILER_BYTES {
+        // The very last byte is not counted, as the guard does not.
+        if end > MAX_TRAILER_BYTES + 1 {
             return Err(AnswerError::TrailersLong);
         }
         let trailers = read_trailers(&buf[..end])?;

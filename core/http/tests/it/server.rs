@@ -2,7 +2,10 @@
 
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
-use sallyport_http::codec::{AnswerFraming, AnswerHead, Asked, Framing, read_request, write_answer};
+use sallyport_http::{
+    codec::{AnswerFraming, AnswerHead, Asked, BodyReader, Framing, Piece, read_request, write_answer},
+    guard::{GuardLimits, MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES, RequestGuard, Verdict},
+};
 
 fn fields(all: &[(&str, &str)]) -> HeaderMap {
     let field = |(name, value): &(&str, &str)| {
@@ -126,6 +129,16 @@ fn an_answer_says_once_how_its_body_ends() {
             "HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n",
             Nothing,
         ),
+        (
+            To { is_to_head: true, length: Some(0), fields: &[("content-length", "7"), ("content-length", "7")], ..OK },
+            "HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n",
+            Nothing,
+        ),
+        (
+            To { is_to_head: true, length: Some(0), fields: &[("content-length", "7"), ("content-length", "8")], ..OK },
+            "HTTP/1.1 200 OK\r\n\r\n",
+            Nothing,
+        ),
         (To { is_to_head: true, ..OK }, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", Nothing),
         (To { is_to_head: true, length: Some(0), fields: CHUNKS, ..OK }, "HTTP/1.1 200 OK\r\n\r\n", Nothing),
         (
@@ -164,5 +177,54 @@ fn an_answer_says_whether_its_connection_goes_on() {
         let (text, _, found) = written(&to);
         let said: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("connection: ")).collect();
         assert_eq!((said, found), (connection.into_iter().collect(), goes_on), "{text}");
+    }
+}
+
+/// Gives a body in chunks to a reader as it passes the guard, in two pieces: whether both take all of it.
+fn is_taken(body: &str, at: usize) -> (bool, bool) {
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut guard = RequestGuard::new(GuardLimits::default());
+    assert_eq!(guard.inspect(head.as_bytes()), Verdict::Pass { n: head.len() });
+    let (mut reader, mut buf, mut is_over) = (BodyReader::new(Framing::Chunked), BytesMut::new(), false);
+    for part in [&body[..at], &body[at..]] {
+        if guard.inspect(part.as_bytes()) != (Verdict::Pass { n: part.len() }) {
+            return (false, false);
+        }
+        buf.extend_from_slice(part.as_bytes());
+        loop {
+            match reader.next(&mut buf) {
+                Ok(Piece::Missing) => break,
+                Ok(Piece::Data(_)) => {}
+                Ok(Piece::End | Piece::Trailers(_)) => {
+                    is_over = true;
+                    break;
+                }
+                Err(_) => return (true, false),
+            }
+        }
+    }
+    (true, is_over)
+}
+
+#[test]
+fn the_longest_lines_that_pass_the_guard_are_read_wherever_they_are_split() {
+    for length in [MAX_CHUNK_LINE_BYTES - 1, MAX_CHUNK_LINE_BYTES, MAX_CHUNK_LINE_BYTES + 1] {
+        let body = format!("1;{}\r\nx\r\n0\r\n\r\n", "x".repeat(length - 2));
+        for at in 0..=body.len() {
+            assert_eq!(
+                is_taken(&body, at),
+                (length <= MAX_CHUNK_LINE_BYTES, length <= MAX_CHUNK_LINE_BYTES),
+                "{length}, {at}"
+            );
+        }
+    }
+    for length in MAX_TRAILER_BYTES - 2..MAX_TRAILER_BYTES + 4 {
+        let trailers = format!("x: {}\r\n\r\n", "x".repeat(length - 7));
+        assert_eq!(trailers.len(), length);
+        let body = format!("0\r\n{trailers}");
+        for at in [0, 3, 4, 100, body.len() - 3, body.len() - 2, body.len() - 1, body.len()] {
+            let (passes, is_read) = is_taken(&body, at);
+            assert_eq!(passes, is_read, "{length}, {at}");
+        }
     }
 }
