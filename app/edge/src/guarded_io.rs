@@ -342,6 +342,8 @@ impl<S> GuardedIo<S> {
             let now = Instant::now();
             let due = match self.head_due {
                 Some(due) => due,
+                // An answer whose end is on its way has its own bound.
+                None if self.writing => now + self.silence.idle,
                 None => self.state.quiet_until(self.silence.idle).unwrap_or(now + self.silence.idle),
             };
             if due <= now {

@@ -6,6 +6,7 @@ use std::{
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -28,6 +29,7 @@ use crate::{
     date::date,
     guarded_io::{GuardedIo, Refused},
     request,
+    send_bound::Patience,
     upgrade::Upgraded,
 };
 
@@ -114,7 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Ok(Ended::Switches(upgraded));
             }
             // Also where no request follows: an origin may take the rest of this one behind its answer.
-            let has_next = self.finish_upload().await?;
+            let has_next = self.finish_upload(client.send_timeout).await?;
             if !goes_on || !has_next || client.wire.is_going() {
                 if to.keeps_connection {
                     // The client may have sent its next request before it heard that none is taken.
@@ -227,9 +229,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let (mut head, mut body) = answer.into_parts();
         date(&mut head.headers);
         // A client that was never told to send its body may send it or not: what comes next cannot be known.
-        if self.upload.as_mut().is_some_and(Upload::is_answered) {
-            (self.upload, self.has_next) = (None, false);
-        }
+        let is_awaited = self.upload.as_mut().is_some_and(Upload::is_answered);
+        self.has_next &= !is_awaited;
         let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
         let to_write = AnswerHead {
             status: head.status,
@@ -246,8 +247,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         self.room = head.headers;
         let upgraded = body.take_upgraded();
+        if framing == AnswerFraming::Nothing && upgraded.is_none() {
+            body.is_whole();
+        }
         let body = (framing != AnswerFraming::Nothing).then_some(body);
         self.send(Sending { body, framing, trailers, failed: None }).await?;
+        if is_awaited {
+            // It may never come.
+            self.upload = None;
+        }
         Ok((goes_on, upgraded))
     }
 
@@ -272,11 +280,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         .await
     }
 
-    /// Reads the rest of a request's body while somebody takes it. Whether another request can follow.
-    async fn finish_upload(&mut self) -> Result<bool, Broken> {
+    /// Reads the rest of a request's body while somebody takes it, and does so within this time. Whether another request can
+    /// follow.
+    async fn finish_upload(&mut self, bound: Duration) -> Result<bool, Broken> {
+        let mut patience = Patience::new(bound);
         poll_fn(|cx| {
             while self.upload.is_some() {
-                ready!(self.poll_input(cx))?;
+                match self.poll_input(cx)? {
+                    Poll::Ready(()) => patience.moved = true,
+                    Poll::Pending => {
+                        ready!(patience.poll_over(cx));
+                        (self.upload, self.has_next) = (None, false);
+                    }
+                }
             }
             Poll::Ready(Ok(self.has_next))
         })

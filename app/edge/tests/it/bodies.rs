@@ -83,6 +83,33 @@ async fn a_client_that_expects_100_continue_hears_the_origins_word() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_long_in_coming_is_whole_though_its_client_was_never_told_to_send_a_body() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let (addr, _) = raw_origin(|mut tcp| async move {
+        read_head(&mut tcp).await;
+        tcp.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+        // Longer than anybody waits for the word before the body is taken regardless.
+        for _ in 0..6 {
+            tcp.write_all(b"2\r\nab\r\n").await.unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        tcp.write_all(b"0\r\n\r\n").await.unwrap();
+        read_rest(&mut tcp).await;
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let mut client = world.client(&socket).await;
+    let host = socket.host();
+    let head = format!("PUT / HTTP/1.1\r\nHost: {host}\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_answer(&mut client).await;
+    assert_eq!((answer.status, answer.text(), answer.complete), (200, "abababababab", true));
+    assert_eq!(answer.header("connection"), Some("close"));
+    assert_eq!(read_rest(&mut client).await, b"", "an orderly end");
+}
+
+#[tokio::test]
 async fn events_arrive_one_by_one() {
     let world = World::start().await;
     let mut socket = world.socket();

@@ -173,6 +173,26 @@ async fn an_answer_in_many_chunks_comes_whole() {
     }
 }
 
+/// So much of a body, and no end.
+struct Unended(Option<Bytes>);
+
+impl http_body::Body for Unended {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.take().map_or(Poll::Pending, |data| Poll::Ready(Some(Ok(Frame::data(data)))))
+    }
+}
+
+/// An answer that says its length, and has no end.
+fn unended(body: &'static [u8]) -> Response<TestBody> {
+    let mut answer =
+        Response::new(Unended(Some(Bytes::from_static(body))).map_err(|never| match never {}).boxed_unsync());
+    answer.headers_mut().insert(http::header::CONTENT_LENGTH, body.len().into());
+    answer
+}
+
 /// An origin that speaks HTTP/2, answers at once, and tells how much of the request's body it got, and whether that was all.
 async fn early_h2_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<(usize, bool)>) {
     let (tell, told) = mpsc::unbounded_channel();
@@ -206,8 +226,8 @@ async fn an_origin_takes_the_rest_of_a_body_behind_the_last_answer_of_a_connecti
     let _connector = world.tunnel(&mut socket, addr).await;
     for option in ["keep-alive", "close"] {
         let mut client = world.client(&socket).await;
-        let head =
-            format!("POST / HTTP/1.1\r\nHost: {}\r\nConnection: {option}\r\nContent-Length: 10\r\n\r\n", socket.host());
+        let host = socket.host();
+        let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nConnection: {option}\r\nContent-Length: 10\r\n\r\n");
         client.write_all(head.as_bytes()).await.unwrap();
         client.write_all(b"01").await.unwrap();
         assert_eq!(read_answer(&mut client).await.status, 200);
@@ -263,27 +283,9 @@ async fn a_drain_does_not_wait_for_connections_on_which_nothing_is_asked() {
 
 #[tokio::test]
 async fn an_answer_ends_where_its_length_says_whatever_its_origin_still_has_to_say() {
-    /// So much, and no end.
-    struct Unended(Option<Bytes>);
-    impl http_body::Body for Unended {
-        type Data = Bytes;
-        type Error = std::convert::Infallible;
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-            self.0.take().map_or(Poll::Pending, |data| Poll::Ready(Some(Ok(Frame::data(data)))))
-        }
-    }
     let world = World::start().await;
     let mut socket = world.socket();
-    let addr = h2_origin(|_| async {
-        let mut answer =
-            Response::new(Unended(Some(Bytes::from_static(b"hello"))).map_err(|never| match never {}).boxed_unsync());
-        answer.headers_mut().insert(http::header::CONTENT_LENGTH, 5.into());
-        answer
-    })
-    .await;
+    let addr = h2_origin(|_| async { unended(b"hello") }).await;
     socket.speaks(&world, OriginProtocol::Http2);
     let _connector = world.tunnel(&mut socket, addr).await;
     let mut client = world.client(&socket).await;
@@ -292,4 +294,30 @@ async fn an_answer_ends_where_its_length_says_whatever_its_origin_still_has_to_s
     for _ in 0..3 {
         assert_eq!(soon(read_answer(&mut client)).await.text(), "hello");
     }
+}
+
+#[tokio::test]
+async fn a_body_that_an_origin_holds_up_for_ever_does_not_hold_its_client_for_ever() {
+    let world = World::start_with(|config| config.send_timeout = Duration::from_millis(400)).await;
+    let mut socket = world.socket();
+    let addr = h2_origin(|request: Request<Incoming>| async move {
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            drop(request);
+        });
+        Response::new(text(""))
+    })
+    .await;
+    socket.speaks(&world, OriginProtocol::Http2);
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let (mut client, mut sender) = tokio::io::split(world.client(&socket).await);
+    let head =
+        format!("POST / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 50000000\r\n\r\n", socket.host());
+    let sending = tokio::spawn(async move {
+        sender.write_all(head.as_bytes()).await.unwrap();
+        write_lossy(&mut sender, &vec![b'x'; 50_000_000]).await;
+    });
+    assert_eq!(read_answer(&mut client).await.status, 200);
+    assert_eq!(soon(read_rest(&mut client)).await, b"", "an orderly end");
+    sending.abort();
 }
