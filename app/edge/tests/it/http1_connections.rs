@@ -217,6 +217,17 @@ async fn early_h2_origin() -> (std::net::SocketAddr, mpsc::UnboundedReceiver<(us
     (addr, told)
 }
 
+/// A client that has sent two of ten bytes, and has its answer already.
+async fn answered_early(world: &World, socket: &TestSocket, option: &str) -> Client {
+    let mut client = world.client(socket).await;
+    let host = socket.host();
+    let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nConnection: {option}\r\nContent-Length: 10\r\n\r\n");
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(b"01").await.unwrap();
+    assert_eq!(read_answer(&mut client).await.status, 200);
+    client
+}
+
 #[tokio::test]
 async fn an_origin_takes_the_rest_of_a_body_behind_the_last_answer_of_a_connection() {
     let world = World::start().await;
@@ -225,12 +236,7 @@ async fn an_origin_takes_the_rest_of_a_body_behind_the_last_answer_of_a_connecti
     socket.speaks(&world, OriginProtocol::Http2);
     let _connector = world.tunnel(&mut socket, addr).await;
     for option in ["keep-alive", "close"] {
-        let mut client = world.client(&socket).await;
-        let host = socket.host();
-        let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nConnection: {option}\r\nContent-Length: 10\r\n\r\n");
-        client.write_all(head.as_bytes()).await.unwrap();
-        client.write_all(b"01").await.unwrap();
-        assert_eq!(read_answer(&mut client).await.status, 200);
+        let mut client = answered_early(&world, &socket, option).await;
         for piece in [&b"23"[..], b"45", b"6789"] {
             tokio::time::sleep(Duration::from_millis(50)).await;
             client.write_all(piece).await.unwrap();
@@ -247,13 +253,7 @@ async fn an_origin_hears_when_a_client_leaves_behind_its_answer_in_the_middle_of
     socket.speaks(&world, OriginProtocol::Http2);
     let _connector = world.tunnel(&mut socket, addr).await;
     for option in ["keep-alive", "close"] {
-        let mut client = world.client(&socket).await;
-        let head =
-            format!("POST / HTTP/1.1\r\nHost: {}\r\nConnection: {option}\r\nContent-Length: 10\r\n\r\n", socket.host());
-        client.write_all(head.as_bytes()).await.unwrap();
-        client.write_all(b"01").await.unwrap();
-        assert_eq!(read_answer(&mut client).await.status, 200);
-        drop(client);
+        drop(answered_early(&world, &socket, option).await);
         assert_eq!(soon(told.recv()).await, Some((2, false)), "{option}");
     }
 }
