@@ -11,12 +11,13 @@ use sallyport_api::{AuditEvent, AuditFlow};
 use sallyport_audit::AuditSink;
 use sallyport_bus::LiveFlows;
 use sallyport_edge::{EdgeAudit, EdgeConfig};
-use sallyport_model::{AccessRules, AttachedPolicy, PolicyId, SocketType};
+use sallyport_model::{AccessRules, AttachedPolicy, OriginProtocol, PolicyId, SocketType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
     flows::{ask, connect, says_back, service},
     harness::*,
+    http1_connections::unended,
 };
 
 /// Keeps what is recorded.
@@ -77,6 +78,23 @@ async fn a_connection_and_a_request_are_recorded_with_all_that_is_known_of_them(
     let flow = kept.flows(3).await.remove(2);
     assert_eq!((flow.verdict.as_str(), flow.tunnel, flow.status), ("denied", None, Some(403)));
     until("nothing runs any more", || live.count() == 0).await;
+}
+
+#[tokio::test]
+async fn an_answer_of_which_a_client_has_all_is_complete_though_its_origin_never_ends_it() {
+    let (world, kept, _) = world(true).await;
+    for (at, body) in [&b""[..], b"hello"].into_iter().enumerate() {
+        let mut socket = world.socket();
+        let addr = h2_origin(move |_| async move { unended(body) }).await;
+        socket.speaks(&world, OriginProtocol::Http2);
+        let _connector = world.tunnel(&mut socket, addr).await;
+        let mut client = world.client(&socket).await;
+        let head = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
+        client.write_all(head.as_bytes()).await.unwrap();
+        assert_eq!(soon(read_answer(&mut client)).await.body, body);
+        let flow = kept.flows(at + 1).await.remove(at);
+        assert_eq!((flow.verdict.as_str(), flow.bytes_out), ("complete", body.len() as u64));
+    }
 }
 
 #[tokio::test]

@@ -186,7 +186,7 @@ impl http_body::Body for Unended {
 }
 
 /// An answer that says its length, and has no end.
-fn unended(body: &'static [u8]) -> Response<TestBody> {
+pub(crate) fn unended(body: &'static [u8]) -> Response<TestBody> {
     let mut answer =
         Response::new(Unended(Some(Bytes::from_static(body))).map_err(|never| match never {}).boxed_unsync());
     answer.headers_mut().insert(http::header::CONTENT_LENGTH, body.len().into());
