@@ -43,12 +43,22 @@ pub(crate) async fn serve(
     let io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
     let mut io = io.over(|stream| stream.socket());
     let mut phase = edge.phase.subscribe();
+    let mut is_new = true;
     loop {
         let waited = tokio::select! {
             biased;
             waited = io.wait() => waited,
-            () = drain::reached(&mut phase, Phase::Draining) => Ok(false),
+            () = drain::reached(&mut phase, Phase::Draining) => {
+                let later = edge.phase.subscribe();
+                if is_new && *later.borrow() < Phase::Draining {
+                    // It has asked for nothing yet: an edge that is emptied serves it as one of those that come all the same.
+                    phase = later;
+                    continue;
+                }
+                Ok(false)
+            }
         };
+        is_new = false;
         match waited {
             Ok(true) => {}
             Ok(false) => {

@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use sallyport_model::OriginProtocol;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, watch},
 };
 
 use crate::harness::*;
@@ -278,6 +278,32 @@ async fn a_drain_does_not_wait_for_connections_on_which_nothing_is_asked() {
     assert_eq!(report.cut, 0);
     for client in &mut clients {
         assert_eq!(read_rest(client).await, b"", "an orderly end");
+    }
+}
+
+#[tokio::test]
+async fn an_edge_that_is_emptied_ends_idle_connections_and_serves_who_has_asked_for_nothing_yet() {
+    let (order, emptied) = watch::channel(None);
+    let world = World::start_with(|config| config.emptied = emptied).await;
+    let mut socket = world.socket();
+    let _connector = world.tunnel(&mut socket, named_origin("here").await).await;
+    let request = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", socket.host());
+    let (first, rest) = request.split_at(20);
+    let (mut silent, mut slow) = (world.client(&socket).await, world.client(&socket).await);
+    slow.write_all(first.as_bytes()).await.unwrap();
+    let mut idle = world.client(&socket).await;
+    idle.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut idle).await.status, 200);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+
+    order.send(Some(tokio::time::Instant::now())).unwrap();
+    assert_eq!(soon(read_rest(&mut idle)).await, b"", "an orderly end");
+    for (client, what) in [(&mut silent, request.as_str()), (&mut slow, rest)] {
+        client.write_all(what.as_bytes()).await.unwrap();
+        let answer = soon(read_answer(client)).await;
+        assert_eq!((answer.status, answer.text()), (200, "here"));
+        assert!(answer.head.contains("connection: close"), "{}", answer.head);
+        assert_eq!(soon(read_rest(client)).await, b"", "an orderly end");
     }
 }
 
