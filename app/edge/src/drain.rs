@@ -57,6 +57,19 @@ impl Phases {
         let before = cohorts.len().saturating_sub(1);
         cohorts.iter().take(before).for_each(|cohort| forward(cohort, phase));
     }
+
+    /// Resolves when a connection on which nothing was asked yet is to end. One that is among those who are asked to go, while others
+    /// that come are served, is one of these from then on.
+    pub(crate) async fn unasked_ends(&self, phase: &mut watch::Receiver<Phase>) {
+        loop {
+            reached(phase, Phase::Draining).await;
+            let of_those_to_come = self.subscribe();
+            if *of_those_to_come.borrow() >= Phase::Draining {
+                return;
+            }
+            *phase = of_those_to_come;
+        }
+    }
 }
 
 /// Nobody goes back.
@@ -92,6 +105,11 @@ pub(crate) async fn cut(phase: &mut watch::Receiver<Phase>) {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        future::Future,
+        task::{Context, Waker},
+    };
+
     use super::*;
 
     #[test]
@@ -110,5 +128,19 @@ mod tests {
         assert_eq!(phases.cohorts.lock().unwrap().len(), 2, "those that are empty are forgotten");
         phases.all(Phase::Draining);
         assert_eq!((*last.borrow(), *phases.subscribe().borrow()), (Phase::Draining, Phase::Draining));
+    }
+
+    #[tokio::test]
+    async fn who_asked_for_nothing_yet_stays_while_others_that_come_are_served() {
+        let phases = Phases::new();
+        let mut phase = phases.subscribe();
+        let mut ends = std::pin::pin!(phases.unasked_ends(&mut phase));
+        for _ in 0..2 {
+            phases.turn(Phase::Draining);
+            phases.turned(Phase::Cut);
+            assert!(ends.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        phases.all(Phase::Draining);
+        ends.await;
     }
 }

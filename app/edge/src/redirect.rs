@@ -16,7 +16,6 @@ use tokio::{
 use crate::{
     Edge,
     body::{AnswerBody, ClientBody, Source},
-    drain::{self, Phase},
     guarded_io::{GuardedIo, Refused, Silence, WireState},
     http1,
 };
@@ -65,7 +64,7 @@ async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> b
     let mut phase = edge.phase.subscribe();
     tokio::select! {
         is_answered = http1::answer_one(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
-        () = drain::reached(&mut phase, Phase::Draining) => false,
+        () = edge.phase.unasked_ends(&mut phase) => false,
     }
 }
 

@@ -45,18 +45,17 @@ pub(crate) async fn serve(
     let mut phase = edge.phase.subscribe();
     let mut is_new = true;
     loop {
+        let ends = async {
+            if is_new {
+                edge.phase.unasked_ends(&mut phase).await
+            } else {
+                drain::reached(&mut phase, Phase::Draining).await
+            }
+        };
         let waited = tokio::select! {
             biased;
             waited = io.wait() => waited,
-            () = drain::reached(&mut phase, Phase::Draining) => {
-                let later = edge.phase.subscribe();
-                if is_new && *later.borrow() < Phase::Draining {
-                    // It has asked for nothing yet: an edge that is emptied serves it as one of those that come all the same.
-                    phase = later;
-                    continue;
-                }
-                Ok(false)
-            }
+            () = ends => Ok(false),
         };
         is_new = false;
         match waited {

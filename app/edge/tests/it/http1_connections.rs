@@ -291,6 +291,8 @@ async fn an_edge_that_is_emptied_ends_idle_connections_and_serves_who_has_asked_
     let (first, rest) = request.split_at(20);
     let (mut silent, mut slow) = (world.client(&socket).await, world.client(&socket).await);
     slow.write_all(first.as_bytes()).await.unwrap();
+    let mut plain = tokio::net::TcpStream::connect(world.plain_addr).await.unwrap();
+    plain.write_all(first.as_bytes()).await.unwrap();
     let mut idle = world.client(&socket).await;
     idle.write_all(request.as_bytes()).await.unwrap();
     assert_eq!(read_answer(&mut idle).await.status, 200);
@@ -305,6 +307,8 @@ async fn an_edge_that_is_emptied_ends_idle_connections_and_serves_who_has_asked_
         assert!(answer.head.contains("connection: close"), "{}", answer.head);
         assert_eq!(soon(read_rest(client)).await, b"", "an orderly end");
     }
+    plain.write_all(rest.as_bytes()).await.unwrap();
+    assert_eq!(soon(read_answer(&mut plain)).await.status, 308);
 }
 
 #[tokio::test]
