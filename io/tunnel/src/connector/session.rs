@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -37,6 +37,10 @@ use crate::{
 
 /// How many legs are dialed at a time.
 const MAX_HANDSHAKES: usize = 32;
+/// How long legs that the edge asks for wait before they are dialed. The edge asks in the midst of a burst that found too few, whose
+/// streams are under way on the control connection; handshakes would take the processor from them. One of 64 on a path of any length
+/// is through by then (docs/adr/0055-legs-after-the-burst.md).
+const LEG_PAUSE: Duration = Duration::from_millis(20);
 /// How long dialing a leg may take.
 const LEG_DIAL_TIME: Duration = Duration::from_secs(15);
 
@@ -74,6 +78,8 @@ pub(super) struct ConnectorSession {
     is_between_edges: bool,
     join: OnceLock<Join>,
     has_first_legs: AtomicBool,
+    /// Legs that the edge has asked for, and that wait for the end of a pause.
+    wanted_legs: AtomicUsize,
     /// A datagram leg is wanted, and a task keeps one.
     keeps_datagrams: AtomicBool,
     flows: Mutex<Option<Arc<FlowLeg>>>,
@@ -139,6 +145,7 @@ impl ConnectorSession {
             is_between_edges,
             join: OnceLock::new(),
             has_first_legs: AtomicBool::new(false),
+            wanted_legs: AtomicUsize::new(0),
             keeps_datagrams: AtomicBool::new(false),
             flows: Mutex::default(),
             news,
@@ -183,7 +190,7 @@ impl ConnectorSession {
             }
             Event::NotAttached { tunnel, refusal } => self.tell(News::NotAttached { tunnel, refusal }),
             Event::Detached { tunnel, code, message } => self.tell(News::Detached { tunnel, code, message }),
-            Event::LegsWanted(count) => self.open_legs(usize::from(count)),
+            Event::LegsWanted(count) => self.want_legs(usize::from(count)),
             Event::GoAway { message, .. } => self.tell(News::GoAway { message }),
             Event::Refused(refusal) => self.tell(News::Refused(refusal)),
             Event::RequestLog(record) => self.shared.tell_logged(super::ConnectorEvent::Request(record)),
@@ -219,6 +226,19 @@ impl ConnectorSession {
         if !self.has_first_legs.swap(true, Ordering::AcqRel) {
             self.open_legs(self.shared.config.ready_legs);
         }
+    }
+
+    /// Opens so many legs after a pause, with all that are asked for until then.
+    fn want_legs(self: &Arc<Self>, count: usize) {
+        if count == 0 || self.wanted_legs.fetch_add(count, Ordering::AcqRel) > 0 {
+            return;
+        }
+        let session = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(LEG_PAUSE).await;
+            let count = session.wanted_legs.swap(0, Ordering::AcqRel);
+            session.open_legs(count);
+        });
     }
 
     /// Opens so many legs, as far as there may be more.

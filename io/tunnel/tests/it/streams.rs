@@ -52,6 +52,25 @@ async fn legs_are_recycled_from_stream_to_stream() {
     soon(edge.tunnels.drained()).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn legs_that_a_burst_lacks_are_dialed_behind_it() {
+    let edge = Edge::new();
+    let pipes = Pipes::to(&edge);
+    let _connector = Connector::start(Arc::new(pipes.clone()), echo(), &[tunnel(1)]);
+    let handle = edge.ready(tunnel(1)).await;
+    let dialed = || pipes.dialed.load(Ordering::Relaxed);
+    assert_eq!(dialed(), 1 + 8);
+    let streams: Vec<_> = (0..40).map(|_| open(&edge)).collect();
+    assert!(streams.iter().filter(|stream| !stream.is_on_leg()).count() >= 32);
+    // The clock stands still as long as anybody has something to do.
+    for stream in streams {
+        assert_eq!(soon(exchange(stream, b"x")).await.unwrap(), b"x");
+    }
+    assert_eq!(dialed(), 1 + 8, "while the burst is under way");
+    until("there are legs for such a burst", || edge.tunnels.stats().legs_idle >= 40).await;
+    assert!(handle.open(open_for(tunnel(1))).unwrap().is_on_leg());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_legs_streams_are_multiplexed() {
     let (edge, _connector) = pair(false, echo()).await;
