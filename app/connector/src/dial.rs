@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustls::{AlertDescription, ClientConfig};
-use sallyport_net::{Congestion, Outbound, TlsFailure};
+use sallyport_net::{Congestion, NearTcp, Outbound, TlsFailure};
 use sallyport_tunnel::{
     BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, Dial, EdgePlace,
     carrier::{
@@ -321,7 +321,7 @@ impl Shared {
         match transport {
             Transport::Tcp => {
                 let EdgeAddress { host, port, .. } = &self.address;
-                let tcp = self.tcp(purpose).await?;
+                let tcp = NearTcp::new(self.tcp(purpose).await?);
                 let started =
                     sallyport_net::start_lean_tls(tcp, host, *port, host, self.native.clone(), self.handshake_time());
                 let (stream, agreed) = started.await.map_err(failed)?;
@@ -334,7 +334,7 @@ impl Shared {
             }
             Transport::WebSocket => {
                 let EdgeAddress { host, port, agent, .. } = &self.address;
-                let tcp = self.tcp(purpose).await?;
+                let tcp = NearTcp::new(self.tcp(purpose).await?);
                 let started =
                     sallyport_net::start_tls(tcp, host, *port, host, self.http.clone(), self.handshake_time());
                 let stream = started.await.map_err(failed)?;

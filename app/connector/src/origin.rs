@@ -9,10 +9,10 @@ use std::{
 
 use rustls::AlertDescription;
 use sallyport_model::{OriginAddr, TunnelId};
-use sallyport_net::{ReadAhead, RelayEnd, TlsFailure};
+use sallyport_net::{NearTcp, ReadAhead, RelayEnd, TlsFailure};
 use sallyport_tunnel::{BoxFuture, ConnectorEvent, FlowHandle, FlowOpen, FlowSink, IncomingStream, TunnelStream};
 use sallyport_wire::{FailureReason, Open, OpenFailure, StreamProtocol};
-use tokio::{net::TcpStream, sync::mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::client::TlsStream;
 use tracing::{debug, warn};
 
@@ -110,13 +110,13 @@ impl Origin {
 }
 
 impl Shared {
-    async fn connect_plain(&self) -> Result<TcpStream, OpenFailure> {
+    async fn connect_plain(&self) -> Result<NearTcp, OpenFailure> {
         let address = &self.address;
         let connect = sallyport_net::connect_tcp(&address.host, address.port, self.connect_timeout);
-        connect.await.map_err(|error| why_not_connected(&error, address))
+        connect.await.map(NearTcp::new).map_err(|error| why_not_connected(&error, address))
     }
 
-    async fn connect_tls(&self, protocol: StreamProtocol) -> Result<Box<TlsStream<ReadAhead<TcpStream>>>, OpenFailure> {
+    async fn connect_tls(&self, protocol: StreamProtocol) -> Result<Box<TlsStream<ReadAhead<NearTcp>>>, OpenFailure> {
         let Some(tls) = &self.tls else {
             return Err(OpenFailure::new(FailureReason::Other, "TLS to the service is not set up"));
         };

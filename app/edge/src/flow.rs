@@ -39,9 +39,9 @@ pub(crate) trait ClientIo: RelayEnd + Send + 'static {
     fn socket(&self) -> &TcpStream;
 }
 
-impl ClientIo for TcpStream {
+impl ClientIo for NearTcp {
     fn socket(&self) -> &TcpStream {
-        self
+        self.get_ref()
     }
 }
 

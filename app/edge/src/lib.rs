@@ -261,6 +261,7 @@ impl Edge {
             udp_flows: self.udp_flows.clone(),
             uploads: self.uploads.clone(),
             emptied: self.emptied.clone(),
+            shards: self.config.shards.clone(),
         }));
         if let Some(mesh) = self.mesh.get() {
             mesh.register_metrics(registry);

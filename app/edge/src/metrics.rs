@@ -22,6 +22,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use sallyport_http2::Fault;
+use sallyport_shards::Shards;
 use sallyport_tunnel::EdgeTunnels;
 
 use crate::{
@@ -394,6 +395,7 @@ pub(crate) struct Gauges {
     pub(crate) udp_flows: Arc<FlowCounts>,
     pub(crate) uploads: Arc<UploadBudget>,
     pub(crate) emptied: Arc<AtomicBool>,
+    pub(crate) shards: Shards,
 }
 
 /// The tunnels, in a coat that can be printed.
@@ -415,6 +417,11 @@ impl Collector for Gauges {
             ("sallyport_edge_legs_busy", "Legs that carry a stream", stats.legs_busy),
             ("sallyport_edge_streams_multiplexed", "Streams on control connections", stats.mux_streams),
             ("sallyport_edge_connections_open", "Open TLS connections", self.connections.open()),
+            (
+                "sallyport_edge_connections_bulk",
+                "Connections that carry bulk, in threads for it",
+                self.shards.carrying_bulk(),
+            ),
             ("sallyport_edge_udp_flows", "Flows of UDP sockets", self.udp_flows.all()),
             ("sallyport_edge_handshakes_pending", "TLS handshakes that have not finished", self.handshakes.len()),
             (

@@ -80,7 +80,8 @@ impl Relay {
         let running = edge.running.enter();
         let mut phase = edge.phase.subscribe();
         let stay = ticket.stays(edge);
-        tokio::spawn(async move {
+        let shards = &edge.config.shards;
+        shards.spawn_near(shards.by_weight(Box::pin(async move {
             let (_running, _client) = (running, client);
             let mut carried = Carried::default();
             let pace = ticket.pass().map(|pass| pass.meter().clone());
@@ -110,7 +111,7 @@ impl Relay {
                 Ok(()) => ticket.complete(),
                 Err(error) => tracing::debug!(id = %ticket.id(), %error, "a websocket ended early"),
             }
-        });
+        })));
     }
 
     /// Nothing is kept for bytes of which none are there: many WebSockets are open, and few of them carry anything.

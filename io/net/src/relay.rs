@@ -343,6 +343,7 @@ impl Direction {
         match read {
             Poll::Ready(Ok(filled @ 1..)) => {
                 pace.moved(filled);
+                sallyport_shards::weigh(filled);
                 self.read += filled as u64;
                 (self.buffer, self.start, self.end) = (buffer.take(), 0, filled);
             }

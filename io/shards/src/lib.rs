@@ -2,18 +2,20 @@
 //!
 //! A scheduler of many threads moves tasks between them: one thread waits for events while another runs the task that they
 //! are for, so that a busy connection wakes a second processor again and again. On a shard everything that a connection
-//! needs happens in one thread. Connections are dealt out in turn and stay where they are; what is not a connection (the
-//! API's work, timers, UDP ports) stays with the scheduler that the program was started with.
+//! needs happens in one thread. Connections are dealt out in turn and stay where they are, but for those that carry bulk:
+//! these have threads of their own for that time (`weight.rs`). What is not a connection (the API's work, timers, UDP ports)
+//! stays with the scheduler that the program was started with.
 
 mod post;
 mod turn;
+mod weight;
 
 use std::{
     cell::Cell,
     io, net,
     num::NonZeroU16,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU16, AtomicUsize, Ordering},
     },
 };
@@ -27,10 +29,14 @@ use tokio::{
 
 pub use post::wake_at;
 pub use turn::carried;
+use weight::ByWeight;
+pub use weight::{Work, weigh};
 
 /// After how many tasks that are ready the kernel is asked what else is. A new connection, which is accepted in a
 /// shard, may wait for as many; and each time costs a system call.
 const EVENT_INTERVAL: u32 = 31;
+/// The numbers of shards for bulk have this bit.
+const FOR_BULK: u16 = 1 << 15;
 /// The number of the next shard that is started in this process; 0 is no shard.
 static NEXT: AtomicU16 = AtomicU16::new(1);
 
@@ -54,6 +60,13 @@ impl ShardId {
     pub fn is_shard(self) -> bool {
         self.0 != 0
     }
+
+    /// Whether it is a shard for connections that carry bulk. They go there and leave again; nothing that stays is to follow
+    /// them there.
+    #[must_use]
+    pub fn is_for_bulk(self) -> bool {
+        self.0 & FOR_BULK != 0
+    }
 }
 
 /// The shards of a process. The default has none: everything then runs in the caller's own scheduler.
@@ -64,6 +77,26 @@ pub struct Shards(Option<Arc<Running>>);
 struct Running {
     shards: Vec<Shard>,
     next: AtomicUsize,
+    /// As many, for connections that carry bulk; since the first one did. None where the system gave no threads then.
+    for_bulk: OnceLock<Vec<Shard>>,
+    next_for_bulk: AtomicUsize,
+    /// How many connections are there.
+    bulk: AtomicUsize,
+}
+
+impl Running {
+    /// The one whose turn it is.
+    fn next(&self) -> Option<&Shard> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        self.shards.get(turn % self.shards.len())
+    }
+
+    fn next_for_bulk(&self) -> Option<&Shard> {
+        let start = || self.shards.iter().map_while(|_| Shard::start("bulk", FOR_BULK).ok()).collect();
+        let shards: &Vec<_> = self.for_bulk.get_or_init(start);
+        let turn = self.next_for_bulk.fetch_add(1, Ordering::Relaxed);
+        shards.get(turn.checked_rem(shards.len())?)
+    }
 }
 
 #[derive(Debug)]
@@ -80,15 +113,19 @@ impl Shards {
     /// # Errors
     /// The system gives no more threads or event queues.
     pub fn start(count: NonZeroU16) -> io::Result<Self> {
-        let shards = (1..=count.get()).map(|_| Shard::start()).collect::<io::Result<_>>()?;
-        Ok(Self(Some(Arc::new(Running { shards, next: AtomicUsize::new(0) }))))
+        let shards = (1..=count.get()).map(|_| Shard::start("shard", 0)).collect::<io::Result<_>>()?;
+        Ok(Self(Some(Arc::new(Running {
+            shards,
+            next: AtomicUsize::new(0),
+            for_bulk: OnceLock::new(),
+            next_for_bulk: AtomicUsize::new(0),
+            bulk: AtomicUsize::new(0),
+        }))))
     }
 
     /// The one whose turn it is.
     fn next(&self) -> Option<&Shard> {
-        let running = self.0.as_ref()?;
-        let turn = running.next.fetch_add(1, Ordering::Relaxed);
-        running.shards.get(turn % running.shards.len())
+        self.0.as_deref()?.next()
     }
 
     /// Runs something that opens its connection itself.
@@ -97,6 +134,23 @@ impl Shards {
             Some(shard) => drop(shard.handle.spawn(serve)),
             None => drop(tokio::spawn(serve)),
         }
+    }
+
+    /// Runs something in the caller's shard; in the one whose turn it is where that is for bulk.
+    pub fn spawn_near(&self, serve: impl Future<Output = ()> + Send + 'static) {
+        if ShardId::here().is_for_bulk() { self.spawn(serve) } else { drop(tokio::spawn(serve)) }
+    }
+
+    /// Serves a connection in the caller's task, and goes on with it among bulk while it carries that, as [`weigh`] is told. Then
+    /// this is over before the connection is.
+    pub fn by_weight(&self, serve: Work) -> impl Future<Output = ()> + Send + 'static {
+        ByWeight::new(self.0.as_ref().map(Arc::downgrade).unwrap_or_default(), serve)
+    }
+
+    /// How many connections carry bulk.
+    #[must_use]
+    pub fn carrying_bulk(&self) -> usize {
+        self.0.as_ref().map_or(0, |running| running.bulk.load(Ordering::Relaxed))
     }
 
     /// Runs something on the shard whose turn it is, as one of these tasks: whoever holds them can wait for its end, or
@@ -112,15 +166,16 @@ impl Shards {
         }
     }
 
-    /// Serves a connection that nobody watches yet and that does not block. Where the system refuses to watch it, it is
-    /// closed.
+    /// Serves a connection that nobody watches yet and that does not block, as [`Self::by_weight`] does. Where the system
+    /// refuses to watch it, it is closed.
     pub fn spawn_unwatched<F>(&self, stream: net::TcpStream, serve: impl FnOnce(TcpStream) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        let shards = self.0.as_ref().map(Arc::downgrade).unwrap_or_default();
         let start = move || {
             if let Ok(stream) = TcpStream::from_std(stream) {
-                tokio::spawn(serve(stream));
+                tokio::spawn(ByWeight::new(shards, Box::pin(serve(stream))));
             }
         };
         match self.next() {
@@ -132,12 +187,15 @@ impl Shards {
 }
 
 impl Shard {
-    fn start() -> io::Result<Self> {
+    /// Starts one whose thread has this name, and whose number has this beside its own.
+    fn start(name: &str, kind: u16) -> io::Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{name}-{number}");
+        let number = number | kind;
         let runtime = Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
-        std::thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
+        std::thread::Builder::new().name(name).spawn(move || {
             HERE.set(number);
             runtime.spawn(post::serve(ShardId(number)));
             // Nothing is ever sent: the channel ends.

@@ -4,6 +4,8 @@ use std::task::{Context, Poll};
 
 use tokio::task::coop;
 
+use crate::weigh;
+
 /// How many bytes a task carries in one turn: less costs bulk on a long path some percent.
 const MAX_TURN_BYTES: usize = 512 * 1024;
 /// How many operations on sockets tokio lets a task have in one turn. By them alone it carries some megabytes, for which
@@ -14,6 +16,7 @@ const OPERATIONS: usize = 128;
 /// it until all that is ready has had its turn, and the system has said what else is. So it needs not return by itself,
 /// and whatever is between it and its sockets need not know. Few bytes count as nothing.
 pub fn carried(cx: &mut Context<'_>, bytes: usize) {
+    weigh(bytes);
     for _ in 0..bytes / (MAX_TURN_BYTES / OPERATIONS) {
         // Asked for more than there is, tokio would wake the task even if nothing is left to do.
         if !coop::has_budget_remaining() {

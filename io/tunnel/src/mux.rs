@@ -192,6 +192,7 @@ impl Mux {
         state.far = if state.shard == here { 0 } else { state.far + 1 };
         if state.far >= MOVES_AFTER
             && here.is_shard()
+            && !here.is_for_bulk()
             && let Ok(handle) = Handle::try_current()
         {
             state.far = 0;

@@ -5,6 +5,7 @@ mod audit;
 mod authority;
 mod bad_input;
 mod browser;
+mod bulk;
 mod bus_of_edges;
 mod client;
 mod clock;

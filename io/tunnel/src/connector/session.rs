@@ -342,7 +342,9 @@ impl ConnectorSession {
     /// Serves the next stream. Streams idle for long: what waits for them has a box of its own, gone when one came.
     async fn serve_next(self: Arc<Self>, next: Pin<Box<impl Future<Output = Option<(Leg, Open)>>>>) {
         let Some((leg, open)) = next.await else { return };
-        let serving = self.start(leg, open);
+        let shards = self.shared.config.shards.clone();
+        let serving = shards.by_weight(self.start(leg, open));
+        drop(shards);
         serving.await;
     }
 
@@ -356,10 +358,9 @@ impl ConnectorSession {
 
 impl LegHome for ConnectorSession {
     fn take_back(self: Arc<Self>, leg: Leg) {
-        if !self.legs.is_over()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(self.serve_next(Box::pin(next_open(leg))));
+        if !self.legs.is_over() && tokio::runtime::Handle::try_current().is_ok() {
+            let shards = self.shared.config.shards.clone();
+            shards.spawn_near(self.serve_next(Box::pin(next_open(leg))));
         }
     }
 }

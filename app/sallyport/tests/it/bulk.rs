@@ -1,0 +1,92 @@
+//! Connections that carry bulk, and the threads that they have for that time.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    harness::{Home, Program, Up, wait_until},
+    tcp::{connect, id, socket, up_with_port},
+};
+
+/// Longer than a slow machine needs to carry 4 MiB in 50 ms once.
+const SOME_TIME: Duration = Duration::from_secs(120);
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What a service says at each place of a stream: no two neighbouring pieces are alike, of whatever size.
+fn chunk(number: u8) -> Vec<u8> {
+    (0..CHUNK_BYTES).map(|at| (at / 251) as u8 ^ (at % 251) as u8 ^ number).collect()
+}
+
+/// A service that for each byte it is sent says the chunk of that number.
+fn chunks() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let (mut stream, mut wanted) = (stream, [0]);
+                stream.set_nodelay(true).unwrap();
+                while matches!(stream.read(&mut wanted), Ok(1)) && stream.write_all(&chunk(wanted[0])).is_ok() {}
+            });
+        }
+    });
+    address
+}
+
+/// Asks for these, and compares what comes.
+fn ask(stream: &mut TcpStream, numbers: &[u8]) {
+    stream.write_all(numbers).unwrap();
+    let mut came = vec![0; CHUNK_BYTES];
+    for number in numbers {
+        stream.read_exact(&mut came).unwrap();
+        assert!(came == chunk(*number), "chunk {number} is another one");
+    }
+}
+
+/// Whether the program has threads for bulk.
+fn has_threads_for_bulk(program: &Program) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", program.pid())).unwrap();
+    let mut names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.any(|name| name.starts_with("bulk-"))
+}
+
+fn carrying_bulk(up: &Up) -> Option<u64> {
+    let metrics = up.curl("api.localhost", "/metrics", &[]).body;
+    metrics.lines().find_map(|line| line.strip_prefix("sallyport_edge_connections_bulk ")?.parse().ok())
+}
+
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "threads are looked at in /proc")]
+fn a_connection_that_carries_bulk_has_threads_for_that_time_and_loses_nothing() {
+    let home = Home::new();
+    let (up, port) = up_with_port(&home, &[]);
+    let socket = socket(&home, "tcp", &[]);
+    let connector = home.connector(id(&socket), chunks(), &[]);
+    let both = [&up.program, &connector];
+
+    let mut small = connect(port);
+    ask(&mut small, &[1, 2]);
+    assert!(both.iter().all(|program| !has_threads_for_bulk(program)));
+    assert_eq!(carrying_bulk(&up), Some(0));
+
+    let (mut bulk, began) = (connect(port), Instant::now());
+    let numbers: Vec<u8> = (0..64).collect();
+    while !both.iter().all(|program| has_threads_for_bulk(program)) {
+        assert!(began.elapsed() < SOME_TIME, "it is not taken for bulk");
+        ask(&mut bulk, &numbers);
+    }
+    // Beside it the other one goes on, and so does it itself when it carries little.
+    ask(&mut small, &[3]);
+    thread::sleep(Duration::from_millis(1_100));
+    wait_until("it to be no bulk any more", || {
+        ask(&mut bulk, &[4]);
+        (carrying_bulk(&up) == Some(0)).then_some(())
+    });
+    ask(&mut bulk, &[5, 6]);
+    drop(bulk);
+    ask(&mut connect(port), &[7]);
+}

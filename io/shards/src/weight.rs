@@ -1,0 +1,255 @@
+//! Bulk has threads of its own.
+//!
+//! The kernel shares out processors between threads: one that is busy all the time waits for its turn behind others that are,
+//! and one that was idle has its turn as soon as it is woken. Where a shard carries bulk, everything else in it waits with it. So
+//! a connection that carries much goes to a thread for bulk, and comes back when it does not any more.
+
+use std::{
+    cell::Cell,
+    pin::Pin,
+    sync::{Arc, Weak, atomic::Ordering},
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use crate::Running;
+
+/// Each time so many bytes were carried it is looked how long they took.
+const LOOK_BYTES: usize = 4 * 1024 * 1024;
+/// What carries as many within this time is bulk: 84 MB/s, and more.
+const BULK_WITHIN: Duration = Duration::from_millis(50);
+/// What takes longer for as many is none any more: 4 MB/s, and less.
+const BULK_NO_MORE_AFTER: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// What was carried in this thread.
+    static CARRIED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The task that runs has carried so many bytes.
+pub fn weigh(bytes: usize) {
+    CARRIED.set(CARRIED.get().wrapping_add(bytes));
+}
+
+/// How much a connection carries, and whether that makes it bulk.
+#[derive(Debug, Clone, Copy, Default)]
+struct Weight {
+    is_bulk: bool,
+    /// Since then; none until it was looked for the first time.
+    bytes: usize,
+    since: Option<Instant>,
+}
+
+impl Weight {
+    /// So many bytes more were carried. Says whether it is bulk since now, or no more.
+    fn changes(&mut self, bytes: usize, now: impl FnOnce() -> Instant) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let is_enough = self.bytes >= LOOK_BYTES;
+        if !is_enough && !self.is_bulk {
+            return false;
+        }
+        let now = now();
+        let took = self.since.map_or(Duration::MAX, |since| now.saturating_duration_since(since));
+        let changes = if self.is_bulk { took > BULK_NO_MORE_AFTER } else { took <= BULK_WITHIN };
+        self.is_bulk ^= changes;
+        if is_enough || changes {
+            (self.bytes, self.since) = (0, Some(now));
+        }
+        changes
+    }
+}
+
+/// What serves a connection.
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Serves a connection where it is spawned, and among bulk while it is that. Connections that it has must go along
+/// (`NearTcp` in `io/net`); timers stay where they were made, and wake it from there. It is over for whoever waits for it
+/// when it has gone elsewhere.
+pub(crate) struct ByWeight {
+    work: Option<Work>,
+    weight: Weight,
+    /// Where it goes; not what keeps them.
+    shards: Weak<Running>,
+    /// It counts as bulk.
+    _counted: Option<Counted>,
+}
+
+impl ByWeight {
+    pub(crate) fn new(shards: Weak<Running>, work: Work) -> Self {
+        Self { work: Some(work), weight: Weight::default(), shards, _counted: None }
+    }
+}
+
+impl Future for ByWeight {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let Some(work) = &mut this.work else { return Poll::Ready(()) };
+        let before = CARRIED.get();
+        if work.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let carried = CARRIED.get().wrapping_sub(before);
+        if !this.weight.changes(carried, Instant::now) {
+            return Poll::Pending;
+        }
+        let Some(running) = this.shards.upgrade() else { return Poll::Pending };
+        let (shard, counted) = if this.weight.is_bulk {
+            (running.next_for_bulk(), Some(Counted::new(&running)))
+        } else {
+            (running.next(), None)
+        };
+        // Without a thread for it, it stays.
+        let Some(shard) = shard else { return Poll::Pending };
+        // What it waits for wakes nobody here any more. There it is looked at, and waits anew.
+        let work = this.work.take();
+        shard.handle.spawn(Self { work, weight: this.weight, shards: this.shards.clone(), _counted: counted });
+        Poll::Ready(())
+    }
+}
+
+/// One of those that are among bulk.
+struct Counted(Weak<Running>);
+
+impl Counted {
+    fn new(running: &Arc<Running>) -> Self {
+        running.bulk.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::downgrade(running))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(running) = self.0.upgrade() {
+            running.bulk.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{ShardId, Shards};
+
+    const PIECE: usize = 256 * 1024;
+
+    /// Carries so many pieces, one each so often; says after how many of them it became another kind.
+    fn carries(weight: &mut Weight, pieces: usize, each: Duration, now: &mut Instant) -> Option<usize> {
+        (1..=pieces).find(|_| {
+            *now += each;
+            weight.changes(PIECE, || *now)
+        })
+    }
+
+    #[test]
+    fn what_carries_much_in_a_short_time_is_bulk_and_what_takes_long_for_it_is_not() {
+        let (mut weight, mut now) = (Weight::default(), Instant::now());
+        // 80 MB/s, for as long as it likes.
+        assert_eq!(carries(&mut weight, 100_000, Duration::from_micros(3_280), &mut now), None);
+        now += Duration::from_secs(3_600);
+        let after = carries(&mut weight, 100, Duration::from_millis(1), &mut now).unwrap();
+        assert!((17..=32).contains(&after), "a pause does not count for what comes behind it, {after}");
+        // 5 MB/s, and for up to a second nothing at all.
+        assert_eq!(carries(&mut weight, 1_000, Duration::from_millis(50), &mut now), None);
+        now += Duration::from_millis(300);
+        assert_eq!(carries(&mut weight, 1_000, Duration::from_millis(10), &mut now), None);
+        assert_eq!(carries(&mut weight, 100, Duration::from_millis(100), &mut now), Some(11));
+        assert!(!weight.is_bulk);
+    }
+
+    #[test]
+    fn who_carries_little_looks_at_no_clock() {
+        let mut weight = Weight::default();
+        for _ in 0..LOOK_BYTES / 2 - 1 {
+            assert!(!weight.changes(2, || panic!("it is no time to look")));
+        }
+    }
+
+    /// Carries so much, each time that it is told to, and says in which shard that was.
+    fn spawn_carrying(shards: &Shards) -> (mpsc::UnboundedSender<usize>, mpsc::UnboundedReceiver<ShardId>) {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let (say, said) = mpsc::unbounded_channel();
+        let work = shards.by_weight(Box::pin(async move {
+            while let Some(bytes) = told.recv().await {
+                weigh(bytes);
+                say.send(ShardId::here()).unwrap();
+                tokio::task::yield_now().await;
+            }
+        }));
+        shards.spawn(work);
+        (tell, said)
+    }
+
+    #[tokio::test]
+    async fn bulk_goes_to_a_thread_for_it_and_comes_back_when_it_is_none_any_more() {
+        let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
+        let (tell, mut said) = spawn_carrying(&shards);
+        let mut was_in = async |bytes| {
+            tell.send(bytes).unwrap();
+            tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap()
+        };
+        assert_eq!(shards.carrying_bulk(), 0);
+        assert!(!was_in(LOOK_BYTES).await.is_for_bulk(), "nobody knows yet how long it took");
+        // A slow machine may take too long for it, but not each time.
+        for round in 0.. {
+            if was_in(LOOK_BYTES).await.is_for_bulk() {
+                break;
+            }
+            assert!(round < 1_000, "it is never taken for bulk");
+        }
+        assert_eq!(shards.carrying_bulk(), 1);
+        std::thread::sleep(BULK_NO_MORE_AFTER + Duration::from_millis(10));
+        assert!(was_in(1).await.is_for_bulk(), "it is looked at only now");
+        assert!(!was_in(1).await.is_for_bulk());
+        assert_eq!(shards.carrying_bulk(), 0);
+        drop(tell);
+        assert_eq!(tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_spawned_near_bulk_is_not_among_it() {
+        let shards = Shards::start(NonZeroU16::MIN).unwrap();
+        let (say, mut said) = mpsc::unbounded_channel();
+        let spawning = shards.clone();
+        shards.spawn(shards.by_weight(Box::pin(async move {
+            loop {
+                weigh(LOOK_BYTES);
+                tokio::task::yield_now().await;
+                if ShardId::here().is_for_bulk() {
+                    spawning.spawn_near(async move { say.send(ShardId::here()).unwrap() });
+                    return;
+                }
+            }
+        })));
+        let there = tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap();
+        assert!(there.is_shard() && !there.is_for_bulk());
+    }
+
+    #[tokio::test]
+    async fn where_there_are_no_shards_bulk_stays() {
+        let shards = Shards::default();
+        let (tell, mut said) = spawn_carrying(&shards);
+        for _ in 0..10 {
+            tell.send(LOOK_BYTES).unwrap();
+            assert!(!said.recv().await.unwrap().is_shard());
+        }
+        assert_eq!(shards.carrying_bulk(), 0);
+    }
+
+    #[tokio::test]
+    async fn bulk_ends_with_the_last_handle() {
+        let shards = Shards::start(NonZeroU16::MIN).unwrap();
+        let (tell, mut said) = spawn_carrying(&shards);
+        while shards.carrying_bulk() == 0 {
+            tell.send(LOOK_BYTES).unwrap();
+            said.recv().await.unwrap();
+        }
+        drop(shards);
+        assert_eq!(tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap(), None);
+    }
+}
