@@ -1,5 +1,6 @@
 """How each row is measured: functions that take a contender and a number of seconds, and give figures."""
 
+import concurrent.futures
 import contextlib
 import os
 import socket
@@ -117,6 +118,16 @@ def beside_bulk(kind, contender, _seconds):
     finally:
         download.kill()
         download.communicate(timeout=10)
+
+
+def requests_beside_bulk(connections, contender, seconds):
+    """Requests on kept connections while one download takes all there is, which begins a second before; and what that has."""
+    pids, target, seconds = contender.pids(), contender.target(PAGES), min(seconds, 3)
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
+        download = beside.submit(load.download, target.url("endless"), 1, WARM_UP_S + seconds, pids)
+        time.sleep(WARM_UP_S)
+        figures = load.requests(target.url("100b"), connections, seconds, pids)
+    return {**{figure: figures[figure] for figure in ("per_s", "p50_ms", "p99_ms")}, "beside_gbit_s": download.result()["gbit_s"]}
 
 
 def stalls(way, contender, _seconds, hasty=True):

@@ -120,6 +120,11 @@ def beside_bulk(prefix, stage, kinds):
     return [Row(f"{prefix}{kind}_beside_bulk", titles[kind], MOMENTS, partial(measures.beside_bulk, kind), stage) for kind in kinds]
 
 
+def requests_beside_bulk(prefix):
+    return Row(f"{prefix}keepalive_1_beside_bulk", "keep-alive requests, 1 connection, beside a bulk stream", ("per_s", "p50_ms", "p99_ms"),
+               partial(measures.requests_beside_bulk, 1))
+
+
 def stall_rows(prefix, stage, hasty=True):
     title = "bodies from 1 B to 1 MiB, {}" if hasty else "bodies from 1 B to 1 MiB, {}, without TCP_NODELAY, heads and bodies apart"
     return [Row(f"{prefix}stall_{way}", title.format(way), ("worst_ms",), partial(measures.stalls, way, hasty=hasty), stage)
@@ -143,6 +148,7 @@ SETS = {
         requests("bodies_1m", "1 MiB bodies, 8 connections", "b1048576", 8),
         Row("h2_100_streams", "HTTP/2, 100 streams on a connection", ("per_s", "cpu_us"), partial(measures.http2, 100), is_main=True, is_warmed=True),
         *bulk_rows("", "plain"),
+        requests_beside_bulk(""),
         *stall_rows("", "plain", hasty=False),
         Row("silent", "a fresh connection beside silent ones", BESIDE_SILENT, measures.silent),
         *fresh_rows("delay_"),
@@ -160,6 +166,7 @@ SETS = {
         requests("tcp_connections", "new connections, 32 at a time", "100b", 32, figures=("per_s", "cpu_us"), main=True, close=True),
         requests("tcp_bodies_64k", "64 KiB bodies, 8 connections", "64k", 8, main=True),
         *bulk_rows("tcp_", "plain", main=("down_1", "up_1", "down_8")),
+        requests_beside_bulk("tcp_"),
         *fresh_rows("tcp_delay_", main=True),
         *beside_bulk("tcp_delay_", "delay", ("fresh",)),
         keepalive("tcp_delay_", "delay"),

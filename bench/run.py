@@ -209,7 +209,7 @@ class Run:
     def contend(self, number, group, kind):
         """All rows of one contender in one round; a contender that does not work costs its rows and nothing else."""
         for stage in rows.STAGES:
-            chosen = [row for row in self.options.rows[group] if row.stage == stage]
+            chosen = [row for row in self.options.rows[group] if row.stage == stage and row.name in (kind.rows or (row.name,))]
             if not chosen or (stage in ("delay", "slow", "loss") and not kind.leg_ports):
                 continue
             # What starts the contender itself gets a new one each time.
@@ -401,7 +401,7 @@ def prepare(chosen, folder):
             environment[f"BENCH_{tool.upper()}"] = said.strip()
         elif tool in drawers or not all(kind.is_optional for kind in kinds if tool in kind.tools):
             raise SystemExit(f"bench: {tool} could not be built; see above, or leave it out with --only")
-    for program in ("datagrams", "delay", "link", "sink"):
+    for program in ("datagrams", "delay", "least", "link", "sink"):
         path = f"{folder}/{program}"
         build_or_end(["rustc", "-O", "--edition", "2024", "-o", path, f"{HERE}/{program}.rs"])
         environment[f"BENCH_{program.upper()}"] = path

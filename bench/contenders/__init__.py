@@ -9,6 +9,7 @@ from .bore import Bore
 from .chisel import Chisel
 from .frp import FrpHttps, FrpTcp, FrpTcpPool, FrpUdp, NginxFrp
 from .haproxy import Haproxy, HaproxyH2, HaproxyTcp
+from .least import Least, Wait
 from .nginx import NginxAlone
 from .rathole import NginxRathole, NginxRatholePlain, RatholePlain, RatholeTcp, RatholeUdp
 from .relay import HaproxyThree, HaproxyThreeH2, SallyportRelay
@@ -22,7 +23,7 @@ __all__ = ["DOMAIN", "ECHO", "ECHO_PORT", "KINDS", "MAIN_KINDS", "ORIGIN_PORT", 
 #: set of rows -> who is compared in it; two of one name in different sets are the same program in different ways
 KINDS = {
     "https": [SallyportHttps, FrpHttps, NginxFrp, NginxRathole, NginxRatholePlain, Haproxy, HaproxyH2, NginxAlone],
-    "tcp": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh, Chisel, Bore],
+    "tcp": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh, Chisel, Bore, Least, Wait],
     "hard": [SallyportTcp, FrpTcp, FrpTcpPool, RatholeTcp, RatholePlain, HaproxyTcp, OpenSsh, Chisel, Bore],
     "udp": [SallyportUdp, FrpUdp, RatholeUdp],
     "relay": [SallyportRelay, HaproxyThree, HaproxyThreeH2],

@@ -39,6 +39,8 @@ class Contender:
     needs = ()
     #: Whether it is what Sallyport is: an encrypted tunnel to an origin that cannot be reached. Others are references.
     is_peer = True
+    #: The rows that it is measured in; none: all of its sets.
+    rows = None
     #: How many connections it can be told to hold where a process may have 20,000 descriptors; none: as many as there may be.
     max_connections = None
     #: The cipher that a stock ssh client is told to use; by itself it takes the first that both sides know.
