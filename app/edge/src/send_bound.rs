@@ -10,11 +10,13 @@ use std::{
     future::{Future, poll_fn},
     io,
     pin::{Pin, pin},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use sallyport_net::RelayEnd;
+use sallyport_shards::Whereabouts;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -204,6 +206,8 @@ pub(crate) fn with_slot<R>(look: impl FnOnce(&StakeSlot) -> R) -> Option<R> {
 pub(crate) struct StreamExecutor {
     /// How long.
     pub(crate) bound: Duration,
+    /// Where their connection is, and they are.
+    pub(crate) place: Arc<Whereabouts>,
 }
 
 impl StreamExecutor {
@@ -211,7 +215,7 @@ impl StreamExecutor {
     pub(crate) fn execute(&self, stream: impl Future<Output = ()> + Send + 'static) {
         let bound = self.bound;
         let of_stream = Stream { waiting: Cell::new(Waiting::Here), stake: StakeSlot::default() };
-        tokio::spawn(STREAM.scope(of_stream, async move {
+        let running = STREAM.scope(of_stream, async move {
             let mut stream = pin!(stream);
             let mut patience = Patience::new(bound);
             poll_fn(|cx| {
@@ -233,6 +237,7 @@ impl StreamExecutor {
                 patience.poll_over(cx)
             })
             .await;
-        }));
+        });
+        tokio::spawn(self.place.follow(Box::pin(running)));
     }
 }

@@ -30,7 +30,7 @@ use tokio::{
 pub use post::wake_at;
 pub use turn::carried;
 use weight::ByWeight;
-pub use weight::{Work, weigh};
+pub use weight::{Whereabouts, Work, weigh};
 
 /// After how many tasks that are ready the kernel is asked what else is. A new connection, which is accepted in a
 /// shard, may wait for as many; and each time costs a system call.

@@ -7,12 +7,17 @@
 use std::{
     cell::Cell,
     pin::Pin,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU16, Ordering},
+    },
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
-use crate::Running;
+use tokio::runtime::Handle;
+
+use crate::{Running, ShardId};
 
 /// Each time so many bytes were carried it is looked how long they took.
 const LOOK_BYTES: usize = 4 * 1024 * 1024;
@@ -109,6 +114,59 @@ impl Future for ByWeight {
     }
 }
 
+/// Where a connection is, for tasks that belong to it.
+#[derive(Debug, Default)]
+pub struct Whereabouts {
+    shard: AtomicU16,
+    handle: Mutex<Option<Handle>>,
+}
+
+impl Whereabouts {
+    /// The connection is in the caller's shard; to be said before it waits.
+    pub fn is_here(&self) {
+        let here = ShardId::here();
+        if self.shard.load(Ordering::Relaxed) != here.0
+            && let Ok(handle) = Handle::try_current()
+        {
+            *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+            self.shard.store(here.0, Ordering::Release);
+        }
+    }
+
+    /// Does the work in a task of the caller's, and goes on with it where the connection is. Then this is over before the
+    /// work is.
+    pub fn follow(self: &Arc<Self>, work: Work) -> impl Future<Output = ()> + Send + 'static {
+        Follower { work: Some(work), leader: self.clone() }
+    }
+}
+
+/// Goes where a connection is.
+struct Follower {
+    work: Option<Work>,
+    leader: Arc<Whereabouts>,
+}
+
+impl Future for Follower {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let Some(work) = &mut this.work else { return Poll::Ready(()) };
+        if work.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let shard = this.leader.shard.load(Ordering::Acquire);
+        if shard == ShardId::here().0 || !ShardId(shard).is_shard() {
+            return Poll::Pending;
+        }
+        let Some(there) = this.leader.handle.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
+            return Poll::Pending;
+        };
+        there.spawn(Self { work: this.work.take(), leader: this.leader.clone() });
+        Poll::Ready(())
+    }
+}
+
 /// One of those that are among bulk.
 struct Counted(Weak<Running>);
 
@@ -134,7 +192,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::{ShardId, Shards};
+    use crate::Shards;
 
     const PIECE: usize = 256 * 1024;
 
@@ -228,6 +286,38 @@ mod tests {
         })));
         let there = tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap();
         assert!(there.is_shard() && !there.is_for_bulk());
+    }
+
+    #[tokio::test]
+    async fn tasks_of_a_connection_go_where_it_is() {
+        let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
+        let place = Arc::new(Whereabouts::default());
+        let (ask, mut asked) = mpsc::unbounded_channel::<()>();
+        let (say, mut said) = mpsc::unbounded_channel();
+        let follower = place.follow(Box::pin(async move {
+            while let Some(()) = asked.recv().await {
+                say.send(ShardId::here()).unwrap();
+            }
+        }));
+        shards.spawn(follower);
+        let mut is_in = async || {
+            ask.send(()).unwrap();
+            tokio::time::timeout(Duration::from_secs(20), said.recv()).await.unwrap().unwrap()
+        };
+        let first = is_in().await;
+        assert_eq!(is_in().await, first, "nobody has said where it is to be");
+        let (here, is_here) = tokio::sync::oneshot::channel();
+        let leader = place.clone();
+        shards.spawn(async move {
+            leader.is_here();
+            here.send(ShardId::here()).unwrap();
+        });
+        let there = is_here.await.unwrap();
+        assert_ne!(there, first);
+        // It goes after the first time that it is woken.
+        is_in().await;
+        assert_eq!(is_in().await, there);
+        assert_eq!(is_in().await, there);
     }
 
     #[tokio::test]

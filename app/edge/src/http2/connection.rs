@@ -75,7 +75,8 @@ impl Pulse {
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) fn new(edge: Arc<Edge>, client: Arc<Client>, io: S) -> Self {
         let meter = client.uploads.clone().unwrap_or_else(|| edge.uploads.meter(client.addr.ip()));
-        let (shared, executor) = (Arc::new(Shared::new()), StreamExecutor { bound: edge.config.send_timeout });
+        let (shared, executor) =
+            (Arc::new(Shared::new()), StreamExecutor { bound: edge.config.send_timeout, place: Arc::default() });
         let pulse = Pulse::new(edge.config.ping_interval);
         Self { edge, client, io, shared, executor, gate: ReadGate::new(meter), pulse, is_unflushed: false }
     }
@@ -102,6 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.is_unflushed = true;
+            sallyport_shards::weigh(written);
             state.server.written(written);
         }
         drop(state);
@@ -124,6 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let mut read = ReadBuf::new(&mut room[..]);
             ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
             self.pulse.heard();
+            sallyport_shards::weigh(read.filled().len());
             self.take(read.filled());
             Poll::Ready(Ok(read.filled().len()))
         })
@@ -136,8 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         while let Some(request) = self.next_request() {
             self.client.count_request();
             let served = stream::serve(self.edge.clone(), self.client.clone(), &self.shared, request);
-            // In a box, since the scheduler moves a task about before it runs it.
-            self.executor.execute(Box::pin(served));
+            self.executor.execute(served);
         }
         let (received, faults) = {
             let server = &mut self.shared.lock().server;
@@ -176,6 +178,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.executor.place.is_here();
         for _ in 0..MAX_READS {
             let written = self.poll_write_all(cx)?;
             if written.is_ready() && self.shared.lock().server.is_over() {

@@ -90,3 +90,43 @@ fn a_connection_that_carries_bulk_has_threads_for_that_time_and_loses_nothing() 
     drop(bulk);
     ask(&mut connect(port), &[7]);
 }
+
+/// A web service whose answers do not end.
+fn endless() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut stream = stream;
+                let _ = stream.read(&mut [0; 4_096]);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+                let piece = vec![b'x'; CHUNK_BYTES];
+                while stream.write_all(&piece).is_ok() {}
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_download_over_https_is_bulk_with_either_http() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (socket, host) = home.socket(&[]);
+    let _connector = home.connector(&socket, endless(), &[]);
+    for http in ["--http1.1", "--http2"] {
+        let url = up.url(&host, "/");
+        let args = ["--silent", http, "--cacert", up.ca.to_str().unwrap(), "--output", "/dev/null", &url];
+        let mut download = home.knowing(&host, "curl", &args).spawn().unwrap();
+        let began = Instant::now();
+        while carrying_bulk(&up) != Some(1) {
+            assert!(began.elapsed() < SOME_TIME, "{http}: it is not taken for bulk");
+            assert!(download.try_wait().unwrap().is_none(), "{http}: it has ended");
+        }
+        download.kill().unwrap();
+        download.wait().unwrap();
+        wait_until("it to be over", || (carrying_bulk(&up) == Some(0)).then_some(()));
+    }
+}
