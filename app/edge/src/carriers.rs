@@ -56,7 +56,7 @@ pub(crate) fn answer(
 
 /// Serves the carrier that a connection becomes once our 101 is out.
 pub(crate) fn start(edge: Arc<Edge>, client: Arc<Client>, stream: ClientStream, early: BytesMut) {
-    tokio::spawn(async move {
+    sallyport_shards::spawn_near(async move {
         let peer = client.addr;
         // How long a connector may pause is for the tunnel's own keepalive to say.
         let io = (*stream).into_inner();

@@ -344,7 +344,7 @@ impl Origin {
             .await
             .map_err(|_| ConnectError::TimedOut)?
             .map_err(ConnectError::Http2)?;
-        tokio::spawn(async move {
+        sallyport_shards::spawn_near(async move {
             if let Err(error) = looks_at_its_own(connection).await {
                 tracing::debug!(%error, "an HTTP/2 connection to an origin ended");
             }

@@ -81,7 +81,7 @@ impl Relay {
         let mut phase = edge.phase.subscribe();
         let stay = ticket.stays(edge);
         let shards = &edge.config.shards;
-        shards.spawn_near(shards.by_weight(Box::pin(async move {
+        sallyport_shards::spawn_near(shards.by_weight(Box::pin(async move {
             let (_running, _client) = (running, client);
             let mut carried = Carried::default();
             let pace = ticket.pass().map(|pass| pass.meter().clone());

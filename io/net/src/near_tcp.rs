@@ -76,17 +76,28 @@ impl NearTcp {
         &self.inner
     }
 
-    /// The connection, watched by the caller's shard. Before every read and every write, so that none of them waits where
-    /// the other one leaves.
-    fn near(&mut self) -> Pin<&mut TcpStream> {
+    /// Has the connection watched by the caller's shard, before every read and every write, so that none of them waits where
+    /// the other one leaves. True: it is since now, and what can be read or written at once is not known before the shard
+    /// has asked the system.
+    fn comes_near(&mut self) -> bool {
         let here = ShardId::here();
-        if here != self.watched_by && here.is_shard() {
-            self.watched_by = here;
-            // Where the system has no descriptor to spare, it goes on from afar.
-            if let Ok(near) = watched_here(&self.inner) {
-                self.inner = near;
-            }
+        if here == self.watched_by || !here.is_shard() {
+            return false;
         }
+        self.watched_by = here;
+        // Where the system has no descriptor to spare, it goes on from afar.
+        match watched_here(&self.inner) {
+            Ok(near) => {
+                self.inner = near;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The connection, watched by the caller's shard.
+    fn near(&mut self) -> Pin<&mut TcpStream> {
+        self.comes_near();
         Pin::new(&mut self.inner)
     }
 }
@@ -102,6 +113,50 @@ fn watched_here(_stream: &TcpStream) -> io::Result<TcpStream> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// Reads what is there, whether or not anybody has said that something is.
+#[cfg(unix)]
+fn read_unasked(stream: &TcpStream, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    use rustix::{io::Errno, net::RecvFlags};
+
+    match rustix::net::recv(stream, buf.initialize_unfilled(), RecvFlags::DONTWAIT) {
+        Ok((count, _)) => {
+            buf.advance(count);
+            Poll::Ready(Ok(()))
+        }
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Poll::Pending,
+        Err(error) => Poll::Ready(Err(error.into())),
+    }
+}
+
+/// Nothing comes near there.
+#[cfg(not(unix))]
+fn read_unasked(_stream: &TcpStream, _buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    Poll::Pending
+}
+
+/// Writes what can be written, whether or not anybody has said that something can.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn write_unasked(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    match send(stream, bufs, rustix::net::SendFlags::empty()) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Poll::Pending,
+        outcome => Poll::Ready(outcome),
+    }
+}
+
+/// Elsewhere it is waited for.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn write_unasked(_stream: &TcpStream, _bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    Poll::Pending
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn send(stream: &TcpStream, bufs: &[IoSlice<'_>], how: rustix::net::SendFlags) -> io::Result<usize> {
+    use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+    let flags = how | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    Ok(sendmsg(stream, bufs, &mut SendAncillaryBuffer::default(), flags)?)
+}
+
 /// Writes what more follows on.
 fn poll_write_more(stream: &TcpStream, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
     loop {
@@ -115,11 +170,7 @@ fn poll_write_more(stream: &TcpStream, cx: &mut Context<'_>, bufs: &[IoSlice<'_>
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-    use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
-
-    let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let send = || Ok(sendmsg(stream, bufs, &mut SendAncillaryBuffer::default(), flags)?);
-    stream.try_io(tokio::io::Interest::WRITABLE, send)
+    stream.try_io(tokio::io::Interest::WRITABLE, || send(stream, bufs, rustix::net::SendFlags::MORE))
 }
 
 /// Elsewhere it leaves at once.
@@ -130,7 +181,12 @@ fn try_write_more(stream: &TcpStream, bufs: &[IoSlice<'_>]) -> io::Result<usize>
 
 impl AsyncRead for NearTcp {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let read = self.near().poll_read(cx, buf);
+        let is_new_here = self.comes_near();
+        let mut read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if is_new_here && read.is_pending() {
+            // Whoever looks once, and waits for nothing, must see what has come, and an end above all.
+            read = read_unasked(&self.inner, buf);
+        }
         if std::mem::take(&mut self.is_waiting) && read.is_pending() {
             // Where the kernel refuses, it leaves later.
             let _ = send_what_waits(&self.inner);
@@ -145,7 +201,11 @@ impl AsyncWrite for NearTcp {
         if self.is_waiting {
             return poll_write_more(&self.near(), cx, &[IoSlice::new(buf)]);
         }
-        self.near().poll_write(cx, buf)
+        let is_new_here = self.comes_near();
+        match Pin::new(&mut self.inner).poll_write(cx, buf) {
+            Poll::Pending if is_new_here => write_unasked(&self.inner, &[IoSlice::new(buf)]),
+            written => written,
+        }
     }
 
     fn poll_write_vectored(
@@ -157,7 +217,11 @@ impl AsyncWrite for NearTcp {
         if self.is_waiting {
             return poll_write_more(&self.near(), cx, bufs);
         }
-        self.near().poll_write_vectored(cx, bufs)
+        let is_new_here = self.comes_near();
+        match Pin::new(&mut self.inner).poll_write_vectored(cx, bufs) {
+            Poll::Pending if is_new_here => write_unasked(&self.inner, bufs),
+            written => written,
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -308,5 +372,39 @@ mod tests {
         far.write_u8(7).await.unwrap();
         assert_eq!(near.read_u8().await.unwrap(), 7);
         assert_eq!(near.watched_by, was, "what is no shard watches nothing for it");
+    }
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn who_looks_once_sees_what_has_come_and_is_written_for_wherever_that_is() {
+        let shards = Shards::start(NonZeroU16::new(2).unwrap()).unwrap();
+        let (mut near, mut far) = pair().await;
+        for said in [&b"x"[..], b""] {
+            if said.is_empty() {
+                far.shutdown().await.unwrap();
+            } else {
+                far.write_all(said).await.unwrap();
+            }
+            // It is there once it can be read again.
+            near.get_ref().readable().await.unwrap();
+            let (give, taken) = oneshot::channel();
+            shards.spawn(async move {
+                let mut cx = Context::from_waker(std::task::Waker::noop());
+                let mut room = [0; 8];
+                let mut into = ReadBuf::new(&mut room);
+                assert!(Pin::new(&mut near).poll_read(&mut cx, &mut into).is_ready());
+                assert_eq!(into.filled(), said);
+                give.send(near).unwrap();
+            });
+            near = taken.await.unwrap();
+            let (give, taken) = oneshot::channel();
+            shards.spawn(async move {
+                let mut cx = Context::from_waker(std::task::Waker::noop());
+                assert!(matches!(Pin::new(&mut near).poll_write(&mut cx, b"yz"), Poll::Ready(Ok(2))));
+                give.send(near).unwrap();
+            });
+            near = taken.await.unwrap();
+            assert_eq!(far.read_u16().await.unwrap(), u16::from_be_bytes(*b"yz"));
+        }
     }
 }

@@ -15,14 +15,14 @@ use std::{
     io, net,
     num::NonZeroU16,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU16, AtomicUsize, Ordering},
     },
 };
 
 use tokio::{
     net::TcpStream,
-    runtime::{Builder, Handle},
+    runtime::{Builder, Handle, Runtime},
     sync::oneshot,
     task::JoinSet,
 };
@@ -30,7 +30,7 @@ use tokio::{
 pub use post::wake_at;
 pub use turn::carried;
 use weight::ByWeight;
-pub use weight::{Whereabouts, Work, weigh};
+pub use weight::{Whereabouts, Work, spawn_near, weigh};
 
 /// After how many tasks that are ready the kernel is asked what else is. A new connection, which is accepted in a
 /// shard, may wait for as many; and each time costs a system call.
@@ -75,11 +75,12 @@ pub struct Shards(Option<Arc<Running>>);
 
 #[derive(Debug)]
 struct Running {
-    shards: Vec<Shard>,
-    next: AtomicUsize,
-    /// As many, for connections that carry bulk; since the first one did. None where the system gave no threads then.
+    /// As many as there are others, for connections that carry bulk; since the first one did, or fewer where the system gave
+    /// no more threads. They end first: what is there may wait for timers of the others.
     for_bulk: OnceLock<Vec<Shard>>,
     next_for_bulk: AtomicUsize,
+    shards: Vec<Shard>,
+    next: AtomicUsize,
     /// How many connections are there.
     bulk: AtomicUsize,
 }
@@ -91,10 +92,17 @@ impl Running {
         self.shards.get(turn % self.shards.len())
     }
 
-    fn next_for_bulk(&self) -> Option<&Shard> {
-        let start = || self.shards.iter().map_while(|_| Shard::start("bulk", FOR_BULK).ok()).collect();
-        let shards: &Vec<_> = self.for_bulk.get_or_init(start);
-        let turn = self.next_for_bulk.fetch_add(1, Ordering::Relaxed);
+    /// The same of those for bulk. None: the system has no thread for it.
+    fn next_for_bulk(self: &Arc<Self>) -> Option<&Shard> {
+        if self.for_bulk.get().is_none() {
+            let start = || Shard::start("bulk", FOR_BULK, Arc::downgrade(self)).ok();
+            let shards: Vec<_> = self.shards.iter().map_while(|_| start()).collect();
+            if !shards.is_empty() {
+                // Another one may have been sooner; then these end.
+                drop(self.for_bulk.set(shards));
+            }
+        }
+        let (shards, turn) = (self.for_bulk.get()?, self.next_for_bulk.fetch_add(1, Ordering::Relaxed));
         shards.get(turn.checked_rem(shards.len())?)
     }
 }
@@ -113,12 +121,12 @@ impl Shards {
     /// # Errors
     /// The system gives no more threads or event queues.
     pub fn start(count: NonZeroU16) -> io::Result<Self> {
-        let shards = (1..=count.get()).map(|_| Shard::start("shard", 0)).collect::<io::Result<_>>()?;
+        let shards = (1..=count.get()).map(|_| Shard::start("shard", 0, Weak::new())).collect::<io::Result<_>>()?;
         Ok(Self(Some(Arc::new(Running {
-            shards,
-            next: AtomicUsize::new(0),
             for_bulk: OnceLock::new(),
             next_for_bulk: AtomicUsize::new(0),
+            shards,
+            next: AtomicUsize::new(0),
             bulk: AtomicUsize::new(0),
         }))))
     }
@@ -134,11 +142,6 @@ impl Shards {
             Some(shard) => drop(shard.handle.spawn(serve)),
             None => drop(tokio::spawn(serve)),
         }
-    }
-
-    /// Runs something in the caller's shard; in the one whose turn it is where that is for bulk.
-    pub fn spawn_near(&self, serve: impl Future<Output = ()> + Send + 'static) {
-        if ShardId::here().is_for_bulk() { self.spawn(serve) } else { drop(tokio::spawn(serve)) }
     }
 
     /// Serves a connection in the caller's task, and goes on with it among bulk while it carries that, as [`weigh`] is told. Then
@@ -187,21 +190,35 @@ impl Shards {
 }
 
 impl Shard {
-    /// Starts one whose thread has this name, and whose number has this beside its own.
-    fn start(name: &str, kind: u16) -> io::Result<Self> {
+    /// Starts one whose thread has this name, and whose number has this beside its own. What is spawned near it and stays
+    /// goes to those at home, where it has one.
+    fn start(name: &str, kind: u16, home: Weak<Running>) -> io::Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{name}-{number}");
         let number = number | kind;
         let runtime = Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()?;
-        let handle = runtime.handle().clone();
+        let (handle, mut runtime) = (runtime.handle().clone(), Unstarted(Some(runtime)));
         let (stop, stopped) = oneshot::channel::<()>();
         std::thread::Builder::new().name(name).spawn(move || {
             HERE.set(number);
+            weight::come_from(home);
+            let Some(runtime) = runtime.0.take() else { return };
             runtime.spawn(post::serve(ShardId(number)));
             // Nothing is ever sent: the channel ends.
             let _ = runtime.block_on(stopped);
         })?;
         Ok(Self { id: ShardId(number), handle, _stop: stop })
+    }
+}
+
+/// The scheduler of a thread that may not come about. It is dropped within another one then, where it must not be waited for.
+struct Unstarted(Option<Runtime>);
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -282,6 +299,13 @@ mod tests {
             served.push(near.read_u16().await.unwrap());
         }
         assert!(served[0] == served[2] && served[1] == served[3] && served[0] != served[1], "{served:?}");
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_does_not_come_about_harms_nobody_who_wanted_it() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        // tokio panics where a scheduler is dropped as it is within another one.
+        drop(Unstarted(Some(runtime)));
     }
 
     #[tokio::test]

@@ -291,8 +291,8 @@ impl LegStream {
             Poll::Ready(Ok(())) => self.home.clone().take_back(leg),
             Poll::Ready(Err(_)) => {}
             Poll::Pending => {
-                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                    runtime.spawn(drain(leg, self.home.clone()));
+                if tokio::runtime::Handle::try_current().is_ok() {
+                    sallyport_shards::spawn_near(drain(leg, self.home.clone()));
                 }
             }
         }

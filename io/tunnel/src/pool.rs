@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_shards::ShardId;
+use sallyport_shards::{ShardId, spawn_near};
 use sallyport_wire::LegDemand;
 use tokio::runtime::Handle;
 
@@ -201,13 +201,10 @@ impl LegHome for LegPool {
         }
         inner.idle.push(leg);
         // Streams end where there is a runtime; at its own end nobody hears anything any more.
-        if has_unsent
-            && !inner.is_sending
-            && let Ok(runtime) = Handle::try_current()
-        {
+        if has_unsent && !inner.is_sending && Handle::try_current().is_ok() {
             inner.is_sending = true;
             drop(inner);
-            runtime.spawn(self.send_last_words());
+            spawn_near(self.send_last_words());
         }
     }
 

@@ -8,9 +8,10 @@ use std::{
 
 use rustls::ClientConfig;
 use sallyport_model::{DirectOriginRoute, OriginAddr};
-use sallyport_net::{Fingerprint, TlsFailure, Trust, client_config, client_config_by, client_config_of_pem, judged_by};
+use sallyport_net::{
+    Fingerprint, NearTcp, TlsFailure, Trust, client_config, client_config_by, client_config_of_pem, judged_by,
+};
 use sallyport_wire::{FailureReason, OpenFailure, StreamProtocol};
-use tokio::net::TcpStream;
 
 use super::Dialed;
 
@@ -83,7 +84,7 @@ impl Tls {
     /// It speaks none, is not whom it should be, or speaks another protocol inside.
     pub(super) async fn start(
         &self,
-        tcp: TcpStream,
+        tcp: NearTcp,
         address: &OriginAddr,
         protocol: StreamProtocol,
         time: Duration,

@@ -15,7 +15,7 @@ use std::{
 };
 
 use sallyport_model::{EdgeId, TunnelId};
-use sallyport_net::{Broke, Carried, RelayEnd, Side, Unpaced, relay, set_notsent_lowat, start_tls};
+use sallyport_net::{Broke, Carried, NearTcp, RelayEnd, Side, Unpaced, relay, set_notsent_lowat, start_tls};
 use sallyport_tunnel::{
     BoxFuture, BoxedCarrier, CONTROL_NOTSENT_BYTES, ConnectorConfig, ConnectorEvent, Dial, Establishment, FlowHandler,
     IncomingStream, OriginHandler, PassedStream, answer_link,
@@ -185,7 +185,7 @@ impl LegDial {
     async fn connect(
         mesh: Arc<Mesh>,
         from: EdgeId,
-    ) -> io::Result<tokio_rustls::client::TlsStream<sallyport_net::ReadAhead<tokio::net::TcpStream>>> {
+    ) -> io::Result<tokio_rustls::client::TlsStream<sallyport_net::ReadAhead<NearTcp>>> {
         let known = async {
             loop {
                 if let Some(seen) = mesh.settings.fleet.edge(from) {
@@ -199,7 +199,7 @@ impl LegDial {
         let tcp = connect_tcp(&addresses).await?;
         let (address, name) = (tcp.peer_addr()?, format!("tunnel.{}", mesh.domain));
         let tls = mesh.settings.legs.clone();
-        start_tls(tcp, &address.ip().to_string(), address.port(), &name, tls, HANDSHAKE_TIME).await
+        start_tls(NearTcp::new(tcp), &address.ip().to_string(), address.port(), &name, tls, HANDSHAKE_TIME).await
     }
 }
 
@@ -217,7 +217,7 @@ impl Dial for LegDial {
         Box::pin(async move {
             let mesh = mesh.ok_or(io::ErrorKind::NotConnected)?;
             let stream = Self::connect(mesh, from).await?;
-            let _ = set_notsent_lowat(stream.get_ref().0.get_ref(), CONTROL_NOTSENT_BYTES);
+            let _ = set_notsent_lowat(stream.get_ref().0.get_ref().get_ref(), CONTROL_NOTSENT_BYTES);
             Ok(Box::new(stream) as BoxedCarrier)
         })
     }

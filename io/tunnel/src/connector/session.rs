@@ -12,6 +12,7 @@ use std::{
 };
 
 use sallyport_model::{RegionName, TunnelId};
+use sallyport_shards::spawn_near;
 use sallyport_wire::{
     Attach, Backoff, Edges, Event, Hello, Join, Open, Refusal, Session, Side, Welcome, datagram::DEFAULT_MAX_FLOWS,
     message::feature,
@@ -359,8 +360,7 @@ impl ConnectorSession {
 impl LegHome for ConnectorSession {
     fn take_back(self: Arc<Self>, leg: Leg) {
         if !self.legs.is_over() && tokio::runtime::Handle::try_current().is_ok() {
-            let shards = self.shared.config.shards.clone();
-            shards.spawn_near(self.serve_next(Box::pin(next_open(leg))));
+            spawn_near(self.serve_next(Box::pin(next_open(leg))));
         }
     }
 }

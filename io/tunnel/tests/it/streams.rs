@@ -201,7 +201,8 @@ async fn a_stream_that_the_edge_gives_up_ends_at_the_origin_and_its_leg_is_used_
         until("the origin hears of all ends", || ended.load(Ordering::Relaxed) == 30).await;
         if legs {
             until("the legs are idle again", || edge.tunnels.stats().legs_busy == 0).await;
-            assert!(edge.tunnels.stats().legs_idle >= 8);
+            // Those on which too much was under way are replaced, a moment later.
+            until("there are as many as before", || edge.tunnels.stats().legs_idle >= 8).await;
         }
         until("all streams end", || edge.handle(tunnel(1)).unwrap().active_streams() == 0).await;
     }
