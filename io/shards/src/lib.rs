@@ -1,4 +1,4 @@
-//! Threads that serve connections from their beginning to their end, each with a scheduler and an event queue of its own.
+//! Threads that serve connections, each with a scheduler and an event queue of its own.
 //!
 //! A scheduler of many threads moves tasks between them: one thread waits for events while another runs the task that they
 //! are for, so that a busy connection wakes a second processor again and again. On a shard everything that a connection
@@ -76,13 +76,13 @@ pub struct Shards(Option<Arc<Running>>);
 #[derive(Debug)]
 struct Running {
     /// As many as there are others, for connections that carry bulk; since the first one did, or fewer where the system gave
-    /// no more threads. They end first: what is there may wait for timers of the others.
+    /// no more threads. They are told first to end: what is there may wait for timers of the others.
     for_bulk: OnceLock<Vec<Shard>>,
     next_for_bulk: AtomicUsize,
+    /// How many connections are among bulk.
+    carrying_bulk: AtomicUsize,
     shards: Vec<Shard>,
     next: AtomicUsize,
-    /// How many connections are there.
-    bulk: AtomicUsize,
 }
 
 impl Running {
@@ -125,9 +125,9 @@ impl Shards {
         Ok(Self(Some(Arc::new(Running {
             for_bulk: OnceLock::new(),
             next_for_bulk: AtomicUsize::new(0),
+            carrying_bulk: AtomicUsize::new(0),
             shards,
             next: AtomicUsize::new(0),
-            bulk: AtomicUsize::new(0),
         }))))
     }
 
@@ -153,7 +153,7 @@ impl Shards {
     /// How many connections carry bulk.
     #[must_use]
     pub fn carrying_bulk(&self) -> usize {
-        self.0.as_ref().map_or(0, |running| running.bulk.load(Ordering::Relaxed))
+        self.0.as_ref().map_or(0, |running| running.carrying_bulk.load(Ordering::Relaxed))
     }
 
     /// Runs something on the shard whose turn it is, as one of these tasks: whoever holds them can wait for its end, or

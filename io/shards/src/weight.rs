@@ -2,7 +2,7 @@
 //!
 //! The kernel shares out processors between threads: one that is busy all the time waits for its turn behind others that are,
 //! and one that was idle has its turn as soon as it is woken. Where a shard carries bulk, everything else in it waits with it. So
-//! a connection that carries much goes to a thread for bulk, and comes back when it does not any more.
+//! a connection that carries much goes to a thread for bulk, and back to a shard when it does not any more.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,8 +19,8 @@ use tokio::{runtime::Handle, time::Sleep};
 
 use crate::{Running, ShardId};
 
-/// Each time so many bytes were carried it is looked how long they took, but for the first time: so many may have taken
-/// years.
+/// Each time so many bytes were carried it is looked how long they took. The first ones only start the clock: they may have
+/// taken years.
 const LOOK_BYTES: usize = 4 * 1024 * 1024;
 /// What carries as many within this time is bulk: 84 MB/s, and more.
 const BULK_WITHIN: Duration = Duration::from_millis(50);
@@ -51,7 +51,7 @@ pub fn spawn_near(work: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-/// The task that runs has carried so many bytes.
+/// The task that runs has carried so many bytes. It only counts; [`crate::carried`] gives others their turn, too.
 pub fn weigh(bytes: usize) {
     CARRIED.set(CARRIED.get().wrapping_add(bytes));
 }
@@ -60,8 +60,9 @@ pub fn weigh(bytes: usize) {
 #[derive(Debug, Clone, Copy, Default)]
 struct Weight {
     is_bulk: bool,
-    /// Since then; none until it was looked for the first time.
+    /// How many were carried since it was looked at.
     bytes: usize,
+    /// When that was; none before the first time.
     since: Option<Instant>,
 }
 
@@ -71,8 +72,8 @@ impl Weight {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// The same. Says whether it is bulk since now, or no more.
-    fn changes(&mut self, bytes: usize, now: impl FnOnce() -> Instant) -> bool {
+    /// So many bytes more were carried, and it is looked at. True: it is bulk since now, or no more.
+    fn judge(&mut self, bytes: usize, now: impl FnOnce() -> Instant) -> bool {
         self.add(bytes);
         let is_enough = self.bytes >= LOOK_BYTES;
         if !is_enough && !self.is_bulk {
@@ -92,13 +93,13 @@ impl Weight {
 /// What serves a connection.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Serves a connection where it is spawned, and among bulk while it is that. Connections that it has must go along
-/// (`NearTcp` in `io/net`); timers stay where they were made, and wake it from there. It is over for whoever waits for it
-/// when it has gone elsewhere.
+/// Serves a connection where it is spawned, and among bulk while it is that. Whoever waits for it waits no longer than until
+/// it has gone elsewhere. Connections that it has must go along (`NearTcp` in `io/net`); timers stay where they were made, and
+/// wake it from there.
 pub(crate) struct ByWeight {
     work: Option<Work>,
     weight: Weight,
-    /// Where it goes; not what keeps them.
+    /// Where it goes. A connection does not keep the shards running.
     shards: Weak<Running>,
     among_bulk: Option<AmongBulk>,
 }
@@ -117,7 +118,11 @@ impl ByWeight {
 
     /// Goes on elsewhere, where there is a thread for it. What it waits for wakes nobody here any more: there it is looked
     /// at, and waits anew.
-    fn moves(&mut self) -> bool {
+    fn go_elsewhere(&mut self) -> bool {
+        if !self.weight.is_bulk && self.among_bulk.is_none() {
+            // There was no thread for it when it was bulk: it has been in a shard all the time.
+            return false;
+        }
         let Some(running) = self.shards.upgrade() else { return false };
         let (shard, among_bulk) = if self.weight.is_bulk {
             (running.next_for_bulk(), Some(AmongBulk { _counted: Counted::new(&running), look: None }))
@@ -137,7 +142,7 @@ impl Future for ByWeight {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         // What comes to one that is bulk no more is not for this thread.
-        if this.among_bulk.is_some() && this.weight.changes(0, Instant::now) && this.moves() {
+        if this.among_bulk.is_some() && this.weight.judge(0, Instant::now) && this.go_elsewhere() {
             return Poll::Ready(());
         }
         let Some(work) = &mut this.work else { return Poll::Ready(()) };
@@ -151,7 +156,7 @@ impl Future for ByWeight {
             among_bulk.poll_look(cx);
             return Poll::Pending;
         }
-        if this.weight.changes(carried, Instant::now) && this.moves() {
+        if this.weight.judge(carried, Instant::now) && this.go_elsewhere() {
             return Poll::Ready(());
         }
         Poll::Pending
@@ -226,7 +231,7 @@ struct Counted(Weak<Running>);
 
 impl Counted {
     fn new(running: &Arc<Running>) -> Self {
-        running.bulk.fetch_add(1, Ordering::Relaxed);
+        running.carrying_bulk.fetch_add(1, Ordering::Relaxed);
         Self(Arc::downgrade(running))
     }
 }
@@ -234,7 +239,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         if let Some(running) = self.0.upgrade() {
-            running.bulk.fetch_sub(1, Ordering::Relaxed);
+            running.carrying_bulk.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -254,7 +259,7 @@ mod tests {
     fn carries(weight: &mut Weight, pieces: usize, each: Duration, now: &mut Instant) -> Option<usize> {
         (1..=pieces).find(|_| {
             *now += each;
-            weight.changes(PIECE, || *now)
+            weight.judge(PIECE, || *now)
         })
     }
 
@@ -278,7 +283,7 @@ mod tests {
     fn who_carries_little_looks_at_no_clock() {
         let mut weight = Weight::default();
         for _ in 0..LOOK_BYTES / 2 - 1 {
-            assert!(!weight.changes(2, || panic!("it is no time to look")));
+            assert!(!weight.judge(2, || panic!("it is no time to look")));
         }
     }
 
