@@ -21,6 +21,8 @@ use std::{
 /// Number of the connection, and how many bytes follow; none: it has ended.
 const HEADER_BYTES: usize = 8;
 const MAX_READ_BYTES: usize = 65_536;
+/// What the client of the tunnel says first.
+const HELLO: [u8; 1] = *b"h";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n..";
 
 #[repr(C)]
@@ -81,11 +83,25 @@ fn serve(public: &str, tunnel: &str) -> Result<(), Box<dyn Error>> {
     carry(Some(public), tunnel, "")
 }
 
+/// The client of the tunnel; others only look whether somebody listens.
+fn first_that_speaks(listener: &TcpListener) -> Result<TcpStream, Box<dyn Error>> {
+    loop {
+        let mut stream = listener.accept()?.0;
+        if stream.read_exact(&mut HELLO.clone()).is_ok() {
+            return Ok(stream);
+        }
+    }
+}
+
 /// Carries frames until the tunnel's connection ends: for the clients of `public`, or else to the origin.
 fn carry(public: Option<TcpListener>, tunnel: &str, origin: &str) -> Result<(), Box<dyn Error>> {
     let mut tunnel = match public {
-        Some(_) => TcpListener::bind(tunnel)?.accept()?.0,
-        None => TcpStream::connect(tunnel)?,
+        Some(_) => first_that_speaks(&TcpListener::bind(tunnel)?)?,
+        None => {
+            let mut stream = TcpStream::connect(tunnel)?;
+            stream.write_all(&HELLO)?;
+            stream
+        }
     };
     tunnel.set_nodelay(true)?;
     let (mut near, mut numbers, mut last) = (HashMap::new(), HashMap::new(), 0_u32);
