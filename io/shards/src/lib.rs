@@ -136,6 +136,11 @@ impl Shards {
         self.0.as_deref()?.next()
     }
 
+    /// These, without keeping them running.
+    fn downgrade(&self) -> Weak<Running> {
+        self.0.as_ref().map(Arc::downgrade).unwrap_or_default()
+    }
+
     /// Runs something that opens its connection itself.
     pub fn spawn(&self, serve: impl Future<Output = ()> + Send + 'static) {
         match self.next() {
@@ -147,7 +152,7 @@ impl Shards {
     /// Serves a connection in the caller's task, and goes on with it among bulk while it carries that, as [`weigh`] is told. Then
     /// this is over before the connection is.
     pub fn by_weight(&self, serve: Work) -> impl Future<Output = ()> + Send + 'static {
-        ByWeight::new(self.0.as_ref().map(Arc::downgrade).unwrap_or_default(), serve)
+        ByWeight::new(self.downgrade(), serve)
     }
 
     /// How many connections carry bulk.
@@ -175,7 +180,7 @@ impl Shards {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let shards = self.0.as_ref().map(Arc::downgrade).unwrap_or_default();
+        let shards = self.downgrade();
         let start = move || {
             if let Ok(stream) = TcpStream::from_std(stream) {
                 tokio::spawn(ByWeight::new(shards, Box::pin(serve(stream))));

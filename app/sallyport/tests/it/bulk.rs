@@ -2,14 +2,13 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
-    thread,
+    net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
 
 use crate::{
     harness::{Home, Program, Up, wait_until},
-    tcp::{connect, id, socket, up_with_port},
+    tcp::{connect, id, service, socket, up_with_port},
 };
 
 /// Longer than a slow machine needs to carry 4 MiB in 50 ms once.
@@ -23,18 +22,11 @@ fn chunk(number: u8) -> Vec<u8> {
 
 /// A service that for each byte it is sent says the chunk of that number.
 fn chunks() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let (mut stream, mut wanted) = (stream, [0]);
-                stream.set_nodelay(true).unwrap();
-                while matches!(stream.read(&mut wanted), Ok(1)) && stream.write_all(&chunk(wanted[0])).is_ok() {}
-            });
-        }
-    });
-    address
+    service(|mut stream| {
+        let mut wanted = [0];
+        stream.set_nodelay(true).unwrap();
+        while matches!(stream.read(&mut wanted), Ok(1)) && stream.write_all(&chunk(wanted[0])).is_ok() {}
+    })
 }
 
 /// Asks for these, and compares what comes.
@@ -89,20 +81,12 @@ fn a_connection_that_carries_bulk_has_threads_for_that_time_and_loses_nothing() 
 
 /// A web service whose answers do not end.
 fn endless() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            thread::spawn(move || {
-                let mut stream = stream;
-                let _ = stream.read(&mut [0; 4_096]);
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
-                let piece = vec![b'x'; CHUNK_BYTES];
-                while stream.write_all(&piece).is_ok() {}
-            });
-        }
-    });
-    address
+    service(|mut stream| {
+        let _ = stream.read(&mut [0; 4_096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+        let piece = vec![b'x'; CHUNK_BYTES];
+        while stream.write_all(&piece).is_ok() {}
+    })
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub(crate) fn connect(port: u16) -> TcpStream {
 }
 
 /// An origin whose every connection is given to this function.
-fn service(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+pub(crate) fn service(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
