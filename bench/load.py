@@ -1,4 +1,4 @@
-"""The clients: wrk for requests, curl for bulk, h2load for HTTP/2, `tls-load` for TLS connections that are made, connections of
+"""The clients: wrk for requests, curl for bulk, h2load for HTTP/2, `connection-load` for many connections that are made, ones of
 our own for single ones, `datagrams.rs` for UDP."""
 
 import json
@@ -10,7 +10,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import threading
 import time
 import urllib.request
 from dataclasses import dataclass
@@ -198,24 +197,11 @@ def middle(times):
 
 
 def burst(target, path, count=64):
-    """So many connections at the same moment."""
-    times, failures, gate = [], [], threading.Barrier(count)
-
-    def go():
-        gate.wait()
-        try:
-            times.append(one_request(target, path)[0])
-        except (OSError, Failed) as error:
-            failures.append(str(error))
-
-    threads = [threading.Thread(target=go) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise Failed(f"{len(failures)} of {count} failed: {failures[0]}")
-    return middle(times)
+    """So many connections at the same moment: how long until each has the beginning of its answer."""
+    said, load_cpu_us = _connections(target, path, count, 0, "--full" if target.tls else "--plain")
+    if said["failed"]:
+        raise Failed(f"{said['failed']} of {count} failed: {said['first_failure']}")
+    return {"p50_ms": said["answer_p50_ms"], "max_ms": said["answer_max_ms"], "load_cpu_us": load_cpu_us}
 
 
 def one_datagram(target, seconds=1):
@@ -288,21 +274,28 @@ def http2(url, streams, seconds, pids):
 def tls_connections(target, path, how, connections, seconds, pids):
     """TLS connections, a request on each: with a handshake each (`--full`), or with the session of the one before
     (`--resume`). Beside what they cost `pids` stands what they cost the load."""
-    argv = [os.environ["BENCH_TLS_LOAD"], f"127.0.0.1:{target.port}", target.host, path, str(connections), str(seconds), how]
-    before, own_before = cpu_seconds(pids), _children_seconds()
+    before = cpu_seconds(pids)
+    said, load_cpu_us = _connections(target, path, connections, seconds, how)
+    spent = cpu_seconds(pids) - before
+    result = {"per_s": said["count"] / said["seconds"], "cpu_us": spent / said["count"] * 1e6, "p50_ms": said["p50_ms"],
+              "p99_ms": said["p99_ms"], "resumed_percent": said["resumed"] / said["count"] * 100, "load_cpu_us": load_cpu_us}
+    if said["failed"]:
+        result["errors"] = f"{said['failed']}: {said['first_failure']}"
+    return result
+
+
+def _connections(target, path, connections, seconds, how):
+    """What `connection-load` says of so many connections at a time (with 0 seconds: once), and the CPU time it took for each."""
+    argv = [os.environ["BENCH_CONNECTION_LOAD"], f"127.0.0.1:{target.port}", target.host, path, str(connections), str(seconds), how]
+    before = _children_seconds()
     done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds + 60)
-    spent, own = cpu_seconds(pids) - before, _children_seconds() - own_before
+    spent = _children_seconds() - before
     if done.returncode != 0:
         raise Failed(done.stderr.strip())
     said = json.loads(done.stdout)
     if said["count"] == 0:
         raise Failed(f"no connections: {said['first_failure']}")
-    result = {"per_s": said["count"] / said["seconds"], "cpu_us": spent / said["count"] * 1e6, "p50_ms": said["p50_ms"],
-              "p99_ms": said["p99_ms"], "resumed_percent": said["resumed"] / said["count"] * 100,
-              "load_cpu_us": own / said["count"] * 1e6}
-    if said["failed"]:
-        result["errors"] = f"{said['failed']}: {said['first_failure']}"
-    return result
+    return said, spent / said["count"] * 1e6
 
 
 def _children_seconds():

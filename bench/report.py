@@ -203,8 +203,8 @@ def comparable(now, before):
     same_warm_up = now["warm_up_s"] == before.get("warm_up_s")
 
     def had_load(row):
-        """TLS connections were once made by other programs, which did not say what they cost themselves."""
-        return not row.is_tls_load or any("load_cpu_us" in figures for figures in before["medians"].get(row.name, {}).values())
+        """Many connections were once made by other programs, which did not say what they cost themselves."""
+        return not row.is_connection_load or any("load_cpu_us" in figures for figures in before["medians"].get(row.name, {}).values())
     return {row.name for table in SETS.values() for row in table
             if same_mtu and (same_delay or row.stage != "delay") and (same_warm_up or not row.is_warmed) and had_load(row)}
 

@@ -72,8 +72,8 @@ class Row:
     is_once: bool = False
     #: Whether the short benchmark has it.
     is_main: bool = False
-    #: Whether `tls-load` is its load.
-    is_tls_load: bool = False
+    #: Whether `connection-load` is its load.
+    is_connection_load: bool = False
     #: Whether its load has a warm-up.
     is_warmed: bool = False
 
@@ -107,12 +107,13 @@ def keepalive_1(prefix, main=False):
 def tls_row(name, kind, how, main=False, apart=False):
     measure = partial(measures.tls_connections, how, 32)
     return Row(name, f"{kind} TLS connections, 32 at a time", MADE, partial(measures.apart, measure) if apart else measure,
-               "apart" if apart else "plain", is_main=main, is_tls_load=True, is_warmed=True)
+               "apart" if apart else "plain", is_main=main, is_connection_load=True, is_warmed=True)
 
 
 def fresh_rows(prefix, main=False):
     return [Row(f"{prefix}fresh", "a fresh connection's answer", ("p50_ms",), measures.fresh, "delay", is_main=main),
-            Row(f"{prefix}burst", "64 connections at one moment", MOMENTS, measures.burst, "delay", is_main=main)]
+            Row(f"{prefix}burst", "64 connections at one moment", MOMENTS, measures.burst, "delay", is_main=main,
+                is_connection_load=True)]
 
 
 def beside_bulk(prefix, stage, kinds):

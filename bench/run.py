@@ -407,9 +407,9 @@ def prepare(chosen, folder):
         environment[f"BENCH_{program.upper()}"] = path
     environment["BENCH_HOSTS"] = f"{folder}/hosts"
     target = os.path.abspath(os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target"))
-    if any(row.is_tls_load for table in chosen.rows.values() for row in table):
-        build_or_end(["cargo", "build", "--release", "--package", "sallyport-tls-load", "--locked"])
-        environment["BENCH_TLS_LOAD"] = f"{target}/release/sallyport-tls-load"
+    if any(row.is_connection_load for table in chosen.rows.values() for row in table):
+        build_or_end(["cargo", "build", "--release", "--package", "sallyport-connection-load", "--locked"])
+        environment["BENCH_CONNECTION_LOAD"] = f"{target}/release/sallyport-connection-load"
     environment["BENCH_SALLYPORT"] = os.path.abspath(chosen.sallyport or f"{target}/{profile(chosen)}/sallyport")
     return environment
 

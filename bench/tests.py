@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""What the benchmark says of results that are made up, what it lists, and that it ends when it is told to. `make test` runs these."""
+"""What the benchmark says of results that are made up, what it lists, that it ends when it is told to, and what its long path does.
+`make test` runs these."""
 
 import contextlib
 import io
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import unittest.mock
@@ -145,6 +149,85 @@ class Ended(unittest.TestCase):
                 bench.wait()
             self.assertEqual([], os.listdir(left))
             self.assertRaises(ProcessLookupError, os.kill, builder, 0)
+
+
+class Relay(unittest.TestCase):
+    """The relay that stands in for a long path."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="sallyport-bench-test.")
+        cls.addClassCleanup(folder.cleanup)
+        cls.program = f"{folder.name}/delay"
+        subprocess.run(["rustc", "-O", "--edition", "2024", "-o", cls.program, f"{run.HERE}/delay.rs"], check=True)
+
+    def relay(self, path):
+        """A connection through it, and the other end of that; both end with the test."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        process = subprocess.Popen([self.program, path, f"127.0.0.1:{port}=127.0.0.1:{listener.getsockname()[1]}"])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        listener.settimeout(20)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                near = socket.create_connection(("127.0.0.1", port), 20)
+                break
+            except ConnectionRefusedError:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+        self.addCleanup(near.close)
+        far = listener.accept()[0]
+        far.settimeout(20)
+        self.addCleanup(far.close)
+        return near, far
+
+    def test_bytes_and_ends_take_the_time_of_the_way_and_nothing_is_lost(self):
+        near, far = self.relay("20")
+        begin = time.monotonic()
+        near.sendall(b"?")
+        # It may have been said while the SYN-ACK was on its way.
+        self.assertEqual(b"?", far.recv(9))
+        self.assertGreaterEqual(time.monotonic() - begin, 0.02)
+        begin = time.monotonic()
+        far.sendall(b"!")
+        self.assertEqual(b"!", near.recv(9))
+        self.assertGreaterEqual(time.monotonic() - begin, 0.02)
+        sent = os.urandom(1 << 20) * 80  # more than is held on the way
+        sending = threading.Thread(target=lambda: (near.sendall(sent), near.shutdown(socket.SHUT_WR)))
+        sending.start()
+        time.sleep(0.5)  # until it waits for who reads
+        with far.makefile("rb") as reader:
+            self.assertTrue(reader.read() == sent, "something was lost or mixed up")
+        sending.join()
+        # One direction has ended; the other has not.
+        far.sendall(b"after")
+        self.assertEqual(b"after", near.recv(9))
+        far.close()
+        self.assertEqual(b"", near.recv(9))
+
+    def test_who_is_gone_ends_the_other_side(self):
+        near, far = self.relay("5")
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        far.close()
+        with contextlib.suppress(ConnectionError):
+            self.assertEqual(b"", near.recv(9))
+
+    def test_a_slow_way_takes_no_more_than_its_rate(self):
+        near, far = self.relay("5:80")
+        size, begin = 2_000_000, time.monotonic()
+        sending = threading.Thread(target=lambda: (near.sendall(bytes(size)), near.close()))
+        sending.start()
+        with far.makefile("rb") as reader:
+            self.assertEqual(size, len(reader.read()))
+        took = time.monotonic() - begin
+        sending.join()
+        # 10 MB/s; a sleeper that woke up late may have had some milliseconds on credit.
+        self.assertGreater(took, 0.19)
+        self.assertLess(took, 2)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,21 @@
-//! The benchmark's load of TLS connections, with a request on each.
+//! The benchmark's load of connections, with a request on each.
 //!
-//! usage: `sallyport-tls-load ADDRESS:PORT SERVER_NAME PATH CONNECTIONS SECONDS --full|--resume`
+//! usage: `sallyport-connection-load ADDRESS:PORT SERVER_NAME PATH CONNECTIONS SECONDS --full|--resume|--plain`
 //!
-//! So many connections are under way at a time. With `--full` each has a whole handshake; with `--resume` each but the
-//! first of its place resumes the session of the one before. Says in a line of JSON how many there were, how many of
-//! them resumed, how many failed and why the first of these did, how long it took, and the latency from the beginning
-//! of a connection to the end of its answer.
+//! So many connections are under way at a time, and in 0 seconds there are so many at one moment and no more. With
+//! `--full` each has a whole TLS handshake; with `--resume` each but the first of its place resumes the session of the
+//! one before; with `--plain` they have no TLS. Says in a line of JSON how many there were, how many of them resumed,
+//! how many failed and why the first of these did, how long it took, and the latency from the beginning of a connection
+//! to the beginning of its answer and to its end.
 //!
-//! Every server gets the same offer, of which nothing is to be chosen, so that all do the same work: TLS 1.3, X25519,
+//! With TLS every server gets the same offer, of which nothing is to be chosen, so that all do the same work: TLS 1.3, X25519,
 //! AES-128-GCM with SHA-256 (which every server must have, RFC 8446 section 9.1), and no ALPN.
 //!
 //! The load often shares its processors with the server that is measured, so it takes as little of them as it can: one
 //! thread waits for all connections at once, and there is one for every processor, so that the load is not what bounds it.
 
 use std::{
-    io::{Write as _, stdout},
+    io::{self, Write as _, stdout},
     net::SocketAddr,
     num::NonZero,
     process::ExitCode,
@@ -22,17 +23,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use mio::Poll;
 use rustls::pki_types::ServerName;
 
 use crate::{connection::Failure, places::Places, tally::Tally};
 
 mod connection;
+mod offer;
 mod places;
 mod tally;
 #[cfg(test)]
 mod tests;
 
-const USAGE: &str = "usage: sallyport-tls-load ADDRESS:PORT SERVER_NAME PATH CONNECTIONS SECONDS --full|--resume";
+const USAGE: &str =
+    "usage: sallyport-connection-load ADDRESS:PORT SERVER_NAME PATH CONNECTIONS SECONDS --full|--resume|--plain";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -52,6 +56,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// Lets the table of descriptors grow while there is one thread. With several, each time it grows the kernel waits until no
+/// processor uses the old one any more (`expand_fdtable` in its `fs/file.c`), for some 10 ms of which a connection could be
+/// under way.
+fn make_room(connections: usize) -> io::Result<()> {
+    let one = Poll::new()?;
+    (0..connections).map(|_| one.registry().try_clone()).collect::<io::Result<Vec<_>>>().map(drop)
+}
+
 /// What is asked for.
 struct Load {
     address: SocketAddr,
@@ -59,7 +71,18 @@ struct Load {
     request: String,
     connections: usize,
     lasts: Duration,
-    resumes: bool,
+    how: How,
+}
+
+/// What a connection has before its request.
+#[derive(Clone, Copy)]
+enum How {
+    /// A whole TLS handshake.
+    Full,
+    /// A TLS handshake that resumes the session of the connection before.
+    Resume,
+    /// No TLS.
+    Plain,
 }
 
 impl Load {
@@ -85,10 +108,11 @@ impl Load {
                 .ok()
                 .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
                 .ok_or_else(|| wrong("SECONDS is a number", seconds))?,
-            resumes: match how.as_str() {
-                "--full" => false,
-                "--resume" => true,
-                _ => return Err(wrong("the last word is --full or --resume", how)),
+            how: match how.as_str() {
+                "--full" => How::Full,
+                "--resume" => How::Resume,
+                "--plain" => How::Plain,
+                _ => return Err(wrong("the last word is --full, --resume or --plain", how)),
             },
         })
     }
@@ -100,6 +124,7 @@ impl Load {
         let of_each = (0..threads)
             .map(|one| Places::new(self, self.connections / threads + usize::from(one < self.connections % threads)))
             .collect::<Result<Vec<_>, _>>()?;
+        make_room(self.connections)?;
         let mut all = Tally::default();
         thread::scope(|scope| {
             let running: Vec<_> =

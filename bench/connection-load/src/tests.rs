@@ -113,6 +113,33 @@ fn all_places_count() {
 }
 
 #[test]
+fn without_tls_an_answer_has_its_beginning_and_its_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let mut tcp = tcp.unwrap();
+            thread::spawn(move || {
+                let mut asked = Vec::new();
+                while !asked.ends_with(b"\r\n\r\n") {
+                    let mut part = [0; 512];
+                    let length = tcp.read(&mut part).unwrap();
+                    asked.extend_from_slice(&part[..length]);
+                }
+                assert!(asked.starts_with(b"GET /100b HTTP/1.1\r\nHost: app.test"));
+                tcp.write_all(WELL.as_bytes()).unwrap();
+                thread::sleep(Duration::from_millis(200));
+            });
+        }
+    });
+    let said = load(address, "5 0 --plain").run().unwrap();
+    assert_eq!((&said["count"], &said["resumed"], &said["failed"]), (&5.into(), &0.into(), &0.into()), "{said}");
+    let time = |name: &str| said[name].as_f64().unwrap();
+    assert!(time("answer_p50_ms") <= time("answer_max_ms") && time("answer_max_ms") < 200.0, "{said}");
+    assert!(time("p50_ms") >= 200.0, "{said}");
+}
+
+#[test]
 fn another_answer_is_a_failure_that_is_told() {
     let said = load(serve("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", true), "2 0 --resume").run().unwrap();
     assert_eq!((&said["count"], &said["failed"]), (&0.into(), &2.into()), "{said}");
@@ -127,7 +154,7 @@ fn who_asks_wrongly_is_told_what_is_wrong() {
         ("0 1 --full", "CONNECTIONS is a number above 0, not \"0\""),
         ("many 1 --full", "CONNECTIONS is a number above 0, not \"many\""),
         ("1 -1 --full", "SECONDS is a number, not \"-1\""),
-        ("1 1 --half", "the last word is --full or --resume, not \"--half\""),
+        ("1 1 --half", "the last word is --full, --resume or --plain, not \"--half\""),
         ("1 1", "usage: "),
     ] {
         let said = Load::parse(&words(address, rest)).err().unwrap();

@@ -10,8 +10,9 @@ use mio::{Events, Poll, Token};
 use rustls::ClientConfig;
 
 use crate::{
-    Load,
-    connection::{Connection, Failure, offer},
+    How, Load,
+    connection::{Connection, Failure},
+    offer::offer,
     tally::Tally,
 };
 
@@ -30,7 +31,8 @@ pub(crate) struct Places<'a> {
 
 /// Where one connection follows the other, each with the session of the one before where sessions are resumed.
 struct Place {
-    offer: Arc<ClientConfig>,
+    /// `None`: connections without TLS.
+    offer: Option<Arc<ClientConfig>>,
     /// `None`: it has made its last one.
     connection: Option<Connection>,
 }
@@ -39,7 +41,14 @@ impl<'a> Places<'a> {
     /// # Errors
     /// The system does not let sockets be waited for.
     pub(crate) fn new(load: &'a Load, count: usize) -> Result<Self, Failure> {
-        let place = |_| Ok(Place { offer: offer(load.resumes)?, connection: None });
+        let place = |_| {
+            let offer = match load.how {
+                How::Plain => None,
+                How::Full => Some(offer(false)?),
+                How::Resume => Some(offer(true)?),
+            };
+            Ok(Place { offer, connection: None })
+        };
         let all = (0..count).map(place).collect::<Result<_, rustls::Error>>()?;
         Ok(Self { load, poll: Poll::new()?, all, tally: Tally::default() })
     }
@@ -79,7 +88,7 @@ impl<'a> Places<'a> {
     fn begin(&mut self, index: usize, until: Instant) {
         let place = &mut self.all[index];
         loop {
-            match Connection::begin(self.load, &place.offer, self.poll.registry(), Token(index)) {
+            match Connection::begin(self.load, place.offer.as_ref(), self.poll.registry(), Token(index)) {
                 Ok(connection) => {
                     place.connection = Some(connection);
                     return;
@@ -97,7 +106,10 @@ impl<'a> Places<'a> {
         // Closed before the next one is made: there are never more than were asked for.
         let Some(connection) = self.all[index].connection.take() else { return };
         match outcome {
-            Ok(resumed) => self.tally.count(resumed, now.saturating_duration_since(connection.begin)),
+            Ok(resumed) => {
+                let since = |then: Instant| then.saturating_duration_since(connection.begin);
+                self.tally.count(resumed, since(connection.answered.unwrap_or(now)), since(now));
+            }
             Err(failure) => self.tally.fail(&failure),
         }
         drop(connection);
