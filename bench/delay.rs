@@ -8,8 +8,10 @@
 //! direction, which takes `MAX_SLOW_CHUNK_BYTES` of each in turn; what waits for it waits in a receive buffer of
 //! `SLOW_BUFFER_BYTES` for each connection.
 //!
-//! It shares its processors with what is measured, so one thread does everything: what it takes for a few bytes is four
-//! system calls, and nothing wakes another thread.
+//! It shares its processors with what is measured, so one thread does everything for all: what it takes for a few bytes is four
+//! system calls, and nothing wakes another thread. Only who carries much has a thread of its own, without a rate: on a path,
+//! nobody waits until somebody else's bytes are copied. Nor does a path wait for a processor: as root, the one thread has one
+//! as soon as it wants it (`SCHED_FIFO`), and those that carry much share them as all do.
 
 use std::{
     cmp::Reverse,
@@ -19,12 +21,15 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     process::ExitCode,
+    thread,
     time::{Duration, Instant},
 };
 
 const MAX_CHUNK_BYTES: usize = 65_536;
 const MAX_SLOW_CHUNK_BYTES: usize = 16_384;
 const MAX_HELD_BYTES: usize = 64 << 20;
+/// Who has carried so much gets a thread.
+const MUCH_BYTES: usize = 1 << 20;
 /// What is shorter has memory of its own, and leaves the buffer to what comes next.
 const SHORT_BYTES: usize = 4_096;
 /// How many buffers are kept for later.
@@ -37,7 +42,11 @@ const CONNECT_TIME: Duration = Duration::from_secs(1);
 
 const SOL_SOCKET: i32 = 1;
 const SO_RCVBUF: i32 = 8;
+const SCHED_FIFO: i32 = 1;
+/// For this thread, and not for those that it starts.
+const SCHED_RESET_ON_FORK: i32 = 0x4000_0000;
 const EPOLL_CTL_ADD: i32 = 1;
+const EPOLL_CTL_DEL: i32 = 2;
 const EPOLL_CLOEXEC: i32 = 0o2_000_000;
 const EPOLLIN: u32 = 1;
 const EPOLLOUT: u32 = 4;
@@ -45,6 +54,8 @@ const EPOLLERR: u32 = 8;
 const EPOLLHUP: u32 = 0x10;
 const EPOLLRDHUP: u32 = 0x2000;
 const EPOLLET: u32 = 1 << 31;
+/// What is told once, when it becomes so.
+const WATCHED: u32 = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 const MAX_EVENTS: usize = 256;
 
 #[repr(C)]
@@ -56,6 +67,11 @@ struct EpollEvent {
 }
 
 #[repr(C)]
+struct SchedParam {
+    priority: i32,
+}
+
+#[repr(C)]
 struct Timespec {
     seconds: i64,
     nanoseconds: i64,
@@ -63,6 +79,7 @@ struct Timespec {
 
 unsafe extern "C" {
     fn setsockopt(socket: i32, level: i32, name: i32, value: *const i32, length: u32) -> i32;
+    fn sched_setscheduler(thread: i32, policy: i32, param: *const SchedParam) -> i32;
     fn epoll_create1(flags: i32) -> i32;
     fn epoll_ctl(epoll: i32, what: i32, fd: i32, event: *mut EpollEvent) -> i32;
     fn epoll_pwait2(epoll: i32, events: *mut EpollEvent, room: i32, timeout: *const Timespec, signals: *const u8) -> i32;
@@ -83,9 +100,17 @@ impl Watch {
     }
 
     fn add(&self, socket: &impl AsRawFd, events: u32, data: u64) -> io::Result<()> {
+        self.control(EPOLL_CTL_ADD, socket, events, data)
+    }
+
+    fn remove(&self, socket: &impl AsRawFd) -> io::Result<()> {
+        self.control(EPOLL_CTL_DEL, socket, 0, 0)
+    }
+
+    fn control(&self, what: i32, socket: &impl AsRawFd, events: u32, data: u64) -> io::Result<()> {
         let mut event = EpollEvent { events, data };
         // SAFETY: the event is alive; the kernel copies it.
-        match unsafe { epoll_ctl(self.0.as_raw_fd(), EPOLL_CTL_ADD, socket.as_raw_fd(), &raw mut event) } {
+        match unsafe { epoll_ctl(self.0.as_raw_fd(), what, socket.as_raw_fd(), &raw mut event) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -123,6 +148,8 @@ enum Arrival {
 struct Connection {
     near: TcpStream,
     far: Option<TcpStream>,
+    /// How many bytes have left either side.
+    carried: usize,
     backend: SocketAddr,
     up: Pipe,
     down: Pipe,
@@ -188,7 +215,9 @@ struct Relay {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match Relay::new(&arguments).and_then(Relay::run) {
+    // SAFETY: the parameter is alive. Who is not root goes on as all do.
+    unsafe { sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &SchedParam { priority: 1 }) };
+    match Relay::new(&arguments).map(Relay::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("delay: {error}");
@@ -204,21 +233,26 @@ impl Relay {
         let number = |text: &str| text.parse::<f64>().map_err(|_| format!("{text:?} is no number"));
         let delay = Duration::from_secs_f64(number(delay)? / 1e3);
         let bytes_per_second = rate.map(number).transpose()?.map(|mbit| mbit * 1e6 / 8.0);
-        let bottleneck = || Bottleneck { bytes_per_second, free_at: Instant::now(), readable: VecDeque::new() };
-        let (watch, mut listeners) = (Watch::new()?, Vec::new());
+        let mut relay = Self::empty(delay, bytes_per_second)?;
         for (number, pair) in pairs.iter().enumerate() {
             let (listen, backend) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is not LISTEN=BACKEND"))?;
             let listener = TcpListener::bind(listen).map_err(|error| format!("{listen}: {error}"))?;
             listener.set_nonblocking(true)?;
-            watch.add(&listener, EPOLLIN, number as u64)?;
-            listeners.push((listener, backend.parse().map_err(|_| format!("{backend:?} is no address"))?));
+            relay.watch.add(&listener, EPOLLIN, number as u64)?;
+            relay.listeners.push((listener, backend.parse().map_err(|_| format!("{backend:?} is no address"))?));
         }
+        relay.next = relay.listeners.len() as u64;
+        Ok(relay)
+    }
+
+    fn empty(delay: Duration, bytes_per_second: Option<f64>) -> io::Result<Self> {
+        let bottleneck = || Bottleneck { bytes_per_second, free_at: Instant::now(), readable: VecDeque::new() };
         Ok(Self {
-            watch,
+            watch: Watch::new()?,
             delay,
             chunk_bytes: if bytes_per_second.is_some() { MAX_SLOW_CHUNK_BYTES } else { MAX_CHUNK_BYTES },
-            next: listeners.len() as u64,
-            listeners,
+            next: 0,
+            listeners: Vec::new(),
             connections: HashMap::new(),
             due: BinaryHeap::new(),
             arrivals: HashMap::new(),
@@ -229,9 +263,10 @@ impl Relay {
         })
     }
 
-    fn run(mut self) -> Result<(), Box<dyn Error>> {
+    /// Until nothing can come any more.
+    fn run(mut self) {
         let mut room = [EpollEvent { events: 0, data: 0 }; MAX_EVENTS];
-        loop {
+        while !(self.listeners.is_empty() && self.connections.is_empty()) {
             let until = self.next_time();
             for event in self.watch.wait(&mut room, until) {
                 let EpollEvent { events, data } = *event;
@@ -267,7 +302,8 @@ impl Relay {
     fn accept(&mut self, listener: usize) {
         while let Ok((near, _)) = self.listeners[listener].0.accept() {
             let backend = self.listeners[listener].1;
-            let connection = Connection { near, far: None, backend, up: Pipe::default(), down: Pipe::default() };
+            let (up, down) = (Pipe::default(), Pipe::default());
+            let connection = Connection { near, far: None, carried: 0, backend, up, down };
             self.next += 1;
             self.connections.insert(self.next, connection);
             self.comes_at(Instant::now() + self.delay, self.next, Arrival::Syn);
@@ -318,6 +354,9 @@ impl Relay {
     fn read(&mut self, id: u64, way: Way, now: Instant) {
         let mut buffer = self.spare.pop().unwrap_or_else(|| vec![0; self.chunk_bytes]);
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.carried > MUCH_BYTES && !self.listeners.is_empty() && self.up.bytes_per_second.is_none() {
+            return self.move_apart(id);
+        }
         let (pipe, Some(mut from), _) = connection.parts(way) else { return };
         pipe.is_listed = false;
         let length = match from.read(&mut buffer) {
@@ -329,6 +368,7 @@ impl Relay {
         };
         pipe.held += length;
         pipe.has_ended = length == 0;
+        connection.carried += length;
         let due = self.bottleneck(way).through(now, length) + self.delay;
         if length == 0 {
             self.spare.push(buffer);
@@ -344,6 +384,29 @@ impl Relay {
         };
         self.comes_at(due, id, Arrival::Bytes(way, bytes, length));
         self.list(id, way);
+    }
+
+    /// Gives a connection a thread of its own.
+    fn move_apart(&mut self, id: u64) {
+        let (Ok(mut apart), Some(mut connection)) = (Self::empty(self.delay, None), self.connections.remove(&id)) else {
+            return;
+        };
+        for (socket, is_far) in [(Some(&connection.near), 0), (connection.far.as_ref(), 1)] {
+            let Some(socket) = socket else { continue };
+            let moved = self.watch.remove(socket).and_then(|()| apart.watch.add(socket, WATCHED, id << 1 | is_far));
+            moved.expect("it is watched here, and was not there");
+        }
+        // What can be read there, its events tell.
+        (connection.up.is_listed, connection.down.is_listed) = (false, false);
+        apart.connections.insert(id, connection);
+        for Reverse((due, sequence)) in self.due.iter() {
+            if self.arrivals.get(sequence).is_some_and(|(of, _)| *of == id) {
+                apart.due.push(Reverse((*due, *sequence)));
+                apart.arrivals.extend(self.arrivals.remove(sequence).map(|arrival| (*sequence, arrival)));
+            }
+        }
+        apart.sequence = self.sequence;
+        thread::spawn(move || apart.run());
     }
 
     fn arrives(&mut self, id: u64, arrival: Arrival) {
@@ -384,7 +447,7 @@ impl Relay {
                 // SAFETY: the value is a live i32, whose length is given with it.
                 unsafe { setsockopt(stream.as_raw_fd(), SOL_SOCKET, SO_RCVBUF, &SLOW_BUFFER_BYTES, 4) };
             }
-            self.watch.add(stream, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id << 1 | is_far)?;
+            self.watch.add(stream, WATCHED, id << 1 | is_far)?;
         }
         connection.far = Some(far);
         connection.down.may_read = true;

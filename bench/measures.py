@@ -109,9 +109,10 @@ def beside_bulk(kind, contender, _seconds):
         if kind == "fresh":
             return load.fresh(target, "/100b")
         kept, times = load.KeptRequests(target), []
-        for _ in range(15):
-            time.sleep(0.1)
-            times.append(kept.ask("/100b"))
+        with load.prompt():
+            for _ in range(15):
+                time.sleep(0.1)
+                times.append(kept.ask("/100b"))
         times = times[1:]  # the first one opened the connection's way
         kept.close()
         return load.middle(times)
