@@ -82,7 +82,13 @@ unsafe extern "C" {
     fn sched_setscheduler(thread: i32, policy: i32, param: *const SchedParam) -> i32;
     fn epoll_create1(flags: i32) -> i32;
     fn epoll_ctl(epoll: i32, what: i32, fd: i32, event: *mut EpollEvent) -> i32;
-    fn epoll_pwait2(epoll: i32, events: *mut EpollEvent, room: i32, timeout: *const Timespec, signals: *const u8) -> i32;
+    fn epoll_pwait2(
+        epoll: i32,
+        events: *mut EpollEvent,
+        room: i32,
+        timeout: *const Timespec,
+        signals: *const u8,
+    ) -> i32;
 }
 
 /// The kernel's list of what can be read and written.
@@ -119,12 +125,15 @@ impl Watch {
     /// What has become possible, at the latest at this time.
     fn wait<'a>(&self, room: &'a mut [EpollEvent; MAX_EVENTS], until: Option<Instant>) -> &'a [EpollEvent] {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout =
-            left.map(|left| Timespec { seconds: left.as_secs().cast_signed(), nanoseconds: i64::from(left.subsec_nanos()) });
+        let timeout = left.map(|left| Timespec {
+            seconds: left.as_secs().cast_signed(),
+            nanoseconds: i64::from(left.subsec_nanos()),
+        });
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: room and time are alive, and the room's length is given with it.
-        let count =
-            unsafe { epoll_pwait2(self.0.as_raw_fd(), room.as_mut_ptr(), MAX_EVENTS as i32, timeout, std::ptr::null()) };
+        let count = unsafe {
+            epoll_pwait2(self.0.as_raw_fd(), room.as_mut_ptr(), MAX_EVENTS as i32, timeout, std::ptr::null())
+        };
         &room[..usize::try_from(count).unwrap_or(0)]
     }
 }
@@ -388,7 +397,8 @@ impl Relay {
 
     /// Gives a connection a thread of its own.
     fn move_apart(&mut self, id: u64) {
-        let (Ok(mut apart), Some(mut connection)) = (Self::empty(self.delay, None), self.connections.remove(&id)) else {
+        let (Ok(mut apart), Some(mut connection)) = (Self::empty(self.delay, None), self.connections.remove(&id))
+        else {
             return;
         };
         for (socket, is_far) in [(Some(&connection.near), 0), (connection.far.as_ref(), 1)] {
