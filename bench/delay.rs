@@ -356,16 +356,18 @@ impl Relay {
                 return;
             }
             let Some(id) = bottleneck.readable.pop_front() else { return };
-            self.read(id, way, now);
+            self.read(id, way);
         }
     }
 
-    fn read(&mut self, id: u64, way: Way, now: Instant) {
+    fn read(&mut self, id: u64, way: Way) {
         let mut buffer = self.spare.pop().unwrap_or_else(|| vec![0; self.chunk_bytes]);
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.carried > MUCH_BYTES && !self.listeners.is_empty() && self.up.bytes_per_second.is_none() {
-            return self.move_apart(id);
+        let is_much = connection.carried > MUCH_BYTES && self.up.bytes_per_second.is_none();
+        if is_much && !self.listeners.is_empty() && self.move_apart(id) {
+            return;
         }
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         let (pipe, Some(mut from), _) = connection.parts(way) else { return };
         pipe.is_listed = false;
         let length = match from.read(&mut buffer) {
@@ -378,6 +380,8 @@ impl Relay {
         pipe.held += length;
         pipe.has_ended = length == 0;
         connection.carried += length;
+        // Only now: what came while it was copied has the whole way before it, too.
+        let now = Instant::now();
         let due = self.bottleneck(way).through(now, length) + self.delay;
         if length == 0 {
             self.spare.push(buffer);
@@ -395,12 +399,10 @@ impl Relay {
         self.list(id, way);
     }
 
-    /// Gives a connection a thread of its own.
-    fn move_apart(&mut self, id: u64) {
-        let (Ok(mut apart), Some(mut connection)) = (Self::empty(self.delay, None), self.connections.remove(&id))
-        else {
-            return;
-        };
+    /// Gives a connection a thread of its own, where there is a descriptor for that.
+    fn move_apart(&mut self, id: u64) -> bool {
+        let Ok(mut apart) = Self::empty(self.delay, None) else { return false };
+        let Some(mut connection) = self.connections.remove(&id) else { return false };
         for (socket, is_far) in [(Some(&connection.near), 0), (connection.far.as_ref(), 1)] {
             let Some(socket) = socket else { continue };
             let moved = self.watch.remove(socket).and_then(|()| apart.watch.add(socket, WATCHED, id << 1 | is_far));
@@ -417,6 +419,7 @@ impl Relay {
         }
         apart.sequence = self.sequence;
         thread::spawn(move || apart.run());
+        true
     }
 
     fn arrives(&mut self, id: u64, arrival: Arrival) {
