@@ -14,8 +14,7 @@
 //! as soon as it wants it (`SCHED_FIFO`), and those that carry much share them as all do.
 
 use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     error::Error,
     io::{self, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
@@ -139,7 +138,7 @@ impl Watch {
 }
 
 /// A direction: from whoever dialed, or to them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 enum Way {
     Up,
     Down,
@@ -213,10 +212,9 @@ struct Relay {
     listeners: Vec<(TcpListener, SocketAddr)>,
     connections: HashMap<u64, Connection>,
     next: u64,
-    /// When what comes to which connection.
-    due: BinaryHeap<Reverse<(Instant, u64)>>,
-    arrivals: HashMap<u64, (u64, Arrival)>,
-    sequence: u64,
+    /// When what comes to which connection; what is due at the same moment, in the order in which it left.
+    arrivals: BTreeMap<(Instant, u64), (u64, Arrival)>,
+    departures: u64,
     up: Bottleneck,
     down: Bottleneck,
     spare: Vec<Vec<u8>>,
@@ -263,9 +261,8 @@ impl Relay {
             next: 0,
             listeners: Vec::new(),
             connections: HashMap::new(),
-            due: BinaryHeap::new(),
-            arrivals: HashMap::new(),
-            sequence: 0,
+            arrivals: BTreeMap::new(),
+            departures: 0,
             up: bottleneck(),
             down: bottleneck(),
             spare: Vec::new(),
@@ -287,11 +284,9 @@ impl Relay {
             self.read_in_turn(Way::Up);
             self.read_in_turn(Way::Down);
             let now = Instant::now();
-            while self.due.peek().is_some_and(|Reverse((due, _))| *due <= now) {
-                let Some(Reverse((_, sequence))) = self.due.pop() else { break };
-                if let Some((id, arrival)) = self.arrivals.remove(&sequence) {
-                    self.arrives(id, arrival);
-                }
+            while let Some(first) = self.arrivals.first_entry().filter(|first| first.key().0 <= now) {
+                let (id, arrival) = first.remove();
+                self.arrives(id, arrival);
             }
         }
     }
@@ -299,13 +294,12 @@ impl Relay {
     /// When something is to be done that no event tells of.
     fn next_time(&self) -> Option<Instant> {
         let reading = [&self.up, &self.down].into_iter().filter(|way| !way.readable.is_empty()).map(|way| way.free_at);
-        reading.chain(self.due.peek().map(|Reverse((due, _))| *due)).min()
+        reading.chain(self.arrivals.first_key_value().map(|((due, _), _)| *due)).min()
     }
 
     fn comes_at(&mut self, due: Instant, id: u64, arrival: Arrival) {
-        self.sequence += 1;
-        self.due.push(Reverse((due, self.sequence)));
-        self.arrivals.insert(self.sequence, (id, arrival));
+        self.departures += 1;
+        self.arrivals.insert((due, self.departures), (id, arrival));
     }
 
     fn accept(&mut self, listener: usize) {
@@ -361,15 +355,15 @@ impl Relay {
     }
 
     fn read(&mut self, id: u64, way: Way) {
-        let mut buffer = self.spare.pop().unwrap_or_else(|| vec![0; self.chunk_bytes]);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let is_much = connection.carried > MUCH_BYTES && self.up.bytes_per_second.is_none();
-        if is_much && !self.listeners.is_empty() && self.move_apart(id) {
+        let has_much = |connection: &Connection| connection.carried > MUCH_BYTES;
+        let may_move = self.up.bytes_per_second.is_none() && !self.listeners.is_empty();
+        if may_move && self.connections.get(&id).is_some_and(has_much) && self.move_apart(id) {
             return;
         }
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let (pipe, Some(mut from), _) = connection.parts(way) else { return };
         pipe.is_listed = false;
+        let mut buffer = self.spare.pop().unwrap_or_else(|| vec![0; self.chunk_bytes]);
         let length = match from.read(&mut buffer) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 self.spare.push(buffer);
@@ -411,13 +405,8 @@ impl Relay {
         // What can be read there, its events tell.
         (connection.up.is_listed, connection.down.is_listed) = (false, false);
         apart.connections.insert(id, connection);
-        for Reverse((due, sequence)) in self.due.iter() {
-            if self.arrivals.get(sequence).is_some_and(|(of, _)| *of == id) {
-                apart.due.push(Reverse((*due, *sequence)));
-                apart.arrivals.extend(self.arrivals.remove(sequence).map(|arrival| (*sequence, arrival)));
-            }
-        }
-        apart.sequence = self.sequence;
+        apart.arrivals.extend(self.arrivals.extract_if(.., |_, (of, _)| *of == id));
+        apart.departures = self.departures;
         thread::spawn(move || apart.run());
         true
     }

@@ -29,13 +29,7 @@ fn serve(answer: &'static str, with_tickets: bool) -> SocketAddr {
             let (mut tcp, tls) = (tcp.unwrap(), Arc::clone(&tls));
             thread::spawn(move || {
                 let mut tls = ServerConnection::new(tls).unwrap();
-                let mut asked = Vec::new();
-                while !asked.ends_with(b"\r\n\r\n") {
-                    let mut part = [0; 512];
-                    let length = Stream::new(&mut tls, &mut tcp).read(&mut part).unwrap();
-                    assert_ne!(length, 0, "the client left in its request");
-                    asked.extend_from_slice(&part[..length]);
-                }
+                request(&mut Stream::new(&mut tls, &mut tcp));
                 Stream::new(&mut tls, &mut tcp).write_all(answer.as_bytes()).unwrap();
                 tls.send_close_notify();
                 while tls.wants_write() {
@@ -45,6 +39,18 @@ fn serve(answer: &'static str, with_tickets: bool) -> SocketAddr {
         }
     });
     address
+}
+
+/// Reads a request to its end.
+fn request(client: &mut impl io::Read) -> Vec<u8> {
+    let mut asked = Vec::new();
+    while !asked.ends_with(b"\r\n\r\n") {
+        let mut part = [0; 512];
+        let length = client.read(&mut part).unwrap();
+        assert_ne!(length, 0, "the client left in its request");
+        asked.extend_from_slice(&part[..length]);
+    }
+    asked
 }
 
 const WELL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -120,13 +126,7 @@ fn without_tls_an_answer_has_its_beginning_and_its_end() {
         for tcp in listener.incoming() {
             let mut tcp = tcp.unwrap();
             thread::spawn(move || {
-                let mut asked = Vec::new();
-                while !asked.ends_with(b"\r\n\r\n") {
-                    let mut part = [0; 512];
-                    let length = tcp.read(&mut part).unwrap();
-                    asked.extend_from_slice(&part[..length]);
-                }
-                assert!(asked.starts_with(b"GET /100b HTTP/1.1\r\nHost: app.test"));
+                assert!(request(&mut tcp).starts_with(b"GET /100b HTTP/1.1\r\nHost: app.test"));
                 tcp.write_all(WELL.as_bytes()).unwrap();
                 thread::sleep(Duration::from_millis(200));
             });
