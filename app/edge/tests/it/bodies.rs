@@ -204,27 +204,6 @@ async fn a_client_that_leaves_frees_its_origin() {
     until("the origin's connection has ended", || ended.load(Ordering::SeqCst)).await;
 }
 
-/// Runs this test in a process of its own: memory is counted by process, and other tests use some beside. Gives whether the caller
-/// is in one already.
-pub(crate) async fn is_alone(test: &str) -> bool {
-    const ALONE: &str = "SALLYPORT_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-    alone.args(["--exact", test]).env(ALONE, "1");
-    let output = tokio::task::spawn_blocking(move || alone.output()).await.unwrap().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
-    false
-}
-
-/// Memory of this process that is in use, in bytes.
-pub(crate) fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_body_streams_both_ways_in_little_memory() {
     const TOTAL: usize = 128 * 1024 * 1024;

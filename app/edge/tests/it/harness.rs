@@ -579,3 +579,24 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     };
     tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("not so in time: {what}"));
 }
+
+/// Runs this test in a process of its own, for what is kept by process: memory, which other tests use beside. Gives whether the
+/// caller is in one already.
+pub(crate) async fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "SALLYPORT_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+    alone.args(["--exact", test]).env(ALONE, "1");
+    let output = tokio::task::spawn_blocking(move || alone.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    false
+}
+
+/// Memory of this process that is in use, in bytes.
+pub(crate) fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}

@@ -11,7 +11,6 @@ use sallyport_wire::Open;
 use tokio::{net::TcpStream, sync::Semaphore};
 
 use crate::{
-    bodies::{is_alone, resident_bytes},
     harness::*,
     raw_http2::{Outcome::*, *},
 };
