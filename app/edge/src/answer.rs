@@ -208,7 +208,7 @@ impl Trouble {
                 "This name exists, but no connector is connected to it.",
                 format!(
                     "If it is yours, start the connector next to the service, with the port that it listens on: sallyport \
-                     tunnel connect {name} --port 8000"
+                     tunnel connect {name} 8000"
                 ),
             ),
             Self::NoHealthyOrigin => Words::new(
@@ -293,28 +293,28 @@ fn words_of(failure: &Failure) -> Words {
                 S::BAD_GATEWAY,
                 "origin-refused",
                 "The service is not there",
-                "The service behind this name refuses connections.",
-                "If it is yours, check that it runs, and on the port that its connector was given, or its direct origin names.",
+                "Nothing listens where the service behind this name should be.",
+                "If it is yours, start it, or check the port that its connector or direct origin was given.",
             ),
             FailureReason::Unresolved => Words::new(
                 S::BAD_GATEWAY,
                 "origin-unresolved",
                 "The service is not there",
-                "The host of the service is not found.",
-                "If it is yours, check the host that its connector was given, or its direct origin names.",
+                "The host name of the service cannot be found.",
+                "If it is yours, check the host that its connector or direct origin was given.",
             ),
             FailureReason::Tls => Words::new(
                 S::BAD_GATEWAY,
                 "origin-tls",
                 "The service is not there",
-                "There is no agreement with the service on TLS.",
+                "A TLS connection to the service could not be made.",
                 "If it is yours, check its certificate and the type of the socket.",
             ),
             FailureReason::Other => Words::new(
                 S::BAD_GATEWAY,
                 "origin-unreachable",
                 "The service is not there",
-                "The service is not reached.",
+                "The service cannot be reached.",
                 TELL_OWNER,
             ),
         },

@@ -152,7 +152,7 @@ pub(crate) fn unreadable(file: &Path, error: &io::Error) -> Failure {
 }
 
 /// What to tell of a call of the API that failed.
-fn of_client(error: &ClientError) -> Failure {
+pub(crate) fn of_client(error: &ClientError) -> Failure {
     let told = |kind| Failure::new(kind, error.to_string());
     match error {
         ClientError::Unreachable { advice: Some(advice), .. } => told(Kind::Unreachable).next(advice),

@@ -426,9 +426,20 @@ pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
         let mark = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version}");
         write.sql().script(mark).await?;
         write.commit().await?;
-        tracing::info!(version, "database brought to a new version");
+        tracing::debug!(version, "database brought to a new version");
     }
+    tell(found);
     Ok(())
+}
+
+/// Says what became of a database that was of this version, 0 when it is new.
+pub(crate) fn tell(found: i64) {
+    let version = newest();
+    match found {
+        0 => tracing::info!(version, "database made"),
+        _ if found < version => tracing::info!(from = found, version, "database brought to a new version"),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

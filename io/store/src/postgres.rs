@@ -213,15 +213,16 @@ async fn version_of(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::
 /// time one does it, and the others find it done.
 async fn migrate(writer: &DbPool, address: &PostgresAddress) -> Result<(), StoreError> {
     let mut write = Write::begin(writer).await?;
-    if bring_to_newest(&mut write, address).await? {
+    let found = bring_to_newest(&mut write, address).await?;
+    if found < migrations::newest() {
         write.commit().await?;
-        tracing::info!(version = migrations::newest(), "database brought to a new version");
     }
+    migrations::tell(found);
     Ok(())
 }
 
-/// Gives whether there was something to do.
-pub(crate) async fn bring_to_newest(write: &mut Write, address: &PostgresAddress) -> Result<bool, StoreError> {
+/// Gives the version that was found, 0 where there was nothing.
+pub(crate) async fn bring_to_newest(write: &mut Write, address: &PostgresAddress) -> Result<i64, StoreError> {
     let is_there = sql::query_scalar::<bool>("SELECT to_regclass('sallyport_schema') IS NOT NULL");
     let mut found = 0;
     if is_there.fetch_one(write.sql()).await? {
@@ -238,13 +239,13 @@ pub(crate) async fn bring_to_newest(write: &mut Write, address: &PostgresAddress
         return Err(newer(address, found));
     }
     if found == migrations::newest() {
-        return Ok(false);
+        return Ok(found);
     }
     for step in migrations::after(found) {
         write.sql().script(dialect::for_postgres(step)).await.map_err(|error| named(error, address))?;
     }
     sql::query("UPDATE sallyport_schema SET version = $1").bind(migrations::newest()).execute(write.sql()).await?;
-    Ok(true)
+    Ok(found)
 }
 
 fn newer(address: &PostgresAddress, found: i64) -> StoreError {

@@ -159,7 +159,7 @@ async fn a_socket_without_tunnels_says_so_in_the_end() {
     let answer = world.get(&socket, "/").await;
     assert_eq!(answer.status, 503);
     assert!(answer.text().contains("no connector is connected"), "{}", answer.text());
-    let command = format!("sallyport tunnel connect {} --port 8000", socket.route.name);
+    let command = format!("sallyport tunnel connect {} 8000", socket.route.name);
     assert!(answer.text().contains(&command), "a command that can be run as it is: {}", answer.text());
     assert!(answer.header("retry-after").is_some());
 }

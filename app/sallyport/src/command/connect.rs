@@ -130,8 +130,8 @@ pub(super) async fn delete(client: &ApiClient, socket: &Socket) -> Result<(), Fa
         Ok(()) => Ok(()),
         Err(error) if error.status() == Some(404) => Ok(()),
         Err(error) => {
-            let failure = failure::describe(&error.into());
-            Err(remains(socket, &failure.map(|failure| failure.message).unwrap_or_default()))
+            let failure = failure::of_client(&error);
+            Err(Failure { kind: failure.kind, ..remains(socket, &failure.message) })
         }
     }
 }

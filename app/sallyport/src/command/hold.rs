@@ -17,7 +17,7 @@ use crate::{
     duration,
     failure::Failure,
     live::Live,
-    port,
+    port::ServicePort,
     signals::Signals,
     threads,
 };
@@ -35,9 +35,8 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "The service")]
 pub(crate) struct OriginArgs {
-    /// The port that the service listens on
-    #[arg(long, value_parser = port::parse)]
-    port: u16,
+    #[command(flatten)]
+    port: ServicePort,
     /// The host of the service, as this machine reaches it
     #[arg(long, default_value = "localhost", value_parser = host)]
     host: String,
@@ -113,7 +112,7 @@ pub(crate) struct Credential {
 impl OriginArgs {
     /// Where the service is.
     pub(crate) fn address(&self) -> OriginAddr {
-        OriginAddr { host: self.host.clone(), port: self.port }
+        OriginAddr { host: self.host.clone(), port: self.port.0 }
     }
 
     /// The service, spoken to as the socket's type says.

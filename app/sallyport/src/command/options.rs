@@ -48,7 +48,7 @@ impl SocketArg {
 #[derive(Debug, Args)]
 pub(crate) struct PortArgs {
     /// The port that clients use, for a tcp, tls or udp socket [default: a free one, which stays with the socket]
-    #[arg(long, value_name = "PORT", value_parser = port::parse)]
+    #[arg(long, value_name = "PORT", value_parser = port::parse, allow_negative_numbers = true)]
     pub(crate) public_port: Option<u16>,
 }
 

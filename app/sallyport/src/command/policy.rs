@@ -144,7 +144,7 @@ pub(crate) struct TestArgs {
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
     /// The port by which the client comes [default: the socket's, or 443]
-    #[arg(long, value_name = "PORT", value_parser = port::parse)]
+    #[arg(long, value_name = "PORT", value_parser = port::parse, allow_negative_numbers = true)]
     port: Option<u16>,
     /// Fail unless this is the answer: for scripts that look after a policy
     #[arg(long, value_enum, value_name = "ANSWER")]

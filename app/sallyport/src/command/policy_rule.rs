@@ -70,7 +70,7 @@ pub(crate) struct RuleArgs {
     #[arg(long, value_name = "PATH", value_delimiter = ',')]
     path: Option<Vec<PathPattern>>,
     /// By these ports
-    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port::parse)]
+    #[arg(long, value_name = "PORT", value_delimiter = ',', value_parser = port::parse, allow_negative_numbers = true)]
     port: Option<Vec<u16>>,
     /// What an ssh certificate of those allows whom the rule lets in, such as permit-pty, several with commas; none for nothing
     #[arg(long, value_name = "EXTENSION", value_delimiter = ',', conflicts_with = "deny")]

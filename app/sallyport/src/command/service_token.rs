@@ -120,7 +120,7 @@ pub(crate) struct ScopeArgs {
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<String>,
     /// A port by which clients come, several with commas
-    #[arg(long = "port", value_name = "PORT", value_delimiter = ',', value_parser = port::parse)]
+    #[arg(long = "port", value_name = "PORT", value_delimiter = ',', value_parser = port::parse, allow_negative_numbers = true)]
     ports: Vec<u16>,
     /// A type of sockets: http, https or tls, several with commas
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]

@@ -102,7 +102,7 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
         SocketCommand::Create(args) => create(context, args).await,
         SocketCommand::Ls => {
             let sockets = context.client(&context.target()?)?.sockets().await?;
-            let empty = "no sockets yet: `sallyport connect --port PORT` gives a service a public name for a while, \
+            let empty = "no sockets yet: `sallyport connect PORT` gives a service a public name for a while, \
                          and `sallyport socket create --name NAME` makes one that stays";
             context.output.list(&sockets, empty, list)
         }
@@ -140,7 +140,7 @@ async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     context.output.data(&socket, show)?;
     notes(context, &socket);
     let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
-    context.output.hint(&format!("next: sallyport tunnel connect {name} --port PORT"));
+    context.output.hint(&format!("next: sallyport tunnel connect {name} PORT"));
     Ok(())
 }
 

@@ -168,7 +168,7 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             let socket = args.socket.get()?;
             let client = context.client(&context.target()?)?;
             let tunnels = client.tunnels(socket).await.map_err(|error| failure::about(error, socket))?;
-            let empty = format!("no tunnels yet: `sallyport tunnel connect {socket} --port PORT` attaches a service");
+            let empty = format!("no tunnels yet: `sallyport tunnel connect {socket} PORT` attaches a service");
             let shown = |tunnels: &[Tunnel]| list(tunnels, context.output.is_wide);
             context.output.list(&tunnels, &empty, shown)
         }
@@ -295,8 +295,8 @@ pub(super) async fn delete(client: &ApiClient, socket: &SocketRef, tunnel: Tunne
         Ok(()) => Ok(()),
         Err(error) if error.status() == Some(404) => Ok(()),
         Err(error) => {
-            let failure = failure::describe(&error.into());
-            Err(remains(socket, tunnel, &failure.map(|failure| failure.message).unwrap_or_default()))
+            let failure = failure::of_client(&error);
+            Err(Failure { kind: failure.kind, ..remains(socket, tunnel, &failure.message) })
         }
     }
 }

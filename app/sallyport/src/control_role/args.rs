@@ -55,16 +55,16 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "HOST:PORT", env = "SALLYPORT_ADVERTISE", value_delimiter = ',')]
     pub(super) advertise: Vec<String>,
     /// The port at which clients and connectors reach edges
-    #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = port::parse)]
+    #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = port::parse, allow_negative_numbers = true)]
     pub(super) public_port: u16,
     /// The port at which ssh clients reach edges [default: that of --public-port]
-    #[arg(long, value_name = "PORT", env = "SALLYPORT_SSH_PORT", value_parser = port::parse)]
+    #[arg(long, value_name = "PORT", env = "SALLYPORT_SSH_PORT", value_parser = port::parse, allow_negative_numbers = true)]
     pub(super) ssh_port: Option<u16>,
     /// Let edges serve no ssh clients
     #[arg(long, conflicts_with = "ssh_port")]
     pub(super) no_ssh: bool,
     /// The UDP port at which connectors reach edges over QUIC, where edges have --listen-quic
-    #[arg(long, value_name = "PORT", env = "SALLYPORT_QUIC_PORT", value_parser = port::parse)]
+    #[arg(long, value_name = "PORT", env = "SALLYPORT_QUIC_PORT", value_parser = port::parse, allow_negative_numbers = true)]
     pub(super) quic_port: Option<u16>,
     #[command(flatten)]
     pub(super) geo: GeoArgs,

@@ -37,7 +37,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN_HTTP", value_parser = redirect_address)]
     pub(super) listen_http: Option<RedirectAddress>,
     /// The port in public URLs, where a port mapping stands in front [default: the port of --listen]
-    #[arg(long, value_name = "PORT", value_parser = port::parse)]
+    #[arg(long, value_name = "PORT", value_parser = port::parse, allow_negative_numbers = true)]
     pub(super) public_port: Option<u16>,
     /// Replace the `sallyport up` that runs on the same data directory: take its ports over, so that no connection is
     /// refused, and let it finish what it serves

@@ -42,6 +42,28 @@ fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
 }
 
 #[test]
+fn the_port_may_be_a_word_and_a_socket_that_could_not_be_taken_back_is_named() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let started = up.program.output();
+    assert_eq!(started.matches("database").count(), 1, "one line for all steps of a new database: {started}");
+    home.account();
+    let origin = Origin::start("origin");
+    let port = origin.address.port().to_string();
+    let connect = Program::start(&mut home.command(&["connect", &port, "--host", "127.0.0.1"]));
+    let line = connect.wait_for("https://");
+    let host = line.split("https://").nth(1).unwrap().split([':', '/']).next().unwrap().to_owned();
+    assert_eq!(up.curl(&host, "/", &[]).status, 200);
+    up.program.signal("KILL");
+    up.program.ended();
+    connect.signal("INT");
+    assert_eq!(connect.ended().code(), Some(6), "{}", connect.output());
+    let name = host.split('.').next().unwrap();
+    connect.wait_for(&format!("the socket {name} may still be there: cannot reach https://"));
+    connect.wait_for(&format!("remove it with `sallyport socket delete {name}`"));
+}
+
+#[test]
 fn twenty_requests_over_four_origins_are_five_each() {
     let home = Home::new();
     let up = home.up(&[]);

@@ -34,11 +34,11 @@ fn an_empty_list_says_what_comes_next_to_people_and_stays_a_list_for_programs() 
     let (socket, host) = home.socket(&[]);
     let name = host.split('.').next().unwrap();
     let tunnels = ["tunnel", "ls", name];
-    assert!(on_a_terminal(&home, &["show"], &tunnels).contains(&format!("sallyport tunnel connect {name} --port")));
+    assert!(on_a_terminal(&home, &["show"], &tunnels).contains(&format!("sallyport tunnel connect {name} PORT")));
     assert!(on_a_terminal(&home, &["show"], &["token", "ls"]).contains("sallyport token create"));
     assert!(home.run(&["socket", "delete", &socket]).status.success());
     let sockets = on_a_terminal(&home, &["show"], &["socket", "ls"]);
-    assert!(sockets.contains("sallyport connect --port PORT") && sockets.ends_with("exit 0\n"), "{sockets}");
+    assert!(sockets.contains("sallyport connect PORT") && sockets.ends_with("exit 0\n"), "{sockets}");
     assert_eq!(home.json(&["socket", "ls"]), serde_json::json!([]));
     assert!(text(&home.run(&["socket", "ls"]).stdout).starts_with("SOCKET "), "a table in a pipe");
     assert_eq!(on_a_terminal(&home, &["show"], &["socket", "ls", "-o", "json"]).lines().next(), Some("[]"));
