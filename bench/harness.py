@@ -98,6 +98,22 @@ def cpu_seconds(pids):
     return ticks / CLOCK_HZ
 
 
+def running_seconds(pids):
+    """The time that the threads of these processes were on a processor, to the nanosecond, where `cpu_seconds` counts ticks: for
+    processes that do next to nothing. Threads that have ended are not in it."""
+    if not os.path.exists("/proc/self/schedstat"):
+        raise Unavailable("this kernel does not say for how long a thread ran (CONFIG_SCHED_INFO)")
+    nanoseconds = 0
+    for pid in family(pids):
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+                    nanoseconds += int(file.read().split()[0])
+        except OSError:
+            pass
+    return nanoseconds / 1e9
+
+
 def memory_kib(pids):
     """Proportional set size: memory that several processes share is counted once."""
     total = 0

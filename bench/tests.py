@@ -5,6 +5,7 @@
 import contextlib
 import io
 import os
+import pathlib
 import signal
 import socket
 import struct
@@ -18,6 +19,7 @@ import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import harness  # noqa: E402
 import measures  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
@@ -149,6 +151,18 @@ class Ended(unittest.TestCase):
                 bench.wait()
             self.assertEqual([], os.listdir(left))
             self.assertRaises(ProcessLookupError, os.kill, builder, 0)
+
+
+class Rest(unittest.TestCase):
+    def test_what_next_to_nothing_costs_is_seen(self):
+        with subprocess.Popen(["sleep", "60"]) as process:
+            try:
+                while pathlib.Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":
+                    time.sleep(0.01)
+                took = harness.running_seconds([process.pid])
+            finally:
+                process.kill()
+        self.assertTrue(0 < took < 1, took)
 
 
 class Relay(unittest.TestCase):
