@@ -13,7 +13,7 @@ use std::{
 
 use clap::{
     Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, Parser,
-    error::{ContextKind, ContextValue},
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 use sallyport_api::{CreateSocket, Secret};
 use sallyport_client::SocketRef;
@@ -305,7 +305,14 @@ fn read_service(
     let at = |at: usize| place(at, Some(called.clone()));
     let of_key =
         |key: &str| entries.iter().find(|entry| entry.key == key).map_or(start, |entry| entry.value.span().start);
-    let refused = |error: &clap::Error| at(of_key(blamed(error).unwrap_or_default())).failure(refused(error));
+    let has_port = entries.iter().any(|entry| entry.key == "port");
+    let refused = |error: &clap::Error| {
+        let is_without_port = error.kind() == ErrorKind::MissingRequiredArgument && !has_port;
+        let no_port =
+            || Failure::usage("port is missing").next("add the port that the service listens on: port = 8000");
+        let failure = if is_without_port { no_port() } else { refused(error) };
+        at(of_key(blamed(error).unwrap_or_default())).failure(failure)
+    };
     let table = at(start);
     let line = if is_lasting { &lines.lasting } else { &lines.temporary };
     let (mut tunnel_words, mut origin_words) = (Vec::new(), Vec::new());
@@ -526,7 +533,7 @@ mod tests {
             ("service = [1]", "there is no service"),
             ("[[service]]\nport = 80 80", "services.toml:2: "),
             ("[[service]]\nport = 70000", "services.toml:2: service \"1\": invalid value '70000' for '--port <PORT>'"),
-            ("[[service]]\nname = \"a\"", "service \"a\": the following required arguments were not provided: --port"),
+            ("[[service]]\nname = \"a\"", "services.toml:1: service \"a\": port is missing"),
             (
                 "[[service]]\nname = \"a\"\nprot = 1",
                 "services.toml:3: service \"a\": unexpected argument '--prot' found",
