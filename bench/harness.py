@@ -1,6 +1,7 @@
 """Processes, what they cost, and cells that are measured again while others use the machine."""
 
 import contextlib
+import glob
 import os
 import resource
 import signal
@@ -98,20 +99,24 @@ def cpu_seconds(pids):
     return ticks / CLOCK_HZ
 
 
-def running_seconds(pids):
-    """The time that the threads of these processes were on a processor, to the nanosecond, where `cpu_seconds` counts ticks: for
-    processes that do next to nothing. Threads that have ended are not in it."""
+def running_times(pids):
+    """For how long each thread of these processes was on a processor, in nanoseconds, where `cpu_seconds` counts ticks: for
+    processes that do next to nothing."""
     if not os.path.exists("/proc/self/schedstat"):
         raise Unavailable("this kernel does not say for how long a thread ran (CONFIG_SCHED_INFO)")
-    nanoseconds = 0
-    for pid in family(pids):
+    times = {}
+    for path in (path for pid in family(pids) for path in glob.glob(f"/proc/{pid}/task/*/schedstat")):
         try:
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
-                    nanoseconds += int(file.read().split()[0])
+            with open(path) as file:
+                times[path] = int(file.read().split()[0])
         except OSError:
             pass
-    return nanoseconds / 1e9
+    return times
+
+
+def ran_seconds(before, after):
+    """The time between two of `running_times`; what a thread did that has ended since is not in it."""
+    return sum(time - before.get(path, 0) for path, time in after.items()) / 1e9
 
 
 def memory_kib(pids):

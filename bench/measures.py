@@ -9,7 +9,7 @@ from functools import partial
 
 import load
 from contenders import ECHO, ECHO_PORT, PAGES, SINK, SINK_PORT
-from harness import LOAD, Failed, Unavailable, memory_kib, on_processor, running_seconds, stop
+from harness import LOAD, Failed, Unavailable, memory_kib, on_processor, ran_seconds, running_times, stop
 
 #: Bodies of the rows that look for stalls, in bytes: around a segment, a record of TLS and a frame, and far from all.
 STALL_SIZES = (1, 100, 1_400, 1_449, 4_096, 16_383, 16_384, 65_536, 65_537, 262_144, 1_048_576)
@@ -216,9 +216,9 @@ def many_tunnels(contender, _seconds):
     time.sleep(5)
     for role, kib in before.items():
         figures[f"{role}_mib"] = (memory_kib(contender.pids(role)) - kib) / 1024
-    spent = running_seconds(contender.pids())
+    rested = running_times(contender.pids())
     time.sleep(5)
-    figures["idle_cpu_percent"] = round((running_seconds(contender.pids()) - spent) / 5 * 100, 1)
+    figures["idle_cpu_percent"] = round(ran_seconds(rested, running_times(contender.pids())) / 5 * 100, 1)
     running = [process for process in contender.processes if process.role == "server"]
     stop(running)
     contender.processes = [process for process in contender.processes if process not in running]

@@ -159,7 +159,7 @@ class Rest(unittest.TestCase):
             try:
                 while pathlib.Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":
                     time.sleep(0.01)
-                took = harness.running_seconds([process.pid])
+                took = harness.ran_seconds({}, harness.running_times([process.pid]))
             finally:
                 process.kill()
         self.assertTrue(0 < took < 1, took)
