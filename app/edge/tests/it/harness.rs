@@ -580,8 +580,8 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("not so in time: {what}"));
 }
 
-/// Runs this test in a process of its own, for what is kept by process: memory, which other tests use beside. Gives whether the
-/// caller is in one already.
+/// Runs this test in a process of its own, for what is kept by process and touched by other tests: memory, which spans are wanted.
+/// Gives whether the caller is in one already.
 pub(crate) async fn is_alone(test: &str) -> bool {
     const ALONE: &str = "SALLYPORT_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {

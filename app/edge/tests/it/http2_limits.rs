@@ -420,6 +420,8 @@ const FLOODS: [(&str, Again); 13] = [
 async fn a_client_that_floods_and_reads_nothing_costs_little_memory_and_nobody_else() {
     const FLOOD_BYTES: usize = 16 * 1024 * 1024;
     const MAX_GROWTH_BYTES: usize = 4 * 1024 * 1024;
+    /// What a request costs that may be there, with its ends in this test's own connector and origin.
+    const MAX_REQUEST_BYTES: usize = 64 * 1024;
     if !is_alone("http2_limits::a_client_that_floods_and_reads_nothing_costs_little_memory_and_nobody_else").await {
         return;
     }
@@ -433,10 +435,12 @@ async fn a_client_that_floods_and_reads_nothing_costs_little_memory_and_nobody_e
         let mut number = 0;
         if what == "requests" {
             // As many as a client may have: they cost this test's own connector and origin more than they cost the edge.
-            let asked = origin.seen().len();
+            let (asked, rested) = (origin.seen().len(), resident_bytes());
             number = client.settings[&MAX_CONCURRENT_STREAMS] - 1;
             client.write(&(0..number).flat_map(|number| again(number, &head)).collect::<Vec<_>>()).await;
             until("they are there", || origin.seen().len() >= asked + number as usize).await;
+            let each = resident_bytes().saturating_sub(rested) / number as usize;
+            assert!(each < MAX_REQUEST_BYTES, "{each} bytes for each of {number} requests");
         }
         let before = resident_bytes();
         let mut sent = 0;

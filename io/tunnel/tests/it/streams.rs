@@ -145,13 +145,16 @@ async fn either_end_may_end_first_and_still_hear_the_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_origin_that_is_not_reached_is_told_with_its_reason_and_costs_no_leg() {
-    const STREAMS: usize = 50;
     let origin = Arc::new(Origin(|_, stream: IncomingStream| async move {
         stream.failed(OpenFailure::new(FailureReason::Refused, "nothing listens on localhost:8000")).await;
     }));
     for legs in [true, false] {
         let (edge, _connector) = pair(legs, origin.clone()).await;
-        for _ in 0..STREAMS {
+        for _ in 0..50 {
+            if legs {
+                // A stream that finds none, or those of others still being emptied, has more made: as for a burst.
+                until("legs are ready", || edge.tunnels.stats().legs_idle >= 8).await;
+            }
             let mut stream = open(&edge);
             let establishment = stream.establishment();
             // More than any buffer on the way: the rest must be thrown away, not block.
@@ -166,9 +169,8 @@ async fn an_origin_that_is_not_reached_is_told_with_its_reason_and_costs_no_leg(
             assert!(!establishment.is_lost());
             assert_eq!(stream.write_all(b"more").await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         }
-        // How many more are made while those of the last streams are still emptied is a matter of the machine's speed.
         let stats = edge.tunnels.stats();
-        assert!(stats.legs_idle + stats.legs_busy < STREAMS, "{stats:?}");
+        assert!(stats.legs_idle + stats.legs_busy <= 10, "{stats:?}");
     }
 }
 
