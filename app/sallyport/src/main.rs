@@ -31,6 +31,11 @@ mod threads;
 mod up;
 mod yaml;
 
+/// What was used in a flood goes back to the system within seconds, by threads that do nothing else
+/// (docs/adr/0057-memory-goes-back.md).
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> std::process::ExitCode {
     cli::main()
 }

@@ -26,6 +26,7 @@ mod lab_faults;
 mod losing;
 mod machines;
 mod main_job;
+mod memory;
 mod mesh;
 mod mesh_ends;
 mod miniflux;
