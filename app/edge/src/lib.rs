@@ -44,6 +44,7 @@ mod local;
 mod mesh;
 mod metrics;
 mod opening;
+mod openings;
 mod origin;
 mod origin_metrics;
 mod origin_standing;
@@ -150,6 +151,7 @@ pub struct Edge {
     ids: ids::RequestIds,
     refusal_path: guarded_io::RefusalPath,
     handshakes: Arc<limits::Handshakes>,
+    ssh_logins: Arc<limits::Handshakes>,
     connections: Arc<limits::Connections>,
     /// Those of tunnels' legs, which have shown a secret: they and clients take no place from one another.
     legs: Arc<limits::Connections>,
@@ -227,6 +229,7 @@ impl Edge {
             ids: ids::RequestIds::new(ids::random()),
             refusal_path: guarded_io::RefusalPath::from_random(ids::random()),
             handshakes: Arc::default(),
+            ssh_logins: Arc::new(limits::Handshakes::of_ssh()),
             connections: limits::Connections::new(config.max_connections, config.max_connections_per_address),
             legs: limits::Connections::new(config.max_connections, config.max_connections_per_address),
             running: limits::Running::default(),
@@ -291,6 +294,8 @@ impl Edge {
     /// Serves stock ssh clients from now on: on the port that all share, and on one of their own where there is one.
     /// To be called before [`Edge::serve`]; only the first call counts.
     pub fn serve_ssh(self: &Arc<Self>, mut settings: SshSettings) {
+        // Those that make room take a moment to be gone.
+        settings.config.max_unauthenticated = 2 * self.ssh_logins.max();
         let listener = Mutex::new(settings.listener.take());
         let (server, tunnels) = ssh::server(self, settings);
         self.gate.tell(Arc::downgrade(&tunnels));
