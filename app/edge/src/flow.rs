@@ -189,6 +189,10 @@ async fn reach_origin<S: ClientIo>(
             return Err(last.unwrap_or(if is_unwell { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));
         };
         ticket.went_to(origin.origin().handle().clone());
+        let place = Box::pin(origin.origin().opening_place(wanted.ends.client.ip()));
+        let Ok(place) = tokio::time::timeout(edge.config.connect_timeout, place).await else {
+            return Err(Verdict::OriginTimedOut);
+        };
         let stream = match origin.origin().open_flow(wanted.ends, &wanted.server_name) {
             Ok(stream) => stream,
             Err(error) => {
@@ -199,6 +203,7 @@ async fn reach_origin<S: ClientIo>(
         };
         let opening = Opening::new(pool, origin.origin(), stream.establishment());
         let reached = reach::reach(client, stream, &mut first_bytes, edge.config.connect_timeout).await;
+        drop(place);
         match reached {
             Err(Unreached::ClientLeft) => opening.give_up(),
             _ => opening.settle(),

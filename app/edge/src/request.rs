@@ -21,6 +21,8 @@ use sallyport_http::{
     refuse,
 };
 use sallyport_model::{OriginProtocol, SocketRoute, SocketType};
+use sallyport_tunnel::OpenError;
+use sallyport_wire::OpenError::TooManyStreams;
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
@@ -37,7 +39,7 @@ use crate::{
     guarded_io::Refused,
     identity, local,
     opening::Opening,
-    origin::{InFlight, Origin},
+    origin::{ConnectError, InFlight, Origin},
     record::Ticket,
     sockets::SocketPool,
     upgrade::{Relay, Upgrade, Upgraded},
@@ -418,11 +420,16 @@ async fn open_or_reuse(
         NextHop::Http1 => {
             let has_own = delivery.wants_new_connection() || outgoing.websocket;
             let shared = !has_own && outgoing.upload.is_none() && origin.shares_well();
-            let idle = if has_own { None } else { origin.take_idle(delivery.may_repeat(), shared) };
+            let idle = if has_own { None } else { origin.take_idle(client.addr, delivery.may_repeat(), shared) };
             match idle {
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),
                 None => {
-                    let connection = origin.connect_h1(client.addr, server_name, shared)?;
+                    let place = origin.opening_place(client.addr.ip());
+                    let place = tokio::time::timeout(edge.config.connect_timeout, Box::pin(place)).await;
+                    // It says nothing of the origin.
+                    let place = place.map_err(|_| ConnectError::from(OpenError::NoRoom(TooManyStreams)))?;
+                    let mut connection = origin.connect_h1(client.addr, server_name, shared)?;
+                    connection.holds_until_taken(place);
                     Ok(OriginConnection::H1 { connection, reused: false })
                 }
             }

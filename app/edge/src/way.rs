@@ -188,6 +188,15 @@ impl Way {
         }
     }
 
+    /// Whether a stream for this client may have a connection for itself.
+    pub(crate) fn has_leg_for(&self, client: SocketAddr) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.has_leg_for(client),
+            Self::Remote(way) => way.has_leg_for(client),
+            Self::Ssh(_) | Self::Direct(_) => true,
+        }
+    }
+
     /// The round trip to whoever holds the tunnel, where it was measured.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         match self {
@@ -429,6 +438,15 @@ impl WayStream {
         match self {
             Self::Tunnel(stream) => stream.is_on_leg(),
             Self::Ssh(_) | Self::Linking(_) | Self::Direct(_) => false,
+        }
+    }
+
+    /// Whose stream it is from now on, where clients have shares of what carries it; `None`: nobody's, as long as it rests.
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        match self {
+            Self::Tunnel(stream) => stream.set_client(client),
+            Self::Linking(stream) => stream.set_client(client),
+            Self::Ssh(_) | Self::Direct(_) => {}
         }
     }
 

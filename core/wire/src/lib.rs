@@ -9,6 +9,7 @@
 mod awaited;
 pub mod backoff;
 mod by_number;
+mod clients;
 pub mod datagram;
 pub mod demand;
 pub mod frame;
@@ -23,6 +24,7 @@ mod violation;
 pub use awaited::Awaited;
 pub use backoff::Backoff;
 pub use by_number::{ByNumber, NumberHasher};
+pub use clients::{Client, MAX_OF_LEFT, Shares};
 pub use datagram::{DatagramInput, DatagramLeg, DatagramStats, FlowEnd, FlowId, FlowOpen, FlowOpenError};
 pub use demand::LegDemand;
 pub use frame::{Carrier, FrameHeader, FrameType, Side};

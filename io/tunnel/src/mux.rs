@@ -5,6 +5,7 @@
 
 use std::{
     io::{self, IoSlice},
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -409,6 +410,13 @@ impl MuxStream {
     fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, held: Held) -> Self {
         let held = Some(held);
         Self { mux, id, establishment, read_ended: false, finished: false, held }
+    }
+
+    /// Whose stream it is from now on.
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        if let Some(held) = &mut self.held {
+            held.set_client(client);
+        }
     }
 
     pub(crate) fn establishment(&self) -> &Establishment {

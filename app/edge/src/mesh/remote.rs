@@ -74,6 +74,11 @@ impl RemoteWay {
         self.linked().is_some_and(|handle| handle.has_idle_leg())
     }
 
+    /// Whether a stream for this client may have a connection for itself, as far as is known.
+    pub(crate) fn has_leg_for(&self, client: SocketAddr) -> bool {
+        self.linked().is_none_or(|handle| handle.has_leg_for(client))
+    }
+
     /// The tunnel on the link that there is.
     fn linked(&self) -> Option<TunnelHandle> {
         let mut known = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,6 +179,12 @@ impl LinkingStream {
 
     pub(crate) fn establishment(&self) -> Establishment {
         self.establishment.clone()
+    }
+
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        if let LinkingState::Open(stream) = &mut self.state {
+            stream.set_client(client);
+        }
     }
 
     pub(crate) fn reset(self, code: ResetCode) {

@@ -33,4 +33,5 @@ mod mesh_origins;
 mod origins;
 mod raw_http2;
 mod revocation;
+mod shares;
 mod udp;

@@ -17,6 +17,7 @@ use crate::{
     Establishment, FlowHandle, FlowSink, SessionId, TunnelStream,
     count::{Counter, Held},
     leg_stream::LegStream,
+    mux::MuxStream,
     watch::Watch,
 };
 
@@ -162,17 +163,17 @@ impl TunnelHandle {
         if !session.has_open_fields {
             open.destination = None;
         }
-        let held = Held::new(&self.inner.streams, Some(&self.inner.all_streams));
-        let (leg, ask) = session.pool.take();
+        // One that has its share of legs shares the control connection, where it has a share as well.
+        let (leg, ask) = if self.has_leg_for(open.client) { session.pool.take() } else { (None, 0) };
         if ask > 0 {
             session.mux.ask_for_legs(ask);
         }
         let stream = match leg {
-            Some(leg) => TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held, establishment)),
-            None => {
-                let opened = session.mux.open(open, held, establishment);
-                opened.map(TunnelStream::multiplexed).map_err(why_not_multiplexed)?
+            Some(leg) => {
+                let held = self.held().with(session.leg_shares.hold(open.client));
+                TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held, establishment))
             }
+            None => TunnelStream::multiplexed(self.multiplex(open, establishment)?),
         };
         Ok(stream.watched(Watch::opening(session.mux.clone())))
     }
@@ -208,10 +209,27 @@ impl TunnelHandle {
         if !session.has_open_fields {
             open.destination = None;
         }
-        let held = Held::new(&self.inner.streams, Some(&self.inner.all_streams));
-        let establishment = Establishment::default();
-        let opened = session.mux.open(open, held, establishment).map_err(why_not_multiplexed)?;
+        let opened = self.multiplex(open, Establishment::default())?;
         Ok(TunnelStream::multiplexed(opened).watched(Watch::opening(session.mux.clone())))
+    }
+
+    /// Whether this client has not got its share of the session's legs.
+    #[must_use]
+    pub fn has_leg_for(&self, client: SocketAddr) -> bool {
+        self.inner.session.leg_shares.has_room(client)
+    }
+
+    fn multiplex(&self, open: Open, establishment: Establishment) -> Result<MuxStream, OpenError> {
+        let session = &self.inner.session;
+        if !session.stream_shares.has_room(open.client) {
+            return Err(OpenError::NoRoom(sallyport_wire::OpenError::TooManyStreams));
+        }
+        let held = self.held().with(session.stream_shares.hold(open.client));
+        session.mux.open(open, held, establishment).map_err(why_not_multiplexed)
+    }
+
+    fn held(&self) -> Held {
+        Held::new(&self.inner.streams, Some(&self.inner.all_streams))
     }
 
     /// Whether its clients send datagrams.
