@@ -280,6 +280,12 @@ pub struct EdgeCertificates {
 pub struct EdgeWorld {
     /// The domain under which sockets get their names.
     pub domain: String,
+    /// What the installation is called on pages that visitors see, when by another name than its domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site_name: Option<String>,
+    /// Its mark on these pages: a PNG or SVG picture in base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site_icon: Option<String>,
     /// The root that clients trust, in PEM.
     pub ca: String,
     /// The root of the installation's machines, in PEM.

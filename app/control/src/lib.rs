@@ -70,6 +70,7 @@ use prometheus_client::registry::Registry;
 use sallyport_audit::AuditLog;
 use sallyport_bus::{Asker, Bus, Directory, Fleet, Identities, Orders, Routes, SshLogins};
 use sallyport_geo::Geo;
+use sallyport_http::page::Site;
 use sallyport_identity::Sealer;
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_oidc::Providers;
@@ -147,6 +148,8 @@ pub struct ControlConfig {
     pub id: HolderId,
     /// The domain under which sockets get their names, such as `localhost`.
     pub domain: String,
+    /// Whose pages people see where they log in.
+    pub site: Site,
     /// The TCP port at which clients and connectors reach the edge.
     pub public_port: u16,
     /// The host that connectors dial.

@@ -88,6 +88,7 @@ use std::{
 use http::{Request, Response};
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, RouteChange, Routes};
+use sallyport_http::page::Site;
 use sallyport_model::ClientAddr;
 use sallyport_net::{Certificates, Listening, OwnPorts, Shutdown};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
@@ -180,6 +181,11 @@ impl std::fmt::Debug for Edge {
 }
 
 impl Edge {
+    /// Whose pages visitors see now.
+    pub(crate) fn site(&self) -> Arc<Site> {
+        self.config.site.borrow().clone()
+    }
+
     /// An edge for these routes, which tells the directory of its tunnels. It takes nothing before [`Edge::serve`].
     ///
     /// # Panics

@@ -1,9 +1,10 @@
 //! What the edge answers under its own name, `api.<domain>`: its health, its metrics, and through the API's handler
 //! everything else.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use http::{Method, Request, Response, StatusCode, request::Parts};
+use sallyport_http::RequestHost;
 use sallyport_model::ClientAddr;
 
 use crate::{
@@ -16,6 +17,18 @@ use crate::{
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What a monitoring system asks for.
+const WATCHED: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+
+/// Whether a monitoring system on this machine asks, which names the machine by its address: it cannot always say another name
+/// than the one that it connects to. No socket has such a name.
+pub(crate) fn is_watched(client: &Client, head: &Parts, host: &RequestHost) -> bool {
+    let name = host.name().trim_start_matches('[').trim_end_matches(']');
+    WATCHED.contains(&head.uri.path())
+        && client.addr.ip().to_canonical().is_loopback()
+        && name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
 
 /// Answers a request to our own name.
 pub(crate) async fn answer(

@@ -310,11 +310,6 @@ impl Ticket {
         self.upload.as_ref().is_none_or(|upload| upload.is_finished())
     }
 
-    /// The label of the host that the request is for, which is the name of its socket.
-    pub(crate) fn socket_name(&self) -> &str {
-        self.host.as_ref().and_then(|host| host.name().split('.').next()).unwrap_or_default()
-    }
-
     /// The body of a request over HTTP/2.
     pub(crate) fn http2_upload(&self) -> Option<&Arc<UploadSlot>> {
         self.upload.as_ref().filter(|_| self.version == Version::HTTP_2)

@@ -62,7 +62,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
         // 2. Refuse what is malformed.
         let host = refuse_malformed(&edge, &client, &head, &span)?;
         ticket.is_for(&host);
-        if host.is(&edge.api_host) {
+        if host.is(&edge.api_host) || local::is_watched(&client, &head, &host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
             return Box::pin(local::answer(&edge, &client, head, upload)).await;
         }
@@ -398,7 +398,7 @@ async fn choose_origin(
         let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
         if is_unwell || !is_hopeful || !Box::pin(edge.sockets.hold(pool, &attempts.tried, ticket.began())).await {
             let nobody = || {
-                if is_unwell { Trouble::NoHealthyOrigin } else { Trouble::NoTunnel(ticket.socket_name().to_owned()) }
+                if is_unwell { Trouble::NoHealthyOrigin } else { Trouble::NoTunnel }
             };
             return Err(attempts.last.take().map_or_else(nobody, Trouble::Origin));
         }
@@ -508,7 +508,7 @@ fn tell(
     if has_body {
         client.wire.left_unread();
     }
-    let mut answer = trouble.answer(ticket.id(), &asked.headers());
+    let mut answer = trouble.answer(ticket.id(), &asked.headers(), &edge.site());
     if trouble.ends_connection() && !client.http2 {
         answer::close_after(&mut answer);
     }

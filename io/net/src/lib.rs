@@ -49,7 +49,9 @@ mod udp;
 pub use acceptor::Acceptor;
 pub use background::spawn_boxed;
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
-pub use certificates::{CertificateStats, Certificates, GivenError, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
+pub use certificates::{
+    CertificateEnds, CertificateStats, Certificates, GivenError, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND,
+};
 pub use client::{Trust, TrustError, client_config, client_config_by, client_config_of_pem, roots};
 pub use client_hello::{offers_session, offers_tls13};
 pub use congestion::{Congestion, CongestionError};

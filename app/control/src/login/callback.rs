@@ -121,8 +121,8 @@ async fn come_back(
             "The login did not work",
             "The provider's secret cannot be read any more.",
         )
-        .next("The owner of the service sets it again: `sallyport provider edit`.")
-        .inside("the secret of a provider was sealed with another key")
+        .next("Tell whoever runs the service.")
+        .inside("the secret of a provider was sealed with another key: `sallyport provider edit` sets it again")
     })?;
     let finish = Finish {
         redirect_uri: &app.redirect_uri(organisation, &name),
@@ -162,7 +162,7 @@ fn said_no(error: &str, service: &str) -> LoginError {
         "The login did not work",
         &format!("The identity provider refused to let you log in here: {error}."),
     )
-    .next("If it stays so, the owner of the service should look at what the provider was told.")
+    .next("If it stays so, tell whoever runs the service.")
     .link(service, "Try again")
     .inside(format!("the provider said {error}"))
 }

@@ -10,10 +10,11 @@ use http::{HeaderMap, StatusCode, header};
 use sallyport_http::page::Escaped;
 use sallyport_identity::{LogoutTicket, Purpose, SignOn};
 use sallyport_model::{LoginSession, ProviderKind};
+use sallyport_oidc::with_query;
 
 use super::{
     cookies,
-    page::{LoginError, page},
+    page::{LoginError, page, ways_on},
     start::parameters,
 };
 use crate::{App, limits::Client, problem::ApiError};
@@ -48,23 +49,48 @@ pub(super) async fn ask(
         return by_ticket(&app, &headers, &ticket).await;
     }
     let logins = logins(&app, &headers).await?;
+    let from = came_from(&app, query.as_deref()).await?;
     if logins.is_empty() {
-        return Ok(page(
-            StatusCode::OK,
-            "Not logged in",
-            "<p>Nobody is logged in here with this browser.</p>".to_owned(),
-        ));
+        let text = format!("<p>Nobody is logged in here with this browser.</p>{}", ways_back(from.as_ref()));
+        return Ok(page(StatusCode::OK, "Not logged in", text));
     }
     let mut text = "<p>This browser is logged in as:</p>".to_owned();
     for session in logins {
         text.push_str(&format!("\n<p><code>{}</code></p>", Escaped(session.person.email.as_str())));
     }
-    text.push_str("\n<form method=\"post\" action=\"/logout\"><button>Log out everywhere</button></form>");
+    let path = from.as_ref().map(|(host, _)| with_query("/logout", &[("from", host)]));
+    text.push_str(&format!(
+        "\n<form method=\"post\" action=\"{}\"><div class=\"acts\"><button>Log out everywhere</button><a class=\"act \
+         other\" href=\"{}\">Stay</a></div></form>",
+        Escaped(path.as_deref().unwrap_or("/logout")),
+        Escaped(from.as_ref().map_or("/account", |(_, url)| url.as_str()))
+    ));
     Ok(page(StatusCode::OK, "Log out", text))
 }
 
+/// The service that the browser came from, as its edge has said in the query: its host and its address. It is one of this
+/// installation, whatever the query says.
+async fn came_from(app: &App, query: Option<&str>) -> Result<Option<(String, String)>, LoginError> {
+    let Some(from) = parameters(query).and_then(|mut parameters| parameters.remove("from")) else { return Ok(None) };
+    let found = app.asking_socket(&from).await.ok();
+    Ok(found.map(|(route, host)| (host, format!("{}/", app.service_url(&route)))))
+}
+
+/// The ways on for a browser in which nobody is logged in.
+fn ways_back(from: Option<&(String, String)>) -> String {
+    match from {
+        Some((host, url)) => ways_on(&[(url, &format!("Log in to {host}"))]),
+        None => ways_on(&[("/account", "Log in")]),
+    }
+}
+
 /// `POST`: ends the logins of this browser. Another site's form has another origin, and no cookies.
-pub(super) async fn logout(State(app): State<App>, client: Client, headers: HeaderMap) -> Result<Response, LoginError> {
+pub(super) async fn logout(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
     app.check_origin(&headers)?;
     let logins = logins(&app, &headers).await?;
@@ -74,7 +100,8 @@ pub(super) async fn logout(State(app): State<App>, client: Client, headers: Head
     }
     let names: Vec<&str> =
         cookies::all(&headers).map(|(name, _)| name).filter(|name| name.starts_with(cookies::SIGN_ON_PREFIX)).collect();
-    done(&names, None, is_known_elsewhere)
+    let from = came_from(&app, query.as_deref()).await?;
+    done(&names, from.as_ref().map(|(_, url)| url.trim_end_matches('/')), is_known_elsewhere)
 }
 
 async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Result<Response, LoginError> {
@@ -112,9 +139,8 @@ fn done(cookies_gone: &[&str], service: Option<&str>, is_known_elsewhere: bool) 
         text.push_str(" The identity provider may still know you: log out there too when others use this browser.");
     }
     text.push_str("</p>");
-    if let Some(service) = service {
-        text.push_str(&format!("\n<p><a href=\"{}/\">Log in again</a></p>", Escaped(service)));
-    }
+    let to = service.map_or_else(|| "/account".to_owned(), |service| format!("{service}/"));
+    text.push_str(&ways_on(&[(&to, "Log in again")]));
     let mut response = page(StatusCode::OK, "Logged out", text);
     for name in cookies_gone {
         if let Ok(gone) = cookies::gone(name) {

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     cookies,
-    page::{LoginError, page, see_other},
+    page::{LoginError, equal_ways, page, see_other},
 };
 use crate::{App, limits::Client, random};
 
@@ -139,9 +139,10 @@ pub(super) async fn start(
         [] => Err(LoginError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "Nobody can log in here yet",
-            "The owner of this service asks for a login, and has no identity provider for it.",
+            "This service asks for a login, and there is no identity provider for it yet.",
         )
-        .next("If that is you: `sallyport provider add` adds one.")),
+        .next("Tell whoever runs the service.")
+        .inside("a socket asks for a login, and its organisation has no identity provider that it takes")),
         [one] if wanted.is_some() || !request.switch => {
             let provider = one.clone();
             match provider.config.kind {
@@ -163,7 +164,10 @@ pub(super) async fn sign_on(
     app.limits.login_step(client, now.monotonic)?;
     let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
     let (socket, to) = parameters.get("socket").zip(parameters.get("to")).ok_or_else(not_ours)?;
-    let (route, _) = app.asking_socket(socket).await?;
+    let (route, _) = app
+        .asking_socket(host_in(socket))
+        .await
+        .map_err(|error| if error.status() == StatusCode::NOT_FOUND { no_such_service() } else { error.into() })?;
     let is_ours = |page: &str| to == page || to.strip_prefix(page).is_some_and(|rest| rest.starts_with(['?', '/']));
     if safe_return_to(to) != to || !crate::client::PAGES.iter().any(|page| is_ours(page)) {
         return Err(not_ours());
@@ -180,10 +184,24 @@ pub(super) async fn sign_on(
     see_other(&with_query("/start", &[("request", &sealed)]))
 }
 
+/// The host in what somebody typed or pasted: a host, or an address with more around it.
+fn host_in(typed: &str) -> &str {
+    let typed = typed.trim();
+    let behind = typed.split_once("://").map_or(typed, |(_, behind)| behind);
+    behind.split(['/', ':', '?', '#']).next().unwrap_or_default()
+}
+
+fn no_such_service() -> LoginError {
+    LoginError::new(StatusCode::NOT_FOUND, "No such service", "There is no service at this address.")
+        .next("Check the address for mistakes.")
+        .link("/account", "Try again")
+}
+
 /// A page with a link for each provider: links, so that no form leads to another host.
 fn chooser(socket: impl std::fmt::Display, sealed: &str, providers: &[StoredProvider]) -> Response {
     let mut text =
         format!("<p>The service <code>{}</code> wants to know who you are.</p>", Escaped(&socket.to_string()));
+    let mut ways = Vec::with_capacity(providers.len());
     for provider in providers {
         let href = with_query("/start", &[("request", sealed), ("provider", provider.name.as_str())]);
         let label = match provider.config.kind {
@@ -198,8 +216,10 @@ fn chooser(socket: impl std::fmt::Display, sealed: &str, providers: &[StoredProv
         let has_one_name = matches!(provider.config.kind, ProviderKind::Oidc | ProviderKind::Local);
         let alias = if label.eq_ignore_ascii_case(name) || has_one_name { String::new() } else { format!(" ({name})") };
         let label = format!("Log in with {label}{alias}");
-        text.push_str(&format!("\n<p><a href=\"{}\">{}</a></p>", Escaped(&href), Escaped(&label)));
+        ways.push((href, label));
     }
+    let ways: Vec<_> = ways.iter().map(|(href, label)| (href.as_str(), label.as_str())).collect();
+    text.push_str(&equal_ways(&ways));
     page(StatusCode::OK, "Log in", text)
 }
 
@@ -269,6 +289,16 @@ pub(super) fn make_room(headers: &HeaderMap, response: &mut Response) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_paste_whole_addresses() {
+        for typed in
+            ["app.example.com", " https://app.example.com/a?b#c", "app.example.com:8443", "http://app.example.com:80/"]
+        {
+            assert_eq!(host_in(typed), "app.example.com", "{typed}");
+        }
+        assert_eq!(host_in("://"), "");
+    }
 
     #[test]
     fn a_query_is_read_once_and_whole() {

@@ -100,7 +100,7 @@ async fn when_no_origin_is_well_clients_are_told_so_at_once() {
     let answer = world.get(&socket, "/").await;
     assert!(began.elapsed() < Duration::from_secs(4), "nothing is waited for");
     assert_eq!(answer.status, 503);
-    assert!(answer.text().contains("No healthy origin"), "{}", answer.text());
+    assert!(answer.text().contains("no-healthy-origin"), "{}", answer.text());
     assert!(answer.header("retry-after").is_some());
     assert_eq!(metric(&world, r#"sallyport_edge_refusals_total{reason="no-healthy-origin"}"#), Some(1));
     well.store(true, Ordering::SeqCst);

@@ -444,6 +444,10 @@ async fn logging_out_takes_a_page_of_this_site() {
     assert_eq!((answer.status, ticket.session, ticket.socket), (303, ann.id, socket.route.id));
     assert!(answer.header("set-cookie").unwrap().starts_with("__Host-sallyport=; "), "{}", answer.head);
     assert!(answer.header("set-cookie").unwrap().ends_with("Max-Age=0"), "{}", answer.head);
+    // Who is not known here may be known elsewhere, and comes back here in the end.
+    let answer = house.ask(&socket, "POST /.sallyport/logout", &format!("Origin: https://{}\r\n", socket.host())).await;
+    let login = format!("https://login.localhost:{}/logout?from={}", house.world.addr.port(), socket.route.name);
+    assert!(answer.status == 303 && answer.header("location").unwrap().starts_with(&login), "{}", answer.head);
 }
 
 #[tokio::test]

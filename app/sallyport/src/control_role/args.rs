@@ -13,6 +13,7 @@ use crate::{
     duration,
     installation::KeyArgs,
     port,
+    site_args::SiteArgs,
     telemetry::LogFormat,
     up::args::{GeoArgs, ListenAddress, PortRange, SignUpChoice, domain, listen_address, port_range},
 };
@@ -26,6 +27,8 @@ pub(crate) struct ControlArgs {
     /// The domain under which sockets get their names: two labels or more, such as tunnels.example.com
     #[arg(long, value_name = "DOMAIN", env = "SALLYPORT_DOMAIN", value_parser = domain)]
     pub(super) domain: String,
+    #[command(flatten)]
+    pub(super) site: SiteArgs,
     #[command(flatten)]
     pub(super) database: DatabaseArgs,
     #[command(flatten)]

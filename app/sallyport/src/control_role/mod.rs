@@ -17,11 +17,13 @@ use sallyport_control::{
     AddressDatabases, Control, ControlConfig, EdgesConfig, Reach, Secrets, SignUp, SshInfo, default_ports_per_account,
 };
 use sallyport_edge::{Edge, EdgeConfig};
+use sallyport_http::page::Site;
 use sallyport_net::{Certificates, Listening, LocalCa, OwnPorts, Shutdown, server_config_for_nodes};
 use sallyport_pki::NODE_DOMAIN;
 use sallyport_policy::DialedNetworks;
 use sallyport_ssh::{HostKeys, UserAuthority};
 use sallyport_store::{DataDirLock, HolderId, Store};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 pub(crate) use self::args::ControlArgs;
@@ -34,6 +36,7 @@ use crate::{
     failure::{Failure, Kind},
     installation::{self, Installation, NODES_DIR},
     local,
+    process_metrics::ProcessMetrics,
     telemetry::Telemetry,
     threads,
     up::args::SignUpChoice,
@@ -117,7 +120,8 @@ async fn serve(
     let audit = args.audit_log.open(data, |purpose| secrets.derived(purpose))?;
     let gathered = AuditStream::of_control(&audit, &nats, usize::from(args.bus_replicas))?;
     let asker = Asker::over(nats.clone(), bus.fleet.clone());
-    let mut config = control_config(args, ca_pem, fingerprint.clone(), audit.clone(), asker);
+    let site = args.site.open(&args.domain)?;
+    let mut config = control_config(args, ca_pem, fingerprint.clone(), site.clone(), audit.clone(), asker);
     config.id = database::own_id(&store, data)?;
     config.databases = AddressDatabases {
         country: geo.as_ref().is_some_and(|geo| geo.has_country()),
@@ -140,6 +144,7 @@ async fn serve(
 
     // No sockets are served here: what this edge answers is the API and the login.
     let mut config = EdgeConfig::new(&args.domain, address.port());
+    config.site = watch::Sender::new(Arc::new(site)).subscribe();
     (config.shards, config.drain) = (threads::shards()?, args.drain);
     let api = crate::up::api_service(&control, &args.domain);
     let edge = Edge::new(config, Routes::default(), Directory::default(), api);
@@ -160,6 +165,7 @@ async fn serve(
     control.register_metrics(&mut registry);
     audit.register_metrics(&mut registry);
     gathered.register(&mut registry);
+    ProcessMetrics::new(certificates.clone()).register(&mut registry);
     BusMetrics { nats, fleet: bus.fleet, followed: None, published: Some(published.stats) }.register(&mut registry);
     edge.publish_metrics(registry);
 
@@ -254,6 +260,7 @@ fn control_config(
     args: &ControlArgs,
     ca_pem: String,
     fingerprint: String,
+    site: Site,
     audit: AuditLog,
     asker: Asker,
 ) -> ControlConfig {
@@ -264,6 +271,7 @@ fn control_config(
     ControlConfig {
         id: HolderId::default(),
         domain: args.domain.clone(),
+        site,
         public_port: args.public_port,
         tunnel_host: format!("tunnel.{}", args.domain),
         quic_port: args.quic_port,
@@ -311,8 +319,10 @@ fn world(
         BusCredentials::Password { user, password } => (Some(user), Some(Secret::from(password)), None),
         BusCredentials::Token(token) => (None, None, Some(Secret::from(token))),
     };
-    Ok(EdgeWorld {
+    let mut world = EdgeWorld {
         domain: args.domain.clone(),
+        site_name: None,
+        site_icon: None,
         ca,
         node_ca,
         controls,
@@ -325,5 +335,7 @@ fn world(
         seal_key: key("seal"),
         assertion_key: key("assertions"),
         affinity_key: key("affinity"),
-    })
+    };
+    args.site.tell(&mut world)?;
+    Ok(world)
 }

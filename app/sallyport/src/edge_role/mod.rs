@@ -41,6 +41,8 @@ use crate::{
     bus_metrics::BusMetrics,
     duties::Duties,
     failure::Failure,
+    process_metrics::ProcessMetrics,
+    site_args::site_of,
     telemetry::Telemetry,
     threads,
     up::quic::{Quic, QuicPort},
@@ -128,6 +130,8 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     let audit = args.audit_log.open(data, |purpose| own_secrets.derived(purpose))?;
     let passed_on = AuditStream::of_edge(&audit, &nats, state.name.as_str())?;
     let mut config = EdgeConfig::new(&domain, args.advertise.first().map_or(address.port(), SocketAddr::port));
+    let site = watch::Sender::new(Arc::new(site_of(&state.world)));
+    config.site = site.subscribe();
     config.region = Some(state.region.clone());
     config.drain = args.drain;
     (config.neighbours, config.emptied) = (neighbours, emptied);
@@ -181,6 +185,7 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     edge.register_metrics(&mut registry);
     audit.register_metrics(&mut registry);
     passed_on.register(&mut registry);
+    ProcessMetrics::new(certificates.clone()).of_machine(ends_at.clone()).register(&mut registry);
     let metrics =
         BusMetrics { nats: nats.clone(), fleet: bus.fleet.clone(), followed: Some(followed.clone()), published: None };
     metrics.register(&mut registry);
@@ -208,6 +213,7 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
         orders,
         removed,
         clock,
+        site,
     };
     let renewing = sallyport_net::spawn_boxed(renewal.run());
     info!(edge = %name, %region, listen = %address, data = %data.display(), "ready");

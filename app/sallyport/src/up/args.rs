@@ -15,6 +15,7 @@ use crate::{
     audit_args::{AuditLogArgs, AuditUseArgs},
     database::DatabaseArgs,
     duration, port,
+    site_args::SiteArgs,
     telemetry::LogFormat,
 };
 
@@ -29,6 +30,8 @@ pub(crate) struct UpArgs {
     /// The domain under which sockets get their names
     #[arg(long, value_name = "DOMAIN", env = "SALLYPORT_DOMAIN", default_value = "localhost", value_parser = domain)]
     pub(super) domain: String,
+    #[command(flatten)]
+    pub(super) site: SiteArgs,
     /// Where clients, the API and tunnels are served: ADDR:PORT or :PORT [default: 127.0.0.1:8443 for localhost, else
     /// [::]:8443]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", value_parser = listen_address)]

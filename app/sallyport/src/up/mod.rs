@@ -37,6 +37,7 @@ use crate::{
     database,
     failure::{Failure, Kind},
     local,
+    process_metrics::ProcessMetrics,
     signals::Signals,
     telemetry::Telemetry,
     threads,
@@ -113,6 +114,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let ca_pem = ca.root_pem().to_owned();
     let certificates = Certificates::new(ca, &args.domain)?;
     let (shards, geo) = (threads::shards()?, open_geo(&args.geo)?);
+    let site = args.site.open(&args.domain)?;
     port_range::warn_of_overlap(&args.port_range.0);
 
     let held = held.with_ports(own_ports, &args)?;
@@ -132,6 +134,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let config = ControlConfig {
         id: database::own_id(&store, &data)?,
         domain: args.domain.clone(),
+        site: site.clone(),
         public_port,
         tunnel_host: format!("tunnel.{}", args.domain),
         quic_port: quic::public_port(args.quic.listen_quic, public_port),
@@ -164,6 +167,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
 
     let mut config = edge_config(&args, public_port, geo, affinity_key);
     config.shards = shards;
+    config.site = tokio::sync::watch::Sender::new(Arc::new(site)).subscribe();
     config.identity = identity;
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes, bus.directory, api_service(&control, &args.domain));
@@ -176,6 +180,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     edge.register_metrics(&mut registry);
     control.register_metrics(&mut registry);
     audit.register_metrics(&mut registry);
+    ProcessMetrics::new(certificates.clone()).register(&mut registry);
     edge.publish_metrics(registry);
 
     let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), shutdown.clone()));

@@ -150,6 +150,13 @@ fn a_browser_logs_in_with_a_password_and_a_code_that_are_kept_here() {
         .unwrap();
     assert!(output.status.success(), "{}\n{}", text(&output.stderr), up.program.output());
     let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(seen["refused"], json!([]), "a page of ours tried what its policy forbids");
+    assert_eq!(seen["wayOn"], format!("{socket}/"), "{seen}");
+    assert_ne!(seen["button"], "rgba(0, 0, 0, 0)", "the style is that of the policy");
+    assert!(
+        seen["wrongPassword"].as_str().unwrap().contains("is wrong") && seen["kept"] == "alice@example.test",
+        "{seen}"
+    );
     for told in ["first", "second"] {
         let told = seen[told].as_str().unwrap().to_ascii_lowercase();
         assert!(told.contains("get /deep/page?a=b") && told.contains("x-auth-email: alice@example.test"), "{told}");

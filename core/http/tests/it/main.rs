@@ -5,6 +5,7 @@
 mod cases;
 mod codec;
 mod forwarding;
+mod looks;
 mod pages;
 mod properties;
 mod reference;

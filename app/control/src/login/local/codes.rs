@@ -19,7 +19,10 @@ use super::{
 use crate::{
     App,
     limits::Client,
-    login::{form, page::LoginError},
+    login::{
+        form,
+        page::{LoginError, wrong as wrong_text},
+    },
     metrics::LoginOutcome,
     problem::ApiError,
     random,
@@ -48,10 +51,6 @@ fn code_field(label: &str) -> String {
         "<label>{label} <input name=\"code\" autocomplete=\"one-time-code\" autocapitalize=\"characters\" \
          spellcheck=\"false\" maxlength=\"40\" required autofocus></label>"
     )
-}
-
-fn wrong_text(wrong: Option<&str>) -> String {
-    wrong.map(|wrong| format!("<p><strong>{wrong}</strong></p>")).unwrap_or_default()
 }
 
 fn status_of(wrong: Option<&str>) -> StatusCode {

@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use sallyport_http::page::Escaped;
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, LoginRequest, Purpose, TOTP_SECRET_BYTES};
 use sallyport_model::{AccountId, IdentitySettings, Person, PersonId, ProviderId, ProviderKind, SocketRoute};
@@ -38,7 +38,7 @@ use super::{
     page::{LoginError, see_other, written},
     start::{make_room, not_ours, parameters},
 };
-use crate::{App, limits::Client, metrics::LoginOutcome, problem::ApiError, random};
+use crate::{App, limits::Client, metrics::LoginOutcome, random};
 
 /// How far a login has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,12 +196,7 @@ impl App {
     /// A page of a login, whose forms may lead on to the socket: Chromium has `form-action` hold for where a form is sent
     /// on to, too.
     fn step_page(&self, going: &Going, status: StatusCode, title: &str, text: String) -> Result<Response, LoginError> {
-        let policy = format!(
-            "default-src 'none'; style-src 'unsafe-inline'; form-action 'self' {}; base-uri 'none'; frame-ancestors 'none'",
-            self.service_url(&going.route)
-        );
-        let policy = HeaderValue::from_str(&policy).map_err(ApiError::internal)?;
-        Ok(written(status, title, text).header(header::CONTENT_SECURITY_POLICY, policy).into_response())
+        Ok(written(status, title, text).forms_lead(Some(&self.service_url(&going.route))).into_response())
     }
 }
 
@@ -209,7 +204,7 @@ impl App {
 fn step_form(going: &Going, fields: &str, button: &str) -> String {
     format!(
         "<form method=\"post\" action=\"/local\"><input type=\"hidden\" name=\"login\" value=\"{}\">{fields}\
-         <p><button>{button}</button></p></form>",
+         <div class=\"acts\"><button>{button}</button></div></form>",
         Escaped(&going.state)
     )
 }
