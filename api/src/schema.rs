@@ -3,8 +3,32 @@
 use sallyport_model::{Affinity, OriginProtocol, ProxyProtocol, Role, Scope, SocketType};
 use utoipa::openapi::{
     RefOr, Schema,
-    schema::{ArrayBuilder, Object, ObjectBuilder, Type},
+    schema::{ArrayBuilder, Object, ObjectBuilder, SchemaType, Type},
 };
+
+/// The same words for fields that may be `null`: in requests the default again, in answers nothing.
+pub(crate) mod or_null {
+    macro_rules! or_null {
+        ($($name:ident)*) => {$(
+            /// The same, or `null`.
+            pub(crate) fn $name() -> utoipa::openapi::schema::Object {
+                super::nullable(super::$name())
+            }
+        )*};
+    }
+    or_null!(access affinity identity limits origin_protocol origin_tls policy_document policy_name proxy_protocol regions socket_type tls_mode);
+}
+
+/// What may be `null` besides: its type says so, and its values where they are listed.
+fn nullable(mut object: Object) -> Object {
+    if let SchemaType::Type(kind) = object.schema_type {
+        object.schema_type = SchemaType::Array(vec![kind, Type::Null]);
+    }
+    if let Some(values) = &mut object.enum_values {
+        values.push(serde_json::Value::Null);
+    }
+    object
+}
 
 fn words<'a>(words: impl IntoIterator<Item = &'a str>, description: &str) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).description(Some(description))

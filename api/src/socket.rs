@@ -36,11 +36,11 @@ pub struct CreateSocket {
     pub port: Option<u16>,
     /// Whether the origin of a `tcp` or `tls` socket is told the client's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::proxy_protocol, required = false)]
+    #[schema(schema_with = schema::or_null::proxy_protocol, required = false)]
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Who ends the TLS of a `tls` socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::tls_mode, required = false)]
+    #[schema(schema_with = schema::or_null::tls_mode, required = false)]
     pub tls_mode: Option<TlsMode>,
     /// The application protocols that the edge offers where it ends the TLS of a `tls` socket, best first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,15 +51,15 @@ pub struct CreateSocket {
     pub health_check: Option<HealthCheck>,
     /// Whether a client comes back to the same origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::affinity, required = false)]
+    #[schema(schema_with = schema::or_null::affinity, required = false)]
     pub affinity: Option<Affinity>,
     /// What the socket may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::limits, required = false)]
+    #[schema(schema_with = schema::or_null::limits, required = false)]
     pub limits: Option<Limits>,
     /// From where clients may come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::access, required = false)]
+    #[schema(schema_with = schema::or_null::access, required = false)]
     pub access: Option<AccessRules>,
     /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little, whose addresses may be
     /// pretended; `true` when absent.
@@ -67,11 +67,11 @@ pub struct CreateSocket {
     pub amplification_guard: Option<bool>,
     /// Who those are that come, when the socket asks: by logging in, or by a certificate at a `tls` socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::identity, required = false)]
+    #[schema(schema_with = schema::or_null::identity, required = false)]
     pub identity: Option<IdentitySettings>,
     /// How much its origins in some regions take of what comes to them; those that are not named take all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::regions, required = false)]
+    #[schema(schema_with = schema::or_null::regions, required = false)]
     pub regions: Option<BTreeMap<RegionName, EndpointGroup>>,
     /// Policies of the organisation that say who may come in, by name or id, from the beginning; at most 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,11 +114,11 @@ pub struct UpdateSocket {
     pub name: Option<DisplayName>,
     /// What it is. It cannot change between types that have a port of their own (`tcp`, `tls`, `udp`) and others.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::socket_type, required = false)]
+    #[schema(schema_with = schema::or_null::socket_type, required = false)]
     pub socket_type: Option<SocketType>,
     /// Which HTTP version the origin is spoken to with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::origin_protocol, required = false)]
+    #[schema(schema_with = schema::or_null::origin_protocol, required = false)]
     pub origin_protocol: Option<OriginProtocol>,
     /// A new user name and password; `null` opens the socket to everybody.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -126,11 +126,11 @@ pub struct UpdateSocket {
     pub protected: Option<Option<Protect>>,
     /// Whether the origin of a `tcp` or `tls` socket is told the client's address.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::proxy_protocol, required = false)]
+    #[schema(schema_with = schema::or_null::proxy_protocol, required = false)]
     pub proxy_protocol: Option<Option<ProxyProtocol>>,
     /// Who ends the TLS of a `tls` socket.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::tls_mode, required = false)]
+    #[schema(schema_with = schema::or_null::tls_mode, required = false)]
     pub tls_mode: Option<Option<TlsMode>>,
     /// The application protocols that the edge offers where it ends the TLS of a `tls` socket, best first.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -142,15 +142,15 @@ pub struct UpdateSocket {
     pub health_check: Option<Option<HealthCheck>>,
     /// Whether a client comes back to the same origin.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::affinity, required = false)]
+    #[schema(schema_with = schema::or_null::affinity, required = false)]
     pub affinity: Option<Option<Affinity>>,
     /// What the socket may use; all bounds at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::limits, required = false)]
+    #[schema(schema_with = schema::or_null::limits, required = false)]
     pub limits: Option<Option<Limits>>,
     /// From where clients may come; both lists at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::access, required = false)]
+    #[schema(schema_with = schema::or_null::access, required = false)]
     pub access: Option<Option<AccessRules>>,
     /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -158,11 +158,11 @@ pub struct UpdateSocket {
     pub amplification_guard: Option<Option<bool>>,
     /// Who those are that come; `null`: nobody is asked.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::identity, required = false)]
+    #[schema(schema_with = schema::or_null::identity, required = false)]
     pub identity: Option<Option<IdentitySettings>>,
     /// How much its origins in some regions take of what comes to them; all regions at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::regions, required = false)]
+    #[schema(schema_with = schema::or_null::regions, required = false)]
     pub regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
     /// Open the socket to everybody, where nothing else says who may come in once `identity` is `null`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -268,7 +268,7 @@ pub struct Socket {
     pub amplification_guard: bool,
     /// Who those are that come, or `null` when nobody is asked.
     #[serde(default)]
-    #[schema(schema_with = schema::identity)]
+    #[schema(schema_with = schema::or_null::identity)]
     pub identity: Option<IdentitySettings>,
     /// How much its origins in some regions take of what comes to them; those that are not named take all.
     #[serde(default)]

@@ -80,14 +80,20 @@ impl Modify for BearerToken {
     }
 }
 
-/// The body of a new tunnel may be absent; it is not `null`, which is how an optional type would be described.
+/// What is sent where all of the body may be left out: the body may be, too. It is not `null`, which is how an optional type
+/// would be described.
+const BODY_MAY_BE_ABSENT: [&str; 4] =
+    ["/v1/sockets/{id}/tunnels", "/v1/persons/{id}/reset", "/v1/edges/{id}/drain", "/v1/edge-tokens"];
+
 struct BodyMayBeAbsent;
 
 impl Modify for BodyMayBeAbsent {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
-        let path = openapi.paths.paths.get_mut("/v1/sockets/{id}/tunnels");
-        if let Some(RefOr::T(body)) = path.and_then(|path| path.post.as_mut()?.request_body.as_mut()) {
-            body.required = Some(Required::False);
+        for path in BODY_MAY_BE_ABSENT {
+            let path = openapi.paths.paths.get_mut(path);
+            if let Some(RefOr::T(body)) = path.and_then(|path| path.post.as_mut()?.request_body.as_mut()) {
+                body.required = Some(Required::False);
+            }
         }
     }
 }

@@ -108,9 +108,6 @@ pub(crate) async fn update(
     input: Input<UpdateSocket>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    if input.is_absent {
-        return Err(ApiError::field("", "the body is missing: send a JSON object with what is to change"));
-    }
     // Who serves a socket may set a password or another one, but not take the gate away.
     if input.value.identity.is_some() || matches!(input.value.protected, Some(None)) {
         caller.require(Scope::IdentityWrite)?;

@@ -20,7 +20,7 @@ use crate::{
     auth::Caller,
     clock::date,
     edges::Via,
-    extract::{Input, PageOf, json},
+    extract::{Input, OptionalInput, PageOf, json},
     problem::ApiError,
     replay::{located, secret_already_shown},
 };
@@ -185,7 +185,7 @@ pub(crate) async fn create(
     caller: Caller,
     via: Via,
     Path(socket): Path<String>,
-    input: Input<CreateTunnel>,
+    input: OptionalInput<CreateTunnel>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::TunnelsConnect)?;
     let socket = app.find_socket(caller.organisation, &socket).await?;

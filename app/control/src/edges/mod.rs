@@ -28,7 +28,7 @@ use crate::{
     App, audit_trail,
     auth::Caller,
     clock::date,
-    extract::{Input, json},
+    extract::{Input, OptionalInput, json},
     problem::ApiError,
     random,
 };
@@ -239,7 +239,7 @@ pub(crate) async fn drain(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    input: Input<DrainEdge>,
+    input: OptionalInput<DrainEdge>,
 ) -> Result<Response, ApiError> {
     require_owner(&app, &caller).await?;
     let id = edge_id(&id)?;
@@ -320,7 +320,7 @@ pub(crate) async fn resume(
 pub(crate) async fn create_token(
     State(app): State<App>,
     caller: Caller,
-    input: Input<CreateEdgeToken>,
+    input: OptionalInput<CreateEdgeToken>,
 ) -> Result<Response, ApiError> {
     require_owner(&app, &caller).await?;
     let config = config(&app)?;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     App,
-    extract::{Input, json},
+    extract::{Input, OptionalInput, json},
     problem::ApiError,
 };
 
@@ -36,7 +36,7 @@ pub(super) async fn create(
     State(app): State<App>,
     caller: Caller,
     Path(socket): Path<String>,
-    _input: Input<Nothing>,
+    _input: OptionalInput<Nothing>,
 ) -> Result<Response, ApiError> {
     let socket = app.find_socket(caller.account.id, &socket).await?;
     match app.create_tunnel(&socket, None, None, None).await? {

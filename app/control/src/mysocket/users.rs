@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     App,
-    extract::{Input, json},
+    extract::{Input, OptionalInput, json},
     limits::Client,
     problem::ApiError,
 };
@@ -70,7 +70,7 @@ pub(super) async fn refresh(
     State(app): State<App>,
     client: Client,
     caller: Caller,
-    _input: Input<Nothing>,
+    _input: OptionalInput<Nothing>,
 ) -> Result<Response, ApiError> {
     app.limits.refresh(client, app.clock.now().monotonic)?;
     token(&app, caller.shown)

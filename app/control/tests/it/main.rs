@@ -5,19 +5,21 @@
 mod accounts;
 mod audit;
 mod client;
+mod contract;
 mod controls;
 mod creations;
 mod edges;
 mod fake_hook;
 mod fake_provider;
 mod harness;
-
+mod json_schema;
 mod local;
 mod login;
 mod mysocket;
 mod openapi;
 mod organisations;
 mod origins;
+mod pages;
 mod persons;
 mod policies;
 #[path = "../../../../io/store/tests/it/postgres/server.rs"]
