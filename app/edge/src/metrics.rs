@@ -103,6 +103,8 @@ struct Shared {
     datagrams_dropped: Family<ReasonLabel, Counter>,
     /// What all sockets share of what ended lately.
     ended: Arc<EndedShared>,
+    /// Since when everything is counted.
+    began: Instant,
     /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
     labelled: Mutex<HashMap<String, usize>>,
 }
@@ -150,6 +152,7 @@ impl Metrics {
             datagrams_out: Counter::default(),
             datagrams_dropped: Family::default(),
             ended: EndedShared::new(),
+            began: Instant::now(),
             labelled: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -182,7 +185,7 @@ impl Metrics {
         };
         let alone = own.is_none().then(Shown::new);
         let now = Instant::now();
-        let (counts, ended) = (SocketCounts::new(now), Ended::new(self.shared.ended.clone(), now));
+        let (counts, ended) = (SocketCounts::new(now, self.shared.began), Ended::new(self.shared.ended.clone(), now));
         Arc::new(SocketMetrics { own, shown, alone, counts, ended })
     }
 

@@ -58,5 +58,5 @@ pub use socket::{
     DisplayName, DisplayNameError, MAX_DISPLAY_NAME_CHARS, MAX_TUNNELS_PER_SOCKET, OriginProtocol, Socket, SocketType,
     Tunnel, UnknownOriginProtocol, UnknownSocketType, misleads,
 };
-pub use spans::{SPAN_BUCKETS, SpanCounts, span_bucket};
+pub use spans::{SPAN_BUCKETS, SpanBounds, SpanCounts, span_bucket};
 pub use ssh::{SshLogin, SshTunnelLogin, SshTunnelLoginError};

@@ -16,6 +16,8 @@ use std::{
 
 use serde_json::Value;
 
+use crate::contract::{self, Exchange};
+
 /// How long anything may take before a test gives up. Generous: a busy machine must not fail a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const PASSWORD: &str = "a sufficiently odd passphrase";
@@ -181,7 +183,11 @@ impl Up {
 
     /// One request by curl, with its certificate checks on.
     pub(crate) fn curl(&self, host: &str, path: &str, more: &[&str]) -> Answer {
-        curl(&self.ca, &self.url(host, path), more)
+        let answer = curl(&self.ca, &self.url(host, path), more);
+        if host == "api.localhost" && path.starts_with("/v1/") {
+            is_as_described(path, more, &answer);
+        }
+        answer
     }
 }
 
@@ -200,6 +206,22 @@ impl Answer {
             found.eq_ignore_ascii_case(name).then(|| value.trim())
         })
     }
+}
+
+/// An exchange with the API is as its description says.
+fn is_as_described(path: &str, curl: &[&str], answer: &Answer) {
+    let behind =
+        |flags: [&str; 2]| curl.iter().position(|one| flags.contains(one)).and_then(|at| curl.get(at + 1)).copied();
+    let body = behind(["-d", "--data"]).filter(|text| !text.starts_with('@'));
+    let method = behind(["-X", "--request"]).unwrap_or(if body.is_some() { "POST" } else { "GET" });
+    contract::check(&Exchange {
+        method,
+        target: path,
+        request: body.map(str::as_bytes),
+        status: answer.status,
+        content_type: answer.header("content-type").unwrap_or_default(),
+        answer: &answer.body,
+    });
 }
 
 /// One request by curl.

@@ -11,6 +11,8 @@ mod client;
 mod clock;
 mod cloud_init;
 mod commands;
+#[path = "../../../control/tests/it/contract.rs"]
+mod contract;
 mod control_takeover;
 mod controls;
 mod database;
@@ -21,6 +23,8 @@ mod fleet;
 mod fleet_faults;
 mod gather;
 mod harness;
+#[path = "../../../control/tests/it/json_schema.rs"]
+mod json_schema;
 mod lab;
 mod lab_faults;
 mod losing;
