@@ -134,7 +134,7 @@ fn recovery_codes(page: &Answer) -> Vec<String> {
 
 /// What a page says, without what is different each time and without the address that was typed.
 fn said(answer: &Answer, walk: &Walk<'_>) -> (StatusCode, String) {
-    let text = answer.text.split("<footer>").next().unwrap().replace(&walk.state, "STATE");
+    let text = answer.text.split("<footer>").next().unwrap().replace(&walk.state, "STATE").replace(" autofocus", "");
     let text = match text.split_once("maxlength=\"254\" value=\"") {
         Some((before, typed)) => format!("{before}{}", typed.split_once('"').unwrap().1),
         None => text,

@@ -395,11 +395,11 @@ async fn tokens_that_lie_let_nobody_in() {
     }
     provider.says().signing = Signing::Right;
     for (claims, says) in [
-        (json!({"iss": "https://evil.test"}), "wrong `iss`"),
-        (json!({"aud": "other"}), "wrong `aud`"),
-        (json!({"aud": [CLIENT_ID, "other"]}), "wrong `azp`"),
-        (json!({"nonce": "replayed"}), "wrong `nonce`"),
-        (json!({"nonce": null}), "wrong `nonce`"),
+        (json!({"iss": "https://evil.test"}), "wrong <code>iss</code>"),
+        (json!({"aud": "other"}), "wrong <code>aud</code>"),
+        (json!({"aud": [CLIENT_ID, "other"]}), "wrong <code>azp</code>"),
+        (json!({"nonce": "replayed"}), "wrong <code>nonce</code>"),
+        (json!({"nonce": null}), "wrong <code>nonce</code>"),
         (json!({"exp": START - 121}), "not valid now"),
         (json!({"iat": START + 121, "exp": START + 500}), "not valid now"),
         (json!({"iat": START - 1_000}), "not valid now"),
@@ -460,7 +460,7 @@ async fn claims_that_the_token_lacks_are_asked_for_and_belong_to_the_same_person
     let mut others = said;
     others["sub"] = json!("u-2");
     provider.says().userinfo = others;
-    is_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "wrong `sub`");
+    is_page(&shop.log_in(&mut Browser::default(), &provider).await, 400, "wrong <code>sub</code>");
     // An unverified address in the token is not verified by another one in userinfo.
     provider.says().claims = json!({"email": "ceo@example.com", "email_verified": null});
     provider.says().userinfo = json!({"sub": "u-1", "email_verified": true});
@@ -551,12 +551,12 @@ async fn one_provider_does_not_pass_for_another() {
     let asked = parameters(answer.header("location").unwrap().split_once('?').unwrap().1);
     let code = honest.log_in(&asked);
     let back = format!("{}&iss=https%3A%2F%2Fevil.test", Shop::back(&asked, &code));
-    is_page(&browser.get(&shop.api, &back).await, 400, "wrong `iss`");
+    is_page(&browser.get(&shop.api, &back).await, 400, "wrong <code>iss</code>");
     // A provider that says it gives its name in the address must do so (RFC 9207 section 2.4).
     evil.says().discovery = json!({"authorization_response_iss_parameter_supported": true});
     shop.api.post("/v1/providers/evil/test", Some(&shop.token), json!({})).await;
     shop.asks(json!({"email_domains": ["example.com"], "providers": ["evil"]})).await;
-    is_page(&shop.log_in(&mut Browser::default(), &evil).await, 400, "wrong `iss`");
+    is_page(&shop.log_in(&mut Browser::default(), &evil).await, 400, "wrong <code>iss</code>");
 }
 
 #[tokio::test]

@@ -16,7 +16,11 @@ use crate::{
 
 const EMAIL: &str = "ann@example.com";
 const PASSWORD: &str = "blue bicycle on a hill";
-const SHOP: &str = "https://shop.localhost:8443/";
+
+/// Where the shop is.
+fn url(shop: &Shop) -> String {
+    format!("https://{}:8443/", shop.socket.dns_name)
+}
 
 /// The addresses that a page leads to, but for the name of the installation.
 fn ways(page: &Answer) -> Vec<String> {
@@ -77,9 +81,11 @@ async fn a_new_password_leads_to_the_services_that_let_the_person_in_and_to_no_o
         let shop = &shop;
         async move {
             let socket = shop.api.socket(&shop.token, name).await;
+            let url = format!("https://{}:8443/", socket.dns_name);
             let path = format!("/v1/sockets/{}", socket.id);
             let asks = json!({"identity": identity});
             assert_eq!(shop.api.send("PATCH", &path, Some(&shop.token), Some(asks)).await.status, StatusCode::OK);
+            url
         }
     };
     other("secret", json!({"email_addresses": ["boss@example.com"]})).await;
@@ -87,14 +93,16 @@ async fn a_new_password_leads_to_the_services_that_let_the_person_in_and_to_no_o
     let link = path_of(shop.invite(EMAIL).await.link.as_ref().map(Secret::expose).unwrap());
     let set = set_password(&shop.api, &link, PASSWORD).await;
     is_page(&set, 200, "Your password is set");
-    assert_eq!(ways(&set), [SHOP], "{}", set.text);
+    assert_eq!(ways(&set), [url(&shop)], "{}", set.text);
 
-    other("wiki", json!({"email_domains": ["example.com"]})).await;
+    let wiki = other("wiki", json!({"email_domains": ["example.com"]})).await;
     shop.invite("bob@example.com").await;
     let reset = shop.api.post(&format!("/v1/persons/{EMAIL}/reset"), Some(&shop.token), json!({})).await;
     let link = path_of(reset.json()["link"].as_str().unwrap());
     let set = set_password(&shop.api, &link, "another green bicycle").await;
-    assert_eq!(ways(&set), [SHOP, "https://wiki.localhost:8443/"], "{}", set.text);
+    let mut both = [url(&shop), wiki];
+    both.sort();
+    assert_eq!(ways(&set), both, "{}", set.text);
 }
 
 #[tokio::test]
@@ -112,7 +120,7 @@ async fn the_account_page_has_a_way_in_and_shows_what_is_open_to_whom() {
     let missing = browser.get(&shop.api, "/sign-on?to=/account&socket=nobody.localhost").await;
     is_page(&missing, 404, "There is no service at this address");
     assert_eq!(ways(&missing), ["/account"]);
-    let typed = utf8_percent_encode("https://shop.localhost:8443/basket?a=b", NON_ALPHANUMERIC).to_string();
+    let typed = utf8_percent_encode(&format!("{}basket?a=b", url(&shop)), NON_ALPHANUMERIC).to_string();
     let answer = browser.get(&shop.api, &format!("/sign-on?to=/account&socket={typed}")).await;
     assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
     let start = browser.get(&shop.api, answer.header("location").unwrap()).await;
@@ -122,7 +130,7 @@ async fn the_account_page_has_a_way_in_and_shows_what_is_open_to_whom() {
     assert_eq!((back.status, back.header("location")), (StatusCode::SEE_OTHER, Some("/account")), "{}", back.text);
     let page = browser.get(&shop.api, "/account").await;
     is_page(&page, 200, "Logged in as <code>ann@example.com</code> by <code>dex</code>");
-    assert_eq!(ways(&page), [SHOP, "/logout"], "{}", page.text);
+    assert_eq!(ways(&page), [url(&shop), "/logout".to_owned()], "{}", page.text);
     assert!(!page.text.contains("name=\"current\""), "the password is kept elsewhere");
 }
 
@@ -132,10 +140,10 @@ async fn logging_out_leads_on_wherever_the_browser_came_from() {
     shop.add("dex", &provider, json!({})).await;
     let mut browser = Browser::default();
     // From a socket at which this browser is not known.
-    let from = "/logout?from=shop.localhost";
+    let from = &format!("/logout?from={}", shop.socket.dns_name);
     let page = browser.get(&shop.api, from).await;
     is_page(&page, 200, "Nobody is logged in here");
-    assert_eq!(ways(&page), [SHOP]);
+    assert_eq!(ways(&page), [url(&shop)]);
     for elsewhere in ["/logout", "/logout?from=evil.test", "/logout?from=nobody.localhost"] {
         assert_eq!(ways(&browser.get(&shop.api, elsewhere).await), ["/account"], "{elsewhere}");
     }
@@ -143,11 +151,11 @@ async fn logging_out_leads_on_wherever_the_browser_came_from() {
     shop.grant(&shop.log_in(&mut browser, &provider).await);
     let page = browser.get(&shop.api, from).await;
     is_page(&page, 200, "<button>Log out everywhere</button>");
-    assert_eq!(ways(&page), [SHOP], "a way back for who stays");
-    assert!(page.text.contains("action=\"/logout?from=shop.localhost\""), "{}", page.text);
+    assert_eq!(ways(&page), [url(&shop)], "a way back for who stays");
+    assert!(page.text.contains(&format!("action=\"{from}\"")), "{}", page.text);
     let out = browser.send(&shop.api, form(from, &[])).await;
     is_page(&out, 200, "The login has ended");
-    assert_eq!(ways(&out), [SHOP]);
+    assert_eq!(ways(&out), [url(&shop)]);
     shop.grant(&shop.log_in(&mut browser, &provider).await);
     assert_eq!(ways(&browser.send(&shop.api, form("/logout", &[])).await), ["/account"]);
 }
@@ -160,8 +168,9 @@ async fn letting_a_program_in_does_not_look_like_refusing_it() {
     shop.grant(&shop.log_in(&mut browser, &provider).await);
     let challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
     let path = format!(
-        "/client?response_type=code&code_challenge_method=S256&code_challenge={challenge}&state=12345678&host=shop.localhost\
-         &redirect_uri=http%3A%2F%2F127.0.0.1%3A4000%2Fcallback"
+        "/client?response_type=code&code_challenge_method=S256&code_challenge={challenge}&state=12345678&host={}\
+         &redirect_uri=http%3A%2F%2F127.0.0.1%3A4000%2Fcallback",
+        shop.socket.dns_name
     );
     let page = browser.get(&shop.api, &path).await;
     is_page(&page, 200, "<button name=\"decision\" value=\"allow\">Let it in</button>");

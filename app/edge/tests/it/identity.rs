@@ -412,7 +412,7 @@ async fn who_is_not_allowed_is_told_who_they_are_and_may_be_somebody_else() {
         let page = house.ask(&socket, "GET /secret?a=b", &format!("{BROWSER}{cookie}")).await;
         assert_eq!((page.status, page.header("cache-control")), (403, Some("no-store")));
         assert!(page.text().contains(email) && page.text().contains("Use another account"), "{}", page.text());
-        let start = page.text().find("href=\"").unwrap() + 6;
+        let start = page.text().find("class=\"act\" href=\"").unwrap() + 18;
         let link = page.text()[start..].split('"').next().unwrap().replace("&amp;", "&");
         let (request, _) =
             house.begun(&house.ask(&socket, &format!("GET {link}"), &format!("{BROWSER}{cookie}")).await);

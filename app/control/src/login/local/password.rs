@@ -136,7 +136,7 @@ pub(super) async fn check(
     let (organisation, provider) = (going.login.organisation, going.provider.name.clone());
     let tried = try_password(app, client, organisation, email.trim(), password, provider.as_str()).await?;
     let Tried::Right { person, attempt } = tried else {
-        return page(app, &going, Some(("The e-mail address or the password is wrong.", email)));
+        return page(app, &going, Some(("The e-mail address or the password is wrong.", email.trim())));
     };
     let now = app.clock.now();
     let since = now.unix_seconds;
