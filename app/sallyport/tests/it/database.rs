@@ -142,8 +142,8 @@ fn a_backup_of_a_running_up_is_restored_into_a_fresh_one() {
     let after = home.json(&["audit", "verify"]);
     assert!(after["is_good"] == true && after["gaps"] == before["gaps"], "{after}");
     assert!(after["events"].as_u64() > before["events"].as_u64(), "the login is on record behind them: {after}");
-    let created = home.json(&["audit", "--kind", "admin", "--limit", "1000"]).to_string();
-    assert!(created.contains("socket.create"), "{created}");
+    let created = home.run(&["audit", "--kind", "admin", "--limit", "1000", "-o", "json"]);
+    assert!(text(&created.stdout).contains("socket.create"), "{}", text(&created.stdout));
     let listed = home.json(&["socket", "ls"]);
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["id"]), (1, &id.into()), "{listed}");
     assert_eq!(listed[0]["dns_name"], name.as_str());

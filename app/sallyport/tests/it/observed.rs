@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::{
-    harness::{Home, Program, text, wait_until},
+    harness::{Home, Program, curl, text, wait_until},
     tcp::free_port,
 };
 
@@ -133,14 +133,16 @@ fn a_prometheus_that_is_set_up_as_the_page_says_scrapes() {
 fn a_machine_is_watched_by_its_own_address_alone() {
     let home = Home::new();
     let up = home.up(&[]);
-    let by_address = |path: &str| up.curl("api.localhost", path, &["-H", &format!("Host: 127.0.0.1:{}", up.port)]);
+    let asked =
+        |path: &str, host: &str| curl(&up.ca, &up.url("api.localhost", path), &["-H", &format!("Host: {host}")]);
+    let by_address = |path: &str| asked(path, &format!("127.0.0.1:{}", up.port));
     for (path, says) in [("/metrics", "process_cpu_seconds_total"), ("/healthz", "ok"), ("/readyz", "ready")] {
         let answer = by_address(path);
         assert!(answer.status == 200 && answer.body.contains(says), "{path}: {} {}", answer.status, answer.body);
     }
     // Nothing else is under an address, and no other address is one of this machine.
     assert_eq!(by_address("/v1/info").status, 404);
-    let other = up.curl("api.localhost", "/metrics", &["-H", "Host: 192.0.2.1"]);
+    let other = asked("/metrics", "192.0.2.1");
     assert_eq!(other.status, 404, "{}", other.body);
 }
 

@@ -62,7 +62,7 @@ try {
 
   await passwordStep();
   await title('Set up your codes');
-  seen.picture = await page.locator('svg').boundingBox();
+  seen.picture = await page.locator('svg.code').boundingBox();
   await page.fill('input[name=code]', totp(await page.textContent('#secret')));
   await page.click('button');
   await title('Your recovery codes');
