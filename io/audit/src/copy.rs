@@ -5,6 +5,8 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -16,6 +18,9 @@ use crate::{
 
 /// How often it is begun again when files are removed meanwhile because their time is over.
 const MAX_TRIES: usize = 3;
+/// How long the head of a log that has just begun is waited for, and how often it is looked for. It is written within a second.
+const MAX_HEAD_WAIT: Duration = Duration::from_secs(5);
+const HEAD_WAIT: Duration = Duration::from_millis(50);
 /// The largest of the small files beside the log that is copied, in bytes.
 const MAX_SMALL_BYTES: u64 = 1024 * 1024;
 
@@ -37,6 +42,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, AuditError> {
     if !from.is_dir() {
         return Ok(None);
     }
+    await_head(from)?;
     let mut tries = 1;
     loop {
         match copy_once(from, to) {
@@ -47,6 +53,15 @@ pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, AuditError> {
         }
         tries += 1;
     }
+}
+
+/// Waits for the head of a log that has just begun: it is on disk a moment after the first lines.
+fn await_head(dir: &Path) -> Result<(), AuditError> {
+    let began = Instant::now();
+    while !segment::list(dir)?.is_empty() && !dir.join(HEAD_FILE).exists() && began.elapsed() < MAX_HEAD_WAIT {
+        thread::sleep(HEAD_WAIT);
+    }
+    Ok(())
 }
 
 fn copy_once(from: &Path, to: &Path) -> Result<Copied, AuditError> {
