@@ -129,7 +129,7 @@ pub(crate) fn serve<S: ClientIo>(
                 Ok(()) => {
                     relay(&mut io, &mut stream, &mut Watched { pass: &mut pass, live: &live }, &mut carried).await
                 }
-                Err(error) => Err(Broke { side: Side::First, error }),
+                Err(error) => Err(Broke { side: Side::First, is_done: false, error }),
             };
             end.map_err(|broke| broke_off(&broke, stream))
         };
@@ -243,11 +243,13 @@ fn greeting(version: ProxyProtocol, ends: ProxiedAddresses) -> Vec<u8> {
 /// What it means that one side broke off, which the other one is told.
 fn broke_off(broke: &Broke, stream: WayStream) -> Verdict {
     tracing::debug!(error = %broke.error, side = ?broke.side, "a flow broke off");
+    if broke.side == Side::First {
+        stream.reset(ResetCode::Cancelled);
+    }
     match broke.side {
-        Side::First => {
-            stream.reset(ResetCode::Cancelled);
-            Verdict::ClientLeft
-        }
+        // Nobody waited for anything: so clients that speak TLS end with many services.
+        _ if broke.is_done => Verdict::Complete,
+        Side::First => Verdict::ClientLeft,
         Side::Second => Verdict::Broken,
     }
 }
