@@ -5,7 +5,7 @@ use std::{
     str::FromStr,
 };
 
-use sallyport_model::{AccountId, EdgeId, EdgeName, Email, RegionName, SocketId, TunnelId};
+use sallyport_model::{AccountId, CredentialHash, EdgeId, EdgeName, Email, RegionName, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -376,6 +376,27 @@ pub struct ForwardTarget {
 /// What an edge is told of what it has asked or said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {}
+
+/// What an edge asks about a tunnel that a connector brings and that it does not know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskTunnel {
+    /// The tunnel.
+    pub tunnel: TunnelId,
+    /// The hash of the credential that the connector shows.
+    pub credential: CredentialHash,
+}
+
+/// The answer to [`AskTunnel`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "status")]
+pub enum ToldTunnel {
+    /// The tunnel is there, and has this credential.
+    Known,
+    /// There is no such tunnel.
+    Unknown,
+    /// The tunnel has another credential.
+    BadCredential,
+}
 
 /// What an edge says to learn what it needs to know now.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

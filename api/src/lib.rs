@@ -44,9 +44,9 @@ pub use client::{
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
 };
 pub use edge::{
-    AskForward, AskWorld, CreateEdgeToken, CreatedEdgeToken, Done, DrainEdge, Edge, EdgeCertificates, EdgeSsh,
-    EdgeState, EdgeToken, EdgeTokenState, EdgeTold, EdgeWorld, ForwardTarget, HandOver, JOIN_SECRET_PREFIX, JoinEdge,
-    JoinToken, JoinTokenError, JoinedEdge, RenewEdge,
+    AskForward, AskTunnel, AskWorld, CreateEdgeToken, CreatedEdgeToken, Done, DrainEdge, Edge, EdgeCertificates,
+    EdgeSsh, EdgeState, EdgeToken, EdgeTokenState, EdgeTold, EdgeWorld, ForwardTarget, HandOver, JOIN_SECRET_PREFIX,
+    JoinEdge, JoinToken, JoinTokenError, JoinedEdge, RenewEdge, ToldTunnel,
 };
 pub use flow::{EndedFlow, EndedFlowPage, EndedFlowQuery, Flow, FlowPage, SilentEdge};
 pub use health::{HealthCheck, ProbeType};

@@ -71,6 +71,7 @@ mod udp_finish;
 mod udp_flow;
 mod udp_standing;
 mod udp_table;
+mod unheard;
 mod upgrade;
 mod upload_meter;
 mod way;
@@ -102,6 +103,7 @@ pub use identity::EdgeIdentity;
 pub use mesh::{MeshSettings, MeshTls, MeshTlsPair};
 pub use readiness::Readiness;
 pub use ssh::{SshCaller, SshConcierge, SshSettings, SshTarget};
+pub use unheard::{AskTunnel, TunnelStatus};
 
 use doors::Doors;
 use drain::{Phase, Phases};
@@ -280,6 +282,13 @@ impl Edge {
     /// Whom `/readyz` asks from now on, beside the edge itself, and what it says when that cannot. Only the first call counts.
     pub fn ask_readiness(&self, told: &'static str, ask: Readiness) {
         let _ = self.readiness.set(readiness::Asker::new(told, ask));
+    }
+
+    /// Whom connectors' tunnels are asked about from now on of which the edge has not heard, before one is refused for good. Only the
+    /// first call counts.
+    pub fn ask_about_tunnels(&self, ask: AskTunnel) {
+        let metrics = self.metrics.clone();
+        self.gate.ask(unheard::Unheard::new(ask, move |status| metrics.tunnel_asked(status)));
     }
 
     /// What `/healthz` says from now on besides that it is well: lines of what is not as it should be, and is served on

@@ -30,6 +30,7 @@ use crate::{
     limits::{Connections, Handshakes},
     socket_counts::SocketCounts,
     udp_count::FlowCounts,
+    unheard::TunnelStatus,
     upload_meter::UploadBudget,
 };
 
@@ -95,6 +96,7 @@ struct Shared {
     http2_connections_failed: Family<CodeLabel, Counter>,
     http2_streams_reset: Family<CodeLabel, Counter>,
     identity: Family<OutcomeLabel, Counter>,
+    tunnels_asked: Family<OutcomeLabel, Counter>,
     flows: Family<FlowLabel, Counter>,
     carriers: Family<CarrierLabel, Counter>,
     retries: Counter,
@@ -143,6 +145,7 @@ impl Metrics {
             http2_connections_failed: Family::default(),
             http2_streams_reset: Family::default(),
             identity: Family::default(),
+            tunnels_asked: Family::default(),
             flows: Family::default(),
             carriers: Family::default(),
             retries: Counter::default(),
@@ -228,6 +231,17 @@ impl Metrics {
         self.shared.identity.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
+    /// Control was asked about a tunnel that this edge did not know, and said this.
+    pub(crate) fn tunnel_asked(&self, status: TunnelStatus) {
+        let outcome = match status {
+            TunnelStatus::Known => "known",
+            TunnelStatus::Unknown => "unknown",
+            TunnelStatus::BadCredential => "bad-credential",
+            TunnelStatus::Away => "control-away",
+        };
+        self.shared.tunnels_asked.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
     /// A connector opened a connection of this kind over this transport.
     pub(crate) fn carrier_came(&self, transport: &'static str, kind: &'static str) {
         self.shared.carriers.get_or_create(&CarrierLabel { transport, kind }).inc();
@@ -304,6 +318,11 @@ impl Metrics {
             "identity",
             "What became of those who came to sockets that ask who comes or have policies",
             self.shared.identity.clone(),
+        );
+        registry.register(
+            "tunnels_asked",
+            "Tunnels of connectors that this edge did not know, by what control said of them",
+            self.shared.tunnels_asked.clone(),
         );
         registry.register(
             "flows",

@@ -150,12 +150,15 @@ impl fmt::Debug for Welcome {
     }
 }
 
+/// The code of a refusal by an edge that cannot tell yet whether there is such a tunnel: a later one may take it.
+pub const NOT_YET_KNOWN: &str = "not-yet-known";
+
 /// A refusal: of a carrier (the REFUSED frame) or of one tunnel (within NOT_ATTACHED).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct Refusal {
     /// A short word for programs: "unknown-tunnel", "bad-credential", "replaced", "deleted", "shutting-down",
-    /// "version", "protocol", "busy", "nothing-attached".
+    /// "version", "protocol", "busy", "nothing-attached", [`NOT_YET_KNOWN`].
     pub code: String,
     /// One sentence for people.
     pub message: String,

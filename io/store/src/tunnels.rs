@@ -112,6 +112,18 @@ impl Store {
         found.as_ref().map(tunnel).transpose()
     }
 
+    /// The hash of the credential of this tunnel, whosever it is.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn tunnel_credential(&self, id: TunnelId) -> Result<Option<CredentialHash>, StoreError> {
+        let found = sql::query("SELECT * FROM tunnels WHERE id = $1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        Ok(found.as_ref().map(tunnel).transpose()?.map(|tunnel| tunnel.credential))
+    }
+
     /// The account's tunnel with this forward port, unless it is a temporary one.
     ///
     /// # Errors

@@ -22,12 +22,13 @@ use std::{
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
+use sallyport_api::ToldTunnel;
 use sallyport_bus::{
     Bus, ConfigFollowed, DirectoryRole, EdgeCard, EdgeState as Serving, Fleet, Nats, Snapshot, answer_asks,
     follow_config, follow_directory,
 };
 use sallyport_control::Secrets;
-use sallyport_edge::{Edge, EdgeAudit, EdgeConfig, EdgeIdentity};
+use sallyport_edge::{AskTunnel, Edge, EdgeAudit, EdgeConfig, EdgeIdentity, TunnelStatus};
 use sallyport_identity::{AssertionKey, Sealer};
 use sallyport_net::{Certificates, HandOver, Shutdown};
 use sallyport_policy::DialedNetworks;
@@ -35,7 +36,11 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 pub(crate) use self::args::EdgeArgs;
-use self::{state::EdgeState, takeover::Held};
+use self::{
+    control_link::{ControlLink, LinkError},
+    state::EdgeState,
+    takeover::Held,
+};
 use crate::{
     audit_stream::AuditStream,
     bus_metrics::BusMetrics,
@@ -147,6 +152,7 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     });
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes.clone(), bus.directory.clone(), link.api());
+    edge.ask_about_tunnels(tunnel_asker(link.clone()));
     let (ip, logins) = (address.ip(), bus.ssh_logins.clone());
     if let Some(ssh) = ssh::settings(&args.ssh, &state, (ip, takes_over), logins, link.clone()).await? {
         edge.serve_ssh(ssh);
@@ -240,6 +246,28 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     let report = report?;
     info!(finished = report.finished, cut = report.cut, "stopped");
     Ok(())
+}
+
+/// Asks control about tunnels that this edge has not heard of.
+fn tunnel_asker(link: ControlLink) -> AskTunnel {
+    Arc::new(move |tunnel, credential| {
+        let link = link.clone();
+        Box::pin(async move {
+            let ask = sallyport_api::AskTunnel { tunnel, credential };
+            match link.ask::<ToldTunnel>("/node/v1/tunnel", &ask).await {
+                Ok(ToldTunnel::Known) => TunnelStatus::Known,
+                Ok(ToldTunnel::Unknown) => TunnelStatus::Unknown,
+                Ok(ToldTunnel::BadCredential) => TunnelStatus::BadCredential,
+                // A control of a former version takes what it does not know for a request of a client. What the edge knows has to
+                // do then.
+                Err(LinkError::Refused(problem)) if problem.code == "no-client" => TunnelStatus::Unknown,
+                Err(error) => {
+                    tracing::debug!(%error, %tunnel, "whether there is this tunnel is not known");
+                    TunnelStatus::Away
+                }
+            }
+        })
+    })
 }
 
 /// What was known when this edge last ran, which is served from now on.

@@ -6,6 +6,7 @@ mod authority;
 mod bad_input;
 mod browser;
 mod bulk;
+mod bus_delay;
 mod bus_of_edges;
 mod client;
 mod clock;
