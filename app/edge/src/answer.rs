@@ -4,8 +4,9 @@ use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Response, StatusCode,
-    header::{CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE},
+    HeaderMap, HeaderValue, Method, Response, StatusCode,
+    header::{ALLOW, CONNECTION, CONTENT_LENGTH, HOST, MAX_FORWARDS, RETRY_AFTER, VIA, WWW_AUTHENTICATE},
+    request::Parts,
 };
 use http_body::Body;
 use sallyport_http::{
@@ -22,6 +23,9 @@ use crate::{
     identity::OwnAnswer,
     origin::ConnectError,
 };
+
+/// What is passed on to origins.
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
 
 /// Why a request gets no answer from an origin.
 #[derive(Debug)]
@@ -388,6 +392,27 @@ pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Byte
     answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
+}
+
+/// Answers a request that goes no further than to us (RFC 9110 section 7.6.2): what may be asked, or what came of it here.
+pub(crate) fn in_place_of_origin(head: &Parts) -> Response<AnswerBody> {
+    if head.method != Method::TRACE {
+        let mut answer = Response::new(own(Bytes::new()));
+        *answer.status_mut() = StatusCode::NO_CONTENT;
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
+        return answer;
+    }
+    //= RFC 9110 section 9.3.8
+    //# The final recipient of the request SHOULD exclude any request fields that are likely to contain sensitive data
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let mut text = format!("TRACE {target} {:?}\r\n", head.version);
+    for (name, value) in [HOST, VIA, MAX_FORWARDS].iter().flat_map(|name| {
+        head.headers.get_all(name).iter().map(move |value| (name, String::from_utf8_lossy(value.as_bytes())))
+    }) {
+        text.extend([name.as_str(), ": ", &value, "\r\n"]);
+    }
+    text.push_str("\r\n");
+    plain(StatusCode::OK, "message/http", text)
 }
 
 /// Leaves the head alone, for a request that asked for no more: its length is the one that the body would have had.

@@ -290,6 +290,16 @@ impl H1Connection {
         }
     }
 
+    /// Sends on of the request while its client takes nothing of the answer: it may send all of its body before it reads.
+    /// What fails is told by [`Self::poll_frame`].
+    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) {
+        if self.has_unsent()
+            && let Poll::Ready(Err(H1Error::Stream(_))) = self.poll_send(cx)
+        {
+            self.give_up_sending();
+        }
+    }
+
     /// The next frame of the answer's body, while what is left of the request's goes out.
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, H1Error>>> {
         if self.has_unsent()

@@ -17,7 +17,7 @@ use sallyport_http::{
     RequestHost, RequestId,
     basic::Credentials,
     codec,
-    forward::{self, ForwardContext, NextHop, OurFields},
+    forward::{self, ForwardContext, NextHop, OurFields, Reach},
     refuse,
 };
 use sallyport_model::{OriginProtocol, SocketRoute, SocketType};
@@ -64,11 +64,12 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
         ticket.is_for(&host);
         if host.is(&edge.api_host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
-            return Box::pin(local::answer(&edge, &client, head, upload)).await;
+            let answer = Box::pin(local::answer(&edge, &client, head, upload)).await;
+            return answer.map(|answer| local::by_tls_alone(&edge, answer));
         }
         if host.is(&edge.login_host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
-            return Ok(local::pass_on(&edge, &client, head, upload).await);
+            return Ok(local::by_tls_alone(&edge, local::pass_on(&edge, &client, head, upload).await));
         }
         if host.is(&edge.tunnel_host) {
             return carriers::answer(&head, websocket, &mut upgraded);
@@ -82,6 +83,9 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
         identity::let_login_arrive(&edge, &head).await;
         let mut guest = identity::may_enter(&edge, &client, &pool, &rules, &host, &mut head, &mut ticket)?;
         check_access(&edge, &client, &route, &mut head).await?;
+        if forward::count_hop(&head.method, &mut head.headers)? == Reach::Here {
+            return Ok(answer::in_place_of_origin(&head));
+        }
         let key = &edge.config.affinity_key;
         let wish = Wish::of_request(&rules, key, client.addr.ip(), &mut head.headers);
         ticket.enters(entry::take_place(&pool, wish).await?);
@@ -270,6 +274,8 @@ struct Outgoing {
     websocket: bool,
     host: RequestHost,
     id: RequestId,
+    /// That the client speaks.
+    version: Version,
 }
 
 impl Outgoing {
@@ -288,8 +294,10 @@ impl Outgoing {
             OriginProtocol::Auto | OriginProtocol::Http1 => NextHop::Http1,
             OriginProtocol::Http2 => NextHop::Http2,
         };
-        let expects =
-            head.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        //= RFC 9110 section 10.1.1
+        //# A server that receives a 100-continue expectation in an HTTP/1.0 request MUST ignore that expectation.
+        let expects = head.version != Version::HTTP_10
+            && head.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         match &upload {
             // The origin's connection would go on after the answer; over HTTP/1 it ends.
             Some(upload) if hop == NextHop::Http2 => upload.bound_silence(client.send_timeout),
@@ -299,7 +307,8 @@ impl Outgoing {
         if !upload.as_ref().is_some_and(|upload| upload.expects_continue()) {
             head.headers.remove(EXPECT);
         }
-        let ours = OurFields { client: &client.fields, host: &host, request_id: &id };
+        let version = head.version;
+        let ours = OurFields { client: &client.fields, host: &host, request_id: &id, version };
         let context = ForwardContext { ours, websocket, origin: hop };
         let wants_trailers = hop == NextHop::Http1 && !websocket && wants_trailers(&head.headers);
         forward::request_headers(&mut head.headers, &context);
@@ -310,7 +319,7 @@ impl Outgoing {
             head.headers.insert(CONNECTION, HeaderValue::from_static("TE"));
         }
         let uri = uri_for(hop, route.socket_type, &host, head.uri);
-        Self { method: head.method, uri, headers: head.headers, upload, hop, websocket, host, id }
+        Self { method: head.method, uri, headers: head.headers, upload, hop, websocket, host, id, version }
     }
 
     fn is_untouched(&self) -> bool {
@@ -442,8 +451,8 @@ async fn forward(
     delivery: Delivery,
     outgoing: &mut Outgoing,
 ) -> Result<(Response<()>, Carrier), Failure> {
-    let Outgoing { method, uri, headers, upload, host, id, .. } = outgoing;
-    let ours = Some(OurFields { client: &client.fields, host, request_id: id });
+    let Outgoing { method, uri, headers, upload, host, id, version, .. } = outgoing;
+    let ours = Some(OurFields { client: &client.fields, host, request_id: id, version: *version });
     let question = Question { method, target: uri, headers, ours, upload: upload.as_ref(), delivery };
     let patience = Patience { connect: edge.config.connect_timeout, response: edge.config.response_timeout };
     exchange::exchange(connection, question, patience).await
