@@ -49,7 +49,7 @@ pub use edge::{
     JoinToken, JoinTokenError, JoinedEdge, RenewEdge,
 };
 pub use flow::{EndedFlow, EndedFlowPage, EndedFlowQuery, Flow, FlowPage, SilentEdge};
-pub use health::{HealthCheck, ProbeType};
+pub use health::{HealthCheck, HealthFailure, ProbeType};
 pub use info::Info;
 pub use login::{Login, Logout, Refresh, Session};
 pub use login_session::{EndLoginSessions, EndedLoginSessions, LoginSession};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{schema, socket::present};
+use crate::{HealthFailure, schema, socket::present};
 
 /// A new direct origin. `POST /v1/sockets/{id}/origins`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -87,4 +87,7 @@ pub struct DirectOrigin {
     /// Whether it is well, by the socket's health check; absent where none has been made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
+    /// Why it is not, and since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
 }

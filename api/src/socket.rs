@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{HealthCheck, Secret, schema};
+use crate::{HealthCheck, HealthFailure, Secret, schema};
 
 /// A new socket; absent and `null` fields get their defaults. `POST /v1/sockets`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -297,6 +297,12 @@ pub struct Socket {
     pub tunnels_total: u32,
     /// How many of them are up.
     pub tunnels_up: u32,
+    /// How many of its origins get nothing, because their health check fails or they are left out for a while.
+    #[serde(default)]
+    pub origins_failing: u32,
+    /// Why the one that fails longest does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
 }
 
 /// How a stock ssh client serves a socket.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::Secret;
+use crate::{HealthFailure, Secret};
 
 /// A new tunnel. `POST /v1/sockets/{id}/tunnels`; the body may be absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -71,6 +71,9 @@ pub struct Tunnel {
     /// Whether the service behind it is well, by the socket's health check; absent where none has been made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
+    /// Why the service gets nothing, and since when: its health check fails, or it is left out for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
     /// The edge that holds it, where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu-1")]
@@ -104,6 +107,9 @@ pub struct TunnelHolder {
     /// Whether the service behind the tunnel is well, by this edge's health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
+    /// Why the service gets nothing from this edge, and since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
     /// The round trip between this edge and the connector, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_ms: Option<f64>,

@@ -32,6 +32,7 @@ mod metrics;
 mod mysocket;
 mod openapi;
 mod organisations;
+mod origin_health;
 mod origins;
 mod password;
 mod peers;

@@ -32,6 +32,7 @@ fn shown(app: &App, origin: sallyport_model::DirectOrigin) -> DirectOrigin {
         tls: Some(origin.tls).filter(|tls| !tls.is_empty()),
         created_at: date(origin.created_at),
         healthy: app.directory.is_well(origin.id),
+        failure: app.direct_origin_failure(origin.id),
     }
 }
 

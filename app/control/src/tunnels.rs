@@ -21,6 +21,7 @@ use crate::{
     clock::date,
     edges::Via,
     extract::{Input, PageOf, json},
+    origin_health,
     problem::ApiError,
     replay::{located, secret_already_shown},
 };
@@ -82,10 +83,11 @@ fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &Said) -> Tunne
     let held = app.fleet.held(tunnel.id);
     let said = said.get(&tunnel.id).map(Vec::as_slice).unwrap_or_default();
     let of = |edge: EdgeId| said.iter().find(|(id, _)| *id == Some(edge)).map(|(_, held)| held);
-    let holders = held.iter().map(|HeldBy { card, .. }| TunnelHolder {
+    let holders = held.iter().map(|HeldBy { card, presence }| TunnelHolder {
         edge: card.name.clone(),
         region: card.region.clone(),
         healthy: of(card.edge).and_then(|held| held.is_well),
+        failure: origin_health::of_presence(presence),
         round_trip_ms: of(card.edge).and_then(|held| held.rtt_us).map(ms),
         live: of(card.edge).map(|held| held.live),
     });
@@ -105,6 +107,7 @@ fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &Said) -> Tunne
         since: presence.as_ref().map(|presence| date(presence.since)),
         agent: presence.map(|presence| presence.agent),
         healthy: well.or_else(|| app.directory.is_well(tunnel.id)),
+        failure: app.tunnel_failure(tunnel.id),
         edge: home.as_ref().map(|(edge, _)| edge.clone()),
         region: home.map(|(_, region)| region),
         holders,
@@ -357,6 +360,7 @@ mod tests {
             since,
             home: home.map(|home| home.parse().unwrap()),
             health: OriginHealth::Well,
+            failure: None,
         };
         HeldBy { card: Arc::new(card), presence }
     }

@@ -149,6 +149,7 @@ impl Admission for Gate {
             since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
             home: tunnel.home().cloned(),
             health: OriginHealth::default(),
+            failure: None,
         });
         let id = tunnel.tunnel();
         self.sockets.pool(tunnel.socket()).arrived(tunnel.into());

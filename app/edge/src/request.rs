@@ -509,6 +509,9 @@ fn tell(
         client.wire.left_unread();
     }
     let mut answer = trouble.answer(ticket.id(), &asked.headers());
+    if answer.status().is_client_error() || answer.status().is_server_error() {
+        ticket.tell_owner(edge);
+    }
     if trouble.ends_connection() && !client.http2 {
         answer::close_after(&mut answer);
     }

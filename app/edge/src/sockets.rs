@@ -18,7 +18,7 @@ use sallyport_balance::{
 };
 use sallyport_bus::{Directory, Routes};
 use sallyport_geo::Geo;
-use sallyport_model::{OriginHealth, OriginRef, RegionName, SocketId, SocketRoute, TunnelId};
+use sallyport_model::{HealthFailure, OriginHealth, OriginRef, RegionName, SocketId, SocketRoute, TunnelId};
 use sallyport_wire::FailureReason;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -306,15 +306,31 @@ impl SocketPool {
         self.origins.read().unwrap_or_else(PoisonError::into_inner).were_told_weights();
     }
 
-    /// A check of this origin says something new.
-    pub(crate) fn checked(&self, origin: &Origin, probe: &Arc<Probe>, event: HealthEvent) {
-        let is_down = event != HealthEvent::Up;
-        if origin.standing().is_judged(probe, is_down) {
-            health::log(self, origin, event);
-            self.shared.metrics.changed(is_down);
-            self.shared.directory.checked(origin.handle().origin(), Some(!is_down));
+    /// A check of this origin says something new; where it is down, why.
+    pub(crate) fn checked(
+        &self,
+        origin: &Origin,
+        probe: &Arc<Probe>,
+        event: HealthEvent,
+        failure: Option<HealthFailure>,
+    ) {
+        if origin.standing().is_judged(probe, failure.clone()) {
+            health::log(self, origin, event, failure.as_ref());
+            self.shared.metrics.changed(failure.is_some());
+            match failure {
+                None => self.shared.directory.checked(origin.handle().origin(), Some(true)),
+                Some(failure) => self.shared.directory.check_failed(origin.handle().origin(), failure),
+            }
             health::tell(&self.shared.directory, origin);
             self.arrival.notify_waiters();
+        }
+    }
+
+    /// A check of this origin, which is down, failed for this reason: those that ask are told the newest one.
+    pub(crate) fn fails_as(&self, origin: &Origin, probe: &Arc<Probe>, why: &HealthFailure) {
+        if let Some(failure) = origin.standing().is_down_because(probe, why) {
+            self.shared.directory.check_failed(origin.handle().origin(), failure);
+            health::tell(&self.shared.directory, origin);
         }
     }
 
@@ -334,6 +350,14 @@ impl SocketPool {
                 seconds,
                 "an origin took no connection several times in a row, or not in time: it is left out for a while"
             );
+            let what = match failure {
+                ejection::Failure::Connect => "took no connection",
+                ejection::Failure::Silent => "did not take a connection in time",
+                ejection::Failure::Gateway => "answered as a gateway that fails",
+            };
+            let times = if ejected.failures == 1 { String::new() } else { format!(" {} times in a row", ejected.failures) };
+            let message = format!("it {what}{times}: left out for {seconds} s");
+            origin.standing().record_ejection(&message, health::wall_seconds());
             self.shared.metrics.ejected();
             health::tell_until(&self.shared.directory, origin, ejected.until);
         }

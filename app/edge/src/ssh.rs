@@ -242,6 +242,7 @@ impl SshTunnels {
             since: i64::try_from(unix_seconds()).unwrap_or(i64::MAX),
             home: None,
             health: OriginHealth::default(),
+            failure: None,
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
         let (tunnel, socket, holder) = (target.tunnel, target.socket, way.holder());

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_model::{EdgeId, EdgeName, FlowRecord, OriginRef, RequestRecord, SocketName, TunnelId};
+use sallyport_model::{EdgeId, EdgeName, FlowRecord, HealthRecord, OriginRef, RequestRecord, SocketName, TunnelId};
 use sallyport_net::RelayEnd;
 use sallyport_ssh::Forward;
 use sallyport_tunnel::{
@@ -321,6 +321,20 @@ impl Way {
             Self::Remote(way) => way.log_flow(record),
             Self::Ssh(way) => way.show(record.omitted_before, &ssh_live::flow(record, way.shown_name())),
             Self::Direct(_) => {}
+        }
+    }
+}
+
+impl Way {
+    /// Tells the owner how the origin is found from now on. That changes no more often than checks are made.
+    pub(crate) fn log_health(&self, record: &HealthRecord) {
+        match self {
+            Self::Tunnel(handle) => handle.send_health_log(record),
+            Self::Ssh(way) if way.forward.connection().console().is_shown() => {
+                way.show(0, &ssh_live::health(record, way.shown_name()));
+            }
+            // The edge that holds the tunnel tells of what it finds itself.
+            Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => {}
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
         client::{ClientCommand, SshConfigArgs},
         connect::ConnectArgs,
         data::{BackupArgs, MigrateArgs, RekeyArgs, RestoreArgs},
+        doctor::DoctorArgs,
         edge::EdgeCommand,
         flow::FlowCommand,
         invitation::InvitationCommand,
@@ -108,6 +109,10 @@ pub(crate) enum Command {
     Control(control_role::ControlArgs),
     /// Run an edge of an installation, or look after its edges
     Edge(EdgeCommand),
+    /// Show what runs here, whether the API and the edge answer, who is logged in, and what comes next
+    Status,
+    /// Check what could be wrong, in the order in which to mend it
+    Doctor(DoctorArgs),
     /// Make an account, or show it
     #[command(subcommand)]
     Account(AccountCommand),
@@ -299,6 +304,8 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Control(args) => control_role::run(args, verbose).await,
         Command::Edge(EdgeCommand { command: Some(command), .. }) => command::edge::run(&context, command).await,
         Command::Edge(EdgeCommand { run, .. }) => edge_role::run(run, verbose).await,
+        Command::Status => command::status::run(&context).await,
+        Command::Doctor(args) => command::doctor::run(&context, args).await,
         Command::Account(command) => command::account::run(&context, command).await,
         Command::Login(args) => command::login::login(&context, args).await,
         Command::Logout => command::login::logout(&context).await,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use clap::builder::styling::{AnsiColor, Style};
 use sallyport_api::Socket;
 use sallyport_connector::{ConnectorEvent, TransportChoice};
-use sallyport_model::{EdgeName, FlowRecord, RequestRecord, SocketType, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, HealthFailure, HealthRecord, RequestRecord, SocketType, TunnelId};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, UtcOffset};
 
@@ -33,13 +33,23 @@ pub(crate) struct Live {
     announced: HashSet<TunnelId>,
     /// By which edges each tunnel is held.
     held: HashMap<TunnelId, HashSet<Option<EdgeName>>>,
+    /// What was said last of the services that get nothing.
+    unwell: HashMap<TunnelId, HealthFailure>,
     is_lost: bool,
 }
 
 impl Live {
     /// Nothing is shown yet.
     pub(crate) fn new(output: Output, offset: UtcOffset) -> Self {
-        Self { output, offset, names: None, announced: HashSet::new(), held: HashMap::new(), is_lost: false }
+        Self {
+            output,
+            offset,
+            names: None,
+            announced: HashSet::new(),
+            held: HashMap::new(),
+            unwell: HashMap::new(),
+            is_lost: false,
+        }
     }
 
     /// The same for several services, each of which has a name that goes before what concerns it.
@@ -61,6 +71,7 @@ impl Live {
         }
         self.announced.remove(&tunnel);
         self.held.remove(&tunnel);
+        self.unwell.remove(&tunnel);
     }
 
     /// The service of this tunnel, where there may be several.
@@ -182,6 +193,7 @@ impl Live {
             ConnectorEvent::OriginMissing { tunnel, reason } => {
                 return self.origin_missing(Some(*tunnel), reason, SocketType::Udp);
             }
+            ConnectorEvent::Health(record) => return self.health(record),
             _ => {}
         }
         let (color, text) = state(event, is_further);
@@ -230,6 +242,32 @@ impl Live {
             }
             _ => false,
         }
+    }
+
+    /// The edge finds the service so: told when it gets nothing from now on, for another reason, or takes requests again. Each
+    /// edge that holds the tunnel says so; what is known is not said again.
+    fn health(&mut self, record: &HealthRecord) -> anyhow::Result<()> {
+        let (color, text) = match &record.failure {
+            Some(failure) => {
+                let known = self.unwell.insert(record.tunnel, failure.clone());
+                if known.is_some_and(|known| known.says_the_same_as(failure)) {
+                    return Ok(());
+                }
+                let since = clock(failure.since.saturating_mul(1_000), self.offset);
+                (AnsiColor::Red, format!("the service gets nothing since {since}: {}", failure.message))
+            }
+            None if self.unwell.remove(&record.tunnel).is_none() => return Ok(()),
+            None => (AnsiColor::Green, "the service is well again".to_owned()),
+        };
+        let text = match self.service(Some(record.tunnel)) {
+            Some(name) => format!("{name}: {text}"),
+            None => text,
+        };
+        if self.output.terminal {
+            return self.state(color, &text);
+        }
+        output::note(&format!("note: {}", safe(&text)));
+        Ok(())
     }
 
     /// Nothing listens at the service's address: requests or connections will fail until something does.
@@ -308,7 +346,8 @@ impl Live {
         };
         let (clock, duration) = (clock(record.at_ms, self.offset), duration(record.duration_us));
         let service = self.column(record.tunnel);
-        format!("{clock}  {service}{method:<7} {target:<TARGET_COLUMN$} {status} {duration:>9}  {bytes}")
+        let end = record.refused.as_ref().map_or(bytes, |reason| format!("refused: {}", safe(reason)));
+        format!("{clock}  {service}{method:<7} {target:<TARGET_COLUMN$} {status} {duration:>9}  {end}")
     }
 
     /// Time, transport, client, verdict, duration and bytes of a flow.
@@ -342,6 +381,7 @@ fn tunnel_of(event: &ConnectorEvent) -> Option<TunnelId> {
         | ConnectorEvent::OriginMissing { tunnel, .. } => Some(*tunnel),
         ConnectorEvent::Request(record) => record.tunnel,
         ConnectorEvent::Flow(record) => record.tunnel,
+        ConnectorEvent::Health(record) => Some(record.tunnel),
         _ => None,
     }
 }
@@ -394,9 +434,10 @@ fn state(event: &ConnectorEvent, is_further: bool) -> (AnsiColor, String) {
         ConnectorEvent::Retrying { after } => {
             (AnsiColor::Yellow, format!("trying again in {:.1} s", after.as_secs_f64()))
         }
-        ConnectorEvent::Request(_) | ConnectorEvent::Flow(_) | ConnectorEvent::OriginMissing { .. } => {
-            (AnsiColor::White, String::new())
-        }
+        ConnectorEvent::Request(_)
+        | ConnectorEvent::Flow(_)
+        | ConnectorEvent::Health(_)
+        | ConnectorEvent::OriginMissing { .. } => (AnsiColor::White, String::new()),
     }
 }
 
@@ -430,6 +471,9 @@ fn as_json(event: &ConnectorEvent) -> Value {
             of_edge(json!({ "event": "disconnected", "reason": reason, "held_by": held_by }), edge.as_ref())
         }
         ConnectorEvent::Retrying { after } => json!({ "event": "retrying", "after_ms": micros(*after) / 1_000 }),
+        ConnectorEvent::Health(record) => {
+            json!({ "event": "health", "tunnel": record.tunnel, "health": record.health, "failure": record.failure })
+        }
         ConnectorEvent::Request(record) => json!({ "event": "request", "request": record }),
         ConnectorEvent::Flow(record) => json!({ "event": "flow", "flow": record }),
     }
@@ -525,6 +569,7 @@ mod tests {
             omitted_before: 0,
             identity: None,
             rule: None,
+            refused: None,
         }
     }
 

@@ -3,6 +3,7 @@
 // The doc comments of options are their help texts: shown as they are, where angle brackets and escapes have no place.
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
 
+mod account;
 mod argv;
 mod audit_args;
 mod audit_stream;
@@ -25,6 +26,7 @@ mod network;
 mod output;
 mod password;
 mod port;
+mod processes;
 mod signals;
 mod telemetry;
 mod threads;

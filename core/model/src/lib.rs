@@ -6,6 +6,7 @@
 mod account;
 mod edge;
 mod ends;
+mod health_failure;
 mod identity;
 mod ids;
 mod name;
@@ -24,6 +25,7 @@ pub use account::{
 };
 pub use edge::{DrainOrder, EdgeName, EdgeNameError, EdgeOrders, RegionName};
 pub use ends::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr};
+pub use health_failure::{HealthFailure, HealthFailureCode, HealthRecord, MAX_HEALTH_MESSAGE_BYTES};
 pub use identity::{
     AttachedPolicy, EmailDomain, EmailDomainError, Identity, IdentitySettings, LoginSession, MAX_GROUP_BYTES,
     MAX_GROUPS, MAX_IDENTITY_ENTRIES, MAX_PERSON_NAME_BYTES, MAX_SESSION_MINUTES, Person, PersonEmail,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, OriginProtocol, OriginRef, RegionName, SocketId,
+    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, HealthFailure, OriginProtocol, OriginRef, RegionName, SocketId,
     SocketName, SocketSettings, SocketType, TunnelId,
 };
 
@@ -177,6 +177,9 @@ pub struct TunnelPresence {
     /// How the edge that holds it finds its origin; older edges do not say it.
     #[serde(default, skip_serializing_if = "OriginHealth::is_well")]
     pub health: OriginHealth,
+    /// Why, where it is not well; older edges do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
 }
 
 /// How an edge finds the origin behind a tunnel that it holds.
@@ -234,6 +237,10 @@ pub struct RequestRecord {
     /// What decided that it may come in, or may not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// Why the edge refused it, in a word such as `denied` or `limited`; its `target` has no query then. Absent of requests
+    /// that went to an origin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]

@@ -10,7 +10,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-use sallyport_model::{EdgeName, FlowRecord, RegionName, RequestRecord, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, HealthRecord, RegionName, RequestRecord, TunnelId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -45,6 +45,8 @@ pub mod feature {
     pub const OPEN_FIELDS: &str = "open-fields";
     /// It takes flows that ended in REQUEST_LOG, beside requests.
     pub const FLOW_LOG: &str = "flow-log";
+    /// It is told in REQUEST_LOG how the edge finds its origins.
+    pub const HEALTH_LOG: &str = "health-log";
     /// It is told of other edges, by WELCOME and EDGES.
     pub const EDGES: &str = "edges";
 }
@@ -592,7 +594,7 @@ pub(crate) fn decode_reset(payload: &[u8]) -> Result<(u32, ResetCode), Violation
     Ok((serial, ResetCode::from_byte(code)))
 }
 
-/// What a REQUEST_LOG frame tells: the fields say which of the two it is.
+/// What a REQUEST_LOG frame tells: the fields say which of the three it is.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum LogRecord {
@@ -600,6 +602,8 @@ pub(crate) enum LogRecord {
     Request(RequestRecord),
     /// A flow that ended; see [`feature::FLOW_LOG`].
     Flow(FlowRecord),
+    /// How an origin is found; see [`feature::HEALTH_LOG`].
+    Health(HealthRecord),
 }
 
 /// Appends one record as a REQUEST_LOG frame; false, and nothing appended, if it is too long for one.

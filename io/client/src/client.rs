@@ -99,6 +99,16 @@ impl ApiClient {
         &self.address
     }
 
+    /// By which way it is reached.
+    pub(crate) fn outbound(&self) -> &Outbound {
+        &self.outbound
+    }
+
+    /// Whom it trusts.
+    pub(crate) fn tls(&self) -> &Arc<rustls::ClientConfig> {
+        &self.tls
+    }
+
     /// What this installation is.
     ///
     /// # Errors

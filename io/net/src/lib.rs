@@ -77,7 +77,7 @@ pub use proxy_protocol::{
 pub use read_ahead::ReadAhead;
 pub use recorded::{MAX_RECORDED_BYTES, Recorded};
 pub use relay::{Broke, Carried, Pace, RelayEnd, Side, Unpaced, relay};
-pub use sallyport_pki::{Fingerprint, FingerprintError, RootInfo};
+pub use sallyport_pki::{CertificateSummary, Fingerprint, FingerprintError, RootInfo};
 pub use server::{
     Negotiated, Welcome, lean_server_config, negotiated, server_config, server_config_for, server_config_for_holders,
     server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, TunnelId};
 use sallyport_shards::{ShardId, wake_at};
 use sallyport_wire::{
     Attach, ByNumber, Event, Neighbours, Open, OpenError, OpenFailure, Read, Refusal, ResetCode, Session, StreamError,
@@ -169,6 +169,10 @@ impl Mux {
 
     pub(crate) fn send_flow_log(&self, record: &FlowRecord) -> bool {
         self.act(|session| session.send_flow_log(record))
+    }
+
+    pub(crate) fn send_health_log(&self, record: &HealthRecord) -> bool {
+        self.act(|session| session.send_health_log(record))
     }
 
     pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {

@@ -61,6 +61,8 @@ impl App {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
         let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
+        let (origins_failing, failure) =
+            route.as_ref().map(|route| self.socket_failures(route)).unwrap_or_default();
         let ssh = self.ssh_access(&socket).filter(|_| by_own);
         let policies = route.as_ref().map(|route| route.policies.as_slice()).unwrap_or_default();
         let mut notes = self.notes_on_regions(socket.id, &socket.settings);
@@ -96,6 +98,8 @@ impl App {
             created_at: date(socket.created_at),
             tunnels_total: u32::try_from(tunnels.len()).unwrap_or(u32::MAX),
             tunnels_up: u32::try_from(up).unwrap_or(u32::MAX),
+            origins_failing,
+            failure,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use sallyport_api::{CreatedTunnel, Page, Socket, Tunnel, TunnelStatus};
-use sallyport_model::{CredentialHash, OriginHealth, SocketId, TunnelId, TunnelPresence};
+use sallyport_model::{CredentialHash, HealthFailure, HealthFailureCode, OriginHealth, SocketId, TunnelId, TunnelPresence};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -57,6 +57,7 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
         since: START + 5,
         home: None,
         health: OriginHealth::default(),
+        failure: None,
     });
     let path = format!("/v1/sockets/{}", socket.id);
     let seen: Tunnel = api.get(&format!("{path}/tunnels/{}", tunnel.id), Some(&token)).await.read(StatusCode::OK);
@@ -70,6 +71,17 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
     let path_of_tunnel = format!("{path}/tunnels/{}", tunnel.id);
     let checked: Tunnel = api.get(&path_of_tunnel, Some(&token)).await.read(StatusCode::OK);
     assert_eq!(checked.healthy, Some(false));
+    let failure = HealthFailure::new(HealthFailureCode::Status, "status 503 for GET /up", START + 9);
+    api.directory.finds(tunnel.id, || (OriginHealth::Unwell, Some(failure)));
+    let checked: Tunnel = api.get(&path_of_tunnel, Some(&token)).await.read(StatusCode::OK);
+    let told = checked.failure.unwrap();
+    assert_eq!((told.code.as_str(), told.message.as_str()), ("status", "status 503 for GET /up"));
+    assert_eq!(told.since.unix_timestamp(), START + 9);
+    let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!((seen.origins_failing, seen.failure), (1, Some(told)));
+    api.directory.finds(tunnel.id, || (OriginHealth::Well, None));
+    let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!((seen.origins_failing, seen.failure), (0, None));
     api.directory.left(tunnel.id);
     let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!((seen.tunnels_total, seen.tunnels_up), (2, 0));

@@ -347,3 +347,42 @@ async fn an_origin_that_closes_idle_connections_costs_no_request() {
     }
     assert_eq!(connections.load(Ordering::SeqCst), 20);
 }
+
+#[tokio::test]
+async fn the_owner_sees_the_requests_that_the_edge_refused_and_why() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let mut connector = world.tunnel(&mut socket, named_origin("x").await).await;
+    let mut seen = async || loop {
+        if let sallyport_tunnel::ConnectorEvent::Request(record) = soon(connector.log.recv()).await.unwrap() {
+            break record;
+        }
+    };
+    socket.protect(&world, "ann", "right");
+    assert_eq!(world.get(&socket, "/private?key=secret").await.status, 401);
+    let record = seen().await;
+    assert_eq!((record.status, record.refused.as_deref()), (401, Some("unauthorized")));
+    assert_eq!(record.target, "/private", "what strangers put into a query stays out");
+    assert_eq!(record.tunnel, Some(socket.route.tunnels[0].id));
+    socket.set(&world, |settings| settings.access.deny = vec!["127.0.0.0/8".to_owned()]);
+    assert_eq!(world.get(&socket, "/").await.status, 403);
+    assert_eq!(seen().await.refused.as_deref(), Some("denied"));
+    // No more of them than of others: a stranger must not fill the owner's terminal.
+    for _ in 0..400 {
+        assert_eq!(world.get(&socket, "/flood").await.status, 403);
+    }
+    let mut told = 0;
+    socket.set(&world, |settings| settings.access.deny.clear());
+    assert_eq!(world.get(&socket, "/last").await.status, 401);
+    let mut omitted = 0;
+    while told + omitted < 401 {
+        let record = tokio::time::timeout(std::time::Duration::from_secs(2), seen()).await;
+        let Ok(record) = record else {
+            assert_eq!(world.get(&socket, "/last").await.status, 401);
+            continue;
+        };
+        told += 1;
+        omitted += record.omitted_before;
+    }
+    assert!(omitted > 0, "{told} were told of");
+}

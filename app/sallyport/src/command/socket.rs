@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{
     display_name,
+    health::why,
     identity::PoliciesArg,
     options::{PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
     settings::{self, SettingsArgs},
@@ -104,7 +105,14 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
             let sockets = context.client(&context.target()?)?.sockets().await?;
             let empty = "no sockets yet: `sallyport connect PORT` gives a service a public name for a while, \
                          and `sallyport socket create --name NAME` makes one that stays";
-            context.output.list(&sockets, empty, list)
+            context.output.list(&sockets, empty, list)?;
+            for socket in &sockets {
+                if let Some(failing) = failing(socket) {
+                    let name = socket.label().map_or_else(|| socket.id.to_string(), |label| label.to_string());
+                    context.output.hint(&format!("{name}: {failing}"));
+                }
+            }
+            Ok(())
         }
         SocketCommand::Show(args) => {
             let socket = args.socket.get()?;
@@ -202,6 +210,9 @@ pub(crate) fn show(socket: &Socket) -> String {
     }
     rows.extend(settings::show(socket));
     rows.push(("tunnels", format!("{} of {} up", socket.tunnels_up, socket.tunnels_total)));
+    if let Some(failing) = failing(socket) {
+        rows.push(("health", failing));
+    }
     rows.push(("created", utc(socket.created_at)));
     if let Some(line) = &socket.ssh_authority {
         rows.push(("ssh CA", line.clone()));
@@ -215,6 +226,16 @@ pub(crate) fn show(socket: &Socket) -> String {
         rows.extend(ssh.known_hosts.iter().map(|line| ("known_hosts", line.clone())));
     }
     output::pairs(&rows)
+}
+
+/// How many of its origins get nothing, and why.
+fn failing(socket: &Socket) -> Option<String> {
+    let failure = socket.failure.as_ref()?;
+    let who = match socket.origins_failing {
+        1 => "one origin gets".to_owned(),
+        count => format!("{count} origins get"),
+    };
+    Some(format!("{who} nothing: {}", why(failure)))
 }
 
 /// Who may come in.

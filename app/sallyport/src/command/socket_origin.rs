@@ -10,7 +10,7 @@ use sallyport_model::{DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAdd
 use sallyport_net::Fingerprint;
 use serde_json::json;
 
-use super::{hold::origin_pin, settings::OFF, utc};
+use super::{health::why, hold::origin_pin, settings::OFF, utc};
 use crate::{
     context::Context,
     failure::{self, Failure, Kind},
@@ -165,7 +165,11 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
             let origins = client.direct_origins(&socket).await.map_err(|error| failure::about(error, &socket))?;
             let empty =
                 format!("no direct origins: `sallyport socket origin add {socket} HOST:PORT` lets edges dial one");
-            context.output.list(&origins, &empty, list)
+            context.output.list(&origins, &empty, list)?;
+            for (origin, failure) in origins.iter().filter_map(|origin| Some((origin, origin.failure.as_ref()?))) {
+                context.output.hint(&format!("{} gets nothing: {}", origin.address, why(failure)));
+            }
+            Ok(())
         }
         SocketOriginCommand::Edit(args) => {
             let id = find(&client, &args.socket, &args.origin).await?.id;

@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 
 use super::{
     flow::age,
+    health::why,
     hold::{self, Credential, OriginArgs},
     options::{SocketArg, socket_type},
     socket_stats::ms,
@@ -170,7 +171,11 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
             let tunnels = client.tunnels(socket).await.map_err(|error| failure::about(error, socket))?;
             let empty = format!("no tunnels yet: `sallyport tunnel connect {socket} PORT` attaches a service");
             let shown = |tunnels: &[Tunnel]| list(tunnels, context.output.is_wide);
-            context.output.list(&tunnels, &empty, shown)
+            context.output.list(&tunnels, &empty, shown)?;
+            for (tunnel, failure) in tunnels.iter().filter_map(|tunnel| Some((tunnel, tunnel.failure.as_ref()?))) {
+                context.output.hint(&format!("{} gets nothing: {}", tunnel.id, why(failure)));
+            }
+            Ok(())
         }
         TunnelCommand::Edit(args) => {
             let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
@@ -322,6 +327,7 @@ fn show(created: &CreatedTunnel) -> String {
 /// Whether it is up, and whether what is behind it is well.
 fn status(tunnel: &Tunnel) -> &'static str {
     match (tunnel.status, tunnel.healthy) {
+        (TunnelStatus::Up, _) if tunnel.failure.as_ref().is_some_and(|failure| failure.code == "ejected") => "left out",
         (TunnelStatus::Up, Some(false)) => "unwell",
         (TunnelStatus::Up, _) => "up",
         (TunnelStatus::Down, _) => "down",

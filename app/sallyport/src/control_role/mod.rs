@@ -53,7 +53,7 @@ pub(crate) async fn run(args: ControlArgs, verbose: u8) -> anyhow::Result<()> {
     };
     let (_log, _) = telemetry.start()?;
     let shutdown = Shutdown::new();
-    crate::up::stop_on_signals(&shutdown)?;
+    crate::up::stop_on_signals(&shutdown, crate::up::console::Console::OFF)?;
     if !args.domain.contains('.') {
         // Clients refuse one certificate for all names directly beneath a top-level domain.
         return Err(Failure::usage(format!("edges cannot have a certificate for *.{}", args.domain))
@@ -164,7 +164,8 @@ async fn serve(
     edge.publish_metrics(registry);
 
     let api = crate::up::api_url(&args.domain, address.port());
-    let note = local::Local { api: api.clone(), ca: data.join("ca.pem"), pid: std::process::id() };
+    let listen = vec![address.to_string(), edges_address.to_string()];
+    let note = local::Local::of_this_process(&api, data, data.join("ca.pem"), listen);
     if let Err(error) = local::write(&note) {
         warn!(%error, "commands of this machine will not find this process by themselves: give them --api and --ca");
     }

@@ -60,7 +60,7 @@ pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
     };
     let (_log, _) = telemetry.start()?;
     let shutdown = Shutdown::new();
-    crate::up::stop_on_signals(&shutdown)?;
+    crate::up::stop_on_signals(&shutdown, crate::up::console::Console::OFF)?;
     let data = args.data.clone().ok_or_else(|| {
         Failure::usage("an edge needs a place to keep who it is").next("name a directory with --data DIR")
     })?;

@@ -98,9 +98,10 @@ pub(crate) struct UpArgs {
     /// Do not log each request
     #[arg(long)]
     pub(super) no_access_log: bool,
-    /// How log lines are written: text or json
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
-    pub(super) log_format: LogFormat,
+    /// How log lines are written: text or json [default: text; on a terminal a few lines for people and warnings, unless
+    /// this or -v is given]
+    #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
+    pub(super) log_format: Option<LogFormat>,
     /// Send traces to this OpenTelemetry collector, by OTLP over HTTP, such as http://127.0.0.1:4318
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub(super) otlp_endpoint: Option<String>,

@@ -164,3 +164,59 @@ fn a_browser_logs_in_with_a_password_and_a_code_that_are_kept_here() {
     home.json(&["person", "disable", "alice@example.test"]);
     assert_eq!(home.json(&["login-session", "ls"]), json!([]));
 }
+
+/// What Chromium shows at this address, in a home of its own, with its checks of certificates on.
+fn shown_by_chromium(chromium: &Path, home: &Home, address: &str) -> String {
+    let mut command = home.program(chromium.to_str().unwrap());
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--dump-dom"]);
+    command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
+    command.arg(format!("--user-data-dir={}", home.dir.path().join("profile").display())).arg(address);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn a_browser_believes_the_root_from_when_it_is_installed_until_it_is_removed() {
+    let Some(chromium) = browser() else { return };
+    if Command::new("certutil").arg("-H").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "certutil must be there in CI");
+        println!("skipped: there is no certutil here (Debian's package `libnss3-tools`)");
+        return;
+    }
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let origin = Origin::start("app");
+    let (id, host) = home.socket(&[]);
+    let _connector = home.connector(&id, origin.address, &[]);
+    let address = up.url(&host, "/page");
+    // A profile of Firefox, as it is after a first start.
+    let firefox = home.dir.path().join(".mozilla/firefox/abc.default");
+    std::fs::create_dir_all(&firefox).unwrap();
+    let database = format!("sql:{}", firefox.display());
+    assert!(Command::new("certutil").args(["-N", "--empty-password", "-d", &database]).status().unwrap().success());
+    let in_firefox = || {
+        let listed = Command::new("certutil").args(["-L", "-d", &database]).output().unwrap();
+        text(&listed.stdout).lines().any(|line| line.starts_with("sallyport-") && line.trim_end().ends_with("C,,"))
+    };
+
+    assert!(!shown_by_chromium(&chromium, &home, &address).contains("app GET /page"), "it believes whatever it sees");
+    let installed = home.json(&["trust", "install", "--only-browsers"]);
+    let browsers: Vec<_> = installed["browsers"].as_array().unwrap().iter().map(|one| &one["browser"]).collect();
+    assert_eq!(browsers, ["chromium", "firefox"], "{installed}");
+    assert!(installed["browsers"].as_array().unwrap().iter().all(|one| one["changed"] == true), "{installed}");
+    let seen = shown_by_chromium(&chromium, &home, &address);
+    assert!(seen.contains("app GET /page"), "{seen}");
+    assert!(in_firefox());
+    let again = home.json(&["trust", "install", "--only-browsers"]);
+    assert!(again["browsers"].as_array().unwrap().iter().all(|one| one["changed"] == false), "{again}");
+    let checks = home.json(&["doctor"]);
+    let check = checks.as_array().unwrap().iter().find(|check| check["name"] == "browsers").unwrap();
+    assert_eq!(check["state"], "ok", "{check}");
+
+    let removed = home.json(&["trust", "remove", "--only-browsers"]);
+    assert!(removed["browsers"].as_array().unwrap().iter().all(|one| one["changed"] == true), "{removed}");
+    assert!(!in_firefox());
+    assert!(!shown_by_chromium(&chromium, &home, &address).contains("app GET /page"));
+}

@@ -81,6 +81,10 @@ impl Home {
             "SALLYPORT_LOG",
             "SALLYPORT_PROXY",
             "SALLYPORT_TRANSPORT",
+            "SALLYPORT_RUN_DIR",
+            "SUDO_UID",
+            "PKEXEC_UID",
+            "DOAS_USER",
             "NO_COLOR",
         ] {
             command.env_remove(name);

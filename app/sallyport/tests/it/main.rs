@@ -42,6 +42,7 @@ mod run;
 mod ssh;
 mod ssh_certificates;
 mod ssh_life;
+mod status;
 mod tcp;
 mod terminal;
 mod tls;

@@ -35,6 +35,7 @@ pub(crate) fn presence(number: u8, since: i64) -> TunnelPresence {
         since,
         home: None,
         health: OriginHealth::Well,
+        failure: None,
     }
 }
 

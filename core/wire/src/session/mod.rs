@@ -105,6 +105,8 @@ pub struct Session {
     has_open_fields: bool,
     /// The connector takes flows in REQUEST_LOG (edge).
     has_flow_log: bool,
+    /// The connector is told how its origins are found (edge).
+    has_health_log: bool,
     /// The connector is told of other edges (edge).
     has_edges: bool,
     out: Outbox,
@@ -178,6 +180,7 @@ impl Session {
             grown_bytes: 0,
             has_open_fields: false,
             has_flow_log: false,
+            has_health_log: false,
             has_edges: false,
             out: Outbox::default(),
             events: VecDeque::new(),
@@ -245,7 +248,7 @@ impl Session {
     /// The next thing that happened. Events about a stream may still wait when the stream is already forgotten.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
-        if matches!(event, Event::RequestLog(_) | Event::FlowLog(_)) {
+        if matches!(event, Event::RequestLog(_) | Event::FlowLog(_) | Event::HealthLog(_)) {
             self.log_events -= 1;
         }
         Some(event)

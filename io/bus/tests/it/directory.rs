@@ -41,6 +41,7 @@ pub(crate) fn presence(number: u32) -> TunnelPresence {
         since: 0,
         home: None,
         health: OriginHealth::default(),
+        failure: None,
     }
 }
 

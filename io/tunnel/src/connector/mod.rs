@@ -10,7 +10,7 @@ mod supervisor;
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
-use sallyport_model::{EdgeName, FlowRecord, RegionName, RequestRecord, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, HealthRecord, RegionName, RequestRecord, TunnelId};
 use sallyport_shards::Shards;
 use sallyport_wire::{EdgePlace, Open, Refusal, SessionConfig, places::DEFAULT_REDUNDANCY};
 use tokio::sync::mpsc;
@@ -216,7 +216,9 @@ pub enum ConnectorEvent {
         /// After how long.
         after: Duration,
     },
-    /// The edge served a request.
+    /// An edge finds a service so from now on.
+    Health(HealthRecord),
+    /// The edge served a request, or refused it.
     Request(RequestRecord),
     /// A TCP or TLS connection or a UDP flow ended at the edge.
     Flow(FlowRecord),

@@ -125,9 +125,9 @@ impl ConnectorSession {
             agent,
             connector: config.connector_id,
             max_legs: u16::try_from(config.max_legs).unwrap_or(u16::MAX),
-            features: [Some(feature::OPEN_FIELDS), Some(feature::FLOW_LOG), Some(feature::EDGES), datagrams]
+            features: [feature::OPEN_FIELDS, feature::FLOW_LOG, feature::HEALTH_LOG, feature::EDGES]
                 .into_iter()
-                .flatten()
+                .chain(datagrams)
                 .map(str::to_owned)
                 .collect(),
         };
@@ -196,6 +196,7 @@ impl ConnectorSession {
             Event::Refused(refusal) => self.tell(News::Refused(refusal)),
             Event::RequestLog(record) => self.shared.tell_logged(super::ConnectorEvent::Request(record)),
             Event::FlowLog(record) => self.shared.tell_logged(super::ConnectorEvent::Flow(record)),
+            Event::HealthLog(record) => self.shared.tell_logged(super::ConnectorEvent::Health(record)),
             Event::StreamOpen(id, open) => {
                 let held = Held::new(&self.streams, None);
                 let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, held)));

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::{FlowRecord, RegionName, RequestRecord, SocketId, TunnelId};
+use sallyport_model::{FlowRecord, HealthRecord, RegionName, RequestRecord, SocketId, TunnelId};
 use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, LogShare, Open};
 
 use super::EdgeSession;
@@ -288,6 +288,13 @@ impl TunnelHandle {
     /// [`Self::request_log_turn`].
     pub fn send_flow_log(&self, record: &FlowRecord) {
         self.inner.session.mux.send_flow_log(record);
+    }
+
+    /// Tells the connector how the origin of this tunnel is found, if it asked for a live log and there is room.
+    pub fn send_health_log(&self, record: &HealthRecord) {
+        if self.is_usable() && self.inner.request_log.is_some() {
+            self.inner.session.mux.send_health_log(record);
+        }
     }
 }
 

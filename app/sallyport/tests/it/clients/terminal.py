@@ -3,6 +3,7 @@
 terminal.py show PROGRAM...: types nothing; prints what the program showed, then `exit CODE`.
 terminal.py interrupt WORD PROGRAM...: presses Ctrl-C once WORD is shown and the terminal has stopped to echo; prints
 what was shown, then whether the terminal echoes again, then `exit CODE`.
+terminal.py stop WORD PROGRAM...: presses Ctrl-C once WORD is shown; prints what was shown, then `exit CODE`.
 """
 
 import os
@@ -29,7 +30,7 @@ def take_terminal(fd):
 
 def main():
     verb, args = sys.argv[1], sys.argv[2:]
-    word = args.pop(0).encode() if verb == "interrupt" else None
+    word = args.pop(0).encode() if verb in ("interrupt", "stop") else None
     ours, theirs = pty.openpty()
     assert echoes(theirs), "a new terminal echoes"
     program = subprocess.Popen(
@@ -43,7 +44,7 @@ def main():
             shown += os.read(ours, 65_536)
         elif ended:
             break
-        if word and word in shown and not echoes(theirs):
+        if word and word in shown and (verb == "stop" or not echoes(theirs)):
             os.write(ours, b"\x03")
             word = None
         if time.monotonic() > end:
