@@ -231,7 +231,8 @@ impl Opened {
         match (self, &probe.config.check) {
             (Self::Raw(stream), _) => ask_tcp(*stream, probe).await,
             (Self::Http(connection), HealthCheck::Http { path, expected_status, .. }) => {
-                let unasked = || Failed::new(CheckFailure::BadAnswer, HealthFailureCode::Other, "the check cannot be sent");
+                let unasked =
+                    || Failed::new(CheckFailure::BadAnswer, HealthFailureCode::Other, "the check cannot be sent");
                 let (target, mut headers) = request(probe, path).ok_or_else(unasked)?;
                 let question = Question {
                     method: &Method::GET,

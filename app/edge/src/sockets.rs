@@ -355,7 +355,8 @@ impl SocketPool {
                 ejection::Failure::Silent => "did not take a connection in time",
                 ejection::Failure::Gateway => "answered as a gateway that fails",
             };
-            let times = if ejected.failures == 1 { String::new() } else { format!(" {} times in a row", ejected.failures) };
+            let times =
+                if ejected.failures == 1 { String::new() } else { format!(" {} times in a row", ejected.failures) };
             let message = format!("it {what}{times}: left out for {seconds} s");
             origin.standing().record_ejection(&message, health::wall_seconds());
             self.shared.metrics.ejected();

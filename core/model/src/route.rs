@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, HealthFailure, OriginProtocol, OriginRef, RegionName, SocketId,
-    SocketName, SocketSettings, SocketType, TunnelId,
+    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, HealthFailure, OriginProtocol, OriginRef, RegionName,
+    SocketId, SocketName, SocketSettings, SocketType, TunnelId,
 };
 
 /// SHA-256 of a tunnel's credential. Credentials are 256 random bits, so a plain hash is enough.

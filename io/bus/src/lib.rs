@@ -27,8 +27,8 @@ use std::{
 };
 
 use sallyport_model::{
-    AccountId, HealthFailure, LoginSession, LoginSessionId, OriginHealth, OriginRef, ServiceTokenId, ServiceTokenRoute, SocketId,
-    SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence,
+    AccountId, HealthFailure, LoginSession, LoginSessionId, OriginHealth, OriginRef, ServiceTokenId, ServiceTokenRoute,
+    SocketId, SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence,
 };
 use tokio::sync::{broadcast, watch};
 

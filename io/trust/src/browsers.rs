@@ -84,7 +84,9 @@ pub struct BrowserChange {
 
 /// There is no `certutil`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("browsers keep certificates of their own, and the program that changes these is missing: install {CERTUTIL_PACKAGE}")]
+#[error(
+    "browsers keep certificates of their own, and the program that changes these is missing: install {CERTUTIL_PACKAGE}"
+)]
 pub struct NoCertutil;
 
 /// Whose browsers are meant.

@@ -7,9 +7,7 @@ mod browsers;
 mod layout;
 mod store;
 
-pub use browsers::{
-    Browser, BrowserChange, BrowserStore, BrowserStores, CERTUTIL_PACKAGE, NoCertutil, Person,
-};
+pub use browsers::{Browser, BrowserChange, BrowserStore, BrowserStores, CERTUTIL_PACKAGE, NoCertutil, Person};
 pub use store::{InstallError, Installed, RemoveError, Removed, Run, StoreError, TrustStore};
 
 use std::path::Path;

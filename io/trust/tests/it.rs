@@ -9,8 +9,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use sallyport_pki::{Authority, KeyPair, PKCS_ECDSA_P256_SHA256};
 use sallyport_pki::RootInfo;
+use sallyport_pki::{Authority, KeyPair, PKCS_ECDSA_P256_SHA256};
 use sallyport_trust::{Browser, BrowserStores, InstallError, Person, RemoveError, StoreError, TrustStore};
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};

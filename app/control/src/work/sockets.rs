@@ -61,8 +61,7 @@ impl App {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
         let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
-        let (origins_failing, failure) =
-            route.as_ref().map(|route| self.socket_failures(route)).unwrap_or_default();
+        let (origins_failing, failure) = route.as_ref().map(|route| self.socket_failures(route)).unwrap_or_default();
         let ssh = self.ssh_access(&socket).filter(|_| by_own);
         let policies = route.as_ref().map(|route| route.policies.as_slice()).unwrap_or_default();
         let mut notes = self.notes_on_regions(socket.id, &socket.settings);

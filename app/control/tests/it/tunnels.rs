@@ -2,7 +2,9 @@
 
 use http::StatusCode;
 use sallyport_api::{CreatedTunnel, Page, Socket, Tunnel, TunnelStatus};
-use sallyport_model::{CredentialHash, HealthFailure, HealthFailureCode, OriginHealth, SocketId, TunnelId, TunnelPresence};
+use sallyport_model::{
+    CredentialHash, HealthFailure, HealthFailureCode, OriginHealth, SocketId, TunnelId, TunnelPresence,
+};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 

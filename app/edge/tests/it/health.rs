@@ -201,10 +201,7 @@ async fn why_an_origin_fails_is_known_since_when_it_does_and_its_connector_is_to
     let found = |at: usize| world.directory.get(socket.route.tunnels[at].id).unwrap();
     until("both fail", || [0, 1].map(|at| found(at).health) == [OriginHealth::Unwell; 2]).await;
     let failure = found(0).failure.unwrap();
-    assert_eq!(
-        (failure.code, failure.message.as_str()),
-        (HealthFailureCode::Status, "status 500 for GET /up?really")
-    );
+    assert_eq!((failure.code, failure.message.as_str()), (HealthFailureCode::Status, "status 500 for GET /up?really"));
     assert_eq!(world.directory.failure(socket.route.tunnels[0].id), Some(failure.clone()));
     let dead = found(1).failure.unwrap();
     assert_eq!(dead.code, HealthFailureCode::Refused);

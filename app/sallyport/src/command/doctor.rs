@@ -104,7 +104,9 @@ pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<(
         return Ok(());
     }
     let which = if failed == 1 { "one check failed".to_owned() } else { format!("{failed} checks failed") };
-    Err(Failure::new(Kind::Failed, which).next("mend the first one, then run this again: others may follow from it").into())
+    Err(Failure::new(Kind::Failed, which)
+        .next("mend the first one, then run this again: others may follow from it")
+        .into())
 }
 
 fn text(checks: &[Check], color: bool) -> String {
@@ -189,9 +191,8 @@ fn certificates(reached: &Reached, now: OffsetDateTime) -> Vec<Check> {
 
 fn names(reached: &Reached) -> Check {
     const NAME: &str = "names";
-    let list = |addresses: &[std::net::IpAddr]| {
-        addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    };
+    let list =
+        |addresses: &[std::net::IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if let Some(unknown) = reached.names.iter().find(|name| name.error.is_some()) {
         let error = unknown.error.clone().unwrap_or_default();
         let domain = unknown.name.split_once('.').map_or("", |(_, domain)| domain);
@@ -202,11 +203,16 @@ fn names(reached: &Reached) -> Check {
     let found = format!("{} and names beneath lead to {}", api.name, list(&api.addresses));
     let runs_here = super::status::programs().iter().any(|one| one.role == "up" && !one.is_of_other);
     if let Some(other) = reached.names.iter().find(|name| name.is_here != api.is_here) {
-        let found = format!("{} leads to {}, and {} to {}", api.name, list(&api.addresses), other.name, list(&other.addresses));
+        let found =
+            format!("{} leads to {}, and {} to {}", api.name, list(&api.addresses), other.name, list(&other.addresses));
         return Check::warn(NAME, found, "have all names lead to the edges of one installation");
     }
     if runs_here && !api.is_here && reached.probe.is_err() {
-        return Check::warn(NAME, found, "that is no address of this machine: right where a port mapping stands in front");
+        return Check::warn(
+            NAME,
+            found,
+            "that is no address of this machine: right where a port mapping stands in front",
+        );
     }
     Check::ok(NAME, found)
 }
@@ -246,7 +252,9 @@ fn api(reached: &Reached) -> Check {
         Ok(probe) => match (&probe.ready, probe.notes.as_slice()) {
             (Err(why), _) => Check::fail(NAME, format!("{url} is not ready: {why}"), "see the log of the server"),
             (Ok(()), []) => Check::ok(NAME, format!("{url} is ready, version {}", version(reached))),
-            (Ok(()), notes) => Check::warn(NAME, format!("{url} is ready, but: {}", notes.join("; ")), "see the log of the server"),
+            (Ok(()), notes) => {
+                Check::warn(NAME, format!("{url} is ready, but: {}", notes.join("; ")), "see the log of the server")
+            }
         },
     }
 }
@@ -261,9 +269,7 @@ fn login(reached: &Reached) -> Check {
         None => Check::skip(NAME, "not tried: the API does not answer"),
         Some(Login::LoggedIn { email }) => Check::ok(NAME, email.clone()),
         Some(Login::Token) => Check::ok(NAME, "an API token"),
-        Some(Login::Nobody) => {
-            Check::warn(NAME, "nobody is logged in", "sallyport login --email you@example.com")
-        }
+        Some(Login::Nobody) => Check::warn(NAME, "nobody is logged in", "sallyport login --email you@example.com"),
         Some(Login::Invalid { reason }) => {
             Check::fail(NAME, reason.clone(), "sallyport login --email you@example.com, or use another API token")
         }
@@ -298,12 +304,15 @@ mod tests {
             Check::skip("API", "not tried"),
         ];
         let lines: Vec<_> = text(&checks, false).lines().map(str::to_owned).collect();
-        assert_eq!(lines, [
-            "ok    clock        as that of the API",
-            "fail  certificate  ended\\u{1b}[2J",
-            "                   -> renew it",
-            "-     API          not tried",
-        ]);
+        assert_eq!(
+            lines,
+            [
+                "ok    clock        as that of the API",
+                "fail  certificate  ended\\u{1b}[2J",
+                "                   -> renew it",
+                "-     API          not tried",
+            ]
+        );
         assert!(text(&checks, true).contains("\u{1b}[31mfail"));
         let json = serde_json::to_value(&checks).unwrap();
         assert_eq!((&json[1]["state"], &json[1]["next"]), (&"fail".into(), &"renew it".into()));

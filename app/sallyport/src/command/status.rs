@@ -195,9 +195,7 @@ fn next(login: Option<&Login>, sockets: Option<&Sockets>) -> Vec<String> {
         }
         (Some(Login::Invalid { .. }), _) => "log in again with `sallyport login --email you@example.com`",
         (_, Some(sockets)) if sockets.failing > 0 => "`sallyport socket ls` says which fail, and why",
-        (_, Some(Sockets { total: 0, .. })) => {
-            "`sallyport connect PORT` gives a service a public name for a while"
-        }
+        (_, Some(Sockets { total: 0, .. })) => "`sallyport connect PORT` gives a service a public name for a while",
         (_, Some(sockets)) if sockets.tunnels_up == 0 => {
             "`sallyport tunnel connect SOCKET PORT` attaches a service to a socket"
         }
@@ -220,8 +218,10 @@ fn text(status: &Status, now: OffsetDateTime) -> String {
         let left = reach::days(shown.not_after, now);
         rows.push(("certificate", format!("until {} ({left} days), by {}", utc(shown.not_after), shown.issuer)));
     }
-    if let (Some(fingerprint), Some(until)) =
-        status.certificate.as_ref().map_or((None, None), |shown| (shown.root_fingerprint.as_ref(), shown.root_not_after))
+    if let (Some(fingerprint), Some(until)) = status
+        .certificate
+        .as_ref()
+        .map_or((None, None), |shown| (shown.root_fingerprint.as_ref(), shown.root_not_after))
     {
         rows.push(("root", format!("{fingerprint} until {}", until.date())));
     }
@@ -235,12 +235,15 @@ fn text(status: &Status, now: OffsetDateTime) -> String {
         rows.push((if at == 0 { "names" } else { "" }, format!("{}  {leads}", name.name)));
     }
     if let Some(login) = &status.login {
-        rows.push(("login", match login {
-            Login::LoggedIn { email } => email.clone(),
-            Login::Token => "an API token".to_owned(),
-            Login::Nobody => "nobody is logged in".to_owned(),
-            Login::Invalid { reason } => reason.clone(),
-        }));
+        rows.push((
+            "login",
+            match login {
+                Login::LoggedIn { email } => email.clone(),
+                Login::Token => "an API token".to_owned(),
+                Login::Nobody => "nobody is logged in".to_owned(),
+                Login::Invalid { reason } => reason.clone(),
+            },
+        ));
     }
     if let Some(Sockets { total, up, failing, tunnels_up }) = &status.sockets {
         let failing = if *failing == 0 { String::new() } else { format!(", {failing} with an origin that fails") };
@@ -256,9 +259,13 @@ fn text(status: &Status, now: OffsetDateTime) -> String {
     } else {
         of_programs(&status.programs)
     });
-    parts.extend(status.next.iter().filter(|_| status.api.as_ref().is_some_and(|api| api.state == "ready")).map(|step| {
-        format!("next: {}", output::safe(step))
-    }));
+    parts.extend(
+        status
+            .next
+            .iter()
+            .filter(|_| status.api.as_ref().is_some_and(|api| api.state == "ready"))
+            .map(|step| format!("next: {}", output::safe(step))),
+    );
     parts.join("\n\n")
 }
 

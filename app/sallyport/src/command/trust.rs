@@ -57,7 +57,8 @@ pub(crate) fn run(context: &Context, command: &TrustCommand) -> anyhow::Result<(
 
 /// The stores of whoever asks: of the one who called sudo, where that is how this is root.
 pub(crate) fn browser_stores() -> Option<BrowserStores> {
-    let path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
+    let path =
+        std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect::<Vec<_>>()).unwrap_or_default();
     let usual = ["/usr/local/bin", "/usr/bin", "/bin", "/snap/bin"].map(PathBuf::from);
     let path: Vec<_> = path.into_iter().filter(|dir| dir.is_absolute()).chain(usual).collect();
     Some(BrowserStores::of(person()?, path))
@@ -118,8 +119,11 @@ fn install(context: &Context, args: &BrowserArgs) -> anyhow::Result<()> {
         let bound = root.domain.as_ref().map(|domain| format!(", for {domain} only")).unwrap_or_default();
         let root = format!("{} ({}{bound})", root.subject, root.fingerprint);
         let verb = |was_there| if was_there { "already trusts" } else { "now trusts" };
-        let mut lines: Vec<_> =
-            data["was_there"].as_bool().map(|was_there| format!("this machine {} {root}", verb(was_there))).into_iter().collect();
+        let mut lines: Vec<_> = data["was_there"]
+            .as_bool()
+            .map(|was_there| format!("this machine {} {root}", verb(was_there)))
+            .into_iter()
+            .collect();
         lines.extend(done(&changes).map(|change| {
             let BrowserChange { store, changed, .. } = change;
             format!("{} {} it, in {}", store.browser.name(), verb(!changed), store.dir.display())
@@ -150,9 +154,7 @@ fn refused_browsers(changes: &[BrowserChange]) -> anyhow::Result<()> {
     };
     let (browser, dir) = (change.store.browser.name(), change.store.dir.display());
     let message = format!("the certificates of {browser} in {dir} cannot be changed: {error}");
-    Err(Failure::new(Kind::Failed, message)
-        .next("do it there by hand: Settings, Certificates, Authorities")
-        .into())
+    Err(Failure::new(Kind::Failed, message).next("do it there by hand: Settings, Certificates, Authorities").into())
 }
 
 /// What to know of a root without name constraints (RFC 5280 section 4.2.1.10).

@@ -22,7 +22,9 @@ use sallyport_control::{AddressDatabases, Control, ControlConfig, Reach, Secrets
 use sallyport_edge::{ApiService, Edge, EdgeAudit, EdgeConfig, EdgeIdentity, Readiness};
 use sallyport_geo::Geo;
 use sallyport_identity::{AssertionKey, Sealer};
-use sallyport_net::{Certificates, HandOver, ListenError, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer};
+use sallyport_net::{
+    Certificates, HandOver, ListenError, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer,
+};
 use sallyport_policy::DialedNetworks;
 use sallyport_store::{DataDirLock, LockError};
 use tower_service::Service as _;
@@ -327,12 +329,7 @@ fn hold(data: &Path, takeover: bool) -> anyhow::Result<Held<()>> {
 
 impl Held<()> {
     /// With these ports, or else with newly opened ones, unless those of another process are taken over.
-    fn with_ports(
-        self,
-        ports: Option<Listening>,
-        args: &UpArgs,
-        console: Console,
-    ) -> anyhow::Result<Held<Listening>> {
+    fn with_ports(self, ports: Option<Listening>, args: &UpArgs, console: Console) -> anyhow::Result<Held<Listening>> {
         Ok(match self {
             Self::ByOther(takeover) => Held::ByOther(takeover),
             Self::ByUs(lock, ()) => Held::ByUs(lock, ports.map_or_else(|| listen(args, console), Ok)?),

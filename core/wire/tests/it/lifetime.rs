@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use sallyport_model::{FlowRecord, HealthFailure, HealthFailureCode, HealthRecord, OriginHealth, RequestRecord, SocketType, TunnelId};
+use sallyport_model::{
+    FlowRecord, HealthFailure, HealthFailureCode, HealthRecord, OriginHealth, RequestRecord, SocketType, TunnelId,
+};
 use sallyport_wire::{
     DownReason, Event, Hello, OpenError, Refusal, ResetCode, Session, SessionConfig, StreamError, TimeoutReason,
 };

@@ -14,6 +14,7 @@ use super::Check;
 use crate::{
     account,
     command::reach::folder,
+    local,
     processes::Running,
     up::{DEFAULT_PORT, default_data_dir},
 };
@@ -29,14 +30,21 @@ const ROOM_FAIL_BYTES: u64 = 64 << 20;
 
 /// The data directory, who holds it, and the port.
 pub(super) fn checks(programs: &[Running], data: Option<PathBuf>) -> Vec<Check> {
-    let server = programs.iter().find(|one| matches!(one.role, "up" | "control") && !one.is_of_other);
+    let server = server(programs);
     let known = data.or_else(|| server.and_then(|one| one.data.clone())).or_else(default_data_dir);
     let mut checks = Vec::new();
     let Some(dir) = known else { return vec![Check::skip("data", "there is no home directory to keep any in")] };
     checks.push(directory(&dir));
     checks.push(lock(&dir, programs));
-    checks.push(port(programs));
+    checks.push(port(server.or_else(|| programs.iter().find(|one| one.role == "edge"))));
     checks
+}
+
+/// The server that is meant: the one that commands find, else any of this user.
+fn server(programs: &[Running]) -> Option<&Running> {
+    let found = local::read().map(|local| local.pid);
+    let is_own = |one: &&Running| matches!(one.role, "up" | "control") && !one.is_of_other;
+    programs.iter().find(|one| Some(one.pid) == found).or_else(|| programs.iter().find(is_own))
 }
 
 fn directory(dir: &Path) -> Check {
@@ -69,7 +77,11 @@ fn directory(dir: &Path) -> Check {
         let Ok(meta) = fs::metadata(&path) else { continue };
         let (mode, path) = (meta.mode() & 0o777, path.display());
         if mode & 0o077 != 0 {
-            return Check::fail(NAME, format!("{path} can be read by others (mode {mode:04o})"), format!("chmod 600 {path}"));
+            return Check::fail(
+                NAME,
+                format!("{path} can be read by others (mode {mode:04o})"),
+                format!("chmod 600 {path}"),
+            );
         }
         if !us.is_root() && File::open(dir.join(secret)).is_err() {
             let next = format!("give it back to the owner of {shown}: chown {owner} {path}");
@@ -94,9 +106,8 @@ fn lock(dir: &Path, programs: &[Running]) -> Check {
     }
 }
 
-fn port(programs: &[Running]) -> Check {
+fn port(server: Option<&Running>) -> Check {
     const NAME: &str = "port";
-    let server = programs.iter().find(|one| matches!(one.role, "up" | "control" | "edge"));
     if let Some(one) = server {
         let at = if one.listen.is_empty() { String::new() } else { format!(" at {}", one.listen.join(" and ")) };
         return Check::ok(NAME, format!("`sallyport {}` (process {}) listens{at}", one.role, one.pid));
@@ -131,8 +142,8 @@ pub(super) fn files() -> Check {
 /// Room on the disk of the data directory.
 pub(super) fn room(programs: &[Running]) -> Option<Check> {
     const NAME: &str = "disk";
-    let server = programs.iter().find(|one| one.data.is_some() && !one.is_of_other);
-    let dir = server.and_then(|one| one.data.clone()).or_else(default_data_dir)?;
+    let known = server(programs).filter(|one| !one.is_of_other).and_then(|one| one.data.clone());
+    let dir = known.or_else(default_data_dir)?;
     // A folder that is not there yet will be where its parent is.
     let mut there = dir.as_path();
     while !there.exists() {
@@ -204,7 +215,7 @@ mod tests {
         let found = lock(dir.path(), std::slice::from_ref(&running));
         assert_eq!((found.state, found.found.contains("`sallyport up`")), (State::Ok, true));
         assert_eq!(lock(dir.path(), &[]).state, State::Skip, "another program has the number");
-        assert_eq!(port(&[running]).state, State::Ok);
+        assert_eq!(port(Some(&running)).state, State::Ok);
         drop(held);
     }
 }
