@@ -171,7 +171,14 @@ impl BrowserStores {
             let add = ["-A", "-a", "-t", "C,,", "-f", "/dev/null", "-n", &name, "-d"];
             let mut arguments: Vec<_> = add.map(Into::into).to_vec();
             arguments.push(database(store));
-            self.run(certutil, &arguments, &root.to_pem()).map(|()| true)
+            let added = self.run(certutil, &arguments, &root.to_pem());
+            if added.is_err() {
+                // A store with a password takes the certificate before it refuses to believe it.
+                let mut undo: Vec<_> = ["-D", "-f", "/dev/null", "-n", &name, "-d"].map(Into::into).to_vec();
+                undo.push(database(store));
+                drop(self.run(certutil, &undo, ""));
+            }
+            added.map(|()| true)
         })
     }
 
