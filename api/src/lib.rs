@@ -33,7 +33,10 @@ mod stats;
 mod token;
 mod tunnel;
 
-pub use account::{Account, CreateAccount};
+pub use account::{
+    Account, AccountReset, AccountSession, BeginTotp, BegunTotp, ChangePassword, ConfirmTotp, CreateAccount,
+    EndedAccountSessions, ForgotPassword, ProveTotp, RecoveryCodes, ResetAccount, SetPassword,
+};
 pub use audit::{
     AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode, AuditOrder,
     AuditProblem, AuditQuery, AuditVerification, MAX_AUDIT_WAIT_SECONDS, to_millisecond,

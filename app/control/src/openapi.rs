@@ -9,8 +9,9 @@ use utoipa::{
 };
 
 use crate::{
-    accounts, audit, client, edges, flow_log, flows, info, invitations, login_sessions, logins, members, organisations,
-    origins, persons, policies, providers, service_tokens, sockets, ssh_keys, stats, tokens, tunnels,
+    account_access, accounts, audit, client, edges, flow_log, flows, info, invitations, login_sessions, logins,
+    members, organisations, origins, persons, policies, providers, service_tokens, sockets, ssh_keys, stats, tokens,
+    tunnels,
 };
 
 #[derive(OpenApi)]
@@ -24,6 +25,9 @@ use crate::{
     ),
     paths(
         info::get, accounts::create, accounts::get, accounts::delete, logins::login, logins::refresh, logins::logout,
+        account_access::forgot, account_access::reset, account_access::set_password, account_access::change_password,
+        account_access::begin_totp, account_access::confirm_totp, account_access::disable_totp, account_access::renew_codes,
+        account_access::list_sessions, account_access::end_session, account_access::end_others,
         organisations::list, organisations::get, organisations::update, organisations::leave,
         members::list, members::update, members::delete,
         invitations::list, invitations::create, invitations::delete,

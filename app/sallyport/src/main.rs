@@ -21,6 +21,7 @@ mod failure;
 mod installation;
 mod live;
 mod local;
+mod mail_args;
 mod network;
 mod output;
 mod password;

@@ -3,6 +3,7 @@
 //! Every call is one connection of its own, bounded in time and size. Redirects are not followed: an address that
 //! answers with one is not the API. A saved session is renewed by itself when its access token ends.
 
+mod account;
 mod address;
 mod client;
 mod comers;

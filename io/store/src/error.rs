@@ -86,6 +86,12 @@ pub enum StoreError {
     /// There is an account already, and this one was to be the first.
     #[error("there is an account already")]
     NotFirst,
+    /// The first account needs the setup token, and what was shown is none.
+    #[error("the first account is made with the setup token of this server")]
+    SetupToken,
+    /// No open invitation of the address has this code.
+    #[error("no open invitation of this address has this code")]
+    NoInvitation,
     /// One more than there may be.
     #[error("no more than {max} {what}")]
     Limit {

@@ -403,6 +403,36 @@ const MIGRATIONS: &[&str] = &[
             )
     );
     ",
+    "
+    -- Codes of an authenticator beside the password of an account: the secret is encrypted with a key that is not in the database.
+    ALTER TABLE accounts ADD COLUMN totp_secret TEXT;
+    ALTER TABLE accounts ADD COLUMN totp_step INTEGER NOT NULL DEFAULT 0;
+    -- Grows with every change of the password or the codes: a login that began before does not go on.
+    ALTER TABLE accounts ADD COLUMN access_revision INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE account_recovery_codes (
+        account BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        hash    BLOB NOT NULL CHECK (length(hash) = 32),
+        PRIMARY KEY (account, hash)
+    ) STRICT;
+    -- Codes with which the owner of an account sets another password, and by whom they were made.
+    CREATE TABLE account_resets (
+        hash       BLOB PRIMARY KEY CHECK (length(hash) = 32),
+        account    BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        made_by    TEXT NOT NULL CHECK (made_by IN ('self', 'owner', 'operator')),
+        expires_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX account_resets_of_account ON account_resets (account, expires_at);
+    CREATE INDEX account_resets_by_end ON account_resets (expires_at);
+    -- When a login was last used, from where and by which program.
+    ALTER TABLE login_sessions ADD COLUMN last_used_at INTEGER;
+    ALTER TABLE login_sessions ADD COLUMN client_address TEXT;
+    ALTER TABLE login_sessions ADD COLUMN client_program TEXT;
+    -- With what the first account is made, encrypted with a key that is not in the database; one for all controls.
+    CREATE TABLE setup_token (
+        hash   BLOB PRIMARY KEY CHECK (length(hash) = 32),
+        sealed TEXT NOT NULL
+    ) STRICT;
+    ",
 ];
 
 /// The version that this program writes.

@@ -97,6 +97,21 @@ impl Store {
         File::open(&copy).and_then(|file| file.sync_all()).map_err(io_error)
     }
 
+    /// Whether the database in `dir` is of the version that this program writes: opening it changes no table then.
+    ///
+    /// # Errors
+    /// When it is damaged, of a newer version or of another program.
+    pub async fn is_of_this_version(dir: &Path) -> Result<bool, StoreError> {
+        let path = dir.join(DATABASE_FILE);
+        let options = SqliteConnectOptions::new().filename(&path).read_only(true).busy_timeout(MAX_WAIT);
+        let mut connection =
+            SqliteConnection::connect_with(&options).await.map_err(|error| named(error.into(), &path))?;
+        let found = sqlx::query_scalar::<_, i64>("PRAGMA user_version").fetch_one(&mut connection).await;
+        // What was found counts, not how the connection ends.
+        let _ = connection.close().await;
+        Ok(found? == migrations::newest())
+    }
+
     /// Looks whether the database in `dir` can be opened, without changing it.
     ///
     /// # Errors

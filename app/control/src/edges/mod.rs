@@ -100,11 +100,11 @@ fn living(app: &App, config: &EdgesConfig) -> Vec<String> {
 }
 
 /// Refuses all but the owner of the installation, with everything that it may do.
-async fn require_owner(app: &App, caller: &Caller) -> Result<(), ApiError> {
+pub(crate) async fn require_owner(app: &App, caller: &Caller) -> Result<(), ApiError> {
     caller.require_own()?;
     if app.store.first_account().await? != Some(caller.who.id) {
         let detail =
-            "edges are for the account that owns this installation: the first that was made, or whom that has named";
+            "this is for the account that owns this installation: the first that was made, or whom that has named";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "not-owner", detail));
     }
     if !caller.scopes.covers(&ScopeSet::all()) {

@@ -270,7 +270,7 @@ async fn end_codes(
         return Ok(written(all, StatusCode::FORBIDDEN, Some("The code is wrong, too old, or was used before.")));
     }
     app.attempts.was_right(attempt);
-    app.store.end_person_totp(one.person.id, app.clock.now().unix_seconds).await?;
+    app.store.end_totp(one.person.id, app.clock.now().unix_seconds).await?;
     app.audit_person(one.person.organisation, one.person.email.as_str(), "person.totp-off");
     Ok(page(StatusCode::OK, "Codes are off", "<p>No codes are asked for any more.</p>".to_owned()))
 }

@@ -12,6 +12,7 @@ mod form;
 mod local;
 mod logout;
 pub(crate) mod page;
+mod reset;
 mod session;
 mod start;
 
@@ -40,6 +41,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/logout", get(logout::ask).post(logout::logout))
         .route("/sign-on", get(start::sign_on))
         .route("/account", get(account::show).post(account::change))
+        .route("/reset", get(reset::show).post(reset::set))
         .merge(local::pages())
         .merge(crate::client::pages())
         .fallback(no_such_page)

@@ -14,7 +14,10 @@ use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use sallyport_audit::{AuditConfig, AuditLog};
 use sallyport_bus::{Asker, Bus, Directory, Identities, LiveFlows, Routes, SshLogins};
-use sallyport_control::{AddressDatabases, Clock, Control, ControlConfig, Moment, Reach, Secrets, SignUp, SshInfo};
+use sallyport_control::{
+    AddressDatabases, Clock, Control, ControlConfig, MailHook, Moment, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
+    SshInfo,
+};
 use sallyport_identity::Sealer;
 use sallyport_model::ClientAddr;
 use sallyport_policy::DialedNetworks;
@@ -184,6 +187,28 @@ impl Api {
         .await
     }
 
+    /// An API that sends messages to owners of accounts by this hook, where sign-up is closed.
+    pub(crate) async fn start_with_hook(url: &str, secret: &str) -> Self {
+        let (dir, hook) = (tempfile::tempdir().unwrap(), MailHook::new(url, secret.into(), None).unwrap());
+        Self::start_with(dir, TestClock::new(), SignUp::Closed, |config| config.mail_hook = Some(hook)).await
+    }
+
+    /// An API whose first account takes the setup token in its folder.
+    pub(crate) async fn start_with_setup(sign_up: SignUp) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(SETUP_TOKEN_FILE);
+        Self::start_with(dir, TestClock::new(), sign_up, |config| config.setup_token_file = Some(file)).await
+    }
+
+    /// The same after a restart.
+    pub(crate) async fn restart_with_setup(self) -> Self {
+        self.store.close().await;
+        self.audit.close().unwrap();
+        let file = self.dir.path().join(SETUP_TOKEN_FILE);
+        let change = |config: &mut ControlConfig| config.setup_token_file = Some(file);
+        Self::start_with(self.dir, self.clock, SignUp::Closed, change).await
+    }
+
     async fn start_in(dir: tempfile::TempDir, clock: TestClock, sign_up: SignUp) -> Self {
         Self::start_with(dir, clock, sign_up, |_| {}).await
     }
@@ -242,6 +267,8 @@ impl Api {
             provider_reach: Reach::Anywhere,
             audit: Some(audit.clone()),
             asker: Asker::here(Arc::new(flows.clone())),
+            mail_hook: None,
+            setup_token_file: None,
         };
         change(&mut config);
         let secrets = Secrets::open_or_create(keys).unwrap();

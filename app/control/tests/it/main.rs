@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod account_access;
 mod accounts;
+mod admission;
 mod audit;
 mod client;
 mod controls;
@@ -11,7 +13,6 @@ mod edges;
 mod fake_hook;
 mod fake_provider;
 mod harness;
-
 mod local;
 mod login;
 mod mysocket;

@@ -58,6 +58,8 @@ async fn every_described_path_is_served() {
             let open = [
                 "/v1/info",
                 "/v1/accounts",
+                "/v1/accounts/forgot",
+                "/v1/accounts/password",
                 "/v1/login",
                 "/v1/login/refresh",
                 "/v1/logout",

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
+use sallyport_control::SETUP_TOKEN_FILE;
 use sallyport_store::{DATABASE_FILE, DataDirLock, PostgresAddress, Store, TransferredTable};
 use serde_json::json;
 
@@ -235,7 +236,8 @@ fn kept_files(dir: &Path) -> anyhow::Result<Vec<String>> {
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let is_own = name == LOCK_FILE || name == database::OWN_ID_FILE;
+        // A setup token is of the database as it is now.
+        let is_own = [LOCK_FILE, database::OWN_ID_FILE, SETUP_TOKEN_FILE].contains(&name.as_str());
         if entry.file_type()?.is_file() && !is_own && !name.starts_with(DATABASE_FILE) {
             names.push(name);
         }

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateInvitation, CreatedInvitation, Member, UpdateMember};
+use sallyport_client::ApiAddress;
 use sallyport_model::Role;
 use serde_json::json;
 
@@ -14,7 +15,7 @@ pub(crate) enum MemberCommand {
     /// List those who belong to the organisation
     #[command(alias = "list")]
     Ls,
-    /// Invite the account with an e-mail address; whoever has it accepts with the code that is shown
+    /// Invite an e-mail address: the code that is shown makes an account with it, or is accepted by the one that there is
     #[command(alias = "invite")]
     Add(AddArgs),
     /// Give a member another role
@@ -62,12 +63,9 @@ pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Re
         MemberCommand::Add(args) => {
             let create = CreateInvitation { email: email(&args.email)?, role: args.role };
             let created = client.invite(&create).await?;
+            let pin = client.info().await.ok().and_then(|info| info.ca_fingerprint);
             context.output.data(&created, show)?;
-            context.output.hint(&format!(
-                "nothing is sent: give the code to {}, who accepts within 7 days with `sallyport invitation accept CODE`; \
-                 it is not shown again",
-                created.details.email
-            ));
+            told(context, &created, client.address(), pin.as_deref());
             Ok(())
         }
         MemberCommand::Edit(args) => {
@@ -83,6 +81,24 @@ pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Re
             })
         }
     }
+}
+
+/// Says what is to be done with the code.
+fn told(context: &Context, created: &CreatedInvitation, api: &ApiAddress, pin: Option<&str>) {
+    let (email, code) = (&created.details.email, created.code.expose());
+    if let Some(problem) = &created.problem {
+        context.output.hint(&format!("no message was sent: {problem}"));
+    }
+    let begin = if created.sent {
+        format!("{email} gets a message with it; the code is not shown again. They type")
+    } else {
+        format!("give this to {email}, within 7 days; the code is not shown again. They type")
+    };
+    let pin = pin.map(|pin| format!(" --ca-fingerprint {pin}")).unwrap_or_default();
+    context.output.hint(&format!(
+        "{begin}\n  sallyport account create --api {api}{pin} --name \"YOUR NAME\" --email {email} --invitation {code}\nor, with an \
+         account here already,\n  sallyport invitation accept {code}"
+    ));
 }
 
 fn show(created: &CreatedInvitation) -> String {

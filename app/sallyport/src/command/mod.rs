@@ -1,6 +1,7 @@
 //! The commands, one file for each noun.
 
 pub(crate) mod account;
+pub(crate) mod account_access;
 pub(crate) mod audit;
 pub(crate) mod authority;
 pub(crate) mod client;

@@ -12,6 +12,7 @@ use crate::{
     database::DatabaseArgs,
     duration,
     installation::KeyArgs,
+    mail_args::MailArgs,
     port,
     telemetry::LogFormat,
     up::args::{GeoArgs, ListenAddress, PortRange, SignUpChoice, domain, listen_address, port_range},
@@ -81,6 +82,8 @@ pub(crate) struct ControlArgs {
     /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default: closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
+    #[command(flatten)]
+    pub(super) mail: MailArgs,
     /// Make the account with this e-mail address the owner of the installation, who lets edges join [default: the first account
     /// that is made]
     #[arg(long, value_name = "EMAIL", env = "SALLYPORT_OWNER")]

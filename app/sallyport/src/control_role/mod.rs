@@ -5,7 +5,11 @@ mod issuer;
 mod nodes;
 mod takeover;
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -14,7 +18,8 @@ use sallyport_api::{EdgeSsh, EdgeWorld, Secret};
 use sallyport_audit::AuditLog;
 use sallyport_bus::{Asker, Bus, BusCredentials, Directory, DirectoryRole, Nats, Routes, follow_directory};
 use sallyport_control::{
-    AddressDatabases, Control, ControlConfig, EdgesConfig, Reach, Secrets, SignUp, SshInfo, default_ports_per_account,
+    AddressDatabases, Control, ControlConfig, EdgesConfig, Reach, SETUP_TOKEN_FILE, Secrets, SignUp, SshInfo,
+    default_ports_per_account,
 };
 use sallyport_edge::{Edge, EdgeConfig};
 use sallyport_net::{Certificates, Listening, LocalCa, OwnPorts, Shutdown, server_config_for_nodes};
@@ -95,6 +100,7 @@ async fn serve(
     let certificates = Certificates::new(site, &args.domain)?;
     let ssh = if args.no_ssh { None } else { Some(SshKeys::open(keys.dir())?) };
     let geo = crate::up::open_geo(&args.geo)?;
+    let mail_hook = args.mail.hook()?;
     let issuer = Issuer {
         site: open_site()?,
         nodes: open_nodes()?,
@@ -119,6 +125,8 @@ async fn serve(
     let asker = Asker::over(nats.clone(), bus.fleet.clone());
     let mut config = control_config(args, ca_pem, fingerprint.clone(), audit.clone(), asker);
     config.id = database::own_id(&store, data)?;
+    config.mail_hook = mail_hook;
+    config.setup_token_file = setup_token_file(args, &[address, edges_address], data);
     config.databases = AddressDatabases {
         country: geo.as_ref().is_some_and(|geo| geo.has_country()),
         asn: geo.as_ref().is_some_and(|geo| geo.has_asn()),
@@ -191,6 +199,13 @@ async fn serve(
     report?;
     info!("stopped");
     Ok(lock)
+}
+
+/// Where the setup token is, with which the first account is made unless all of the installation is on this machine.
+fn setup_token_file(args: &ControlArgs, listens_on: &[SocketAddr], data: &Path) -> Option<PathBuf> {
+    let is_local = crate::up::is_of_this_machine(&args.domain)
+        && listens_on.iter().all(|address| address.ip().to_canonical().is_loopback());
+    (!is_local).then(|| data.join(SETUP_TOKEN_FILE))
 }
 
 /// What edges and the API need to take stock ssh clients.
@@ -281,6 +296,8 @@ fn control_config(
         geo: None,
         audit: Some(audit),
         asker,
+        mail_hook: None,
+        setup_token_file: None,
     }
 }
 

@@ -14,7 +14,9 @@ use sallyport_policy::Network;
 use crate::{
     audit_args::{AuditLogArgs, AuditUseArgs},
     database::DatabaseArgs,
-    duration, port,
+    duration,
+    mail_args::MailArgs,
+    port,
     telemetry::LogFormat,
 };
 
@@ -87,10 +89,12 @@ pub(crate) struct UpArgs {
     pub(super) geo: GeoArgs,
     #[command(flatten)]
     pub(super) ssh: SshArgs,
-    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default: open
-    /// for localhost on a loopback address, else closed]
+    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first and
+    /// those who are invited [default: open for localhost on a loopback address, else closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
+    #[command(flatten)]
+    pub(super) mail: MailArgs,
     #[command(flatten)]
     pub(super) audit_use: AuditUseArgs,
     #[command(flatten)]
@@ -279,6 +283,15 @@ mod tests {
             let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
             crate::up::sign_up(&args, listens_on.parse().unwrap())
         };
+        let takes_token = |line: &[&str], listens_on: &str| {
+            let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
+            crate::up::setup_token_file(&args, listens_on.parse().unwrap(), "/data".as_ref()).is_some()
+        };
+        // Where strangers come, whoever comes first is not enough: sign-up may be open for all but the first.
+        assert!(!takes_token(&["--domain", "a.localhost"], "::1"));
+        assert!(!takes_token(&["--domain", "localhost", "--sign-up", "closed"], "127.0.0.1"));
+        assert!(takes_token(&["--domain", "localhost"], "0.0.0.0") && takes_token(&["--domain", "a.example"], "::1"));
+        assert!(takes_token(&["--domain", "a.example", "--sign-up", "open"], "::"));
         assert_eq!(sign_up(&["--domain", "localhost"], "127.0.0.1"), SignUp::Open);
         assert_eq!(sign_up(&["--domain", "a.localhost"], "::1"), SignUp::Open);
         assert_eq!(sign_up(&["--domain", "localhost"], "0.0.0.0"), SignUp::Closed);

@@ -17,7 +17,9 @@ use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use sallyport_audit::AuditLog;
 use sallyport_bus::{Asker, Bus};
-use sallyport_control::{AddressDatabases, Control, ControlConfig, Reach, Secrets, SignUp, default_ports_per_account};
+use sallyport_control::{
+    AddressDatabases, Control, ControlConfig, Reach, SETUP_TOKEN_FILE, Secrets, SignUp, default_ports_per_account,
+};
 use sallyport_edge::{ApiService, Edge, EdgeAudit, EdgeConfig, EdgeIdentity, Readiness};
 use sallyport_geo::Geo;
 use sallyport_identity::{AssertionKey, Sealer};
@@ -113,6 +115,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let ca_pem = ca.root_pem().to_owned();
     let certificates = Certificates::new(ca, &args.domain)?;
     let (shards, geo) = (threads::shards()?, open_geo(&args.geo)?);
+    let mail_hook = args.mail.hook()?;
     port_range::warn_of_overlap(&args.port_range.0);
 
     let held = held.with_ports(own_ports, &args)?;
@@ -154,6 +157,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         geo: geo.clone(),
         audit: Some(audit.clone()),
         asker: asker.clone(),
+        mail_hook,
+        setup_token_file: setup_token_file(&args, address.ip(), &data),
     };
     let identity = edge_identity(&secrets, &bus);
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
@@ -250,6 +255,12 @@ fn is_for_host<B>(request: &http::Request<B>, host: &str) -> bool {
     let asked = request.uri().host().or(header).unwrap_or_default();
     let asked = asked.rsplit_once(':').map_or(asked, |(asked, _)| asked);
     asked.trim_end_matches('.').eq_ignore_ascii_case(host)
+}
+
+/// Where the setup token is, with which the first account is made wherever strangers come.
+fn setup_token_file(args: &UpArgs, listens_on: IpAddr, data: &Path) -> Option<PathBuf> {
+    let is_local = is_of_this_machine(&args.domain) && listens_on.to_canonical().is_loopback();
+    (!is_local).then(|| data.join(SETUP_TOKEN_FILE))
 }
 
 /// Where identity providers may be: anywhere where only those have accounts who were let in, or where nobody else comes.

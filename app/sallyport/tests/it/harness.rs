@@ -81,6 +81,9 @@ impl Home {
             "SALLYPORT_LOG",
             "SALLYPORT_PROXY",
             "SALLYPORT_TRANSPORT",
+            "SALLYPORT_SETUP_TOKEN",
+            "SALLYPORT_CODE",
+            "SALLYPORT_NEW_PASSWORD",
             "NO_COLOR",
         ] {
             command.env_remove(name);

@@ -1,6 +1,7 @@
 //! The program as its users run it: the real binary, real clients, real origins.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod accounts;
 mod audit;
 mod authority;
 mod bad_input;

@@ -1,7 +1,9 @@
 //! Things to put into a store.
 
 use sallyport_model::{Account, AccountId, CredentialHash, Socket, SocketId, SocketType, Tunnel, TunnelId};
-use sallyport_store::{Creation, NewAccount, NewSocket, NewTunnel, PortWish, Store, StoreError};
+use sallyport_store::{
+    Admission, Creation, NewAccount, NewSession, NewSocket, NewTunnel, PortWish, SessionClient, Store, StoreError,
+};
 
 use crate::postgres;
 
@@ -17,7 +19,20 @@ pub(crate) fn account(n: u8) -> NewAccount {
         },
         password_hash: "$argon2id$x".into(),
         ssh_key: None,
-        only_as_first: false,
+        admission: Admission::OPEN,
+    }
+}
+
+/// A session of an account whose password was never changed, with a refresh token of the same number.
+pub(crate) fn new_session(owner: u8, n: u8, now: i64, expires_at: i64) -> NewSession {
+    NewSession {
+        id: [n; 16],
+        account: account(owner).account.id,
+        revision: 0,
+        refresh: [n; 32],
+        now,
+        expires_at,
+        client: SessionClient { address: Some(format!("192.0.2.{n}")), program: Some("curl/8".to_owned()) },
     }
 }
 

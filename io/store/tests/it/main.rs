@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod account_access;
 mod authorities;
 mod controls;
 mod device_logins;

@@ -53,11 +53,16 @@ pub(in crate::login) fn new_password_fields() -> &'static str {
 
 /// Whether the person may have this password; else why not, in a sentence.
 pub(in crate::login) fn check_new_password(person: &LocalPerson, password: &str, again: &str) -> Result<(), String> {
+    let email: Email = person.email.as_str().parse().map_err(|_| "The address cannot be used.".to_owned())?;
+    check_new_password_of(&email, password, again)
+}
+
+/// Whether who has this address may have this password; else why not, in a sentence.
+pub(in crate::login) fn check_new_password_of(email: &Email, password: &str, again: &str) -> Result<(), String> {
     if password != again {
         return Err("The two passwords are not the same.".to_owned());
     }
-    let email: Email = person.email.as_str().parse().map_err(|_| "The address cannot be used.".to_owned())?;
-    check_password(password, &email).map_err(|error| {
+    check_password(password, email).map_err(|error| {
         let mut sentence = format!("{error}.");
         if let Some(first) = sentence.get_mut(..1) {
             first.make_ascii_uppercase();
