@@ -511,7 +511,7 @@ impl ApiClient {
     }
 
     /// A call that needs nobody to be logged in.
-    async fn open<B: Serialize, T: DeserializeOwned>(
+    pub(crate) async fn open<B: Serialize, T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
