@@ -52,7 +52,7 @@ impl Api {
             .await
             .read(StatusCode::OK);
         assert!(
-            begun.uri.expose().starts_with("otpauth://totp/localhost:ann%40example.com?secret="),
+            begun.uri.expose().starts_with("otpauth://totp/localhost:ann@example.com?secret="),
             "{}",
             begun.uri.expose()
         );

@@ -45,7 +45,7 @@ fn the_first_account_of_a_server_that_others_can_reach_is_its_operators() {
     let listen = format!("0.0.0.0:{port}");
     let args = ["up", "--listen", &listen, "--listen-http", "none", "--sign-up", "open", "--data"];
     let up = Program::start(&mut home.command(&[&args[..], &[data.to_str().unwrap()]].concat()));
-    up.wait_for("setup_token=spu_");
+    up.wait_for("setup_token=\"spu_");
     up.wait_for("ready");
     let token = fs::read_to_string(data.join("setup-token")).unwrap();
     assert!(up.output().contains(token.trim()));
