@@ -276,9 +276,11 @@ pub(crate) async fn totp(context: &Context, command: TotpCommand) -> anyhow::Res
 async fn enable(context: &Context, client: &ApiClient, args: CurrentPassword) -> anyhow::Result<()> {
     let current_password = args.password.read(CURRENT)?;
     let begun = client.begin_totp(&BeginTotp { current_password }).await?;
-    // Beside the output, which is the recovery codes.
+    // Beside the output, which is the recovery codes. Terminals are dark more often than not: what is light there is written.
     let picture = QrCode::with_error_correction_level(begun.uri.expose(), EcLevel::L);
-    let picture = picture.map(|code| code.render::<Dense1x2>().quiet_zone(true).build()).unwrap_or_default();
+    let picture = picture
+        .map(|code| code.render::<Dense1x2>().dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build())
+        .unwrap_or_default();
     eprintln!(
         "{picture}\nScan this with an authenticator, or type the secret: {}\n{}",
         begun.secret.expose(),
