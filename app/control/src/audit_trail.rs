@@ -269,6 +269,19 @@ impl App {
         self.audit_end(session.organisation, person.email.as_str(), person.provider.as_str());
     }
 
+    /// Records that the provider ended the login of a person, and why.
+    pub(crate) fn audit_ended_by_provider(&self, session: &LoginSession, reason: &str) {
+        let person = &session.person;
+        let login = AuditLogin {
+            identity: person.email.as_str().to_owned(),
+            provider: person.provider.as_str().to_owned(),
+            outcome: "ended".to_owned(),
+            reason: Some(reason.to_owned()),
+            client: client(),
+        };
+        self.record(Some(session.organisation), |at, organisation| AuditEvent::login(at, organisation, login));
+    }
+
     /// Records that the owner of an account logged out of the API.
     pub(crate) fn audit_account_logout(&self, organisation: AccountId, email: &str) {
         self.audit_end(organisation, email, "account");

@@ -38,6 +38,7 @@ mod peers;
 mod persons;
 mod policies;
 mod problem;
+mod provider_checks;
 mod providers;
 mod random;
 mod replay;
@@ -224,6 +225,8 @@ pub(crate) struct AppParts {
     /// Seals what browsers carry, and what only this installation may read in its store.
     sealer: Sealer,
     providers: Providers,
+    /// Which providers could not be asked about logins.
+    failing: provider_checks::Failing,
     /// Who tries to be which person.
     attempts: Attempts,
     /// Each is a message that goes to a hook while nobody waits for it.
@@ -322,6 +325,7 @@ impl Control {
             edges: edges::Edges::new(),
             sealer,
             providers,
+            failing: provider_checks::Failing::default(),
             attempts: Attempts::new(telling.clone()),
             hook_turns: Arc::new(Semaphore::new(MAX_HOOKS_AT_ONCE)),
             authorities,
@@ -345,7 +349,16 @@ impl Control {
         }
         tokio::spawn(tidy(Arc::downgrade(&app.0)));
         tokio::spawn(sweep(Arc::downgrade(&app.0)));
+        tokio::spawn(provider_checks::follow(Arc::downgrade(&app.0)));
         Ok(Self { app })
+    }
+
+    /// Asks providers about the logins of which it is time to ask; that happens by itself, too. Gives how many those were.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn check_providers(&self) -> anyhow::Result<usize> {
+        self.app.check_providers().await.map_err(|error| anyhow::anyhow!("{}", error.sentence()))
     }
 
     /// Answers `/v1/...`, `/openapi.json` and the paths of the original clients. Requests carry the client's address as an extension of type

@@ -40,6 +40,8 @@ const MESSAGES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(60
 const MESSAGES_OF_PERSON: Rate = Rate { burst: 3, every: Duration::from_secs(5 * 60) };
 /// Steps of logins of persons, of one client: an office behind one address logs in on a Monday morning.
 const LOGIN_STEPS_OF_CLIENT: Rate = Rate { burst: 300, every: Duration::from_millis(200) };
+/// Logouts that one client, which is a provider, tells of: all people of a company at once.
+const PROVIDER_LOGOUTS_OF_CLIENT: Rate = Rate { burst: 2_000, every: Duration::from_millis(20) };
 /// Looks at identity providers, of one account.
 const LOOKS_OF_ACCOUNT: Rate = Rate { burst: 20, every: Duration::from_secs(3) };
 /// Sockets, tunnels and tokens that one account makes: far above what anybody needs, so that names and disk last.
@@ -119,6 +121,7 @@ pub(crate) struct Limits {
     refreshes_of_client: Mutex<Limiter<IpAddr>>,
     creations_of_account: Mutex<Limiter<AccountId>>,
     login_steps_of_client: Mutex<Limiter<IpAddr>>,
+    provider_logouts_of_client: Mutex<Limiter<IpAddr>>,
     looks_of_account: Mutex<Limiter<AccountId>>,
     invitations_of_organisation: Mutex<Limiter<AccountId>>,
     codes_of_account: Mutex<Limiter<AccountId>>,
@@ -144,6 +147,7 @@ impl Limits {
             refreshes_of_client: Mutex::new(Limiter::new(REFRESHES_OF_CLIENT)),
             creations_of_account: Mutex::new(Limiter::new(CREATIONS_OF_ACCOUNT)),
             login_steps_of_client: Mutex::new(Limiter::new(LOGIN_STEPS_OF_CLIENT)),
+            provider_logouts_of_client: Mutex::new(Limiter::new(PROVIDER_LOGOUTS_OF_CLIENT)),
             looks_of_account: Mutex::new(Limiter::new(LOOKS_OF_ACCOUNT)),
             invitations_of_organisation: Mutex::new(Limiter::new(INVITATIONS_OF_ORGANISATION)),
             codes_of_account: Mutex::new(Limiter::new(CODES_OF_ACCOUNT)),
@@ -198,6 +202,10 @@ impl Limits {
 
     pub(crate) fn login_step(&self, client: Client, now: Instant) -> Result<(), ApiError> {
         open(&self.login_steps_of_client).take(&client.0, now).map_err(ApiError::limited)
+    }
+
+    pub(crate) fn provider_logout(&self, client: Client, now: Instant) -> Result<(), ApiError> {
+        open(&self.provider_logouts_of_client).take(&client.0, now).map_err(ApiError::limited)
     }
 
     pub(crate) fn look(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {

@@ -46,6 +46,8 @@ pub(crate) struct Metrics {
     logins: Family<LoginLabels, Counter>,
     person_logins: Family<LoginLabels, Counter>,
     person_links: Family<LoginLabels, Counter>,
+    provider_checks: Family<LoginLabels, Counter>,
+    provider_logouts: Family<LoginLabels, Counter>,
     pub(crate) sockets: Gauge,
     pub(crate) accounts: Gauge,
 }
@@ -64,6 +66,16 @@ impl Metrics {
             self.person_logins.clone(),
         );
         registry.register("sallyport_person_links", "Links for persons by outcome", self.person_links.clone());
+        registry.register(
+            "sallyport_provider_checks",
+            "Questions to identity providers whether a login is still good there, by outcome",
+            self.provider_checks.clone(),
+        );
+        registry.register(
+            "sallyport_provider_logouts",
+            "Logouts that identity providers told of, by outcome",
+            self.provider_logouts.clone(),
+        );
         registry.register("sallyport_sockets", "Sockets", self.sockets.clone());
         registry.register("sallyport_accounts", "Accounts", self.accounts.clone());
     }
@@ -79,6 +91,16 @@ impl Metrics {
     /// A link was made: it was sent, or could not be, or there is nothing that sends.
     pub(crate) fn person_link(&self, outcome: &'static str) {
         self.person_links.get_or_create(&LoginLabels { outcome }).inc();
+    }
+
+    /// A provider was asked whether a login is still good there.
+    pub(crate) fn provider_check(&self, outcome: &'static str) {
+        self.provider_checks.get_or_create(&LoginLabels { outcome }).inc();
+    }
+
+    /// A provider told of a logout.
+    pub(crate) fn provider_logout(&self, outcome: &'static str) {
+        self.provider_logouts.get_or_create(&LoginLabels { outcome }).inc();
     }
 
     pub(crate) fn request(&self, route: Option<&MatchedPath>, method: &Method, status: StatusCode) {

@@ -33,7 +33,7 @@ impl Collector for SshMetrics {
 
 type Row<'a> = (&'static str, &'static str, &'a AtomicU64);
 
-fn counters(stats: &SshStats) -> [Row<'_>; 13] {
+fn counters(stats: &SshStats) -> [Row<'_>; 14] {
     [
         ("sallyport_edge_ssh_connections", "Connections of ssh clients that were taken", &stats.connections),
         (
@@ -43,6 +43,11 @@ fn counters(stats: &SshStats) -> [Row<'_>; 13] {
         ),
         ("sallyport_edge_ssh_logins", "Logins of ssh clients", &stats.logins),
         ("sallyport_edge_ssh_logins_refused", "Keys of ssh clients that were refused", &stats.logins_refused),
+        (
+            "sallyport_edge_ssh_sha1_refused",
+            "Ssh clients that wanted to sign with RSA and SHA-1, which is refused",
+            &stats.sha1_refused,
+        ),
         ("sallyport_edge_ssh_logins_timed_out", "Ssh clients that did not log in in time", &stats.logins_timed_out),
         ("sallyport_edge_ssh_forwards", "Forwards that were granted to ssh clients", &stats.forwards),
         ("sallyport_edge_ssh_forwards_refused", "Forwards that were refused", &stats.forwards_refused),

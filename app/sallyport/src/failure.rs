@@ -281,6 +281,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("amplification_guard", "--no-amplification-guard"),
     ("document", "the policy"),
     ("ca_pem", "--provider-ca"),
+    ("check_minutes", "--check-minutes"),
     ("client_id", "--client-id"),
     ("client_secret", "--client-secret-file"),
     ("groups", "--group"),

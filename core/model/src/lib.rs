@@ -41,9 +41,9 @@ pub use origin::{
     OriginTlsSettings, OriginTlsSettingsError,
 };
 pub use provider::{
-    MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_HOOK_URL_BYTES, MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES,
-    MAX_PROVIDER_SCOPES, MAX_SCOPE_BYTES, MIN_HOOK_SECRET_BYTES, ProviderConfig, ProviderConfigError, ProviderKind,
-    UnknownProviderKind, is_loopback_host,
+    DEFAULT_CHECK_MINUTES, MAX_CHECK_MINUTES, MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_HOOK_URL_BYTES,
+    MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES, MAX_PROVIDER_SCOPES, MAX_SCOPE_BYTES, MIN_HOOK_SECRET_BYTES,
+    ProviderConfig, ProviderConfigError, ProviderKind, UnknownProviderKind, is_loopback_host,
 };
 pub use route::{
     BasicAuth, CredentialHash, FlowRecord, OriginHealth, RequestRecord, SocketRoute, TunnelPresence, TunnelRoute,
@@ -59,4 +59,4 @@ pub use socket::{
     Tunnel, UnknownOriginProtocol, UnknownSocketType, misleads,
 };
 pub use spans::{SPAN_BUCKETS, SpanCounts, span_bucket};
-pub use ssh::{SshLogin, SshTunnelLogin, SshTunnelLoginError};
+pub use ssh::{SHA1_REFUSED, SshLogin, SshTunnelLogin, SshTunnelLoginError};

@@ -558,6 +558,7 @@ mod tests {
                 email: email.parse().unwrap(),
                 name: None,
                 groups: Vec::new(),
+                groups_stated: true,
                 provider: "dex".parse().unwrap(),
                 subject: email.to_owned(),
             },

@@ -28,6 +28,7 @@ mod persons;
 mod policies;
 mod ports;
 mod postgres;
+mod provider_sessions;
 mod providers;
 mod row;
 mod service_tokens;
@@ -71,6 +72,7 @@ pub use persons::{
 pub use policies::{Attachment, MAX_POLICIES_PER_ORGANISATION, NewPolicy, Policy, PolicyChange};
 pub use ports::PortWish;
 pub use postgres::PostgresAddress;
+pub use provider_sessions::{DueCheck, LogoutOf, MAX_CLAIMED_CHECKS, NewProviderSession};
 pub use providers::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 pub use service_tokens::{MAX_SERVICE_TOKENS, NewServiceToken, StoredServiceToken};
 pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, Rotation, SessionId};

@@ -403,6 +403,26 @@ const MIGRATIONS: &[&str] = &[
             )
     );
     ",
+    // What providers gave with logins, and when they are asked next. Logins of before are over: groups that could not be
+    // kept were left out of them.
+    "
+    DELETE FROM person_sessions;
+    CREATE TABLE provider_sessions (
+        session      BLOB PRIMARY KEY REFERENCES person_sessions (id) ON DELETE CASCADE,
+        organisation BLOB NOT NULL,
+        provider     BLOB NOT NULL REFERENCES providers (id) ON DELETE CASCADE,
+        subject      TEXT NOT NULL,
+        sid          TEXT,
+        tokens       BLOB,
+        check_at     INTEGER,
+        failures     INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX provider_sessions_by_check ON provider_sessions (check_at);
+    CREATE INDEX provider_sessions_of_provider ON provider_sessions (provider, subject);
+    CREATE INDEX provider_sessions_by_sid ON provider_sessions (provider, sid);
+    ALTER TABLE service_tokens ADD COLUMN email TEXT;
+    ALTER TABLE service_tokens ADD COLUMN display_name TEXT;
+    ",
 ];
 
 /// The version that this program writes.

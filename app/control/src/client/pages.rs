@@ -34,6 +34,13 @@ const POLICY: HeaderValue = HeaderValue::from_static(
      http://localhost:*; base-uri 'none'; frame-ancestors 'none'",
 );
 
+/// The same for original clients: they send the browser on from there to a page of their own site, and browsers have
+/// `form-action` hold for that, too.
+const MYSOCKET_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self' http://127.0.0.1:* \
+     http://localhost:* https:; base-uri 'none'; frame-ancestors 'none'",
+);
+
 /// Where a person types a code: on from there the browser may be sent to a provider, and Chromium has `form-action` hold
 /// for where a form is sent on to, too.
 const TYPING_POLICY: HeaderValue =
@@ -79,6 +86,7 @@ impl App {
         says: (&str, &str),
     ) -> Result<Response, LoginError> {
         let (path, explanation) = says;
+        let policy = if matches!(wish, Wish::Mysocket { .. }) { MYSOCKET_POLICY } else { POLICY };
         let at = self.clock.now().unix_seconds;
         let form = Consent { session: session.id, socket: route.id, wish, at };
         let form = self.sealer.seal(Purpose::Form, &form, random::bytes().map_err(ApiError::from)?);
@@ -94,7 +102,7 @@ impl App {
              name=\"decision\" value=\"deny\">No</button></form>"
         );
         Ok(written(StatusCode::OK, "Let this program in?", body)
-            .header(header::CONTENT_SECURITY_POLICY, POLICY)
+            .header(header::CONTENT_SECURITY_POLICY, policy)
             .into_response())
     }
 }

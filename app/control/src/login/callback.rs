@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode, header};
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, Purpose};
 use sallyport_model::{AccountId, ProviderName};
 use sallyport_oidc::{Finish, OidcError};
+use sallyport_store::LogoutOf;
 use subtle::ConstantTimeEq as _;
 
 use super::{
@@ -132,19 +133,27 @@ async fn come_back(
         nonce: &login.nonce_text(),
         now: now.unix_seconds,
     };
-    let person = app.providers.finish(&provider.config, &name, &secret, finish).await.map_err(|error| {
+    let finished = app.providers.finish(&provider.config, &name, &secret, finish).await.map_err(|error| {
         if let OidcError::Person(refused) = &error {
             app.audit_login(organisation, "", name.as_str(), Some(&refused.to_string()));
         }
         failed(&error, &service)
     })?;
     let former = app.signed_on(headers, organisation).await?.map(|session| session.id);
-    let session = app.begin_login_session(organisation, person, &asks, former).await?;
+    let (person, sid) = (finished.person.clone(), finished.sid.clone());
+    let session = app.begin_login_session(organisation, person, &asks, former, Some((&provider, &finished))).await?;
     app.audit_login(organisation, session.person.email.as_str(), name.as_str(), None);
     // Whoever changed or removed the provider meanwhile has ended its logins, and missed this one.
     let now_there = app.store.provider(organisation, &name).await?;
     if now_there.is_none_or(|there| there.id != provider.id || there.config != provider.config) {
         app.end_login_sessions(organisation, None, Some(&name)).await?;
+        return Err(not_begun());
+    }
+    // Whoever was logged out there meanwhile has not ended this login, which was not known yet.
+    if let Some(sid) = &sid
+        && app.has_ended_there(&provider, sid).await?
+    {
+        app.end_at_provider(&provider, LogoutOf { subject: Some(&session.person.subject), sid: Some(sid) }).await?;
         return Err(not_begun());
     }
     app.with_sign_on(app.grant(&route, &login.request, session.id)?, &session)

@@ -6,6 +6,7 @@
 //! this installation sealed, and from the store.
 
 mod account;
+mod backchannel;
 mod callback;
 mod cookies;
 mod form;
@@ -20,7 +21,7 @@ use axum::{
     extract::Request,
     middleware::Next,
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use http::{HeaderValue, StatusCode, header};
 use tracing::Instrument as _;
@@ -38,6 +39,8 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/start", get(start::start))
         .route("/callback/{organisation}/{provider}", get(callback::callback))
         .route("/logout", get(logout::ask).post(logout::logout))
+        .route("/logged-out", get(logout::logged_out))
+        .route("/backchannel-logout/{organisation}/{provider}", post(backchannel::logout))
         .route("/sign-on", get(start::sign_on))
         .route("/account", get(account::show).post(account::change))
         .merge(local::pages())

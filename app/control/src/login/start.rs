@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use sallyport_http::page::Escaped;
 use sallyport_identity::{LoginRequest, Purpose, is_worth, safe_return_to};
 use sallyport_model::{AccountId, IdentitySettings, ProviderId, ProviderKind};
-use sallyport_oidc::{Begin, OidcError, with_query};
+use sallyport_oidc::{Asks, Begin, OidcError, with_query};
 use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -98,7 +98,14 @@ pub(super) fn failed(error: &OidcError, service: &str) -> LoginError {
     let sentence = error.to_string();
     let mut letters = sentence.chars();
     let detail: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
-    let page = LoginError::new(status, title, &format!("{detail}.")).link(service, "Try again");
+    let page = LoginError::new(status, title, &format!("{detail}."));
+    let page = if status == StatusCode::FORBIDDEN {
+        // The same account would come back with the same words.
+        page.next("When that is mended there, log in again; or use another account.")
+            .link(&format!("{service}/.sallyport/login?switch=1"), "Use another account")
+    } else {
+        page.link(service, "Try again")
+    };
     // An address that is refused stands in the sentence, and has no place in the log.
     if status == StatusCode::FORBIDDEN { page } else { page.inside(error) }
 }
@@ -128,6 +135,8 @@ pub(super) async fn start(
     {
         return app.grant(&route, &request, session.id);
     }
+    // Who has logged out here is asked, and does not come straight back in.
+    let has_logged_out = cookies::one(&headers, &cookies::logged_out_name(organisation)).is_some();
     let mut providers = app.providers_for(organisation, &asks).await?;
     if let Some(wanted) = wanted {
         providers.retain(|provider| provider.name.as_str() == wanted);
@@ -142,14 +151,21 @@ pub(super) async fn start(
             "The owner of this service asks for a login, and has no identity provider for it.",
         )
         .next("If that is you: `sallyport provider add` adds one.")),
-        [one] if wanted.is_some() || !request.switch => {
+        [one]
+            if wanted.is_some() || !(request.switch || (has_logged_out && one.config.kind != ProviderKind::Local)) =>
+        {
             let provider = one.clone();
+            let asks = match (request.switch, has_logged_out) {
+                (true, _) => Asks::ForAnother,
+                (false, true) => Asks::Always,
+                (false, false) => Asks::IfUnknown,
+            };
             match provider.config.kind {
                 ProviderKind::Local => app.begin_local(&headers, &provider, request),
-                _ => app.send_to(&headers, &service, provider, request).await,
+                _ => app.send_to(&headers, &service, provider, request, asks).await,
             }
         }
-        several => Ok(chooser(&route.name, sealed, several)),
+        several => Ok(chooser(&service, sealed, several, has_logged_out && !request.switch)),
     }
 }
 
@@ -181,9 +197,11 @@ pub(super) async fn sign_on(
 }
 
 /// A page with a link for each provider: links, so that no form leads to another host.
-fn chooser(socket: impl std::fmt::Display, sealed: &str, providers: &[StoredProvider]) -> Response {
-    let mut text =
-        format!("<p>The service <code>{}</code> wants to know who you are.</p>", Escaped(&socket.to_string()));
+fn chooser(service: &str, sealed: &str, providers: &[StoredProvider], has_logged_out: bool) -> Response {
+    let mut text = format!("<p>The service <code>{}</code> wants to know who you are.</p>", Escaped(host_of(service)));
+    if has_logged_out {
+        text.push_str("\n<p>You have logged out in this browser.</p>");
+    }
     for provider in providers {
         let href = with_query("/start", &[("request", sealed), ("provider", provider.name.as_str())]);
         let label = match provider.config.kind {
@@ -201,6 +219,11 @@ fn chooser(socket: impl std::fmt::Display, sealed: &str, providers: &[StoredProv
         text.push_str(&format!("\n<p><a href=\"{}\">{}</a></p>", Escaped(&href), Escaped(&label)));
     }
     page(StatusCode::OK, "Log in", text)
+}
+
+/// What people know a service by: its address without `https://`.
+pub(super) fn host_of(service: &str) -> &str {
+    service.strip_prefix("https://").unwrap_or(service)
 }
 
 impl App {
@@ -223,6 +246,7 @@ impl App {
         service: &str,
         provider: StoredProvider,
         request: LoginRequest,
+        asks: Asks,
     ) -> Result<Response, LoginError> {
         let organisation = provider.organisation;
         let login = ProviderLogin {
@@ -241,7 +265,7 @@ impl App {
             state: &state,
             nonce: &nonce,
             challenge: &challenge,
-            switch: login.request.switch,
+            asks,
         };
         let to = self.providers.begin(&provider.config, begin).await.map_err(|error| failed(&error, service))?;
         let mut response = see_other(&to)?;

@@ -14,6 +14,7 @@ mod harness;
 
 mod local;
 mod login;
+mod logout;
 mod mysocket;
 mod openapi;
 mod organisations;

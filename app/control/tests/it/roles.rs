@@ -126,6 +126,7 @@ impl House {
                 email: "secret-person@example.com".parse().unwrap(),
                 name: None,
                 groups: Vec::new(),
+                groups_stated: true,
             },
             authenticated_at: api.clock.unix_seconds(),
             expires_at: api.clock.unix_seconds() + 800,

@@ -174,6 +174,8 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) ->
         },
         Service {
             service: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            email: Option<&'a str>,
             expires_at: Option<i64>,
             allowed: bool,
         },
@@ -196,7 +198,8 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) ->
             (StatusCode::OK, who)
         }
         Some(Identity::Service(token)) => {
-            (StatusCode::OK, Who::Service { service: &token.name, expires_at: token.expires_at, allowed })
+            let email = token.email.as_ref().map(sallyport_model::PersonEmail::as_str);
+            (StatusCode::OK, Who::Service { service: &token.name, email, expires_at: token.expires_at, allowed })
         }
         None => (StatusCode::UNAUTHORIZED, Who::Nobody { email: None }),
     };

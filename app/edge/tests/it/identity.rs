@@ -40,6 +40,7 @@ pub(crate) fn session(number: u8, email: &str) -> LoginSession {
             email: email.parse().unwrap(),
             name: Some("J\u{fc}rg".to_owned()),
             groups: vec!["staff".to_owned(), "a,admins".to_owned()],
+            groups_stated: true,
             provider: "dex".parse().unwrap(),
             subject: format!("sub-{number}"),
         },
@@ -484,6 +485,8 @@ pub(crate) fn machine(number: u8) -> ServiceTokenRoute {
         expires_at: None,
         scope: ServiceTokenScope::default(),
         certified_until: None,
+        email: None,
+        display_name: None,
     }
 }
 
@@ -528,6 +531,37 @@ async fn a_machine_comes_in_with_its_token() {
     }
     house.identities.remove_token(token(1).id);
     assert_eq!(house.ask(&socket, "GET /", &shown(1, "the secret")).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_machine_is_told_as_its_maker_chose_and_is_no_person_by_that() {
+    let house = House::start().await;
+    let (mut socket, _connector) = house.socket().await;
+    let named = ServiceTokenRoute {
+        email: Some("ann@example.com".parse().unwrap()),
+        display_name: Some("Ann's calendar".to_owned()),
+        ..machine(1)
+    };
+    house.identities.put_token(named.clone());
+    let shown = format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: the secret\r\n", named.id);
+    // The socket lets everybody of example.com in, by its own list and by a policy: the address of a token is none of a person.
+    let people = r#"{"allow":[{"who":{"emails":["ann@example.com"]}},{"who":{"email_domains":["example.com"]}}]}"#;
+    let machines = r#"{"allow":[{"who":{"service_tokens":["ci"]}}]}"#;
+    for (document, status) in [(people, 403), (machines, 200)] {
+        socket.route.policies =
+            vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "p".into(), document: document.into() }];
+        house.world.routes.put(socket.route.clone());
+        let answer = house.ask(&socket, "GET /", &shown).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        if status == 200 {
+            let told = answer.text();
+            assert_eq!(field(told, "x-auth-email"), Some("ann@example.com"));
+            assert_eq!(field(told, "x-auth-name"), Some("Ann's calendar"));
+            assert_eq!(field(told, "x-auth-provider"), Some("service"), "whoever reads it sees that it is a machine");
+        }
+    }
+    let who = house.ask(&socket, "GET /.sallyport/whoami", &shown).await;
+    assert!(who.text().contains("\"service\":\"ci\",\"email\":\"ann@example.com\""), "{}", who.text());
 }
 
 #[tokio::test]

@@ -54,8 +54,8 @@ pub(crate) struct AddArgs {
     /// What they are called
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// A group, which policies may name; several with commas
-    #[arg(long = "group", alias = "groups", value_name = "GROUP", value_delimiter = ',')]
+    /// A group, which policies may name, commas and all; may be given several times
+    #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
 }
 
@@ -69,8 +69,8 @@ pub(crate) struct EditArgs {
     /// What they are called; empty for nothing
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The groups, all at once; several with commas
-    #[arg(long = "group", alias = "groups", value_name = "GROUP", value_delimiter = ',')]
+    /// A group, commas and all; may be given several times, and takes the place of all that there were
+    #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
     /// In no group
     #[arg(long, conflicts_with = "groups")]
@@ -175,11 +175,18 @@ fn state(person: &LocalPerson) -> &'static str {
     }
 }
 
+/// Groups in one line; a name with a comma or a quote of its own stands in quotes.
+fn listed(groups: &[String]) -> String {
+    let shown =
+        groups.iter().map(|group| if group.contains([',', '"']) { format!("{group:?}") } else { group.clone() });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
 fn rows(person: &LocalPerson, needs_codes: bool) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("e-mail", person.email.to_string()),
         ("name", person.name.clone().unwrap_or_default()),
-        ("groups", person.groups.join(", ")),
+        ("groups", listed(&person.groups)),
         ("id", person.id.to_string()),
         ("state", state(person).to_owned()),
     ];
@@ -221,7 +228,7 @@ fn list(persons: &[LocalPerson], needs_codes: bool) -> String {
             [
                 person.email.to_string(),
                 person.name.clone().unwrap_or_default(),
-                person.groups.join(","),
+                listed(&person.groups),
                 state(person).to_owned(),
                 if person.totp { "yes" } else { none }.to_owned(),
                 person.last_login_at.map(utc).unwrap_or_default(),

@@ -116,8 +116,8 @@ pub(crate) struct TestArgs {
     /// Who has logged in [default: nobody]
     #[arg(long, value_name = "EMAIL")]
     email: Option<PersonEmail>,
-    /// Their groups
-    #[arg(long, value_name = "GROUP", value_delimiter = ',', requires = "email")]
+    /// A group of theirs, commas and all; may be given several times
+    #[arg(long, value_name = "GROUP", requires = "email")]
     group: Vec<String>,
     /// Who vouches for them
     #[arg(long, value_name = "NAME", requires = "email")]

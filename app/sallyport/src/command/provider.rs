@@ -134,6 +134,9 @@ struct SettingArgs {
     /// A file with the secret that signs what is sent there, - for the standard input
     #[arg(long, value_name = "FILE", conflicts_with = "client_secret_file")]
     hook_secret_file: Option<PathBuf>,
+    /// How often to ask it whether logins are still good there, in minutes; 0: never
+    #[arg(long, value_name = "MINUTES")]
+    check_minutes: Option<u16>,
 }
 
 impl SettingArgs {
@@ -195,6 +198,7 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 trust_email: args.trust_email,
                 hook: args.settings.verification_hook,
                 require_totp: args.require_totp,
+                check_minutes: args.settings.check_minutes,
                 name: args.name,
             };
             let provider = client.create_provider(&create).await?;
@@ -204,6 +208,12 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 return Ok(());
             }
             context.output.hint(&format!("let the provider send people back to {}", provider.redirect_uri));
+            if !provider.backchannel_logout_uri.is_empty() {
+                let (tells, back) = (&provider.backchannel_logout_uri, &provider.post_logout_redirect_uri);
+                context
+                    .output
+                    .hint(&format!("let it tell of logouts at {tells}, and send people back from them to {back}"));
+            }
             context.output.hint(&format!("next: `sallyport provider test {}` asks it what it is", provider.name));
             Ok(())
         }
@@ -269,6 +279,7 @@ fn update(args: EditArgs) -> anyhow::Result<(ProviderName, UpdateProvider)> {
         ca_pem: if args.no_provider_ca { Some(None) } else { ca.map(Some) },
         hook: if args.no_verification_hook { Some(None) } else { args.settings.verification_hook.map(Some) },
         require_totp: args.require_totp,
+        check_minutes: args.settings.check_minutes.map(Some),
     };
     let is_empty = serde_json::to_value(&update).is_ok_and(|fields| fields.as_object().is_none_or(|f| f.is_empty()));
     if is_empty {
@@ -303,6 +314,18 @@ fn show(provider: &Provider) -> String {
         rows.push(("client id", provider.client_id.clone()));
         rows.push(("client secret", if provider.has_secret { "kept" } else { "none" }.to_owned()));
         rows.push(("redirect address", provider.redirect_uri.clone()));
+        if !provider.backchannel_logout_uri.is_empty() {
+            rows.push(("back-channel logout", provider.backchannel_logout_uri.clone()));
+            rows.push(("after a logout", provider.post_logout_redirect_uri.clone()));
+            rows.push((
+                "logins checked",
+                match provider.check_minutes {
+                    0 => "never".to_owned(),
+                    1 => "every minute".to_owned(),
+                    minutes => format!("every {minutes} minutes"),
+                },
+            ));
+        }
     }
     if provider.trust_email {
         rows.push(("e-mail", "believed where the provider does not say that it is verified".to_owned()));
@@ -348,6 +371,7 @@ mod tests {
                 provider_ca: None,
                 verification_hook: None,
                 hook_secret_file: None,
+                check_minutes: None,
             }
         };
         assert_eq!(settings("s3cret\n").secret().unwrap().unwrap().expose(), "s3cret");

@@ -8,7 +8,7 @@ use sallyport_api::{
     CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, ServiceToken, ServiceTokenCertificate,
 };
 use sallyport_client::{ApiClient, SocketRef};
-use sallyport_model::{ServiceTokenId, ServiceTokenScope, SocketType};
+use sallyport_model::{PersonEmail, ServiceTokenId, ServiceTokenScope, SocketType};
 use sallyport_pki::{KeyPair, MAX_REQUEST_BYTES, PKCS_ECDSA_P256_SHA256, certificate_request};
 use serde::Serialize;
 use serde_json::json;
@@ -50,6 +50,12 @@ pub(crate) struct CreateArgs {
     /// In how many days it ends; it does not end when this is absent
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
     expires_in_days: Option<u32>,
+    /// The e-mail address that origins are told of it, in X-Auth-Email; policies about people do not mean it by that
+    #[arg(long, value_name = "EMAIL")]
+    email: Option<PersonEmail>,
+    /// What origins are told that it is called, in X-Auth-Name; its name when absent
+    #[arg(long, value_name = "NAME")]
+    display_name: Option<String>,
     #[command(flatten)]
     scope: ScopeArgs,
     /// Get a client certificate for it as well
@@ -167,7 +173,9 @@ pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyh
             }
             let ScopeArgs { read_only, methods, paths, ports, types } = args.scope;
             let scope = ServiceTokenScope { read_only, methods, paths, ports, types };
-            let token = CreateServiceToken { name: display_name(&args.name)?, sockets, expires_at, scope };
+            let (email, shown) = (args.email, args.display_name.as_deref().map(display_name).transpose()?);
+            let name = display_name(&args.name)?;
+            let token = CreateServiceToken { name, sockets, expires_at, scope, email, display_name: shown };
             // A request that cannot be read makes no token.
             let key = args.certificate.then_some(KeyArgs {
                 csr: args.csr,
@@ -262,6 +270,8 @@ fn details(token: &ServiceToken) -> Vec<(&'static str, String)> {
         ("reaches", scope(token)),
         ("expires", expires(token)),
     ];
+    pairs.extend(token.email.as_ref().map(|email| ("told as", email.to_string())));
+    pairs.extend(token.display_name.as_ref().map(|name| ("called", name.to_string())));
     pairs.extend(token.certified_until.map(|until| ("certificate until", utc(until))));
     pairs
 }

@@ -68,6 +68,9 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
             let key = CreateSshKey { name, public_key: read(args.file)? };
             let key = client.create_ssh_key(&key).await?;
             context.output.data(&key, show)?;
+            if let Some(note) = &key.note {
+                context.output.hint(&format!("note: {note}"));
+            }
             context.output.hint(&format!("ssh clients with it log in as {}", client.account().await?.ssh_user));
             context.output.hint("next: `sallyport socket show SOCKET` has the ssh command that serves it");
             Ok(())
@@ -76,6 +79,9 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
             let empty = "no ssh keys yet: `sallyport ssh-key add` lets a stock ssh client serve your sockets";
             let keys = client.ssh_keys().await?;
             context.output.list(&keys, empty, list)?;
+            if let Some(note) = keys.iter().find_map(|key| key.note.as_ref()) {
+                context.output.hint(&format!("note on RSA keys: {note}"));
+            }
             if !keys.is_empty() {
                 context
                     .output

@@ -66,6 +66,7 @@ fn prepare(owner: &Home) -> String {
             email: "ann@example.com".parse().unwrap(),
             name: None,
             groups: Vec::new(),
+            groups_stated: true,
             provider: "dex".parse().unwrap(),
             subject: "1".to_owned(),
         };

@@ -275,6 +275,31 @@ fn logins_with_a_foreign_key_or_an_unknown_user_are_refused_with_a_hint() {
 }
 
 #[test]
+fn the_owner_of_an_rsa_key_learns_why_an_old_client_is_refused() {
+    let Some(account) = Account::new(&[]) else { return };
+    let file = account.home.dir.path().join("rsa");
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "rsa", "-N", "", "-C", "old", "-f"]).arg(&file).status();
+    assert!(made.unwrap().success());
+    let public = format!("{}.pub", file.display());
+    let added = account.home.json(&["ssh-key", "add", &public]);
+    let says = "sign with RSA and SHA-1";
+    assert!(added["note"].as_str().unwrap().contains(says), "{added}");
+    let old = ["PubkeyAcceptedAlgorithms=ssh-rsa"];
+    let output = account.ssh_with(&account.user, "rsa", &old, &["80:127.0.0.1:1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(255), "{}", text(&output.stderr));
+    assert_eq!(account.metric("sallyport_edge_ssh_sha1_refused_total"), 1);
+    let listed = account.home.run(&["ssh-key", "ls"]);
+    assert!((text(&listed.stdout) + &text(&listed.stderr)).contains(says), "{listed:?}");
+    let events = text(&account.home.run(&["audit", "--kind", "login", "-o", "json"]).stdout);
+    let mut read = events.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let event = read.find(|event| event["login"]["provider"] == "ssh-key");
+    let event = event.unwrap_or_else(|| panic!("no event in {events}"));
+    assert_eq!(event["login"]["outcome"], "refused");
+    assert_eq!(event["login"]["identity"], added["fingerprint"]);
+    assert!(event["login"]["reason"].as_str().unwrap().contains(says), "{event}");
+}
+
+#[test]
 fn forwards_that_cannot_be_had_end_the_client_with_255_and_the_reason() {
     let (port, range) = free_range();
     let Some(account) = Account::new(&["--port-range", &range]) else { return };

@@ -149,6 +149,27 @@ async fn old_algorithms_are_not_spoken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_signs_with_sha1_is_refused_and_the_gate_is_told() {
+    let lab = Lab::start().await;
+    let key = lab.make_key("rsa", "rsa");
+    lab.gate.keys.lock().unwrap().entry("alice".to_owned()).or_default().push(key.clone());
+    // As clients of 2021 do, which know no other signature for RSA.
+    let old =
+        lab.finish(lab.ssh_as("alice", "rsa", &["-N", "-o", "PubkeyAcceptedAlgorithms=ssh-rsa"]), &["127.0.0.1"]).await;
+    let said = text(&old.stderr);
+    assert!(said.contains("Permission denied (publickey)"), "{said}");
+    let told = lab.gate.with_sha1.lock().unwrap().clone();
+    assert_eq!(told.len(), 1, "once for a connection: {said}");
+    assert!(told[0].0 == "alice" && told[0].1.key_data() == key.key_data());
+    // The same key with a signature of today is let in, and nobody is told anything.
+    let mut ssh = lab.ssh_as("alice", "rsa", &STRICT);
+    ssh.args(REFUSED);
+    let output = lab.finish(ssh, &["127.0.0.1"]).await;
+    assert!(is_logged_in(&output), "{}", text(&output.stderr));
+    assert_eq!(lab.gate.with_sha1.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_bare_key_of_a_certificate_is_refused_before_it_signs() {
     let lab = Lab::start().await;
     let authority = UserAuthority::open_or_create(lab.path(".").as_path()).unwrap();

@@ -36,7 +36,7 @@ use super::{
     callback::not_begun,
     cookies, form,
     page::{LoginError, see_other, written},
-    start::{make_room, not_ours, parameters},
+    start::{host_of, make_room, not_ours, parameters},
 };
 use crate::{App, limits::Client, metrics::LoginOutcome, problem::ApiError, random};
 
@@ -171,11 +171,12 @@ impl App {
             email: found.email.clone(),
             name: found.name.clone(),
             groups: found.groups.clone(),
+            groups_stated: true,
             provider: name.clone(),
             subject: found.id.to_string(),
         };
         let former = self.signed_on(headers, organisation).await?.map(|session| session.id);
-        let session = self.begin_login_session(organisation, person, &going.asks, former).await?;
+        let session = self.begin_login_session(organisation, person, &going.asks, former, None).await?;
         // Whoever changed the person meanwhile has ended their logins, and missed this one.
         let now_there = self.store.person(organisation, id).await?.map(|(person, _)| person);
         let is_same = |there: &LocalPerson| {
@@ -200,6 +201,8 @@ impl App {
             "default-src 'none'; style-src 'unsafe-inline'; form-action 'self' {}; base-uri 'none'; frame-ancestors 'none'",
             self.service_url(&going.route)
         );
+        let service = self.service_url(&going.route);
+        let text = format!("<p>For the service <code>{}</code></p>\n{text}", Escaped(host_of(&service)));
         let policy = HeaderValue::from_str(&policy).map_err(ApiError::internal)?;
         Ok(written(status, title, text).header(header::CONTENT_SECURITY_POLICY, policy).into_response())
     }
