@@ -320,6 +320,8 @@ const provider = new Provider('{issuer}', {{
   cookies: {{ keys: ['a key for tests'] }},
   features: {{ backchannelLogout: {{ enabled: true }} }},
   issueRefreshToken: async () => true,
+  // By itself it speaks to no address of this machine.
+  fetch: (url, {{ dispatcher, ...options }}) => globalThis.fetch(url, options),
   findAccount: (_, id) => id === 'carol' && fs.existsSync('{gone}') ? undefined : ({{
     accountId: id, claims: () => ({{ sub: id, email: id + '@example.com', email_verified: true }}) }}),
 }});
