@@ -16,7 +16,8 @@ use crate::{HealthCheck, Secret, schema};
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSocket {
-    /// What its owner calls it: one line of 1 to 100 characters. Its DNS name is generated.
+    /// What its owner calls it: one line of 1 to 100 characters, which no other socket of the organisation has, whatever the
+    /// case and the spaces. Its DNS name is generated.
     #[schema(value_type = String, min_length = 1, max_length = 100, example = "my test service")]
     pub name: DisplayName,
     /// What it is; `http` when absent.

@@ -2,30 +2,39 @@
 
 use std::net::SocketAddr;
 
-use sallyport_model::{EdgeName, RegionName, SocketId, TunnelId};
+use sallyport_model::{DisplayName, EdgeName, RegionName, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::Secret;
+use crate::{Secret, socket::present};
 
 /// A new tunnel. `POST /v1/sockets/{id}/tunnels`; the body may be absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateTunnel {
+    /// What its owner calls it: one line of 1 to 100 characters, which no other tunnel of the organisation has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100, example = "web-1")]
+    pub name: Option<DisplayName>,
     /// Its share of the socket's flows beside the other tunnels, 100 when absent; 0 takes no new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
     pub weight: Option<u16>,
 }
 
-/// A change to a tunnel. `PATCH /v1/sockets/{id}/tunnels/{tunnel_id}`
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+/// A change to a tunnel; absent fields stay as they are. `PATCH /v1/sockets/{id}/tunnels/{tunnel_id}`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateTunnel {
+    /// What its owner calls it; `null`: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100)]
+    pub name: Option<Option<DisplayName>>,
     /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
-    pub weight: u16,
+    pub weight: Option<u16>,
 }
 
 /// Whether a tunnel's connector is there.
@@ -47,6 +56,10 @@ pub struct Tunnel {
     /// The socket it belongs to.
     #[schema(value_type = uuid::Uuid)]
     pub socket_id: SocketId,
+    /// What its owner calls it, or `null`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, example = "web-1")]
+    pub name: Option<DisplayName>,
     /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
     #[serde(default = "default_weight")]
     pub weight: u16,
@@ -62,6 +75,10 @@ pub struct Tunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "192.0.2.7:51820")]
     pub connector_addr: Option<SocketAddr>,
+    /// The name of the machine that the connector runs on, as that calls itself, when it is up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "web-1.example.com")]
+    pub host: Option<String>,
     /// Name and version of the connector, when it is up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,

@@ -147,6 +147,8 @@ impl From<StoreError> for ApiError {
             StoreError::LocalProviderTaken => Self::new(StatusCode::CONFLICT, "local-provider-taken", says),
             StoreError::PersonTaken => Self::new(StatusCode::CONFLICT, "person-taken", says),
             StoreError::ServiceTokenTaken { .. } => Self::new(StatusCode::CONFLICT, "name-taken", says),
+            StoreError::NameTaken { .. } => Self::new(StatusCode::CONFLICT, "name-taken", says),
+            StoreError::AmbiguousId { .. } => Self::new(StatusCode::CONFLICT, "ambiguous-id", says),
             StoreError::SshKeyTaken { .. } => Self::new(StatusCode::CONFLICT, "ssh-key-taken", says),
             StoreError::PolicyNameTaken { .. } => Self::new(StatusCode::CONFLICT, "policy-name-taken", says),
             StoreError::PolicyAttached { .. } => Self::new(StatusCode::CONFLICT, "policy-attached", says),

@@ -72,7 +72,7 @@ fn add(to: &mut SocketUse, from: &SocketUse) {
 /// and by origin. All edges are asked; those that do not answer within a second are named in `silent`.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/stats", tag = "sockets", operation_id = "get_socket_stats",
-    params(("id" = String, Path, description = "The socket's id or DNS name.")),
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
     responses(
         (status = 200, description = "What was counted.", body = SocketStats),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),

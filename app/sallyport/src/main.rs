@@ -9,7 +9,9 @@ mod audit_stream;
 mod bus_args;
 mod bus_metrics;
 mod cli;
+mod columns;
 mod command;
+mod complete;
 mod context;
 mod control_role;
 mod credentials;
@@ -18,6 +20,7 @@ mod duration;
 mod duties;
 mod edge_role;
 mod failure;
+mod help;
 mod installation;
 mod live;
 mod local;
@@ -32,5 +35,6 @@ mod up;
 mod yaml;
 
 fn main() -> std::process::ExitCode {
+    complete::answer();
     cli::main()
 }

@@ -100,6 +100,7 @@ impl Pair {
             connector: [3; 16],
             max_legs: 64,
             features: vec![feature::OPEN_FIELDS.to_owned()],
+            host: None,
         };
         let mut connector = Session::connector(hello, config.clone(), now);
         let credential = "credential".to_owned();

@@ -32,7 +32,7 @@ pub use identity::{
 };
 pub use ids::{
     AccountId, DirectOriginId, EdgeId, IdError, InvitationId, LoginSessionId, PersonId, PolicyId, ProviderId,
-    ServiceTokenId, SocketId, TokenId, TunnelId,
+    ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId,
 };
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};

@@ -174,6 +174,9 @@ pub struct TunnelPresence {
     /// was told another. `None`: that of the edge that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<RegionName>,
+    /// The name of the machine that its connector runs on, as that says; older connectors and ssh clients do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// How the edge that holds it finds its origin; older edges do not say it.
     #[serde(default, skip_serializing_if = "OriginHealth::is_well")]
     pub health: OriginHealth,

@@ -31,6 +31,8 @@ pub const MAX_TEXT_BYTES: usize = 1_024;
 pub const MAX_CREDENTIAL_BYTES: usize = 512;
 /// The longest name of a connector's program, in bytes.
 pub const MAX_AGENT_BYTES: usize = 128;
+/// The longest name of a connector's machine, in bytes: Linux has no longer ones.
+pub const MAX_HOST_BYTES: usize = 64;
 
 /// How many features HELLO may name; what follows is left out.
 pub const MAX_FEATURES: usize = 32;
@@ -81,13 +83,17 @@ pub struct Hello {
     /// What it can do beyond what every connector can; see [`feature`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
+    /// The name of the machine that it runs on, as that calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 json_message!(Hello, Hello);
 
 impl Hello {
     fn bounded(&self) -> Self {
         let features = self.features.iter().take(MAX_FEATURES).map(|name| clean(name, MAX_CODE_BYTES)).collect();
-        Self { agent: clean(&self.agent, MAX_AGENT_BYTES), features, ..self.clone() }
+        let host = self.host.as_deref().map(|host| clean(host, MAX_HOST_BYTES)).filter(|host| !host.trim().is_empty());
+        Self { agent: clean(&self.agent, MAX_AGENT_BYTES), features, host, ..self.clone() }
     }
 
     /// Whether the connector can do this; see [`feature`].

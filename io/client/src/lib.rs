@@ -20,5 +20,5 @@ pub use client::{ApiClient, Auth, ClientConfig, MAX_LIST_ITEMS};
 pub use error::ClientError;
 pub use policy_ref::{PolicyRef, PolicyRefError};
 pub use session::{SessionLock, SessionStore, SessionStoreError};
-pub use socket_ref::{SocketRef, SocketRefError};
+pub use socket_ref::{SocketRef, SocketRefError, TunnelRef, TunnelRefError};
 pub use transport::{CALL_TIMEOUT, MAX_ANSWER_BYTES};

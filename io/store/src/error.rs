@@ -120,6 +120,20 @@ pub enum StoreError {
         /// The name.
         name: String,
     },
+    /// Another socket or tunnel of the organisation is called so.
+    #[error("{by} is called {name:?} already: names are unique in an organisation, so give another one")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// What has it.
+        by: String,
+    },
+    /// Several things have ids that begin so.
+    #[error("several ids begin with {start}: give more of the id, or a name")]
+    AmbiguousId {
+        /// How they begin.
+        start: String,
+    },
     /// Every random forward port was taken.
     #[error("no free forward port was found: try again")]
     NoFreeForwardPort,

@@ -403,6 +403,15 @@ const MIGRATIONS: &[&str] = &[
             )
     );
     ",
+    "
+    -- What the names of sockets and tunnels are compared by: one organisation has no two that are the same. Rows without it
+    -- get it when the database is opened (`socket_names.rs`).
+    ALTER TABLE sockets ADD COLUMN name_key TEXT;
+    CREATE UNIQUE INDEX sockets_by_name_key ON sockets (account, name_key);
+    ALTER TABLE tunnels ADD COLUMN display_name TEXT;
+    ALTER TABLE tunnels ADD COLUMN name_key TEXT;
+    CREATE INDEX tunnels_by_name_key ON tunnels (name_key);
+    ",
 ];
 
 /// The version that this program writes.
@@ -418,6 +427,7 @@ pub(crate) fn after(found: i64) -> impl Iterator<Item = &'static str> {
 /// Brings the SQLite database to the newest version, one transaction per step.
 pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
     let found: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(writer).await?;
+    let sqlite = writer;
     let writer = DbPool::Sqlite(writer.clone());
     for (version, sql) in (1..).zip(MIGRATIONS.iter().copied()).skip(usize::try_from(found).unwrap_or(0)) {
         let mut write = Write::begin(&writer).await?;
@@ -427,6 +437,10 @@ pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
         write.sql().script(mark).await?;
         write.commit().await?;
         tracing::debug!(version, "database brought to a new version");
+    }
+    if found < newest() {
+        // What the steps have logged is in the file: it need not take the room a second time. Where others read, it waits.
+        sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(sqlite).await?;
     }
     tell(found);
     Ok(())

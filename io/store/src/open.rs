@@ -13,7 +13,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use crate::{Store, StoreError, migrations, sql::DbPool};
+use crate::{Store, StoreError, migrations, socket_names, sql::DbPool};
 
 /// The database's file name in the data directory.
 pub const DATABASE_FILE: &str = "sallyport.db";
@@ -66,13 +66,15 @@ impl Store {
         };
         let writer = pool().max_connections(1).connect_with(options.clone()).await.map_err(|e| name_file(e.into()))?;
         migrations::run(&writer).await.map_err(name_file)?;
+        let writer = DbPool::Sqlite(writer);
+        socket_names::settle(&writer).await.map_err(name_file)?;
         let reader = pool()
             .min_connections(1)
             .max_connections(MAX_READERS)
             .connect_with(options.pragma("query_only", "ON"))
             .await
             .map_err(|e| name_file(e.into()))?;
-        Ok(Self { writer: DbPool::Sqlite(writer), reader: DbPool::Sqlite(reader), path })
+        Ok(Self { writer, reader: DbPool::Sqlite(reader), path })
     }
 }
 

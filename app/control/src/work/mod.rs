@@ -19,3 +19,4 @@ pub(crate) use persons::{LINK_PREFIX, LinkFor, MadeLink};
 pub(crate) use policies::PlaceChange;
 pub(crate) use sockets::Lifetime;
 pub(crate) use ssh_keys::PublicKeyText;
+pub(crate) use tunnels::ANY_SOCKET;

@@ -180,7 +180,9 @@ fn checked_access(access: &AccessRules, databases: AddressDatabases) -> Result<A
     ] {
         if is_missing {
             let detail = format!("this server cannot tell the {what} of a client: it was started without {option}");
-            return Err(ApiError::field("access", detail));
+            let is_it = |texts: &[String]| texts.iter().any(|text| text.to_ascii_lowercase().starts_with(what));
+            let field = if is_it(&access.allow) { "access.allow" } else { "access.deny" };
+            return Err(ApiError::field(field, detail));
         }
     }
     let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect();

@@ -4,11 +4,11 @@ use http::StatusCode;
 use sallyport_api::{CreateSocket, FieldError, Protect, Protected, Socket, SshAccess, UpdateSocket};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{
-    AccountId, AttachedPolicy, BasicAuth, IdentitySettings, MAX_PASSWORD_BYTES, OriginProtocol, SocketId, SocketName,
-    SocketSettings, SocketType,
+    AccountId, AttachedPolicy, BasicAuth, DisplayName, IdentitySettings, MAX_PASSWORD_BYTES, OriginProtocol, ShortId,
+    SocketId, SocketName, SocketSettings, SocketType,
 };
 use sallyport_policy::PolicySet;
-use sallyport_store::{Creation, HolderId, Keyed, Maker, NewSocket, PortWish, SocketChange};
+use sallyport_store::{Creation, HolderId, IfTaken, Keyed, Maker, NewSocket, PortWish, SocketChange};
 
 use super::{
     policies::{check_that_somebody_enters, note_on_logins},
@@ -131,16 +131,27 @@ impl App {
         })
     }
 
-    /// The account's socket with this id or DNS name.
+    /// The account's socket with this id or DNS name, else the one that is called so, else the one whose id begins so. What
+    /// cannot change goes first, so that nobody takes the place of another by a name.
     pub(crate) async fn find_socket(
         &self,
         account: AccountId,
         id_or_name: &str,
     ) -> Result<sallyport_model::Socket, ApiError> {
-        let found = if let Ok(id) = id_or_name.parse::<SocketId>() {
-            self.store.socket(account, id).await?
-        } else {
-            self.socket_named(account, id_or_name).await?
+        if let Ok(id) = id_or_name.parse::<SocketId>() {
+            return self.store.socket(account, id).await?.ok_or_else(|| ApiError::not_found("socket"));
+        }
+        if let Some(socket) = self.socket_named(account, &id_or_name.to_ascii_lowercase()).await? {
+            return Ok(socket);
+        }
+        if let Ok(name) = id_or_name.parse::<DisplayName>()
+            && let Some(socket) = self.store.socket_by_display_name(account, &name).await?
+        {
+            return Ok(socket);
+        }
+        let found = match id_or_name.parse::<ShortId>() {
+            Ok(start) => self.store.socket_by_short_id(account, &start).await?,
+            Err(_) => None,
         };
         found.ok_or_else(|| ApiError::not_found("socket"))
     }
@@ -161,10 +172,11 @@ impl App {
         &self,
         account: AccountId,
         create: CreateSocket,
-        lifetime: Lifetime,
+        (lifetime, if_taken): (Lifetime, IfTaken),
         keyed: Option<&Keyed>,
         by_own: bool,
     ) -> Result<Creation<(sallyport_model::Socket, String)>, ApiError> {
+        check_name(&create.name)?;
         self.limits.create(account, self.clock.now().monotonic)?;
         let socket_type = create.socket_type;
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
@@ -188,6 +200,7 @@ impl App {
             id: SocketId::from_random(random::bytes()?),
             account,
             display_name: create.name,
+            if_taken,
             socket_type,
             origin_protocol: create.origin_protocol,
             basic_auth,
@@ -282,6 +295,7 @@ impl App {
         update: UpdateSocket,
         identity: impl FnOnce(&sallyport_model::Socket) -> Result<Option<Option<IdentitySettings>>, ApiError> + Send,
     ) -> Result<sallyport_model::Socket, ApiError> {
+        update.name.as_ref().map(check_name).transpose()?;
         let found = self.find_socket(account, id_or_name).await?;
         let wish = SettingsWish::of_change(&update);
         self.keeps_guard(&wish)?;
@@ -379,6 +393,14 @@ impl App {
         }
         Ok(BasicAuth { username, password_hash: self.passwords.hash(password).await? })
     }
+}
+
+/// Refuses a name that would be taken for an id.
+pub(super) fn check_name(name: &DisplayName) -> Result<(), ApiError> {
+    if name.as_str().parse::<SocketId>().is_err() {
+        return Ok(());
+    }
+    Err(ApiError::field("name", "a name that looks like an id would be taken for one: give another one"))
 }
 
 /// The names of the fields that are given; behind those that are taken away stands `=null`.

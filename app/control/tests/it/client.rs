@@ -41,7 +41,9 @@ fn person(email: &str) -> Person {
 }
 
 async fn tls_socket(api: &Api, token: &str, identity: Value) -> Socket {
-    let body = json!({"name": "db", "type": "tls", "identity": identity});
+    static MADE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
+    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let body = json!({"name": format!("db {number}"), "type": "tls", "identity": identity});
     api.post("/v1/sockets", Some(token), body).await.read(StatusCode::CREATED)
 }
 

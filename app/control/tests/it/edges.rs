@@ -39,7 +39,7 @@ async fn a_client_that_goes_away_leaves_edges_with_what_the_store_has() {
     // What was begun is finished behind the clients' backs, and the store makes one thing after the other.
     let mut tries = 0;
     loop {
-        api.socket(&token, "another").await;
+        api.socket(&token, &format!("another {tries}")).await;
         let sorted = |mut ids: Vec<SocketId>| {
             ids.sort_unstable();
             ids

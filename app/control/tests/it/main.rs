@@ -15,6 +15,7 @@ mod harness;
 mod local;
 mod login;
 mod mysocket;
+mod names;
 mod openapi;
 mod organisations;
 mod origins;

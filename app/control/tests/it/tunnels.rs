@@ -56,6 +56,7 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
         agent: agent.clone(),
         since: START + 5,
         home: None,
+        host: Some("shed".to_owned()),
         health: OriginHealth::default(),
     });
     let path = format!("/v1/sockets/{}", socket.id);
@@ -64,6 +65,7 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
         (seen.status, seen.connector_addr, seen.agent, seen.since.map(time::OffsetDateTime::unix_timestamp)),
         (TunnelStatus::Up, Some(connector_addr), Some(agent), Some(START + 5))
     );
+    assert_eq!(seen.host.as_deref(), Some("shed"));
     let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!((seen.tunnels_total, seen.tunnels_up), (2, 1));
     api.directory.checked(tunnel.id, Some(false));

@@ -1,12 +1,19 @@
 //! `sallyport member`: who belongs to the organisation.
 
+use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateInvitation, CreatedInvitation, Member, UpdateMember};
 use sallyport_model::Role;
 use serde_json::json;
 
-use super::{email, utc};
-use crate::{context::Context, failure, output};
+use super::{confirm::YesArg, email, utc};
+use crate::{
+    columns::{self, Column},
+    complete,
+    context::Context,
+    failure,
+    output::{self, Output},
+};
 
 /// What can be done with members.
 #[derive(Debug, Subcommand)]
@@ -40,6 +47,7 @@ pub(crate) struct AddArgs {
 pub(crate) struct EditArgs {
     /// The member, by e-mail address or id
     #[arg(value_name = "MEMBER")]
+    #[arg(add = ArgValueCompleter::new(complete::members))]
     member: String,
     /// What they may do from now on: viewer, member, admin or owner
     #[arg(long)]
@@ -51,14 +59,20 @@ pub(crate) struct EditArgs {
 pub(crate) struct RmArgs {
     /// The member, by e-mail address or id
     #[arg(value_name = "MEMBER")]
+    #[arg(add = ArgValueCompleter::new(complete::members))]
     member: String,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Does it.
 pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
-        MemberCommand::Ls => context.output.list(&client.members().await?, "nobody belongs to it", list),
+        MemberCommand::Ls => {
+            let members = client.members().await?;
+            context.output.list(&members, "nobody belongs to it", |members| list(&context.output, members))
+        },
         MemberCommand::Add(args) => {
             let create = CreateInvitation { email: email(&args.email)?, role: args.role };
             let created = client.invite(&create).await?;
@@ -74,9 +88,10 @@ pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Re
             let update = UpdateMember { role: args.role };
             let changed = client.update_member(&args.member, &update).await;
             let changed = changed.map_err(|error| failure::about(error, &args.member))?;
-            context.output.data(&changed, |member| list(std::slice::from_ref(member)))
+            context.output.data(&changed, |member| list(&context.output, std::slice::from_ref(member)))
         }
         MemberCommand::Rm(args) => {
+            args.yes.confirm(&format!("Send {} away? Only an invitation lets them in again.", args.member))?;
             client.delete_member(&args.member).await.map_err(|error| failure::about(error, &args.member))?;
             context.output.data(&json!({ "removed": args.member }), |_| {
                 output::safe(&format!("{} does not belong to the organisation any more", args.member)).into_owned()
@@ -95,12 +110,13 @@ fn show(created: &CreatedInvitation) -> String {
     ])
 }
 
-fn list(members: &[Member]) -> String {
-    output::table(
-        ["E-MAIL", "NAME", "ROLE", "SINCE", "ID"],
+fn list(output: &Output, members: &[Member]) -> String {
+    columns::table(
+        output,
+        [Column::Cut("E-MAIL"), Column::Cut("NAME"), Column::Plain("ROLE"), Column::Plain("SINCE"), Column::Wide("ID")],
         members.iter().map(|member| {
             let role = if member.founder { format!("{} (founder)", member.role) } else { member.role.to_string() };
-            [member.email.to_string(), member.name.clone(), role, utc(member.since), member.id.to_string()]
+            [member.email.to_string(), member.name.clone(), role, columns::minute(member.since), member.id.to_string()]
         }),
     )
 }

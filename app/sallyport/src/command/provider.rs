@@ -7,16 +7,19 @@ use std::{
 };
 
 use anyhow::Context as _;
+use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateProvider, Provider, ProviderFound, Secret, UpdateProvider};
 use sallyport_model::{MAX_CLIENT_SECRET_BYTES, MAX_PROVIDER_CA_BYTES, ProviderKind, ProviderName};
 use serde_json::json;
 
-use super::utc;
+use super::{confirm::YesArg, utc};
 use crate::{
+    complete,
+    columns::{self, Column},
     context::Context,
     failure::{self, Failure, Kind},
-    output,
+    output::{self, Output},
 };
 
 /// What can be done with identity providers.
@@ -43,7 +46,7 @@ pub(crate) enum ProviderCommand {
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
     /// What it is called
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(complete::providers))]
     name: ProviderName,
 }
 
@@ -55,6 +58,8 @@ pub(crate) struct RmArgs {
     /// Remove it although nobody could log in at a socket then, or persons go with it
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Options of `provider add`.
@@ -210,7 +215,7 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
         ProviderCommand::Ls => {
             let empty = "no identity providers yet: `sallyport provider add google --client-id ID --client-secret-file F` adds \
                          one";
-            context.output.list(&client.providers().await?, empty, list)
+            context.output.list(&client.providers().await?, empty, |all| list(&context.output, all))
         }
         ProviderCommand::Show(args) => {
             let provider = client.provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
@@ -222,12 +227,17 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 client.update_provider(&name, &update).await.map_err(|error| failure::about(error, &name))?;
             context.output.data(&provider, show)
         }
-        ProviderCommand::Rm(RmArgs { provider: args, force }) => {
+        ProviderCommand::Rm(RmArgs { provider: args, force, yes }) => {
             let found = client.provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
             let persons = match found.kind {
                 ProviderKind::Local if force => client.persons().await?.len(),
                 _ => 0,
             };
+            let with_persons = if persons > 0 { format!(" with its {persons} persons") } else { String::new() };
+            yes.confirm(&format!(
+                "Remove the identity provider {}{with_persons}? Those for whom it vouched are logged out.",
+                args.name
+            ))?;
             client.delete_provider(&args.name, force).await.map_err(|error| failure::about(error, &args.name))?;
             let gone = json!({ "deleted": args.name.as_str(), "persons": persons });
             let with_it = match persons {
@@ -314,16 +324,17 @@ fn show(provider: &Provider) -> String {
     output::pairs(&rows)
 }
 
-fn list(providers: &[Provider]) -> String {
-    output::table(
-        ["NAME", "KIND", "ISSUER", "CLIENT ID", "ADDED"],
+fn list(output: &Output, providers: &[Provider]) -> String {
+    columns::table(
+        output,
+        [Column::Plain("NAME"), Column::Plain("KIND"), Column::Cut("ISSUER"), Column::Wide("CLIENT ID"), Column::Plain("ADDED")],
         providers.iter().map(|provider| {
             [
                 provider.name.to_string(),
                 provider.kind.to_string(),
                 provider.issuer.clone().unwrap_or_default(),
                 provider.client_id.clone(),
-                utc(provider.created_at),
+                columns::minute(provider.created_at),
             ]
         }),
     )

@@ -3,6 +3,7 @@
 use std::{fs::File, io::Read as _, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
+use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
 use sallyport_api::{
     CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, ServiceToken, ServiceTokenCertificate,
@@ -14,11 +15,14 @@ use serde::Serialize;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{client::write_private, display_name, utc};
+use super::{confirm::YesArg, pick::Pick, client::write_private, display_name, utc};
 use crate::{
+    complete,
+    columns::{self, Column},
     context::Context,
-    failure::{self, Failure, Kind},
-    output, port,
+    failure,
+    output::{self, Output},
+    port,
 };
 
 /// What can be done with service tokens.
@@ -35,7 +39,7 @@ pub(crate) enum ServiceTokenCommand {
     Certificate(CertificateArgs),
     /// End a service token, and cut off who came with it
     #[command(alias = "delete")]
-    Rm(TokenArgs),
+    Rm(RmArgs),
 }
 
 /// Options of `service-token create`.
@@ -46,6 +50,7 @@ pub(crate) struct CreateArgs {
     name: String,
     /// A socket that it is for, by name or id; several times for several; all sockets when absent
     #[arg(long = "socket", value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     sockets: Vec<SocketRef>,
     /// In how many days it ends; it does not end when this is absent
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
@@ -102,8 +107,17 @@ struct Certified {
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
     /// The id of the token, or its name
-    #[arg(id = "service_token", value_name = "TOKEN")]
+    #[arg(id = "service_token", value_name = "TOKEN", add = ArgValueCompleter::new(complete::service_tokens))]
     token: String,
+}
+
+/// Options of `service-token rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    #[command(flatten)]
+    token: TokenArgs,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// What a token reaches at most.
@@ -205,10 +219,11 @@ pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyh
         }
         ServiceTokenCommand::Ls => {
             let empty = "no service tokens yet: `sallyport service-token create NAME` makes one";
-            context.output.list(&client.service_tokens().await?, empty, list)
+            context.output.list(&client.service_tokens().await?, empty, |tokens| list(&context.output, tokens))
         }
-        ServiceTokenCommand::Rm(args) => {
+        ServiceTokenCommand::Rm(RmArgs { token: args, yes }) => {
             let id = find(&client, &args.token).await?;
+            yes.confirm(&format!("End the service token {}? Machines that use it are locked out.", args.token))?;
             client.delete_service_token(id).await.map_err(|error| failure::about(error, &id))?;
             context.output.data(&json!({ "deleted": id }), |_| format!("deleted {id}"))
         }
@@ -219,12 +234,13 @@ async fn find(client: &ApiClient, token: &str) -> anyhow::Result<ServiceTokenId>
     if let Ok(id) = token.parse() {
         return Ok(id);
     }
-    let tokens = client.service_tokens().await?;
-    let found = tokens.iter().find(|known| known.name.as_str() == token);
-    let found = found.ok_or_else(|| {
-        Failure::new(Kind::Refused, format!("there is no service token {token:?}"))
-            .next("see `sallyport service-token ls`")
-    })?;
+    let pick = Pick {
+        what: "service token",
+        list: "sallyport service-token ls",
+        id: &|token: &ServiceToken| token.id.uuid(),
+        names: &|token| vec![token.name.to_string()],
+    };
+    let found = pick.find(client.service_tokens().await?, token)?;
     Ok(found.id)
 }
 
@@ -323,12 +339,14 @@ impl Request {
     }
 }
 
-fn list(tokens: &[ServiceToken]) -> String {
-    output::table(
-        ["ID", "NAME", "SOCKETS", "REACHES", "CREATED", "EXPIRES"],
+fn list(output: &Output, tokens: &[ServiceToken]) -> String {
+    columns::table(
+        output,
+        [Column::Cut("NAME"), Column::Cut("SOCKETS"), Column::Cut("REACHES"), Column::Wide("CREATED"), Column::Plain("EXPIRES"), Column::Id("ID")],
         tokens.iter().map(|token| {
-            let (created, expires) = (utc(token.created_at), expires(token));
-            [token.id.to_string(), token.name.to_string(), sockets(token), scope(token), created, expires]
+            let ends = token.expires_at.map_or_else(|| "never".to_owned(), columns::minute);
+            let created = utc(token.created_at);
+            [token.name.to_string(), sockets(token), scope(token), created, ends, token.id.to_string()]
         }),
     )
 }

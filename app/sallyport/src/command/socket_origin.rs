@@ -3,18 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateDirectOrigin, DirectOrigin, UpdateDirectOrigin};
 use sallyport_client::{ApiClient, SocketRef};
-use sallyport_model::{DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAddr, OriginTlsSettings, RegionName};
+use sallyport_model::{ShortId, DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAddr, OriginTlsSettings, RegionName};
 use sallyport_net::Fingerprint;
 use serde_json::json;
 
-use super::{hold::origin_pin, settings::OFF, utc};
+use super::{hold::origin_pin, settings::OFF};
 use crate::{
+    complete,
+    columns::{self, Column},
     context::Context,
     failure::{self, Failure, Kind},
-    output,
+    output::Output,
 };
 
 /// What can be done with direct origins.
@@ -38,6 +41,7 @@ pub(crate) enum SocketOriginCommand {
 pub(crate) struct AddArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: SocketRef,
     /// Where it is, as edges reach it: HOST:PORT
     #[arg(value_name = "HOST:PORT")]
@@ -57,6 +61,7 @@ pub(crate) struct AddArgs {
 pub(crate) struct ListArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: SocketRef,
 }
 
@@ -65,6 +70,7 @@ pub(crate) struct ListArgs {
 pub(crate) struct EditArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: SocketRef,
     /// The origin: its address or its id, as `socket origin ls` shows them
     #[arg(value_name = "ORIGIN")]
@@ -90,6 +96,7 @@ pub(crate) struct EditArgs {
 pub(crate) struct RmArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: SocketRef,
     /// The origin: its address or its id, as `socket origin ls` shows them
     #[arg(value_name = "ORIGIN")]
@@ -159,13 +166,13 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
             };
             let origin = client.create_direct_origin(&args.socket, &create).await;
             let origin = origin.map_err(|error| failure::about(error, &args.socket))?;
-            context.output.data(&origin, |origin| list(std::slice::from_ref(origin)))
+            context.output.data(&origin, |origin| list(&context.output, std::slice::from_ref(origin)))
         }
         SocketOriginCommand::Ls(ListArgs { socket }) => {
             let origins = client.direct_origins(&socket).await.map_err(|error| failure::about(error, &socket))?;
             let empty =
                 format!("no direct origins: `sallyport socket origin add {socket} HOST:PORT` lets edges dial one");
-            context.output.list(&origins, &empty, list)
+            context.output.list(&origins, &empty, |origins| list(&context.output, origins))
         }
         SocketOriginCommand::Edit(args) => {
             let id = find(&client, &args.socket, &args.origin).await?.id;
@@ -181,7 +188,7 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
             }
             let changed = client.update_direct_origin(&args.socket, id, &update).await;
             let changed = changed.map_err(|error| failure::about(error, &args.socket))?;
-            context.output.data(&changed, |changed| list(std::slice::from_ref(changed)))
+            context.output.data(&changed, |changed| list(&context.output, std::slice::from_ref(changed)))
         }
         SocketOriginCommand::Rm(RmArgs { socket, origin }) => {
             let found = find(&client, &socket, &origin).await?;
@@ -196,8 +203,10 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
 async fn find(client: &ApiClient, socket: &SocketRef, wanted: &str) -> anyhow::Result<DirectOrigin> {
     let origins = client.direct_origins(socket).await.map_err(|error| failure::about(error, socket))?;
     let (id, address) = (wanted.parse::<DirectOriginId>().ok(), wanted.parse::<OriginAddr>().ok());
+    let start = wanted.parse::<ShortId>().ok();
+    let is_short = |origin: &DirectOrigin| start.as_ref().is_some_and(|start| start.begins(origin.id.uuid()));
     let address = address.map(|address| address.to_string());
-    let is_it = |origin: &DirectOrigin| Some(origin.id) == id || Some(&origin.address) == address.as_ref();
+    let is_it = |origin: &DirectOrigin| Some(origin.id) == id || is_short(origin) || Some(&origin.address) == address.as_ref();
     origins.into_iter().find(is_it).ok_or_else(|| {
         Failure::new(Kind::NotFound, format!("{socket} has no direct origin {wanted}"))
             .next(format!("`sallyport socket origin ls {socket}` lists those that it has"))
@@ -205,9 +214,10 @@ async fn find(client: &ApiClient, socket: &SocketRef, wanted: &str) -> anyhow::R
     })
 }
 
-fn list(origins: &[DirectOrigin]) -> String {
-    output::table(
-        ["ORIGIN", "ADDRESS", "REGION", "WEIGHT", "HEALTH", "CREATED"],
+fn list(output: &Output, origins: &[DirectOrigin]) -> String {
+    columns::table(
+        output,
+        [Column::Id("ORIGIN"), Column::Cut("ADDRESS"), Column::Plain("REGION"), Column::Plain("WEIGHT"), Column::Plain("HEALTH"), Column::Plain("CREATED")],
         origins.iter().map(|origin| {
             [
                 origin.id.to_string(),
@@ -215,7 +225,7 @@ fn list(origins: &[DirectOrigin]) -> String {
                 origin.region.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
                 origin.weight.to_string(),
                 origin.healthy.map_or("-", |healthy| if healthy { "healthy" } else { "unhealthy" }).to_owned(),
-                utc(origin.created_at),
+                columns::minute(origin.created_at),
             ]
         }),
     )

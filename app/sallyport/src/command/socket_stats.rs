@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use clap::Args;
 use sallyport_api::{Counts, EdgeCounts, OriginCounts, Quantiles, SocketStats};
 
-use super::{flow, options::SocketArg, utc};
+use super::{flow, options::NamedSocketArg, utc};
 use crate::{
     context::Context,
     failure,
@@ -21,7 +21,7 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
-    socket: SocketArg,
+    socket: NamedSocketArg,
     /// Show it anew every two seconds, until this command is stopped
     #[arg(long)]
     watch: bool,

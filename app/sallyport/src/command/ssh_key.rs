@@ -7,16 +7,19 @@ use std::{
 };
 
 use anyhow::Context as _;
+use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateSshKey, SshKey};
 use sallyport_client::ApiClient;
 use serde_json::json;
 
-use super::{display_name, utc};
+use super::{pick::Pick, display_name, utc};
 use crate::{
+    complete,
+    columns::{self, Column},
     context::Context,
-    failure::{self, Failure, Kind},
-    output,
+    failure::{self, Failure},
+    output::{self, Output},
 };
 
 /// The longest file that is read, in bytes: the longest key that the API takes.
@@ -55,7 +58,7 @@ pub(crate) struct AddArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// The key: its id, fingerprint or name, as `ssh-key ls` shows them
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", add = ArgValueCompleter::new(complete::ssh_keys))]
     key: String,
 }
 
@@ -75,7 +78,7 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
         SshKeyCommand::Ls => {
             let empty = "no ssh keys yet: `sallyport ssh-key add` lets a stock ssh client serve your sockets";
             let keys = client.ssh_keys().await?;
-            context.output.list(&keys, empty, list)?;
+            context.output.list(&keys, empty, |keys| list(&context.output, keys))?;
             if !keys.is_empty() {
                 context
                     .output
@@ -94,20 +97,13 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
 
 /// The key that is meant.
 async fn find(client: &ApiClient, text: &str) -> anyhow::Result<SshKey> {
-    let keys = client.ssh_keys().await?;
-    let mut found: Vec<_> = keys
-        .into_iter()
-        .filter(|key| key.id.to_string() == text || key.fingerprint == text || key.name == text)
-        .collect();
-    match (found.pop(), found.is_empty()) {
-        (Some(key), true) => Ok(key),
-        (Some(_), false) => Err(Failure::new(Kind::Refused, format!("several ssh keys are called {text:?}"))
-            .next("say which one by its id or fingerprint: see `sallyport ssh-key ls`")
-            .into()),
-        (None, _) => Err(Failure::new(Kind::NotFound, format!("there is no such ssh key: {text}"))
-            .next("see `sallyport ssh-key ls`")
-            .into()),
-    }
+    let pick = Pick {
+        what: "ssh key",
+        list: "sallyport ssh-key ls",
+        id: &|key: &SshKey| key.id,
+        names: &|key| vec![key.name.clone(), key.fingerprint.clone()],
+    };
+    Ok(pick.find(client.ssh_keys().await?, text)?)
 }
 
 /// Reads a public key; a private one is refused here and never sent.
@@ -171,10 +167,11 @@ fn show(key: &SshKey) -> String {
     ])
 }
 
-fn list(keys: &[SshKey]) -> String {
-    output::table(
-        ["ID", "NAME", "FINGERPRINT", "ADDED"],
-        keys.iter().map(|key| [key.id.to_string(), key.name.clone(), key.fingerprint.clone(), utc(key.created_at)]),
+fn list(output: &Output, keys: &[SshKey]) -> String {
+    columns::table(
+        output,
+        [Column::Cut("NAME"), Column::Plain("FINGERPRINT"), Column::Wide("ADDED"), Column::Id("ID")],
+        keys.iter().map(|key| [key.name.clone(), key.fingerprint.clone(), utc(key.created_at), key.id.to_string()]),
     )
 }
 

@@ -148,7 +148,8 @@ impl Home {
 
     /// A socket with these further options; its id and its host name.
     pub(crate) fn socket(&self, more: &[&str]) -> (String, String) {
-        let mut args = vec!["socket", "create", "--name", "test", "--type", "http"];
+        let name = fresh_name();
+        let mut args = vec!["socket", "create", "--name", &name, "--type", "http"];
         args.extend(more);
         let socket = self.json(&args);
         (socket["id"].as_str().unwrap().to_owned(), socket["dns_name"].as_str().unwrap().to_owned())
@@ -164,6 +165,12 @@ impl Home {
         program.wait_for("attached");
         program
     }
+}
+
+/// A name that no other socket has.
+pub(crate) fn fresh_name() -> String {
+    static GIVEN: AtomicUsize = AtomicUsize::new(1);
+    format!("test {}", GIVEN.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A running `sallyport up`.

@@ -29,6 +29,7 @@ mod main_job;
 mod mesh;
 mod mesh_ends;
 mod miniflux;
+mod names;
 mod observed;
 mod organisations;
 mod original_client;

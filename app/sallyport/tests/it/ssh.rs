@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    harness::{Home, Origin, PATIENCE, Program, Up, text, wait_until},
+    harness::{Home, Origin, PATIENCE, Program, Up, fresh_name, text, wait_until},
     protocols::{call, service, tool},
     tcp::free_port,
 };
@@ -98,7 +98,7 @@ impl Account {
 
     /// A socket of this type: id, host name, own port.
     pub(crate) fn socket(&self, socket_type: &str) -> (String, String, u16) {
-        let socket = self.home.json(&["socket", "create", "--name", "test", "--type", socket_type]);
+        let socket = self.home.json(&["socket", "create", "--name", &fresh_name(), "--type", socket_type]);
         let port = socket["port"].as_u64().and_then(|port| port.try_into().ok()).unwrap_or(0);
         (socket["id"].as_str().unwrap().to_owned(), socket["dns_name"].as_str().unwrap().to_owned(), port)
     }

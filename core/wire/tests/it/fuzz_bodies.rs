@@ -66,6 +66,7 @@ pub(crate) fn session_input(data: &[u8]) {
             connector: [3; 16],
             max_legs: 4,
             features: Vec::new(),
+            host: None,
         };
         let mut session = Session::connector(hello, config(), now);
         session.attach(Attach { tunnel: tunnel(), credential: "c".to_owned(), request_log: true, home: None });

@@ -25,6 +25,7 @@ pub(crate) fn hello() -> Hello {
         connector: [3; 16],
         max_legs: 64,
         features: features(),
+        host: None,
     }
 }
 

@@ -73,7 +73,7 @@ proptest! {
     ) {
         let tunnel = TunnelId::from_bytes(id);
         let small = number as u32;
-        let hello = Hello { versions, agent: code.clone(), connector: id, max_legs: number as u16, features: vec![code.clone()] };
+        let hello = Hello { versions, agent: code.clone(), connector: id, max_legs: number as u16, features: vec![code.clone()], host: flag.then(|| format!("h{code}").chars().take(message::MAX_HOST_BYTES).collect()) };
         round_trip!(hello, Hello, Hello, Control);
         let welcome = Welcome {
             version: 1,

@@ -1,7 +1,7 @@
 //! Things to put into a store.
 
 use sallyport_model::{Account, AccountId, CredentialHash, Socket, SocketId, SocketType, Tunnel, TunnelId};
-use sallyport_store::{Creation, NewAccount, NewSocket, NewTunnel, PortWish, Store, StoreError};
+use sallyport_store::{Creation, IfTaken, NewAccount, NewSocket, NewTunnel, PortWish, Store, StoreError};
 
 use crate::postgres;
 
@@ -28,6 +28,7 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         id: SocketId::from_random(id),
         account: account(owner).account.id,
         display_name: format!("socket {n}").parse().unwrap(),
+        if_taken: IfTaken::Refuse,
         socket_type: SocketType::Http,
         origin_protocol: sallyport_model::OriginProtocol::Auto,
         basic_auth: None,
@@ -47,6 +48,7 @@ pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> NewTunnel {
     NewTunnel {
         id: TunnelId::from_random(id),
         socket,
+        name: None,
         credential: CredentialHash([3; 32]),
         weight: sallyport_model::DEFAULT_WEIGHT,
         temporary: None,

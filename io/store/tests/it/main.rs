@@ -13,6 +13,7 @@ mod edges;
 mod fixtures;
 mod identity;
 mod lock;
+mod names;
 mod nouns;
 mod open;
 mod organisations;

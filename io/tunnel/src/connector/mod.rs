@@ -53,6 +53,8 @@ pub enum TunnelChange {
 pub struct ConnectorConfig {
     /// Name and version of the program, as the edge shows it.
     pub agent: String,
+    /// The name of the machine, which the edge's owner of the tunnel is shown.
+    pub host: Option<String>,
     /// Random bytes that stand for this run.
     pub connector_id: [u8; 16],
     /// How many legs there may be; 0: all streams are multiplexed on the control connection.
@@ -81,6 +83,7 @@ impl ConnectorConfig {
     pub fn new(agent: &str, connector_id: [u8; 16], tunnels: Vec<TunnelCredential>) -> Self {
         Self {
             agent: agent.to_owned(),
+            host: None,
             connector_id,
             max_legs: 512,
             ready_legs: sallyport_wire::demand::DEFAULT_READY_LEGS,

@@ -130,6 +130,7 @@ impl ConnectorSession {
                 .flatten()
                 .map(str::to_owned)
                 .collect(),
+            host: config.host.clone(),
         };
         let session = Session::connector(hello, config.session.clone(), now());
         let session = if is_between_edges { session.between_edges() } else { session };

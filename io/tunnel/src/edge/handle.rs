@@ -105,6 +105,12 @@ impl TunnelHandle {
         &self.inner.session.agent
     }
 
+    /// The name of the machine that the connector runs on, as it says.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        self.inner.session.host.as_deref()
+    }
+
     /// The region that its origin is in, as far as its connector says.
     #[must_use]
     pub fn home(&self) -> Option<&RegionName> {

@@ -148,6 +148,8 @@ struct EdgeSession {
     leg_secret: [u8; 32],
     peer: SocketAddr,
     agent: String,
+    /// The name of the machine that the connector runs on, as it says.
+    host: Option<String>,
     /// The connector reads what follows the server name in OPEN.
     has_open_fields: bool,
     mux: Arc<Mux>,

@@ -159,6 +159,7 @@ impl Shared {
             leg_secret,
             peer,
             agent: hello.agent.clone(),
+            host: hello.host.clone(),
             has_open_fields: hello.has(feature::OPEN_FIELDS),
             mux: Mux::new(session),
             pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),

@@ -16,9 +16,9 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use sallyport_api::{CreateSocket, Secret};
-use sallyport_client::SocketRef;
+use sallyport_client::{SocketRef, TunnelRef};
 use sallyport_connector::MAX_SERVICES;
-use sallyport_model::{SocketType, TunnelId};
+use sallyport_model::{DisplayName, SocketType};
 use sallyport_policy::{AccessList, Rule};
 use toml::{
     Spanned,
@@ -29,8 +29,9 @@ use crate::{
     cli::sentence,
     command::{
         connect, display_name,
-        hold::{Origin, OriginArgs, WayArgs},
+        hold::{OriginArgs, WayArgs},
         tunnel,
+        wish::Wish,
     },
     failure::{self, Failure, Kind},
 };
@@ -106,7 +107,7 @@ pub(super) enum Plan {
         /// The socket.
         socket: SocketRef,
         /// The tunnel; one is made where there is none.
-        tunnel: Option<TunnelId>,
+        tunnel: Option<TunnelRef>,
         /// Its credential, with which nobody is asked for anything.
         credential: Option<Secret>,
         /// What the service speaks, when nobody is asked.
@@ -114,13 +115,8 @@ pub(super) enum Plan {
         /// The service.
         origin: Box<OriginArgs>,
     },
-    /// A socket for as long as the service is held.
-    Temporary {
-        /// The socket.
-        create: Box<CreateSocket>,
-        /// The service.
-        origin: Box<Origin>,
-    },
+    /// The socket of the service's name, or one for as long as the service is held.
+    Wished(Box<Wish>),
 }
 
 /// A place in a file.
@@ -221,7 +217,9 @@ impl ServiceFile {
             if is_readable_by_all && let Some(secret) = spec.secret() {
                 return Err(spec.place.failure(readable(secret, path)).into());
             }
-            if let Some(former) = named.insert(spec.name.clone(), spec.place.line) {
+            // Names that differ in case are those of one socket.
+            let key = spec.name.parse().map_or_else(|_| spec.name.clone(), |name: DisplayName| name.key());
+            if let Some(former) = named.insert(key, spec.place.line) {
                 let taken = format!("the service of line {former} has the same name");
                 return Err(spec.place.failure(Failure::usage(taken).next("give each a `name` of its own")).into());
             }
@@ -310,7 +308,15 @@ fn read_service(
         let is_without_port = error.kind() == ErrorKind::MissingRequiredArgument && !has_port;
         let no_port =
             || Failure::usage("port is missing").next("add the port that the service listens on: port = 8000");
-        let failure = if is_without_port { no_port() } else { refused(error) };
+        let is_without_socket = error.kind() == ErrorKind::MissingRequiredArgument
+            && is_lasting
+            && entries.iter().all(|entry| entry.key != "socket-id");
+        let no_socket = || Failure::usage("socket-id is missing").next("say whose tunnel it is: socket-id = \"shop\"");
+        let failure = match (is_without_port, is_without_socket) {
+            (true, _) => no_port(),
+            (false, true) => no_socket(),
+            (false, false) => refused(error),
+        };
         at(of_key(blamed(error).unwrap_or_default())).failure(failure)
     };
     let table = at(start);
@@ -331,10 +337,9 @@ fn read_service(
         (name, lasting(line.args).map_err(|error| table.error(error))?)
     } else {
         let line = TemporaryLine::from_arg_matches(&matches).map_err(|error| refused(&error))?;
-        let (create, origin) = temporary(line.args).map_err(|error| table.error(error))?;
-        judge_access(&create).map_err(|(key, failure)| at(of_key(key)).failure(failure))?;
-        let name = create.name.as_str().to_owned();
-        (name, Plan::Temporary { create: Box::new(create), origin: Box::new(origin) })
+        let wish = wished(line.args).map_err(|error| table.error(error))?;
+        judge_access(&wish.create).map_err(|(key, failure)| at(of_key(key)).failure(failure))?;
+        (wish.create.name.as_str().to_owned(), Plan::Wished(Box::new(wish)))
     };
     Ok(Spec { place: place(start, Some(name.clone())), name, tunnel_words, origin_words, plan })
 }
@@ -364,13 +369,14 @@ fn blamed(error: &clap::Error) -> Option<&str> {
 fn lasting(args: tunnel::ConnectArgs) -> anyhow::Result<Plan> {
     let tunnel::Connection { socket, tunnel, credential, socket_type, origin } = args.read()?;
     if credential.is_some() {
+        tunnel.as_ref().map(tunnel::whole_id).transpose()?;
         // Nobody is asked for the type: what does not go with it is known now.
         origin.clone().prepare(socket_type.unwrap_or(SocketType::Http))?;
     }
     Ok(Plan::Lasting { socket, tunnel, credential, socket_type, origin: Box::new(origin) })
 }
 
-fn temporary(args: connect::ConnectArgs) -> anyhow::Result<(CreateSocket, Origin)> {
+fn wished(args: connect::ConnectArgs) -> anyhow::Result<Wish> {
     if args.asks_for_password() {
         return Err(Failure::usage("nobody is there to be asked for the password of a protected service")
             .next("add password = \"...\", or set SALLYPORT_SOCKET_PASSWORD")
@@ -516,9 +522,10 @@ mod tests {
         let names: Vec<_> = file.services.iter().map(|service| service.name.as_str()).collect();
         assert_eq!(names, ["shop", "wandering-shape-7752", "localhost:8001"]);
         let [shop, database, _] = &file.services[..] else { panic!() };
-        let Plan::Temporary { create, origin } = &shop.plan else { panic!() };
-        let access = create.access.clone().unwrap();
-        assert_eq!((access.allow.len(), origin.to_string().as_str()), (2, "http://localhost:8000"));
+        let Plan::Wished(wish) = &shop.plan else { panic!() };
+        let access = wish.create.access.clone().unwrap();
+        assert_eq!((access.allow.len(), wish.origin.address().to_string().as_str()), (2, "localhost:8000"));
+        assert!(wish.is_named, "its socket stays");
         assert_eq!(database.origin_words, ["--host=db.internal", "--port=5432"]);
         let Plan::Lasting { origin, tunnel: None, credential: None, .. } = &database.plan else { panic!() };
         assert_eq!(origin.address().to_string(), "db.internal:5432");
@@ -556,14 +563,18 @@ mod tests {
                 "[[service]]\nport = 1\n[[service]]\nport = 1",
                 "services.toml:3: service \"localhost:1\": the service of line 1",
             ),
-            ("[[service]]\nsocket-id = \"no socket\"\nport = 1", "names no socket"),
+            ("[[service]]\nsocket-id = \"http://no-socket\"\nport = 1", "names no socket"),
+            (
+                "[[service]]\nname = \"Shop\"\nport = 1\n[[service]]\nname = \"shop\"\nport = 2",
+                "service \"shop\": the service of line 1 has the same name",
+            ),
             (
                 "[[service]]\nsocket-id = \"a-b-1000\"\nport = 1\nallow = \"10.0.0.0/8\"",
                 "unexpected argument '--allow'",
             ),
             ("[[service]]\nsocket-id = \"a-b-1000\"\nport = 1\nname = \"a\\u202eb\"", "cannot be a name"),
             ("[[service]]\nname = 1\nport = 1\ntunnel-credential = \"x\"", "name: expected a text"),
-            (&format!("[[service]]\ntunnel-id = \"{id}\"\nport = 1"), "<SOCKET|--socket-id <SOCKET>>"),
+            (&format!("[[service]]\ntunnel-id = \"{id}\"\nport = 1"), "socket-id is missing"),
         ] {
             let failure = parsed(text).unwrap_err();
             assert!(failure.message.contains(said), "{text}: {}", failure.message);

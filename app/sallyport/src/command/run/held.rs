@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::file::{Plan, Spec};
 use crate::{
-    command::{connect, hold::Origin, options::idempotency_key, tunnel},
+    command::{connect, hold::Origin, tunnel},
     context::{Context, Target},
     failure::{self, Failure, Kind},
     signals::Signals,
@@ -52,7 +52,10 @@ pub(super) struct Held {
 enum Made {
     Nothing,
     Tunnel,
+    /// With its tunnel.
     Socket,
+    /// The same, and it stays with its name once the services are there.
+    LastingSocket,
 }
 
 /// Services that could not all be opened: what was made for them is taken back.
@@ -102,27 +105,40 @@ impl Api {
         let parts = |created: CreatedTunnel| (created.details.id, created.credential);
         match spec.plan {
             Plan::Lasting { tunnel: Some(id), credential: Some(credential), socket_type, origin, .. } => {
-                let origin = origin.prepare(socket_type.unwrap_or(SocketType::Http))?;
+                let (id, origin) =
+                    (tunnel::whole_id(&id)?, origin.prepare(socket_type.unwrap_or(SocketType::Http))?);
                 Ok(held(spec.name, words, origin, (id, credential), Made::Nothing, None))
             }
             Plan::Lasting { socket: reference, tunnel: id, origin, .. } => {
                 let client = &self.client;
                 let socket = client.socket(&reference).await.map_err(|error| failure::about(error, &reference))?;
                 let origin = origin.prepare(socket.socket_type)?;
-                let created = tunnel::renew_or_create(client, &socket, id).await?;
+                let created = tunnel::renew_or_create(client, &socket, id.as_ref()).await?;
                 let made = if id.is_some() { Made::Nothing } else { Made::Tunnel };
                 Ok(held(spec.name, words, origin, parts(created), made, Some(Box::new(socket))))
             }
-            Plan::Temporary { create, origin } => {
-                let socket = self.client.create_socket(&create, &idempotency_key()?).await?;
-                let created = match tunnel::renew_or_create(&self.client, &socket, None).await {
+            Plan::Wished(wish) => {
+                let had = wish.socket(&self.client).await?;
+                let made = match (wish.is_named, had.is_new) {
+                    (false, _) => Made::Socket,
+                    (true, true) => Made::LastingSocket,
+                    (true, false) => Made::Tunnel,
+                };
+                let origin = wish.origin.prepare(had.socket.socket_type);
+                let created = match origin {
+                    Ok(origin) => tunnel::renew_or_create(&self.client, &had.socket, None).await.map(|made| (origin, made)),
+                    Err(error) => Err(error),
+                };
+                let (origin, created) = match created {
                     Ok(created) => created,
                     Err(error) => {
-                        connect::delete(&self.client, &socket).await?;
+                        if had.is_new {
+                            connect::delete(&self.client, &had.socket).await?;
+                        }
                         return Err(error);
                     }
                 };
-                Ok(held(spec.name, words, *origin, parts(created), Made::Socket, Some(Box::new(socket))))
+                Ok(held(spec.name, words, origin, parts(created), made, Some(Box::new(had.socket))))
             }
         }
     }
@@ -153,9 +169,13 @@ impl Api {
             }
         }
         opened.sort_by_key(|(index, _)| *index);
-        let opened: Vec<Held> = opened.into_iter().map(|(_, held)| held).collect();
+        let mut opened: Vec<Held> = opened.into_iter().map(|(_, held)| held).collect();
         match failed {
-            None => Ok(opened),
+            None => {
+                let stays = opened.iter_mut().filter(|held| held.made == Made::LastingSocket);
+                stays.for_each(|held| held.made = Made::Tunnel);
+                Ok(opened)
+            }
             Some(failed) => match self.remove_all(opened, signals).await {
                 Ok(_) => Err(failed),
                 Err(failure) => Err(NotOpened::Failed(failure.into())),
@@ -166,7 +186,7 @@ impl Api {
     /// Takes back what was made for this service.
     async fn remove(&self, held: &Held) -> Result<(), Failure> {
         match (held.made, &held.socket) {
-            (Made::Socket, Some(socket)) => connect::delete(&self.client, socket).await,
+            (Made::Socket | Made::LastingSocket, Some(socket)) => connect::delete(&self.client, socket).await,
             (Made::Tunnel, Some(socket)) => {
                 tunnel::delete(&self.client, &SocketRef::from(socket.id), held.tunnel).await
             }
@@ -224,7 +244,7 @@ impl Held {
     fn remains(&self, socket: &Socket, count: usize) -> Failure {
         let failure = match self.made {
             Made::Tunnel => tunnel::remains(&SocketRef::from(socket.id), self.tunnel, "it was not waited for"),
-            Made::Socket | Made::Nothing => connect::remains(socket, "it was not waited for"),
+            Made::Socket | Made::LastingSocket | Made::Nothing => connect::remains(socket, "it was not waited for"),
         };
         match count {
             0 | 1 => failure,

@@ -42,6 +42,8 @@ The file has a table [[service]] for each service, whose keys are the long optio
   socket-id = \"wandering-shape-7752\"
   port = 5432
 
+The socket of a service with a name stays, as that of `connect --name` does: it has the same public name the next time.
+
 SIGHUP reads it again: services that have not changed go on undisturbed.")]
 pub(crate) struct RunArgs {
     /// The file of the services, in TOML
@@ -231,7 +233,10 @@ impl Checked {
     fn of(spec: &Spec) -> Self {
         let (socket, origin) = match &spec.plan {
             Plan::Lasting { socket, origin, .. } => (Some(socket.to_string()), origin.address().to_string()),
-            Plan::Temporary { origin, .. } => (None, origin.to_string()),
+            Plan::Wished(wish) => {
+                let name = wish.is_named.then(|| wish.create.name.to_string());
+                (name, format!("{}://{}", wish.create.socket_type, wish.origin.address()))
+            }
         };
         Self { service: spec.name.clone(), socket, origin }
     }

@@ -119,7 +119,7 @@ impl Runner {
                 let place = spec.place;
                 let origin = match spec.plan {
                     Plan::Lasting { origin, .. } => origin.prepare(held.origin.socket_type),
-                    Plan::Temporary { origin, .. } => Ok(*origin),
+                    Plan::Wished(wish) => wish.origin.prepare(held.origin.socket_type),
                 };
                 let origin = origin.map_err(|error| place.error(error))?;
                 changes.moves.push((spec.name, origin, spec.origin_words));
