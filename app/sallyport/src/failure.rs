@@ -181,8 +181,7 @@ pub(crate) fn of_client(error: &ClientError) -> Failure {
 }
 
 /// What a socket is called by, for those who gave what `--name` calls it.
-const WHICH_SOCKET: &str =
-    "see `sallyport socket ls`: a socket goes by its name, by the one in its URL such as wandering-shape-7752, or by its id";
+const WHICH_SOCKET: &str = "see `sallyport socket ls`: a socket goes by its name, by the one in its URL such as wandering-shape-7752, or by its id";
 
 /// Where those are listed that there are, by what the API calls them.
 const WHICH: &[(&str, &str)] = &[

@@ -65,7 +65,8 @@ fn names() -> Vec<&'static str> {
 }
 
 fn unknown(command: &clap::Command, word: &str, is_topic: bool) -> Failure {
-    let mut known: Vec<&str> = command.get_subcommands().filter(|inner| !inner.is_hide_set()).map(clap::Command::get_name).collect();
+    let mut known: Vec<&str> =
+        command.get_subcommands().filter(|inner| !inner.is_hide_set()).map(clap::Command::get_name).collect();
     if is_topic {
         known.extend(names());
     }

@@ -160,7 +160,8 @@ impl ShortId {
     }
 
     fn filled(&self, rest: u8) -> [u8; 16] {
-        let mut digits = self.digits.chars().filter_map(|digit| digit.to_digit(16)).filter_map(|d| u8::try_from(d).ok());
+        let mut digits =
+            self.digits.chars().filter_map(|digit| digit.to_digit(16)).filter_map(|d| u8::try_from(d).ok());
         std::array::from_fn(|_| {
             let (high, low) = (digits.next().unwrap_or(rest), digits.next().unwrap_or(rest));
             high << 4 | low
@@ -172,9 +173,11 @@ impl FromStr for ShortId {
     type Err = ShortIdError;
     fn from_str(text: &str) -> Result<Self, ShortIdError> {
         // Where the hyphens of a UUID are (RFC 9562 section 4).
-        let is_in_place = |(at, c): (usize, char)| if [8, 13, 18, 23].contains(&at) { c == '-' } else { c.is_ascii_hexdigit() };
+        let is_in_place =
+            |(at, c): (usize, char)| if [8, 13, 18, 23].contains(&at) { c == '-' } else { c.is_ascii_hexdigit() };
         let digits: String = text.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
-        let is_short = text.len() <= 36 && digits.len() >= MIN_SHORT_DIGITS && text.chars().enumerate().all(is_in_place);
+        let is_short =
+            text.len() <= 36 && digits.len() >= MIN_SHORT_DIGITS && text.chars().enumerate().all(is_in_place);
         if is_short { Ok(Self { digits }) } else { Err(ShortIdError) }
     }
 }

@@ -358,7 +358,8 @@ impl ApiClient {
         tunnel: &TunnelRef,
         update: &UpdateTunnel,
     ) -> Result<Tunnel, ClientError> {
-        self.send(Method::PATCH, &format!("/v1/sockets/{}/tunnels/{}", socket.segment(), tunnel.segment()), update).await
+        self.send(Method::PATCH, &format!("/v1/sockets/{}/tunnels/{}", socket.segment(), tunnel.segment()), update)
+            .await
     }
 
     /// One tunnel.
@@ -396,7 +397,12 @@ impl ApiClient {
         tunnel: &TunnelRef,
         key: &CreateSshCertificate,
     ) -> Result<SshCertificate, ClientError> {
-        self.send(Method::POST, &format!("/v1/sockets/{}/tunnels/{}/ssh-certificate", socket.segment(), tunnel.segment()), key).await
+        self.send(
+            Method::POST,
+            &format!("/v1/sockets/{}/tunnels/{}/ssh-certificate", socket.segment(), tunnel.segment()),
+            key,
+        )
+        .await
     }
 
     /// Who has logged in with the token of a program.

@@ -414,6 +414,9 @@ const MIGRATIONS: &[&str] = &[
     ",
 ];
 
+/// After how many steps the write-ahead log goes into the database.
+const STEPS_TO_A_CHECKPOINT: i64 = 8;
+
 /// The version that this program writes.
 pub(crate) fn newest() -> i64 {
     MIGRATIONS.len() as i64
@@ -437,10 +440,10 @@ pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
         write.sql().script(mark).await?;
         write.commit().await?;
         tracing::debug!(version, "database brought to a new version");
-    }
-    if found < newest() {
-        // What the steps have logged is in the file: it need not take the room a second time. Where others read, it waits.
-        sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(sqlite).await?;
+        // The log of many steps would take more room than the database.
+        if version % STEPS_TO_A_CHECKPOINT == 0 {
+            sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(sqlite).await?;
+        }
     }
     tell(found);
     Ok(())

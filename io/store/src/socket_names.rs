@@ -113,7 +113,8 @@ pub(crate) async fn settle(writer: &DbPool) -> Result<(), StoreError> {
 }
 
 async fn settle_all(connection: &mut DbConnection) -> Result<bool, StoreError> {
-    let without = "SELECT id, account, name, display_name FROM sockets WHERE name_key IS NULL ORDER BY account, position";
+    let without =
+        "SELECT id, account, name, display_name FROM sockets WHERE name_key IS NULL ORDER BY account, position";
     let without = sql::query(without).fetch_all(&mut *connection).await?;
     let mut taken = HashSet::new();
     let keys = "SELECT account, name_key FROM sockets WHERE name_key IS NOT NULL";

@@ -8,8 +8,8 @@ use sallyport_model::{
 };
 
 use crate::{
-    AuthorityKind, Creation, HolderId, IfTaken, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account, origins,
-    policies,
+    AuthorityKind, Creation, HolderId, IfTaken, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account,
+    origins, policies,
     ports::{PortWish, take_port},
     row::{self, DbRow},
     socket_names, sql, tunnels,
@@ -121,8 +121,7 @@ impl Store {
         if new.port != PortWish::None {
             bound_ports(&mut write, new.account, new.max_ports).await?;
         }
-        let display_name =
-            socket_names::take(&mut write, new.account, new.id, new.display_name, new.if_taken).await?;
+        let display_name = socket_names::take(&mut write, new.account, new.id, new.display_name, new.if_taken).await?;
         let (name, former_port) = match former_name(&mut write, new.maker).await? {
             Some((name, port)) => (name, port),
             None => (take_name(&mut write, randoms, new.maker, new.created_at).await?, None),

@@ -173,9 +173,7 @@ fn show(context: &Context, events: &[AuditEvent], by_line: bool) -> anyhow::Resu
     if context.output.format == Format::Json || by_line {
         return events.iter().try_for_each(|event| output::line(&line(context, event)?));
     }
-    let table = |events: &[AuditEvent]| {
-        columns::table(&context.output, COLUMNS, events.iter().map(row))
-    };
+    let table = |events: &[AuditEvent]| columns::table(&context.output, COLUMNS, events.iter().map(row));
     context.output.list(events, "nothing is on record yet", table)
 }
 

@@ -1,7 +1,7 @@
 //! `sallyport connect`: a tunnel for as long as the command runs, and a socket for as long, or one that stays with its name.
 
-use clap_complete::engine::ArgValueCompleter;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateSocket, CreateTunnel, Socket};
 use sallyport_client::{ApiClient, SocketRef};
 use sallyport_model::{OriginProtocol, SocketType};
@@ -100,7 +100,8 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
         let origin = wish.origin.prepare(socket.socket_type)?;
         live.header(&socket, &origin.to_string())?;
         if !had.is_new && socket.tunnels_up > 0 {
-            let already = format!("{} has a service already: requests are shared among all that are there", socket.name);
+            let already =
+                format!("{} has a service already: requests are shared among all that are there", socket.name);
             context.output.hint(&already);
         }
         let (reference, plain) = (socket.id.into(), CreateTunnel::default());
@@ -133,7 +134,9 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
 /// The socket is there without us.
 fn stays(socket: &Socket) -> String {
     let name = super::quoted(socket.name.as_str());
-    format!("the socket {name} stays, for the next `connect --name {name}`; `sallyport socket delete {name}` removes it")
+    format!(
+        "the socket {name} stays, for the next `connect --name {name}`; `sallyport socket delete {name}` removes it"
+    )
 }
 
 /// The API has not said yet whether there is a socket.

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateEdgeToken, CreatedEdgeToken, DrainEdge, Edge, EdgeState, EdgeToken, EdgeTokenState};
 use sallyport_client::ApiClient;
 use sallyport_model::{EdgeId, EdgeName, RegionName};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{confirm::YesArg, pick::Pick, flow, socket_stats::ms, utc};
+use super::{confirm::YesArg, flow, pick::Pick, socket_stats::ms, utc};
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     duration,
     edge_role::EdgeArgs,
@@ -164,7 +164,10 @@ pub(crate) async fn run(context: &Context, command: EdgesCommand) -> anyhow::Res
         }
         EdgesCommand::Rm(args) => {
             let id = find(&client, &args.edge).await?;
-            args.yes.confirm(&format!("Remove the edge {}? It gets no new certificates, and must join again.", args.edge))?;
+            args.yes.confirm(&format!(
+                "Remove the edge {}? It gets no new certificates, and must join again.",
+                args.edge
+            ))?;
             client.delete_edge(id).await.map_err(|error| failure::about(error, &id))?;
             context.output.data(&json!({ "deleted": id }), |_| format!("deleted {id}"))
         }
@@ -198,7 +201,15 @@ fn show(created: &CreatedEdgeToken) -> String {
 fn list_tokens(output: &Output, tokens: &[EdgeToken]) -> String {
     columns::table(
         output,
-        [Column::Plain("TOKEN"), Column::Plain("STATE"), Column::Cut("NAME"), Column::Plain("REGION"), Column::Cut("USED BY"), Column::Wide("CREATED"), Column::Plain("EXPIRES")],
+        [
+            Column::Plain("TOKEN"),
+            Column::Plain("STATE"),
+            Column::Cut("NAME"),
+            Column::Plain("REGION"),
+            Column::Cut("USED BY"),
+            Column::Wide("CREATED"),
+            Column::Plain("EXPIRES"),
+        ],
         tokens.iter().map(|token| {
             let state = match token.state {
                 EdgeTokenState::Waiting => "waiting",

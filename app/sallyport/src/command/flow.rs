@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{EndedFlow, EndedFlowQuery, Flow, SilentEdge};
 use sallyport_client::{ApiClient, SocketRef};
 use serde_json::json;
@@ -11,8 +11,8 @@ use time::OffsetDateTime;
 
 use super::socket_stats::ms;
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     failure,
     output::{self, Format, Output},
@@ -64,7 +64,9 @@ pub(crate) async fn run(context: &Context, command: FlowCommand) -> anyhow::Resu
             let (mut flows, silent) = client.flows().await?;
             flows.sort_by_key(|flow| flow.began);
             tell_silent(&silent);
-            context.output.list(&flows, "nothing runs now", |flows| list(&context.output, flows, OffsetDateTime::now_utc()))
+            context
+                .output
+                .list(&flows, "nothing runs now", |flows| list(&context.output, flows, OffsetDateTime::now_utc()))
         }
         FlowCommand::Kill(KillArgs { id }) => {
             client.kill_flow(&id).await.map_err(|error| failure::about(error, &id))?;
@@ -87,9 +89,9 @@ async fn log(context: &Context, client: &ApiClient, args: LogArgs) -> anyhow::Re
     tell_silent(&page.silent);
     if !args.follow {
         let empty = "nothing has ended lately, as far as the edges remember";
-        return context.output.list(&page.items, empty, |ended| {
-            columns::table(&context.output, LOG_COLUMNS, ended.iter().map(log_row))
-        });
+        return context
+            .output
+            .list(&page.items, empty, |ended| columns::table(&context.output, LOG_COLUMNS, ended.iter().map(log_row)));
     }
     loop {
         for ended in &page.items {

@@ -135,7 +135,13 @@ fn show(joined: &Organisation) -> String {
 fn received(output: &Output, invitations: &[ReceivedInvitation]) -> String {
     columns::table(
         output,
-        [Column::Cut("NAME"), Column::Plain("ROLE"), Column::Plain("EXPIRES"), Column::Wide("ORGANISATION"), Column::Id("ID")],
+        [
+            Column::Cut("NAME"),
+            Column::Plain("ROLE"),
+            Column::Plain("EXPIRES"),
+            Column::Wide("ORGANISATION"),
+            Column::Id("ID"),
+        ],
         invitations.iter().map(|one| {
             let name = one.organisation_name.clone();
             let (role, ends) = (one.role.to_string(), columns::minute(one.expires_at));
@@ -148,8 +154,8 @@ fn sent(output: &Output, invitations: &[Invitation]) -> String {
     columns::table(
         output,
         [Column::Cut("E-MAIL"), Column::Plain("ROLE"), Column::Plain("EXPIRES"), Column::Id("ID")],
-        invitations
-            .iter()
-            .map(|one| [one.email.to_string(), one.role.to_string(), columns::minute(one.expires_at), one.id.to_string()]),
+        invitations.iter().map(|one| {
+            [one.email.to_string(), one.role.to_string(), columns::minute(one.expires_at), one.id.to_string()]
+        }),
     )
 }

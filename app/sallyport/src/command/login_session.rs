@@ -50,7 +50,7 @@ pub(crate) async fn run(context: &Context, command: LoginSessionCommand) -> anyh
         LoginSessionCommand::Ls => {
             let sessions = client.login_sessions().await?;
             context.output.list(&sessions, "nobody is logged in", |sessions| list(&context.output, sessions))
-        },
+        }
         LoginSessionCommand::End(EndArgs { id: Some(text), .. }) => {
             let id = find(&client, &text).await?;
             client.end_login_session(id).await.map_err(|error| failure::about(error, &id))?;
@@ -86,7 +86,13 @@ async fn find(client: &ApiClient, text: &str) -> anyhow::Result<LoginSessionId> 
 fn list(output: &Output, sessions: &[LoginSession]) -> String {
     columns::table(
         output,
-        [Column::Cut("E-MAIL"), Column::Cut("PROVIDER"), Column::Plain("LOGGED IN"), Column::Plain("ENDS"), Column::Id("ID")],
+        [
+            Column::Cut("E-MAIL"),
+            Column::Cut("PROVIDER"),
+            Column::Plain("LOGGED IN"),
+            Column::Plain("ENDS"),
+            Column::Id("ID"),
+        ],
         sessions.iter().map(|session| {
             [
                 session.email.to_string(),

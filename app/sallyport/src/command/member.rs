@@ -1,7 +1,7 @@
 //! `sallyport member`: who belongs to the organisation.
 
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateInvitation, CreatedInvitation, Member, UpdateMember};
 use sallyport_model::Role;
 use serde_json::json;
@@ -72,7 +72,7 @@ pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Re
         MemberCommand::Ls => {
             let members = client.members().await?;
             context.output.list(&members, "nobody belongs to it", |members| list(&context.output, members))
-        },
+        }
         MemberCommand::Add(args) => {
             let create = CreateInvitation { email: email(&args.email)?, role: args.role };
             let created = client.invite(&create).await?;

@@ -1,8 +1,8 @@
 //! Options that several commands share.
 
 use anyhow::Context as _;
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{Protect, Secret};
 use sallyport_client::{SocketRef, SocketRefError, TunnelRef, TunnelRefError};
 use sallyport_model::{OriginProtocol, SocketType};

@@ -1,16 +1,16 @@
 //! `sallyport organisation`: for whom commands act.
 
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{Organisation, UpdateOrganisation};
-use sallyport_model::ShortId;
 use sallyport_client::ApiClient;
+use sallyport_model::ShortId;
 use serde_json::json;
 
 use super::{confirm::YesArg, display_name};
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     credentials::{CredentialsFile, SavedOrganisation},
     failure::{Failure, Kind},

@@ -1,7 +1,7 @@
 //! `sallyport person`: persons who log in with a password that the installation keeps.
 
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreatePerson, InvitedPerson, LocalPerson, PersonState, ResetPerson, UpdatePerson};
 use sallyport_client::ApiClient;
 use sallyport_model::{PersonEmail, ProviderKind};
@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::{confirm::YesArg, utc};
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure},
     output::{self, Output},
@@ -230,7 +230,14 @@ fn list(output: &Output, persons: &[LocalPerson], needs_codes: bool) -> String {
     let none = if needs_codes { "needed, not set up yet" } else { "no" };
     columns::table(
         output,
-        [Column::Cut("E-MAIL"), Column::Cut("NAME"), Column::Cut("GROUPS"), Column::Plain("STATE"), Column::Plain("CODES"), Column::Plain("LAST LOGIN")],
+        [
+            Column::Cut("E-MAIL"),
+            Column::Cut("NAME"),
+            Column::Cut("GROUPS"),
+            Column::Plain("STATE"),
+            Column::Plain("CODES"),
+            Column::Plain("LAST LOGIN"),
+        ],
         persons.iter().map(|person| {
             [
                 person.email.to_string(),

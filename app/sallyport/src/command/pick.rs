@@ -42,8 +42,11 @@ impl<T> Pick<'_, T> {
         match found[..] {
             [at] => all.into_iter().nth(at).ok_or_else(|| self.missing(text)),
             [] => Err(self.missing(text)),
-            _ => Err(Failure::new(Kind::Refused, format!("several have this name or beginning of an id: {what} {text:?}"))
-                .next(format!("give the whole id, as `{list} -o wide` shows it"))),
+            _ => Err(Failure::new(
+                Kind::Refused,
+                format!("several have this name or beginning of an id: {what} {text:?}"),
+            )
+            .next(format!("give the whole id, as `{list} -o wide` shows it"))),
         }
     }
 
@@ -62,7 +65,8 @@ mod tests {
         let ids = ["0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11", "0b7e3c1b-5f0e-4c57-9f63-6a1f0f9e2d11"];
         let all = || vec![(ids[0].parse::<Uuid>().unwrap(), "CI"), (ids[1].parse().unwrap(), "deploy")];
         let names = |one: &(Uuid, &str)| vec![one.1.to_owned()];
-        let pick = Pick { what: "API token", list: "sallyport token ls", id: &|one: &(Uuid, &str)| one.0, names: &names };
+        let pick =
+            Pick { what: "API token", list: "sallyport token ls", id: &|one: &(Uuid, &str)| one.0, names: &names };
         for text in [ids[0], "ci", "0b7e3c1a"] {
             assert_eq!(pick.find(all(), text).unwrap().1, "CI", "{text}");
         }

@@ -2,19 +2,22 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreatePolicy, Policy, PolicyPlace, PolicyTest, TestPolicy, UpdatePolicy};
 use sallyport_client::{ApiClient, ClientError, PolicyRef, SocketRef};
 use sallyport_model::{PersonEmail, PolicyName, ProviderName};
 use sallyport_policy::{Effect, Moment};
 use serde_json::json;
 
-use super::{confirm::YesArg, policy_rule::{self, DocumentArgs},
-    utc,};
+use super::{
+    confirm::YesArg,
+    policy_rule::{self, DocumentArgs},
+    utc,
+};
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure, Kind},
     output::{self, Output},

@@ -203,7 +203,9 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Document> {
         shown.to_string()
     };
     let read = Document::parse(&text);
-    Ok(read.map_err(|error| Failure::new(Kind::Refused, format!("{from}: {error}")).next("`sallyport help policies` has the words of rules"))?)
+    Ok(read.map_err(|error| {
+        Failure::new(Kind::Refused, format!("{from}: {error}")).next("`sallyport help policies` has the words of rules")
+    })?)
 }
 
 /// Where a document comes from: a file, or the options of one rule.

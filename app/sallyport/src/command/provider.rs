@@ -7,16 +7,16 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateProvider, Provider, ProviderFound, Secret, UpdateProvider};
 use sallyport_model::{MAX_CLIENT_SECRET_BYTES, MAX_PROVIDER_CA_BYTES, ProviderKind, ProviderName};
 use serde_json::json;
 
 use super::{confirm::YesArg, utc};
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure, Kind},
     output::{self, Output},
@@ -327,7 +327,13 @@ fn show(provider: &Provider) -> String {
 fn list(output: &Output, providers: &[Provider]) -> String {
     columns::table(
         output,
-        [Column::Plain("NAME"), Column::Plain("KIND"), Column::Cut("ISSUER"), Column::Wide("CLIENT ID"), Column::Plain("ADDED")],
+        [
+            Column::Plain("NAME"),
+            Column::Plain("KIND"),
+            Column::Cut("ISSUER"),
+            Column::Wide("CLIENT ID"),
+            Column::Plain("ADDED"),
+        ],
         providers.iter().map(|provider| {
             [
                 provider.name.to_string(),

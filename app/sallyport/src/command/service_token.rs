@@ -3,8 +3,8 @@
 use std::{fs::File, io::Read as _, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{
     CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, ServiceToken, ServiceTokenCertificate,
 };
@@ -15,10 +15,10 @@ use serde::Serialize;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{confirm::YesArg, pick::Pick, client::write_private, display_name, utc};
+use super::{client::write_private, confirm::YesArg, display_name, pick::Pick, utc};
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     failure,
     output::{self, Output},
@@ -342,7 +342,14 @@ impl Request {
 fn list(output: &Output, tokens: &[ServiceToken]) -> String {
     columns::table(
         output,
-        [Column::Cut("NAME"), Column::Cut("SOCKETS"), Column::Cut("REACHES"), Column::Wide("CREATED"), Column::Plain("EXPIRES"), Column::Id("ID")],
+        [
+            Column::Cut("NAME"),
+            Column::Cut("SOCKETS"),
+            Column::Cut("REACHES"),
+            Column::Wide("CREATED"),
+            Column::Plain("EXPIRES"),
+            Column::Id("ID"),
+        ],
         tokens.iter().map(|token| {
             let ends = token.expires_at.map_or_else(|| "never".to_owned(), columns::minute);
             let created = utc(token.created_at);

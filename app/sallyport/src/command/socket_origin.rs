@@ -3,18 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateDirectOrigin, DirectOrigin, UpdateDirectOrigin};
 use sallyport_client::{ApiClient, SocketRef};
-use sallyport_model::{ShortId, DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAddr, OriginTlsSettings, RegionName};
+use sallyport_model::{
+    DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAddr, OriginTlsSettings, RegionName, ShortId,
+};
 use sallyport_net::Fingerprint;
 use serde_json::json;
 
 use super::{hold::origin_pin, settings::OFF};
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure, Kind},
     output::Output,
@@ -206,7 +208,8 @@ async fn find(client: &ApiClient, socket: &SocketRef, wanted: &str) -> anyhow::R
     let start = wanted.parse::<ShortId>().ok();
     let is_short = |origin: &DirectOrigin| start.as_ref().is_some_and(|start| start.begins(origin.id.uuid()));
     let address = address.map(|address| address.to_string());
-    let is_it = |origin: &DirectOrigin| Some(origin.id) == id || is_short(origin) || Some(&origin.address) == address.as_ref();
+    let is_it =
+        |origin: &DirectOrigin| Some(origin.id) == id || is_short(origin) || Some(&origin.address) == address.as_ref();
     origins.into_iter().find(is_it).ok_or_else(|| {
         Failure::new(Kind::NotFound, format!("{socket} has no direct origin {wanted}"))
             .next(format!("`sallyport socket origin ls {socket}` lists those that it has"))
@@ -217,7 +220,14 @@ async fn find(client: &ApiClient, socket: &SocketRef, wanted: &str) -> anyhow::R
 fn list(output: &Output, origins: &[DirectOrigin]) -> String {
     columns::table(
         output,
-        [Column::Id("ORIGIN"), Column::Cut("ADDRESS"), Column::Plain("REGION"), Column::Plain("WEIGHT"), Column::Plain("HEALTH"), Column::Plain("CREATED")],
+        [
+            Column::Id("ORIGIN"),
+            Column::Cut("ADDRESS"),
+            Column::Plain("REGION"),
+            Column::Plain("WEIGHT"),
+            Column::Plain("HEALTH"),
+            Column::Plain("CREATED"),
+        ],
         origins.iter().map(|origin| {
             [
                 origin.id.to_string(),

@@ -7,16 +7,16 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateSshKey, SshKey};
 use sallyport_client::ApiClient;
 use serde_json::json;
 
-use super::{pick::Pick, display_name, utc};
+use super::{display_name, pick::Pick, utc};
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure},
     output::{self, Output},

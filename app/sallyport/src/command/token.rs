@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateToken, CreatedToken, Token};
 use sallyport_model::{Scope, ScopeSet, TokenId};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{confirm::YesArg, pick::Pick, display_name, utc};
+use super::{confirm::YesArg, display_name, pick::Pick, utc};
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure},
     output::{self, Output},
@@ -133,7 +133,13 @@ fn show(created: &CreatedToken) -> String {
 fn list(output: &Output, tokens: &[Token]) -> String {
     columns::table(
         output,
-        [Column::Cut("NAME"), Column::Cut("SCOPES"), Column::Wide("CREATED"), Column::Plain("EXPIRES"), Column::Id("ID")],
+        [
+            Column::Cut("NAME"),
+            Column::Cut("SCOPES"),
+            Column::Wide("CREATED"),
+            Column::Plain("EXPIRES"),
+            Column::Id("ID"),
+        ],
         tokens.iter().map(|token| {
             let ends = token.expires_at.map_or_else(|| "never".to_owned(), columns::minute);
             [token.name.to_string(), scopes(token), utc(token.created_at), ends, token.id.to_string()]

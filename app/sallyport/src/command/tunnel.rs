@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap_complete::engine::ArgValueCompleter;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{
     ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Secret, Socket, Tunnel, TunnelStatus, UpdateTunnel,
 };
@@ -22,8 +22,8 @@ use super::{
     ssh_key, utc,
 };
 use crate::{
-    complete,
     columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure, Kind},
     live::Live,

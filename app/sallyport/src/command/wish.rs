@@ -110,7 +110,10 @@ impl Wish {
         let name = quoted(now.name.as_str());
         if let Some(wanted) = self.socket_type.filter(|wanted| *wanted != now.socket_type) {
             let what = format!("the socket {name} is there, of the type {}, and not {wanted}", now.socket_type);
-            return refused(what, format!("leave --type out, give another --name, or `sallyport socket edit {name} --type {wanted}`"));
+            return refused(
+                what,
+                format!("leave --type out, give another --name, or `sallyport socket edit {name} --type {wanted}`"),
+            );
         }
         if let Some(wanted) = self.create.port.filter(|wanted| Some(*wanted) != now.port) {
             let has = now.port.map_or_else(|| "no port of its own".to_owned(), |port| format!("the port {port}"));
@@ -118,8 +121,14 @@ impl Wish {
             return refused(what, "leave --public-port out, or give another --name".to_owned());
         }
         if self.create.protected.is_some() && !now.socket_type.is_http() {
-            let what = format!("only http and https sockets can be protected by a password, and {name} is of the type {}", now.socket_type);
-            return refused(what, "leave --protected out; --allow and --deny say from where clients may come".to_owned());
+            let what = format!(
+                "only http and https sockets can be protected by a password, and {name} is of the type {}",
+                now.socket_type
+            );
+            return refused(
+                what,
+                "leave --protected out; --allow and --deny say from where clients may come".to_owned(),
+            );
         }
         let wish = &self.create;
         Ok(UpdateSocket {

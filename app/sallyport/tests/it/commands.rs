@@ -23,7 +23,9 @@ fn fed(home: &Home, args: &[&str], input: &str) -> std::process::Output {
 #[test]
 fn completion_gives_each_shell_a_script_that_it_takes() {
     let home = Home::new();
-    for (shell, sign) in [("bash", "complete -F"), ("zsh", "#compdef sallyport"), ("fish", "--command sallyport")] {
+    for (shell, sign) in
+        [("bash", "-F _clap_complete_sallyport"), ("zsh", "#compdef sallyport"), ("fish", "--command sallyport")]
+    {
         let output = home.run(&["completion", shell]);
         let script = text(&output.stdout);
         assert!(output.status.success() && script.contains(sign), "{shell}: {script:.200}");

@@ -26,7 +26,8 @@ fn connect_with_a_name_has_its_public_name_again_and_a_second_one_shares_it() {
     second.wait_for("has a service already");
     wait_until("both to serve", || {
         let bodies: Vec<_> = (0..8).map(|_| up.curl(&host, "/", &[]).body).collect();
-        (bodies.iter().any(|body| body.starts_with("one")) && bodies.iter().any(|body| body.starts_with("two"))).then_some(())
+        (bodies.iter().any(|body| body.starts_with("one")) && bodies.iter().any(|body| body.starts_with("two")))
+            .then_some(())
     });
     let tunnels = home.json(&["tunnel", "ls", "--name", "blog"]);
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
@@ -59,8 +60,13 @@ fn connect_with_a_name_has_its_public_name_again_and_a_second_one_shares_it() {
         program
     };
     let _both = (plain(), plain());
-    let names: Vec<_> =
-        home.json(&["socket", "ls"]).as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect();
+    let names: Vec<_> = home
+        .json(&["socket", "ls"])
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["name"].as_str().unwrap().to_owned())
+        .collect();
     let address = format!("127.0.0.1:{port}");
     assert_eq!(names, ["blog".to_owned(), address.clone(), format!("{address} (2)")]);
 }
@@ -78,7 +84,9 @@ fn a_name_stands_wherever_an_id_does() {
     let tunnel = home.json(&["tunnel", "create", name, "--name", "web 1"]);
     let origin = Origin::start("origin");
     let port = origin.address.port().to_string();
-    for by in [&[name][..], &["--name", name], &["--socket-id", name], &["--socket", &made["id"].as_str().unwrap()[..8]]] {
+    for by in
+        [&[name][..], &["--name", name], &["--socket-id", name], &["--socket", &made["id"].as_str().unwrap()[..8]]]
+    {
         assert_eq!(home.json(&[&["socket", "show"][..], by].concat())["id"], made["id"], "{by:?}");
         assert_eq!(home.json(&[&["tunnel", "ls"][..], by].concat())[0]["id"], tunnel["id"], "{by:?}");
     }
@@ -136,6 +144,8 @@ fn help_knows_commands_topics_and_near_words() {
         assert_eq!(output.status.code(), Some(2), "{words:?}");
         assert!(text(&output.stderr).contains(near), "{words:?}: {}", text(&output.stderr));
     }
+    let _up = home.up(&[]);
+    home.account();
     let bad = home.dir.path().join("rules.json");
     std::fs::write(&bad, "{}").unwrap();
     let output = home.run(&["policy", "test", "-f", bad.to_str().unwrap()]);

@@ -83,8 +83,16 @@ fn lists_fit_eighty_columns_and_commands_take_what_they_show() {
     home.json(&["socket", "create", "--name", long, "--type", "tcp"]);
     home.json(&["socket", "create", "--name", "blog"]);
     let tunnel = home.json(&["tunnel", "create", "blog"]);
-    home.json(&["token", "create", "--name", long, "--scope", "sockets:read,sockets:write,tunnels:connect,account:read"]);
+    home.json(&[
+        "token",
+        "create",
+        "--name",
+        long,
+        "--scope",
+        "sockets:read,sockets:write,tunnels:connect,account:read",
+    ]);
     home.json(&["service-token", "create", long]);
+    home.json(&["policy", "create", "staff", "--email-domain", "example.com"]);
     let lists: [&[&str]; 10] = [
         &["socket", "ls"],
         &["tunnel", "ls"],

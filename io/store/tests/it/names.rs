@@ -32,7 +32,8 @@ async fn an_account_has_no_two_sockets_of_a_name_and_another_account_may() {
     let refused = make(called(1, 7, gone.name.as_str()), 7).await.unwrap_err();
     assert!(matches!(&refused, StoreError::NameTaken { .. }), "{refused}");
 
-    let found = async |text: &str| store.socket_by_display_name(first.account, &name(text)).await.unwrap().map(|it| it.id);
+    let found =
+        async |text: &str| store.socket_by_display_name(first.account, &name(text)).await.unwrap().map(|it| it.id);
     assert_eq!(found(" my SERVICE").await, Some(first.id));
     assert_eq!(found("my service (4)").await, None);
     let rename = async |text: &str| {
@@ -84,7 +85,10 @@ async fn tunnels_have_names_that_are_unique_in_an_account() {
     assert!(matches!(&refused, StoreError::NameTaken { by, .. } if by.contains(one.name.as_str())), "{refused}");
     let plain = make_tunnel(&store, 1, other.id, 3).await.unwrap();
     assert_eq!(store.tunnel_by_name(owner, &name("Web 1")).await.unwrap().unwrap().id, web.id);
-    assert!(matches!(store.rename_tunnel(owner, plain.id, Some(&name("web 1"))).await, Err(StoreError::NameTaken { .. })));
+    assert!(matches!(
+        store.rename_tunnel(owner, plain.id, Some(&name("web 1"))).await,
+        Err(StoreError::NameTaken { .. })
+    ));
     store.rename_tunnel(owner, web.id, None).await.unwrap().unwrap();
     let renamed = store.rename_tunnel(owner, plain.id, Some(&name("web 1"))).await.unwrap().unwrap();
     assert_eq!((renamed.id, renamed.name), (plain.id, Some(name("web 1"))));

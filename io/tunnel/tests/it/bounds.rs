@@ -28,8 +28,14 @@ async fn frame(io: &mut DuplexStream) -> (FrameType, Vec<u8>) {
 }
 
 fn hello() -> Vec<u8> {
-    let hello =
-        Hello { versions: vec![1], agent: "raw/1".into(), connector: [3; 16], max_legs: 4, features: Vec::new(), host: None };
+    let hello = Hello {
+        versions: vec![1],
+        agent: "raw/1".into(),
+        connector: [3; 16],
+        max_legs: 4,
+        features: Vec::new(),
+        host: None,
+    };
     let mut frame = Vec::new();
     hello.encode(&mut frame);
     frame

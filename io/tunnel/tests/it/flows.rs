@@ -307,7 +307,8 @@ async fn by_hand(edge: &Edge, number: u8) -> (tokio::io::DuplexStream, Join) {
     tokio::spawn(async move { tunnels.serve_carrier(far, peer()).await });
     let mut frames = Vec::new();
     let features = vec!["datagrams".to_owned(), "a-later-one".to_owned()];
-    Hello { versions: vec![1], agent: "raw/1".into(), connector: [3; 16], max_legs: 0, features, host: None }.encode(&mut frames);
+    Hello { versions: vec![1], agent: "raw/1".into(), connector: [3; 16], max_legs: 0, features, host: None }
+        .encode(&mut frames);
     control.write_all(&frames).await.unwrap();
     let mut header = [0; 4];
     soon(control.read_exact(&mut header)).await.unwrap();

@@ -105,8 +105,7 @@ impl Api {
         let parts = |created: CreatedTunnel| (created.details.id, created.credential);
         match spec.plan {
             Plan::Lasting { tunnel: Some(id), credential: Some(credential), socket_type, origin, .. } => {
-                let (id, origin) =
-                    (tunnel::whole_id(&id)?, origin.prepare(socket_type.unwrap_or(SocketType::Http))?);
+                let (id, origin) = (tunnel::whole_id(&id)?, origin.prepare(socket_type.unwrap_or(SocketType::Http))?);
                 Ok(held(spec.name, words, origin, (id, credential), Made::Nothing, None))
             }
             Plan::Lasting { socket: reference, tunnel: id, origin, .. } => {
@@ -126,7 +125,9 @@ impl Api {
                 };
                 let origin = wish.origin.prepare(had.socket.socket_type);
                 let created = match origin {
-                    Ok(origin) => tunnel::renew_or_create(&self.client, &had.socket, None).await.map(|made| (origin, made)),
+                    Ok(origin) => {
+                        tunnel::renew_or_create(&self.client, &had.socket, None).await.map(|made| (origin, made))
+                    }
                     Err(error) => Err(error),
                 };
                 let (origin, created) = match created {
