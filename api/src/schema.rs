@@ -95,6 +95,30 @@ pub(crate) fn regions() -> Object {
         .build()
 }
 
+/// Which header fields are set and removed.
+pub(crate) fn header_rules() -> Object {
+    let name = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(128));
+    let value = || ObjectBuilder::new().schema_type(Type::String).max_length(Some(2_048));
+    let field = || {
+        let fields = ObjectBuilder::new().property("name", name()).property("value", value());
+        fields.required("name").required("value").build()
+    };
+    let list = |item: Object, says: &str| ArrayBuilder::new().items(item).max_items(Some(32)).description(Some(says));
+    let set =
+        "Fields that are set, in the place of those of the same name; a Set-Cookie is added to those that are there.";
+    let changes = |says: &str| {
+        ObjectBuilder::new()
+            .description(Some(says))
+            .property("set", list(field(), set))
+            .property("remove", list(name().build(), "Names of fields that are removed, before others are set."))
+    };
+    ObjectBuilder::new()
+        .description(Some("What is changed in the header fields that pass; 8,192 bytes of names and values at most."))
+        .property("request", changes("In requests, before an origin gets them."))
+        .property("response", changes("In the answers of origins, before a client gets them."))
+        .build()
+}
+
 /// How a direct origin proves who it is.
 pub(crate) fn origin_tls() -> Object {
     ObjectBuilder::new()

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use sallyport_model::{
-    AccessRules, Affinity, DisplayName, EndpointGroup, IdentitySettings, Limits, OriginProtocol, ProxyProtocol,
-    RegionName, SocketId, SocketName, SocketType, TlsMode,
+    AccessRules, Affinity, DisplayName, EndpointGroup, HeaderRules, HostHeader, IdentitySettings, Limits,
+    OriginProtocol, ProxyProtocol, RegionName, SocketId, SocketName, SocketType, TlsMode,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
@@ -73,6 +73,15 @@ pub struct CreateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = schema::regions, required = false)]
     pub regions: Option<BTreeMap<RegionName, EndpointGroup>>,
+    /// What origins are told as their host instead of the public name: a host, with or without a port, or `origin` for the
+    /// address at which each is dialed (`http` and `https` sockets).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 259, example = "localhost:3000")]
+    pub host_header: Option<HostHeader>,
+    /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::header_rules, required = false)]
+    pub headers: Option<HeaderRules>,
     /// Policies of the organisation that say who may come in, by name or id, from the beginning; at most 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 20, example = json!(["staff"]))]
@@ -99,6 +108,8 @@ impl CreateSocket {
             amplification_guard: None,
             identity: None,
             regions: None,
+            host_header: None,
+            headers: None,
             policies: None,
         }
     }
@@ -164,6 +175,16 @@ pub struct UpdateSocket {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(schema_with = schema::regions, required = false)]
     pub regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
+    /// What origins are told as their host instead of the public name: a host, with or without a port, or `origin` for the
+    /// address at which each is dialed (`http` and `https` sockets).
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, max_length = 259, example = "localhost:3000")]
+    pub host_header: Option<Option<HostHeader>>,
+    /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets); all of
+    /// them at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::header_rules, required = false)]
+    pub headers: Option<Option<HeaderRules>>,
     /// Open the socket to everybody, where nothing else says who may come in once `identity` is `null`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
@@ -187,6 +208,8 @@ impl UpdateSocket {
             && self.amplification_guard.is_none()
             && self.identity.is_none()
             && self.regions.is_none()
+            && self.host_header.is_none()
+            && self.headers.is_none()
     }
 }
 
@@ -274,6 +297,14 @@ pub struct Socket {
     #[serde(default)]
     #[schema(schema_with = schema::regions)]
     pub regions: BTreeMap<RegionName, EndpointGroup>,
+    /// What origins are told as their host, or `null` for the public name.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, example = "localhost:3000")]
+    pub host_header: Option<HostHeader>,
+    /// Which header fields are set and removed.
+    #[serde(default)]
+    #[schema(schema_with = schema::header_rules)]
+    pub headers: HeaderRules,
     /// What is set and has no effect as things are, in sentences for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use sallyport_model::{EdgeName, RegionName, SocketId, TunnelId};
+use sallyport_model::{EdgeName, PathPrefix, RegionName, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::Secret;
+use crate::{Secret, socket::present};
 
 /// A new tunnel. `POST /v1/sockets/{id}/tunnels`; the body may be absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -17,15 +17,41 @@ pub struct CreateTunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
     pub weight: Option<u16>,
+    /// The paths of the socket that it serves: this one and everything beneath it; `/`, every path, when absent (`http` and
+    /// `https` sockets). Of several prefixes the longest that fits has the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
+    pub path: Option<PathPrefix>,
+    /// What stands in the place of `path` when the origin is asked: `/` takes it off. The path stays as it is when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/")]
+    pub rewrite_path: Option<PathPrefix>,
 }
 
-/// A change to a tunnel. `PATCH /v1/sockets/{id}/tunnels/{tunnel_id}`
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+/// Changes to a tunnel; absent fields stay as they are. `PATCH /v1/sockets/{id}/tunnels/{tunnel_id}`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateTunnel {
     /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
-    pub weight: u16,
+    pub weight: Option<u16>,
+    /// The paths of the socket that it serves; `null`: every path.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
+    pub path: Option<Option<PathPrefix>>,
+    /// What stands in the place of `path` when the origin is asked; `null`: the path stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/")]
+    pub rewrite_path: Option<Option<PathPrefix>>,
+}
+
+impl UpdateTunnel {
+    /// Whether nothing is to change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.weight.is_none() && self.path.is_none() && self.rewrite_path.is_none()
+    }
 }
 
 /// Whether a tunnel's connector is there.
@@ -50,6 +76,14 @@ pub struct Tunnel {
     /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
     #[serde(default = "default_weight")]
     pub weight: u16,
+    /// The paths of the socket that it serves: this one and everything beneath it.
+    #[serde(default)]
+    #[schema(value_type = String, example = "/api")]
+    pub path: PathPrefix,
+    /// What stands in the place of `path` when the origin is asked; absent: the path stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "/")]
+    pub rewrite_path: Option<PathPrefix>,
     /// The port that a stock ssh client asks to have forwarded to mean this tunnel: `ssh -R FORWARD_PORT:host:port`.
     #[serde(default)]
     pub forward_port: u16,

@@ -30,6 +30,8 @@ fn shown(app: &App, origin: sallyport_model::DirectOrigin) -> DirectOrigin {
         region: origin.region,
         weight: origin.weight,
         tls: Some(origin.tls).filter(|tls| !tls.is_empty()),
+        path: origin.path.prefix,
+        rewrite_path: origin.path.rewrite,
         created_at: date(origin.created_at),
         healthy: app.directory.is_well(origin.id),
     }

@@ -98,6 +98,8 @@ fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &Said) -> Tunne
         id: tunnel.id,
         socket_id: tunnel.socket,
         weight: tunnel.weight,
+        path: tunnel.path.prefix.clone(),
+        rewrite_path: tunnel.path.rewrite.clone(),
         forward_port: tunnel.forward_port,
         created_at: date(tunnel.created_at),
         status: if presence.is_some() { TunnelStatus::Up } else { TunnelStatus::Down },
@@ -189,7 +191,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::TunnelsConnect)?;
     let socket = app.find_socket(caller.organisation, &socket).await?;
-    match app.create_tunnel(&socket, input.value.weight, None, input.keyed.as_ref()).await? {
+    match app.create_tunnel(&socket, input.value, None, input.keyed.as_ref()).await? {
         Creation::Made((tunnel, credential)) => {
             let created = shown_with_credential(&app, &tunnel, credential, via);
             Ok(located(json(StatusCode::CREATED, &created), &location(socket.id, tunnel.id)))
@@ -244,8 +246,9 @@ pub(crate) async fn update(
     input: Input<UpdateTunnel>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
-    let tunnel = app.change_weight(&tunnel, input.value.weight).await?;
+    let socket = app.find_socket(caller.organisation, &socket).await?;
+    let tunnel = app.find_tunnel_of(&socket, &id).await?;
+    let tunnel = app.change_tunnel(&socket, &tunnel, input.value).await?;
     Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
 }
 
@@ -356,6 +359,7 @@ mod tests {
             agent: "test".to_owned(),
             since,
             home: home.map(|home| home.parse().unwrap()),
+            origin: None,
             health: OriginHealth::Well,
         };
         HeldBy { card: Arc::new(card), presence }

@@ -148,6 +148,7 @@ impl Admission for Gate {
             agent: tunnel.agent().to_owned(),
             since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
             home: tunnel.home().cloned(),
+            origin: tunnel.origin().cloned(),
             health: OriginHealth::default(),
         });
         let id = tunnel.tunnel();

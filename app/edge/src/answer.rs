@@ -36,6 +36,10 @@ pub(crate) enum Trouble {
     Misdirected,
     /// It names a path that we do not answer at our own name.
     UnknownPath,
+    /// Its socket has no service for the path.
+    NoPath,
+    /// Programs do not agree which path it names, and so which service of its socket it is for.
+    AmbiguousPath,
     /// Only clients on this machine may ask that.
     LocalOnly,
     /// Its client's address is not let in.
@@ -159,6 +163,20 @@ impl Trouble {
             Self::UnknownPath => {
                 Words::new(S::NOT_FOUND, "unknown-path", "Not found", "There is nothing under this path.", "")
             }
+            Self::NoPath => Words::new(
+                S::NOT_FOUND,
+                "no-path",
+                "Not found",
+                "No service of this name serves this path.",
+                "Check the address.",
+            ),
+            Self::AmbiguousPath => Words::new(
+                S::BAD_REQUEST,
+                "ambiguous-path",
+                "Bad request",
+                "The path can be read in more than one way, so it is not certain which service it is for.",
+                "Send it without empty or dot segments, encoded slashes, backslashes and semicolons.",
+            ),
             Self::LocalOnly => Words::new(
                 S::FORBIDDEN,
                 "local-only",
@@ -340,15 +358,25 @@ fn words_of(failure: &Failure) -> Words {
             "The connection to the service was lost on the way.",
             TELL_OWNER,
         ),
-        Failure::Stale(_) | Failure::Unsent | Failure::Broken(_) | Failure::Unasked | Failure::ForeignCoding => {
-            Words::new(
-                S::BAD_GATEWAY,
-                "origin-broken",
-                "No valid answer",
-                "The service ended the connection or sent something that is not HTTP.",
-                TELL_OWNER,
-            )
-        }
+        Failure::SpeaksTls => Words::new(
+            S::BAD_GATEWAY,
+            "origin-speaks-tls",
+            "The service speaks TLS",
+            "The service behind this name expects TLS, and its socket is of the type http.",
+            "If it is yours, use --type https: with `sallyport connect`, or with `sallyport socket edit` for a socket that stays.",
+        ),
+        Failure::Stale(_)
+        | Failure::Unsent
+        | Failure::Broken(_)
+        | Failure::Wordless(_)
+        | Failure::Unasked
+        | Failure::ForeignCoding => Words::new(
+            S::BAD_GATEWAY,
+            "origin-broken",
+            "No valid answer",
+            "The service ended the connection or sent something that is not HTTP.",
+            TELL_OWNER,
+        ),
         Failure::UploadStalled => Words::new(
             S::REQUEST_TIMEOUT,
             "upload-stalled",

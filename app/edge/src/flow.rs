@@ -24,6 +24,7 @@ use crate::{
     drain,
     entry::{self, Pass},
     flow_record::{FlowTicket, Verdict},
+    forwarding::Group,
     identity::Standing,
     opening::Opening,
     origin::InFlight,
@@ -180,10 +181,10 @@ async fn reach_origin<S: ClientIo>(
     // leave in one piece with the opening.
     tokio::task::yield_now().await;
     loop {
-        let Some(origin) = pool.choose(&mut tried, wish) else {
-            let is_unwell = pool.is_unwell();
+        let Some(origin) = pool.choose(Group::ROOT, &mut tried, wish) else {
+            let is_unwell = pool.is_unwell(Group::ROOT);
             let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
-            if is_hopeful && edge.sockets.hold(pool, &tried, ticket.began()).await {
+            if is_hopeful && edge.sockets.hold(pool, Group::ROOT, &tried, ticket.began()).await {
                 continue;
             }
             return Err(last.unwrap_or(if is_unwell { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));

@@ -357,6 +357,11 @@ impl H1Connection {
         }
     }
 
+    /// What has come of the answer's body with its head.
+    pub(crate) fn read_ahead(&self) -> &[u8] {
+        &self.read
+    }
+
     /// The stream below, and what was read from it beyond the answer's head: for a connection whose protocol was switched.
     pub(crate) fn into_stream(self: Box<Self>) -> (WayStream, Bytes) {
         (self.stream, self.read.freeze())

@@ -20,13 +20,14 @@ use sallyport_balance::{
     health::{CheckFailure, HealthCheck, HealthConfig, HealthEvent, HealthState},
 };
 use sallyport_bus::Directory;
-use sallyport_model::{OriginProtocol, ProxyProtocol, SocketRoute, SocketType};
+use sallyport_model::{HostHeader, OriginProtocol, ProxyProtocol, SocketRoute, SocketType};
 use sallyport_net::ProxiedAddresses;
 use sallyport_wire::FailureReason;
 use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
 
 use crate::{
     exchange::{self, Failure, OriginConnection, Patience, Question},
+    forwarding,
     origin::{ConnectError, Origin},
     sockets::SocketPool,
     way::WayStream,
@@ -46,6 +47,8 @@ const LOCAL_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
 pub(crate) struct Probe {
     config: HealthConfig,
     host: String,
+    /// What origins are told instead.
+    told: Option<HostHeader>,
     socket_type: SocketType,
     protocol: OriginProtocol,
     proxy_protocol: ProxyProtocol,
@@ -73,10 +76,17 @@ impl Probe {
                 unhealthy_threshold: wanted.unhealthy_threshold,
             },
             host: format!("{}.{domain}", route.name),
+            told: route.settings.host_header.clone().filter(|_| route.socket_type.is_http()),
             socket_type: route.socket_type,
             protocol: route.origin_protocol,
             proxy_protocol: route.settings.proxy_protocol,
         })
+    }
+
+    /// The host that this origin is asked by.
+    fn told_host(&self, origin: &Origin) -> String {
+        let told = self.told.as_ref().map(|told| forwarding::told(told, origin.handle(), self.socket_type));
+        told.unwrap_or_else(|| self.host.clone())
     }
 }
 
@@ -127,7 +137,7 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
         let Some(number) = state.check_started(Instant::now()) else { return };
         let asked = async {
             match opened {
-                Ok(Ok(opened)) => opened.ask(&probe).await,
+                Ok(Ok(opened)) => opened.ask(&probe, &probe.told_host(&origin)).await,
                 Ok(Err(ConnectError::TimedOut)) | Err(_) => Err(CheckFailure::TimedOut),
                 Ok(Err(_)) => Err(CheckFailure::BadAnswer),
             }
@@ -179,11 +189,11 @@ async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
 }
 
 impl Opened {
-    async fn ask(self, probe: &Probe) -> Result<(), CheckFailure> {
+    async fn ask(self, probe: &Probe, host: &str) -> Result<(), CheckFailure> {
         match (self, &probe.config.check) {
             (Self::Raw(stream), _) => ask_tcp(*stream, probe).await,
             (Self::Http(connection), HealthCheck::Http { path, expected_status, .. }) => {
-                let (target, mut headers) = request(probe, path).ok_or(CheckFailure::BadAnswer)?;
+                let (target, mut headers) = request(probe, host, path).ok_or(CheckFailure::BadAnswer)?;
                 let question = Question {
                     method: &Method::GET,
                     target: &target,
@@ -232,15 +242,15 @@ async fn ask_tcp(mut stream: WayStream, probe: &Probe) -> Result<(), CheckFailur
 }
 
 /// The target and the header fields of what an origin is asked.
-fn request(probe: &Probe, path: &str) -> Option<(Uri, HeaderMap)> {
+fn request(probe: &Probe, host: &str, path: &str) -> Option<(Uri, HeaderMap)> {
     let mut fields = HeaderMap::new();
     fields.insert(USER_AGENT, HeaderValue::from_static(AGENT));
     if probe.protocol == OriginProtocol::Http2 {
         let scheme = if probe.socket_type == SocketType::Https { Scheme::HTTPS } else { Scheme::HTTP };
-        let uri = Uri::builder().scheme(scheme).authority(probe.host.as_str()).path_and_query(path);
+        let uri = Uri::builder().scheme(scheme).authority(host).path_and_query(path);
         return Some((uri.build().ok()?, fields));
     }
-    fields.insert(HOST, HeaderValue::from_str(&probe.host).ok()?);
+    fields.insert(HOST, HeaderValue::from_str(host).ok()?);
     fields.insert(CONNECTION, HeaderValue::from_static("close"));
     Some((path.parse().ok()?, fields))
 }

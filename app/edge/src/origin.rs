@@ -26,6 +26,7 @@ use crate::{
     h1::{H1Connection, Idleness},
     origin_standing::Standing,
     place::Place,
+    plaintext::Greeted,
     way::{Wanted, Way, WayStream},
 };
 
@@ -66,6 +67,7 @@ pub(crate) struct Origin {
     long_answers: AtomicU32,
     gone: AtomicBool,
     standing: Standing,
+    greeted: Greeted,
     #[expect(clippy::vec_box, reason = "a connection is large, and moves in and out with every request")]
     idle: Mutex<Vec<Box<H1Connection>>>,
     shared: tokio::sync::Mutex<Vec<H2Connection>>,
@@ -143,6 +145,7 @@ impl Origin {
             long_answers: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             standing: Standing::default(),
+            greeted: Greeted::default(),
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
         })
@@ -166,6 +169,11 @@ impl Origin {
     /// How it stands among the others.
     pub(crate) fn standing(&self) -> &Standing {
         &self.standing
+    }
+
+    /// What it answered to a greeting of TLS.
+    pub(crate) fn greeted(&self) -> &Greeted {
+        &self.greeted
     }
 
     /// How many requests it is busy with, as far as this edge knows: those included that came to others and are relayed here.

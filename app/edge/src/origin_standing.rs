@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU16, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -14,12 +14,17 @@ use sallyport_balance::{
 };
 use sallyport_model::OriginHealth;
 
-use crate::health::{Checks, Probe};
+use crate::{
+    forwarding::Group,
+    health::{Checks, Probe},
+};
 
 /// The standing of one origin.
 #[derive(Debug)]
 pub(crate) struct Standing {
     weight: AtomicU16,
+    /// With which others it serves the same paths.
+    group: AtomicU64,
     is_down: AtomicBool,
     /// What the edge that holds its tunnel says, where that is another one.
     is_said_down: AtomicBool,
@@ -35,6 +40,7 @@ impl Default for Standing {
     fn default() -> Self {
         Self {
             weight: AtomicU16::new(sallyport_model::DEFAULT_WEIGHT),
+            group: AtomicU64::new(Group::ROOT.number()),
             is_down: AtomicBool::new(false),
             is_said_down: AtomicBool::new(false),
             is_said_left_out: AtomicBool::new(false),
@@ -54,6 +60,16 @@ impl Standing {
     /// Its owner has changed its share.
     pub(crate) fn weighs(&self, weight: u16) {
         self.weight.store(weight, Ordering::Relaxed);
+    }
+
+    /// With which others it serves the same paths.
+    pub(crate) fn group(&self) -> Group {
+        Group::from_number(self.group.load(Ordering::Relaxed))
+    }
+
+    /// It serves the same paths as these.
+    pub(crate) fn set_group(&self, group: Group) {
+        self.group.store(group.number(), Ordering::Relaxed);
     }
 
     /// Whether it takes new flows, as far as its owner and its checks say.

@@ -9,7 +9,7 @@ use std::{
 
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE},
+    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, HOST, TE},
     request::Parts,
 };
 use sallyport_balance::{Attempts, Delivery, Next};
@@ -34,10 +34,12 @@ use crate::{
     download::{Carrier, Download},
     entry,
     exchange::{self, Failure, OriginConnection, Patience, Question},
+    forwarding::{self, Forwarding, Group},
     guarded_io::Refused,
     identity, local,
     opening::Opening,
     origin::{InFlight, Origin},
+    plaintext,
     record::Ticket,
     sockets::SocketPool,
     upgrade::{Relay, Upgrade, Upgraded},
@@ -82,18 +84,30 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
         identity::let_login_arrive(&edge, &head).await;
         let mut guest = identity::may_enter(&edge, &client, &pool, &rules, &host, &mut head, &mut ticket)?;
         check_access(&edge, &client, &route, &mut head).await?;
+        let forwarding = rules.forwarding();
+        let group = forwarding.map_or(Ok(Group::ROOT), |forwarding| forwarding.group(head.uri.path()))?;
         let key = &edge.config.affinity_key;
-        let wish = Wish::of_request(&rules, key, client.addr.ip(), &mut head.headers);
+        let wish = Wish::of_request(&rules, key, client.addr.ip(), group, &mut head.headers);
         ticket.enters(entry::take_place(&pool, wish).await?);
         let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, ticket.id());
+        if let Some(forwarding) = forwarding {
+            forwarding.edit_request(&mut outgoing.headers);
+        }
         if let Some(guest) = &mut guest {
             guest.announce(&mut outgoing.headers);
             ticket.stands(guest.standing());
         }
-        let mut attempts = Tries::of(&outgoing);
+        let mut attempts = Tries::of(&outgoing, group);
         let (mut response, carrier, origin) = loop {
             // 5. Choose an origin.
             let origin = choose_origin(&edge, &pool, &mut attempts, &ticket, &span).await?;
+            if let Some(forwarding) = forwarding {
+                // Its paths may have changed since the request came.
+                if forwarding.group_of(origin.origin().handle().origin()) != Some(group) {
+                    continue;
+                }
+                outgoing.go_by(forwarding, route.socket_type, origin.origin())?;
+            }
             ticket.went_to(origin.origin().handle().clone());
             // 6. Open a connection to it, or reuse one.
             let connection = open_or_reuse(&edge, &client, origin.origin(), attempts.delivery, &outgoing).await;
@@ -108,7 +122,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
                     if let Some(opening) = opening {
                         opening.settle();
                     }
-                    outcome.ok_or(Trouble::Revoked)?
+                    outcome.ok_or(Trouble::Revoked)?.and_then(|answered| plaintext::check_answer(&route, answered))
                 }
                 Err(failure) => Err(failure),
             };
@@ -118,6 +132,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
                     break (response, carrier, origin);
                 }
                 Err(failure) => {
+                    let failure = plaintext::explain(&route, origin.origin(), &outgoing.host, failure).await;
                     if failure.is_of_origin() {
                         pool.failed(origin.origin(), failure.as_ejection());
                     }
@@ -126,6 +141,10 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
             }
         };
         // 8. Answer.
+        if let Some(forwarding) = forwarding {
+            let (origin, told) = (origin.origin().handle().origin(), outgoing.told.as_deref());
+            forwarding.edit_response(response.headers_mut(), origin, told, &outgoing.host);
+        }
         identity::is_answered(&edge, guest.as_deref(), &outgoing.host, response.headers_mut());
         let mut answer = answer_with(&ticket, &pool, response, carrier, origin, websocket, &mut upgraded)?;
         if let Some(guest) = &mut guest {
@@ -270,6 +289,10 @@ struct Outgoing {
     websocket: bool,
     host: RequestHost,
     id: RequestId,
+    /// The target as the client asked for it, where the origin knows it by another.
+    asked: Option<Uri>,
+    /// The host that the origin is told, where that is another than the client's.
+    told: Option<String>,
 }
 
 impl Outgoing {
@@ -310,7 +333,27 @@ impl Outgoing {
             head.headers.insert(CONNECTION, HeaderValue::from_static("TE"));
         }
         let uri = uri_for(hop, route.socket_type, &host, head.uri);
-        Self { method: head.method, uri, headers: head.headers, upload, hop, websocket, host, id }
+        let (method, headers) = (head.method, head.headers);
+        Self { method, uri, headers, upload, hop, websocket, host, id, asked: None, told: None }
+    }
+
+    /// It goes to this origin, which may know the path and the host by other names.
+    fn go_by(&mut self, forwarding: &Forwarding, socket_type: SocketType, origin: &Origin) -> Result<(), Trouble> {
+        let way = origin.handle();
+        let asked = self.asked.get_or_insert_with(|| self.uri.clone());
+        self.uri = forwarding.target(way.origin(), asked, &mut self.headers)?;
+        self.told = forwarding.told_host(way, socket_type);
+        if let Some(told) = &self.told {
+            match self.hop {
+                NextHop::Http1 => {
+                    if let Ok(host) = HeaderValue::from_str(told) {
+                        self.headers.insert(HOST, host);
+                    }
+                }
+                NextHop::Http2 => self.uri = forwarding::with_host(std::mem::take(&mut self.uri), told),
+            }
+        }
+        Ok(())
     }
 
     fn is_untouched(&self) -> bool {
@@ -345,15 +388,17 @@ fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) 
 struct Tries {
     delivery: Delivery,
     tried: Attempts<u64>,
+    /// The origins that it is for.
+    group: Group,
     last: Option<Failure>,
     /// The same origin once more, over a new connection.
     again: Option<InFlight>,
 }
 
 impl Tries {
-    fn of(outgoing: &Outgoing) -> Self {
+    fn of(outgoing: &Outgoing, group: Group) -> Self {
         let delivery = Delivery::new(outgoing.method.is_idempotent());
-        Self { delivery, tried: Attempts::default(), last: None, again: None }
+        Self { delivery, tried: Attempts::default(), group, last: None, again: None }
     }
 
     /// Whether another attempt may follow this failure; if not, it is what the client is told.
@@ -390,13 +435,16 @@ async fn choose_origin(
         return Ok(origin);
     }
     loop {
-        if let Some(origin) = pool.choose(&mut attempts.tried, ticket.wish()) {
+        if let Some(origin) = pool.choose(attempts.group, &mut attempts.tried, ticket.wish()) {
             span.record("tunnel", tracing::field::display(origin.origin().handle().origin()));
             return Ok(origin);
         }
-        let is_unwell = pool.is_unwell();
+        let is_unwell = pool.is_unwell(attempts.group);
         let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
-        if is_unwell || !is_hopeful || !Box::pin(edge.sockets.hold(pool, &attempts.tried, ticket.began())).await {
+        if is_unwell
+            || !is_hopeful
+            || !Box::pin(edge.sockets.hold(pool, attempts.group, &attempts.tried, ticket.began())).await
+        {
             let nobody = || {
                 if is_unwell { Trouble::NoHealthyOrigin } else { Trouble::NoTunnel(ticket.socket_name().to_owned()) }
             };

@@ -241,6 +241,7 @@ impl SshTunnels {
             agent: AGENT.to_owned(),
             since: i64::try_from(unix_seconds()).unwrap_or(i64::MAX),
             home: None,
+            origin: None,
             health: OriginHealth::default(),
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");

@@ -138,6 +138,16 @@ impl Way {
         }
     }
 
+    /// The address at which the origin is dialed, where that is known.
+    pub(crate) fn dialed(&self) -> Option<String> {
+        match self {
+            Self::Direct(way) => Some(way.address().to_string()),
+            Self::Tunnel(handle) => handle.origin().map(ToString::to_string),
+            Self::Remote(way) => way.dialed().map(|address| address.to_string()),
+            Self::Ssh(_) => None,
+        }
+    }
+
     /// The other edge by which the origin is reached.
     pub(crate) fn relay(&self) -> Option<EdgeName> {
         match self {

@@ -5,13 +5,14 @@ use std::collections::{HashMap, HashSet};
 use clap::builder::styling::{AnsiColor, Style};
 use sallyport_api::Socket;
 use sallyport_connector::{ConnectorEvent, TransportChoice};
-use sallyport_model::{EdgeName, FlowRecord, RequestRecord, SocketType, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, PathRoute, RequestRecord, SocketType, TunnelId};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, UtcOffset};
 
 use crate::{
     failure::Failure,
     output::{self, Format, Output, paint, safe, styled},
+    service::ShownPath,
 };
 
 /// The width of the target's column, in characters; longer ones push the rest aside.
@@ -29,6 +30,8 @@ pub(crate) struct Live {
     offset: UtcOffset,
     /// What services are called, where there may be several.
     names: Option<HashMap<TunnelId, String>>,
+    /// Whether these names are the paths of one public name.
+    are_paths: bool,
     /// The tunnels whose addresses were shown in a pipe.
     announced: HashSet<TunnelId>,
     /// By which edges each tunnel is held.
@@ -39,12 +42,25 @@ pub(crate) struct Live {
 impl Live {
     /// Nothing is shown yet.
     pub(crate) fn new(output: Output, offset: UtcOffset) -> Self {
-        Self { output, offset, names: None, announced: HashSet::new(), held: HashMap::new(), is_lost: false }
+        Self {
+            output,
+            offset,
+            names: None,
+            are_paths: false,
+            announced: HashSet::new(),
+            held: HashMap::new(),
+            is_lost: false,
+        }
     }
 
     /// The same for several services, each of which has a name that goes before what concerns it.
     pub(crate) fn of_services(output: Output, offset: UtcOffset) -> Self {
         Self { names: Some(HashMap::new()), ..Self::new(output, offset) }
+    }
+
+    /// The same for services of one public name, each of which is called by its path.
+    pub(crate) fn of_paths(output: Output, offset: UtcOffset) -> Self {
+        Self { are_paths: true, ..Self::of_services(output, offset) }
     }
 
     /// What the service behind this tunnel is called from now on.
@@ -131,9 +147,15 @@ impl Live {
     ///
     /// # Errors
     /// The standard output is closed.
-    pub(crate) fn header(&self, socket: &Socket, origin: &str) -> anyhow::Result<()> {
+    pub(crate) fn header(&self, socket: &Socket, origins: &[(PathRoute, String)]) -> anyhow::Result<()> {
         if self.output.format != Format::Table {
-            return self.emit(json!({ "event": "socket", "socket": socket, "origin": origin }), None);
+            let origin = origins.first().map(|(_, origin)| origin);
+            let mut event = json!({ "event": "socket", "socket": socket, "origin": origin });
+            if origins.len() > 1 {
+                let path = |(path, origin): &(PathRoute, String)| json!({ "path": path.prefix, "origin": origin });
+                event["origins"] = origins.iter().map(path).collect();
+            }
+            return self.emit(event, None);
         }
         socket.notes.iter().for_each(|note| self.output.hint(&safe(note)));
         if !self.output.terminal {
@@ -141,7 +163,14 @@ impl Live {
         }
         let bold = |text: &str| if self.output.color { styled(text, Style::new().bold()) } else { text.to_owned() };
         output::line(&format!("{}  {}", bold(&safe(socket.name.as_str())), bold(&safe(&socket.url))))?;
-        let mut rows = vec![("origin", origin.to_owned())];
+        let served = |(path, origin): &(PathRoute, String)| {
+            if path.is_plain() && origins.len() == 1 {
+                return ("origin", origin.clone());
+            }
+            let shown = ShownPath(&path.prefix, path.rewrite.as_ref());
+            ("path", format!("{shown}  {origin}"))
+        };
+        let mut rows: Vec<_> = origins.iter().map(served).collect();
         if let Some(protected) = &socket.protected {
             rows.push(("protected", format!("user {}", protected.username)));
         }
@@ -176,8 +205,12 @@ impl Live {
                     }
                     return Ok(());
                 }
-                let name = self.service(Some(*tunnel)).map(|name| format!("{}  ", safe(name))).unwrap_or_default();
-                return output::line(&format!("{name}{}", safe(url)));
+                let name = self.service(Some(*tunnel)).map(safe).unwrap_or_default();
+                return output::line(&match name.as_ref() {
+                    "" | "/" => safe(url).into_owned(),
+                    path if self.are_paths => format!("{}{path}", safe(url)),
+                    name => format!("{name}  {}", safe(url)),
+                });
             }
             ConnectorEvent::OriginMissing { tunnel, reason } => {
                 return self.origin_missing(Some(*tunnel), reason, SocketType::Udp);

@@ -25,6 +25,7 @@ mod network;
 mod output;
 mod password;
 mod port;
+mod service;
 mod signals;
 mod telemetry;
 mod threads;

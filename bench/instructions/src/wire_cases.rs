@@ -103,7 +103,13 @@ impl Pair {
         };
         let mut connector = Session::connector(hello, config.clone(), now);
         let credential = "credential".to_owned();
-        connector.attach(Attach { tunnel: TunnelId::from_bytes(TUNNEL), credential, request_log: true, home: None });
+        connector.attach(Attach {
+            tunnel: TunnelId::from_bytes(TUNNEL),
+            credential,
+            request_log: true,
+            home: None,
+            origin: None,
+        });
         let edge = Session::edge(config, [1; 16], [2; 32], now);
         let mut pair = Self { edge, connector, bytes: Vec::new(), now };
         pair.settle(|_, _| ());

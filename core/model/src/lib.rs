@@ -6,11 +6,13 @@
 mod account;
 mod edge;
 mod ends;
+mod header_rules;
 mod identity;
 mod ids;
 mod name;
 mod organisation;
 mod origin;
+mod path_route;
 mod provider;
 mod route;
 mod settings;
@@ -24,6 +26,10 @@ pub use account::{
 };
 pub use edge::{DrainOrder, EdgeName, EdgeNameError, EdgeOrders, RegionName};
 pub use ends::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr};
+pub use header_rules::{
+    HeaderChanges, HeaderField, HeaderRules, HeaderRulesError, HostHeader, HostHeaderError, MAX_HEADER_CHANGES,
+    MAX_HEADER_NAME_BYTES, MAX_HEADER_RULES_BYTES, MAX_HEADER_VALUE_BYTES,
+};
 pub use identity::{
     AttachedPolicy, EmailDomain, EmailDomainError, Identity, IdentitySettings, LoginSession, MAX_GROUP_BYTES,
     MAX_GROUPS, MAX_IDENTITY_ENTRIES, MAX_PERSON_NAME_BYTES, MAX_SESSION_MINUTES, Person, PersonEmail,
@@ -40,6 +46,7 @@ pub use origin::{
     DirectOrigin, DirectOriginRoute, MAX_DIRECT_ORIGINS_PER_SOCKET, MAX_ORIGIN_CA_BYTES, OriginRef, OriginRefError,
     OriginTlsSettings, OriginTlsSettingsError,
 };
+pub use path_route::{MAX_PATH_PREFIX_BYTES, MAX_PATH_PREFIX_SEGMENTS, PathPrefix, PathPrefixError, PathRoute};
 pub use provider::{
     MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_HOOK_URL_BYTES, MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES,
     MAX_PROVIDER_SCOPES, MAX_SCOPE_BYTES, MIN_HOOK_SECRET_BYTES, ProviderConfig, ProviderConfigError, ProviderKind,

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, OriginProtocol, OriginRef, RegionName, SocketId,
-    SocketName, SocketSettings, SocketType, TunnelId,
+    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, OriginAddr, OriginProtocol, OriginRef, PathRoute,
+    RegionName, SocketId, SocketName, SocketSettings, SocketType, TunnelId,
 };
 
 /// SHA-256 of a tunnel's credential. Credentials are 256 random bits, so a plain hash is enough.
@@ -86,6 +86,12 @@ impl SocketRoute {
         }
     }
 
+    /// Every origin with the paths that it serves.
+    pub fn paths(&self) -> impl Iterator<Item = (OriginRef, &PathRoute)> {
+        let tunnels = self.tunnels.iter().map(|tunnel| (OriginRef::from(tunnel.id), &tunnel.path));
+        tunnels.chain(self.origins.iter().map(|origin| (OriginRef::from(origin.id), &origin.path)))
+    }
+
     /// The direct origin of this id, when the socket has it.
     #[must_use]
     pub fn origin(&self, id: DirectOriginId) -> Option<&DirectOriginRoute> {
@@ -122,6 +128,9 @@ pub struct TunnelRoute {
     pub weight: u16,
     /// The port that a stock ssh client of the account asks to have forwarded to mean this tunnel.
     pub forward_port: u16,
+    /// Which paths of the socket it serves.
+    #[serde(default, skip_serializing_if = "PathRoute::is_plain")]
+    pub path: PathRoute,
 }
 
 /// One TCP or TLS connection, or UDP flow, that an edge carried, as its access log and the connector's live log show it.
@@ -174,6 +183,9 @@ pub struct TunnelPresence {
     /// was told another. `None`: that of the edge that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<RegionName>,
+    /// The address at which its connector dials the origin, as that says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginAddr>,
     /// How the edge that holds it finds its origin; older edges do not say it.
     #[serde(default, skip_serializing_if = "OriginHealth::is_well")]
     pub health: OriginHealth,

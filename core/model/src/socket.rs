@@ -234,6 +234,8 @@ pub struct Tunnel {
     /// The port that a stock ssh client asks to have forwarded to mean this tunnel; different for each tunnel of an
     /// account.
     pub forward_port: u16,
+    /// Which paths of the socket it serves.
+    pub path: crate::PathRoute,
     /// When it was made, in seconds since 1970 (UTC).
     pub created_at: i64,
 }

@@ -10,7 +10,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-use sallyport_model::{EdgeName, FlowRecord, RegionName, RequestRecord, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, OriginAddr, RegionName, RequestRecord, TunnelId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -193,6 +193,10 @@ pub struct Attach {
     /// The region that the origin is in, as far as the connector knows it; else that of the edge is meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<RegionName>,
+    /// The address at which the connector dials the origin, which may be what that is told as its host; older ones do not
+    /// say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginAddr>,
 }
 
 impl Attach {
@@ -203,7 +207,9 @@ impl Attach {
 
     /// Reads the payload of such a frame.
     pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
-        let message: Self = get_json(FrameType::Attach, payload)?;
+        let mut message: Self = get_json(FrameType::Attach, payload)?;
+        // What is no address says nothing.
+        message.origin = message.origin.and_then(|origin| origin.to_string().parse().ok());
         if message.credential.len() > MAX_CREDENTIAL_BYTES {
             return Err(bad(FrameType::Attach, format!("the credential is longer than {MAX_CREDENTIAL_BYTES} bytes")));
         }

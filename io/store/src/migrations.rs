@@ -403,6 +403,13 @@ const MIGRATIONS: &[&str] = &[
             )
     );
     ",
+    "
+    -- Which paths of its socket an origin serves, and what stands in the place of the prefix when it is asked.
+    ALTER TABLE tunnels ADD COLUMN path TEXT NOT NULL DEFAULT '/';
+    ALTER TABLE tunnels ADD COLUMN rewrite_path TEXT;
+    ALTER TABLE direct_origins ADD COLUMN path TEXT NOT NULL DEFAULT '/';
+    ALTER TABLE direct_origins ADD COLUMN rewrite_path TEXT;
+    ",
 ];
 
 /// The version that this program writes.

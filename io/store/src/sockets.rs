@@ -560,5 +560,6 @@ fn tunnel_route(tunnel: &sallyport_model::Tunnel) -> TunnelRoute {
         credential: tunnel.credential,
         weight: tunnel.weight,
         forward_port: tunnel.forward_port,
+        path: tunnel.path.clone(),
     }
 }

@@ -1,6 +1,8 @@
 //! Tunnels.
 
-use sallyport_model::{AccountId, CredentialHash, MAX_TUNNELS_PER_SOCKET, SocketId, Tunnel, TunnelId};
+use sallyport_model::{
+    AccountId, CredentialHash, MAX_TUNNELS_PER_SOCKET, PathPrefix, PathRoute, SocketId, Tunnel, TunnelId,
+};
 
 use crate::{
     Creation, HolderId, Keyed, Position, Store, StoreError,
@@ -20,6 +22,8 @@ pub struct NewTunnel {
     pub credential: CredentialHash,
     /// Its share of the socket's flows beside the other tunnels.
     pub weight: u16,
+    /// Which paths of the socket it serves.
+    pub path: PathRoute,
     /// Who keeps it, when it goes with what it was made for, and with whoever keeps it at the latest.
     pub temporary: Option<HolderId>,
     /// When it is made, in seconds since 1970.
@@ -52,12 +56,15 @@ impl Store {
             socket: new.socket,
             credential: new.credential,
             weight: new.weight,
+            path: new.path.clone(),
             forward_port: take_forward_port(&mut write, account, forward_ports).await?,
             created_at: new.created_at,
         };
         let inserted = sql::query(
-            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary, holder)
-             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), $4, $5, $6, $7, $8, $9
+            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary, holder,
+                 path, rewrite_path)
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), $4, $5, $6, $7, $8, $9,
+                    $10, $11
              FROM sockets WHERE id = $2 AND account = $3",
         )
         .bind(tunnel.id.as_bytes().as_slice())
@@ -69,6 +76,8 @@ impl Store {
         .bind(tunnel.created_at)
         .bind(new.temporary.is_some())
         .bind(new.temporary.map(Vec::from))
+        .bind(tunnel.path.prefix.as_str())
+        .bind(tunnel.path.rewrite.as_ref().map(PathPrefix::as_str))
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -142,23 +151,35 @@ impl Store {
         rows.iter().map(ids).collect()
     }
 
-    /// Gives a tunnel of the socket another weight. Gives it as it is now, or `None` when there is none.
+    /// Gives a tunnel of the socket another weight, other paths, or both; `None` leaves as is. Gives it as it is now, or
+    /// `None` when there is none.
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn change_weight(
+    pub async fn change_tunnel(
         &self,
         socket: SocketId,
         id: TunnelId,
-        weight: u16,
+        weight: Option<u16>,
+        path: Option<&PathRoute>,
     ) -> Result<Option<Tunnel>, StoreError> {
         let mut write = self.write().await?;
-        let found = sql::query("UPDATE tunnels SET weight = $3 WHERE id = $1 AND socket = $2 RETURNING *")
-            .bind(id.as_bytes().as_slice())
-            .bind(socket.as_bytes().as_slice())
-            .bind(weight)
-            .fetch_optional(write.sql())
-            .await?;
+        if let Some(path) = path {
+            sql::query("UPDATE tunnels SET path = $3, rewrite_path = $4 WHERE id = $1 AND socket = $2")
+                .bind(id.as_bytes().as_slice())
+                .bind(socket.as_bytes().as_slice())
+                .bind(path.prefix.as_str())
+                .bind(path.rewrite.as_ref().map(PathPrefix::as_str))
+                .execute(write.sql())
+                .await?;
+        }
+        let found =
+            sql::query("UPDATE tunnels SET weight = coalesce($3, weight) WHERE id = $1 AND socket = $2 RETURNING *")
+                .bind(id.as_bytes().as_slice())
+                .bind(socket.as_bytes().as_slice())
+                .bind(weight)
+                .fetch_optional(write.sql())
+                .await?;
         let changed = found.as_ref().map(tunnel).transpose()?;
         write.commit().await?;
         Ok(changed)
@@ -227,6 +248,16 @@ pub(crate) fn tunnel(found: &DbRow) -> Result<Tunnel, StoreError> {
         credential: CredentialHash(row::bytes(found, "credential")?),
         weight: found.try_get("weight")?,
         forward_port: found.try_get("forward_port")?,
+        path: path(found)?,
         created_at: found.try_get("created_at")?,
     })
+}
+
+/// The paths that an origin serves, as its row has them.
+pub(crate) fn path(found: &DbRow) -> Result<PathRoute, StoreError> {
+    let read = |column: &'static str| -> Result<Option<PathPrefix>, StoreError> {
+        let text: Option<&str> = found.try_get(column)?;
+        text.map(|text| text.parse().map_err(|error| row::damaged(column, error))).transpose()
+    };
+    Ok(PathRoute { prefix: read("path")?.unwrap_or_default(), rewrite: read("rewrite_path")? })
 }

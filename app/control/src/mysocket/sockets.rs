@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{CreateSocket, Protect, UpdateSocket};
+use sallyport_api::{CreateSocket, CreateTunnel, Protect, UpdateSocket};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{IdentitySettings, SocketType};
 use sallyport_store::{Creation, MAX_SOCKETS_PER_ACCOUNT};
@@ -145,7 +145,7 @@ pub(super) async fn connect(
     input: Input<SocketWish>,
 ) -> Result<Response, ApiError> {
     let socket = app.create_mysocket(&caller, input.value).await?;
-    if let Err(error) = app.create_tunnel(&socket, None, None, None).await {
+    if let Err(error) = app.create_tunnel(&socket, CreateTunnel::default(), None, None).await {
         app.delete_socket(&socket).await?;
         return Err(error);
     }

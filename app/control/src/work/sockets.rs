@@ -90,6 +90,8 @@ impl App {
                 .filter(|_| settings.identity.is_some() && socket.socket_type == SocketType::Tls),
             identity: settings.identity,
             regions: settings.regions,
+            host_header: settings.host_header,
+            headers: settings.headers,
             notes,
             policies: policies.iter().map(|policy| policy.name.clone()).collect(),
             ssh,

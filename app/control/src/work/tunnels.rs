@@ -1,7 +1,10 @@
 //! Making, finding, changing and deleting tunnels.
 
-use sallyport_api::Secret;
-use sallyport_model::{AccountId, CredentialHash, DEFAULT_WEIGHT, MAX_WEIGHT, Socket, SocketId, Tunnel, TunnelId};
+use sallyport_api::{CreateTunnel, Secret, UpdateTunnel};
+use sallyport_model::{
+    AccountId, CredentialHash, DEFAULT_WEIGHT, MAX_WEIGHT, PathPrefix, PathRoute, Socket, SocketId, SocketType, Tunnel,
+    TunnelId,
+};
 use sallyport_store::{Creation, HolderId, Keyed, NewTunnel, StoreError};
 
 use crate::{App, audit_trail, problem::ApiError, random};
@@ -18,7 +21,7 @@ impl App {
     pub(crate) async fn create_tunnel(
         &self,
         socket: &Socket,
-        weight: Option<u16>,
+        create: CreateTunnel,
         temporary: Option<HolderId>,
         keyed: Option<&Keyed>,
     ) -> Result<Creation<(Tunnel, Secret)>, ApiError> {
@@ -28,7 +31,8 @@ impl App {
             id: TunnelId::from_random(random::bytes()?),
             socket: socket.id,
             credential: CredentialHash(hash),
-            weight: checked_weight(weight.unwrap_or(DEFAULT_WEIGHT))?,
+            weight: checked_weight(create.weight.unwrap_or(DEFAULT_WEIGHT))?,
+            path: checked_path(create.path, create.rewrite_path, socket.socket_type)?,
             temporary,
             created_at: self.clock.now().unix_seconds,
         };
@@ -61,6 +65,11 @@ impl App {
     /// A tunnel of a socket of the account.
     pub(crate) async fn find_tunnel(&self, account: AccountId, socket: &str, id: &str) -> Result<Tunnel, ApiError> {
         let socket = self.find_socket(account, socket).await?;
+        self.find_tunnel_of(&socket, id).await
+    }
+
+    /// A tunnel of the socket.
+    pub(crate) async fn find_tunnel_of(&self, socket: &Socket, id: &str) -> Result<Tunnel, ApiError> {
         audit_trail::target(format_args!("{}/{id}", socket.name));
         let found = match id.parse::<TunnelId>() {
             Ok(id) => self.store.tunnel(socket.id, id).await?,
@@ -69,12 +78,25 @@ impl App {
         found.ok_or_else(|| ApiError::not_found("tunnel"))
     }
 
-    /// Gives a tunnel another weight; when this returns, edges know it.
-    pub(crate) async fn change_weight(&self, tunnel: &Tunnel, weight: u16) -> Result<Tunnel, ApiError> {
-        let changed = self.store.change_weight(tunnel.socket, tunnel.id, checked_weight(weight)?).await?;
+    /// Changes a tunnel of the socket; when this returns, edges know it.
+    pub(crate) async fn change_tunnel(
+        &self,
+        socket: &Socket,
+        tunnel: &Tunnel,
+        update: UpdateTunnel,
+    ) -> Result<Tunnel, ApiError> {
+        if update.is_empty() {
+            return Err(ApiError::field("weight", "nothing is to change: send a weight, a path or a rewrite_path"));
+        }
+        let weight = update.weight.map(checked_weight).transpose()?;
+        let path = changed_path(&tunnel.path, update.path, update.rewrite_path, socket.socket_type)?;
+        let changed = self.store.change_tunnel(tunnel.socket, tunnel.id, weight, path.as_ref()).await?;
         let tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
         self.publish(tunnel.socket).await?;
-        tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, weight, "tunnel got another weight");
+        tracing::info!(
+            socket = %tunnel.socket, tunnel = %tunnel.id, weight = tunnel.weight, path = %tunnel.path.prefix,
+            "tunnel changed"
+        );
         Ok(tunnel)
     }
 
@@ -97,6 +119,35 @@ impl App {
         tracing::info!(%socket, %tunnel, "tunnel deleted");
         Ok(())
     }
+}
+
+/// The paths that an origin is to serve, when its socket can have such.
+pub(super) fn checked_path(
+    prefix: Option<PathPrefix>,
+    rewrite: Option<PathPrefix>,
+    socket_type: SocketType,
+) -> Result<PathRoute, ApiError> {
+    let path = PathRoute { prefix: prefix.unwrap_or_default(), rewrite };
+    if !path.is_plain() && !socket_type.is_http() {
+        let field = if path.prefix.is_root() { "rewrite_path" } else { "path" };
+        let detail = format!("paths are for http and https sockets, and this one is of the type {socket_type}");
+        return Err(ApiError::field(field, detail));
+    }
+    Ok(path)
+}
+
+/// The paths that an origin is to serve instead of these, where that is to change.
+pub(super) fn changed_path(
+    now: &PathRoute,
+    prefix: Option<Option<PathPrefix>>,
+    rewrite: Option<Option<PathPrefix>>,
+    socket_type: SocketType,
+) -> Result<Option<PathRoute>, ApiError> {
+    if prefix.is_none() && rewrite.is_none() {
+        return Ok(None);
+    }
+    let prefix = prefix.unwrap_or_else(|| Some(now.prefix.clone()));
+    checked_path(prefix, rewrite.unwrap_or_else(|| now.rewrite.clone()), socket_type).map(Some)
 }
 
 /// The weight, when there is such a one.

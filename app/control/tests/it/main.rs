@@ -33,3 +33,4 @@ mod ssh;
 mod sshd;
 mod tokens;
 mod tunnels;
+mod web;

@@ -56,6 +56,7 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
         agent: agent.clone(),
         since: START + 5,
         home: None,
+        origin: None,
         health: OriginHealth::default(),
     });
     let path = format!("/v1/sockets/{}", socket.id);

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use sallyport_model::{EdgeId, EdgeName, FlowRecord, RequestRecord, SocketId, TunnelId};
+use sallyport_model::{EdgeId, EdgeName, FlowRecord, OriginAddr, RequestRecord, SocketId, TunnelId};
 use sallyport_net::RelayEnd;
 use sallyport_tunnel::{
     Establishment, FlowHandle, FlowOpen, FlowSink, OpenError, OpenFlowError, TunnelHandle, TunnelStream,
@@ -54,6 +54,12 @@ impl RemoteWay {
     pub(crate) fn connector_addr(&self) -> Option<SocketAddr> {
         let held = self.mesh.upgrade()?.settings.fleet.held(self.tunnel);
         held.into_iter().find(|held| held.card.edge == self.edge()).map(|held| held.presence.connector_addr)
+    }
+
+    /// The address at which the tunnel's connector dials the origin, as that edge says.
+    pub(crate) fn dialed(&self) -> Option<OriginAddr> {
+        let held = self.mesh.upgrade()?.settings.fleet.held(self.tunnel);
+        held.into_iter().find(|held| held.card.edge == self.edge())?.presence.origin
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {

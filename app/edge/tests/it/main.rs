@@ -13,6 +13,7 @@ mod direct;
 mod doors;
 mod edges;
 mod flows;
+mod forwarding;
 mod harness;
 mod health;
 mod http1;

@@ -3,7 +3,7 @@
 use clap::Args;
 use sallyport_api::{CreateSocket, CreateTunnel, Socket};
 use sallyport_client::{ApiClient, SocketRef};
-use sallyport_model::{OriginProtocol, SocketType};
+use sallyport_model::{OriginAddr, OriginProtocol, PathRoute, SocketType};
 
 use super::{
     display_name,
@@ -16,6 +16,7 @@ use crate::{
     context::Context,
     failure::{self, Failure, Kind},
     live::Live,
+    service::{PathsArgs, ServiceAddress},
     signals::Signals,
 };
 
@@ -25,9 +26,9 @@ pub(crate) struct ConnectArgs {
     /// What to call the socket [default: host and port of the service]
     #[arg(long)]
     name: Option<String>,
-    /// What the service speaks: http, https, tcp, tls or udp
-    #[arg(long = "type", value_name = "TYPE", default_value = "http", value_parser = socket_type())]
-    socket_type: SocketType,
+    /// What the service speaks: http, https, tcp, tls or udp [default: as its address says, else http]
+    #[arg(long = "type", value_name = "TYPE", value_parser = socket_type())]
+    socket_type: Option<SocketType>,
     /// Which HTTP version the service is spoken to with
     #[arg(long, value_name = "PROTOCOL", default_value = "auto", value_parser = origin_protocol())]
     origin_protocol: OriginProtocol,
@@ -40,29 +41,79 @@ pub(crate) struct ConnectArgs {
     #[command(flatten)]
     policies: PoliciesArg,
     #[command(flatten)]
+    paths: PathsArgs,
+    #[command(flatten)]
     origin: OriginArgs,
 }
 
+/// A service, and which paths of the socket it has.
+#[derive(Debug, Clone)]
+pub(super) struct PathService {
+    /// The paths.
+    pub(super) path: PathRoute,
+    /// The service.
+    pub(super) origin: Origin,
+}
+
+impl PathService {
+    /// The tunnel to make for it.
+    pub(super) fn tunnel(&self) -> CreateTunnel {
+        let PathRoute { prefix, rewrite } = self.path.clone();
+        CreateTunnel { path: (!prefix.is_root()).then_some(prefix), rewrite_path: rewrite, ..CreateTunnel::default() }
+    }
+}
+
+/// A socket to make, and the services behind it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// The socket.
+    pub(super) create: CreateSocket,
+    /// The service that the command names.
+    pub(super) own: PathService,
+    /// Those of other paths.
+    pub(super) others: Vec<PathService>,
+}
+
+impl Connection {
+    /// Every service.
+    pub(super) fn services(&self) -> impl Iterator<Item = &PathService> {
+        std::iter::once(&self.own).chain(&self.others)
+    }
+}
+
 impl ConnectArgs {
-    /// The socket to make, and the service behind it.
+    /// The socket to make, and the services behind it.
     ///
     /// # Errors
     /// Options that do not go together.
-    pub(super) fn read(self) -> anyhow::Result<(CreateSocket, Origin)> {
+    pub(super) fn read(self) -> anyhow::Result<Connection> {
         let name = match &self.name {
             Some(name) => display_name(name)?,
             None => display_name(&self.origin.address().to_string())?,
         };
-        let origin = self.origin.prepare(self.socket_type)?;
+        let socket_type = self.origin.socket_type(self.socket_type)?;
+        let (path, others) = self.paths.read(self.origin.service())?;
+        if !socket_type.is_http() && !(others.is_empty() && path.is_plain()) {
+            let failure =
+                Failure::usage(format!("paths are for http and https sockets, and this is a {socket_type} socket"));
+            return Err(failure.next("leave --path and what goes with it out").into());
+        }
+        let address = |service: &ServiceAddress| self.origin.address_of(service);
+        let others: Vec<_> = others.into_iter().map(|(path, service)| (path, address(&service), service)).collect();
+        let origin = self.origin.prepare(socket_type)?;
+        let beside = |(path, address, service): (PathRoute, OriginAddr, ServiceAddress)| {
+            Ok(PathService { path, origin: origin.beside(address, &service)? })
+        };
+        let others = others.into_iter().map(beside).collect::<Result<Vec<_>, Failure>>()?;
         let mut create = CreateSocket {
             origin_protocol: self.origin_protocol,
-            protected: self.protect.read(self.socket_type, None)?,
+            protected: self.protect.read(socket_type, None)?,
             port: self.port.public_port,
             policies: self.policies.get(),
-            ..CreateSocket::new(name, self.socket_type)
+            ..CreateSocket::new(name, socket_type)
         };
         self.settings.set(&mut create)?;
-        Ok((create, origin))
+        Ok(Connection { create, own: PathService { path, origin }, others })
     }
 
     /// Whether somebody would have to be asked for a password.
@@ -73,7 +124,7 @@ impl ConnectArgs {
 
 /// Gives the service a public name, and takes it back at the end.
 pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
-    let (create, origin) = args.read()?;
+    let connection = args.read()?;
     let target = context.target()?;
     let client = context.client(&target)?;
     // From here on the socket must be taken back, whatever ends us.
@@ -81,19 +132,28 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
     let key = idempotency_key()?;
     tracing::debug!("making a socket");
     let socket = tokio::select! {
-        made = client.create_socket(&create, &key) => made?,
+        made = client.create_socket(&connection.create, &key) => made?,
         () = signals.next() => return Err(given_up().into()),
     };
-    let mut live = Live::new(context.output, context.offset);
+    let mut live = match connection.others.is_empty() {
+        true => Live::new(context.output, context.offset),
+        false => Live::of_paths(context.output, context.offset),
+    };
     let held = async {
-        live.header(&socket, &origin.to_string())?;
+        let origins: Vec<_> = connection.services().map(|one| (one.path.clone(), one.origin.to_string())).collect();
+        live.header(&socket, &origins)?;
         let reference = socket.id.into();
-        let plain = CreateTunnel::default();
-        let tunnel = tokio::select! {
-            made = client.create_tunnel(&reference, &plain) => made?,
-            () = signals.next() => return Ok(()),
-        };
-        hold::hold(&target, Credential::from(tunnel), origin, &mut live, &mut signals).await
+        let mut held = Vec::new();
+        for service in connection.services() {
+            let create = service.tunnel();
+            let tunnel = tokio::select! {
+                made = client.create_tunnel(&reference, &create) => made?,
+                () = signals.next() => return Ok(()),
+            };
+            live.name(tunnel.details.id, service.path.prefix.as_str());
+            held.push((Credential::from(tunnel), service.origin.clone()));
+        }
+        hold::hold(&target, held, &mut live, &mut signals).await
     }
     .await;
     let removed = remove(&client, &socket, &mut signals).await;

@@ -9,6 +9,7 @@ pub(crate) mod connect;
 pub(crate) mod data;
 pub(crate) mod edge;
 pub(crate) mod flow;
+mod headers;
 pub(crate) mod hold;
 pub(crate) mod identity;
 pub(crate) mod invitation;

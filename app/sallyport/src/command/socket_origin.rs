@@ -6,7 +6,9 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use sallyport_api::{CreateDirectOrigin, DirectOrigin, UpdateDirectOrigin};
 use sallyport_client::{ApiClient, SocketRef};
-use sallyport_model::{DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAddr, OriginTlsSettings, RegionName};
+use sallyport_model::{
+    DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAddr, OriginTlsSettings, PathPrefix, RegionName,
+};
 use sallyport_net::Fingerprint;
 use serde_json::json;
 
@@ -15,6 +17,7 @@ use crate::{
     context::Context,
     failure::{self, Failure, Kind},
     output,
+    service::{RewriteArgs, ShownPath},
 };
 
 /// What can be done with direct origins.
@@ -48,6 +51,11 @@ pub(crate) struct AddArgs {
     /// Its share of the socket's traffic beside the other origins, 0 to 1000; 0 takes nothing new [default: 100]
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
+    /// Serve this path of the socket and what is beneath it, and nothing else (http and https) [default: /]
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathPrefix>,
+    #[command(flatten)]
+    rewrite: RewriteArgs,
     #[command(flatten)]
     tls: TlsArgs,
 }
@@ -78,6 +86,14 @@ pub(crate) struct EditArgs {
     /// Its share of the socket's traffic beside the other origins, 0 to 1000; 0 takes nothing new
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
+    /// Serve this path of the socket and what is beneath it; /: every path (http and https)
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathPrefix>,
+    #[command(flatten)]
+    rewrite: RewriteArgs,
+    /// Ask the service with the path as clients ask for it
+    #[arg(long, conflicts_with_all = ["strip_path", "rewrite_path"])]
+    keep_path: bool,
     #[command(flatten)]
     tls: TlsArgs,
     /// Verify it as by itself again: for its host, by the authorities of the edges' machines
@@ -156,6 +172,8 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
                 region: args.region,
                 weight: args.weight,
                 tls: args.tls.get()?,
+                path: args.path,
+                rewrite_path: args.rewrite.replacement(None)?,
             };
             let origin = client.create_direct_origin(&args.socket, &create).await;
             let origin = origin.map_err(|error| failure::about(error, &args.socket))?;
@@ -174,6 +192,8 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
                 region: args.region.map(|region| region.0),
                 weight: args.weight,
                 tls: if args.plain_tls { Some(None) } else { args.tls.get()?.map(Some) },
+                path: args.path.map(Some),
+                rewrite_path: if args.keep_path { Some(None) } else { args.rewrite.replacement(None)?.map(Some) },
             };
             if update.is_empty() {
                 let failure = Failure::usage("nothing to change").next("see `sallyport socket origin edit --help`");
@@ -207,11 +227,12 @@ async fn find(client: &ApiClient, socket: &SocketRef, wanted: &str) -> anyhow::R
 
 fn list(origins: &[DirectOrigin]) -> String {
     output::table(
-        ["ORIGIN", "ADDRESS", "REGION", "WEIGHT", "HEALTH", "CREATED"],
+        ["ORIGIN", "ADDRESS", "PATH", "REGION", "WEIGHT", "HEALTH", "CREATED"],
         origins.iter().map(|origin| {
             [
                 origin.id.to_string(),
                 origin.address.clone(),
+                ShownPath(&origin.path, origin.rewrite_path.as_ref()).to_string(),
                 origin.region.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
                 origin.weight.to_string(),
                 origin.healthy.map_or("-", |healthy| if healthy { "healthy" } else { "unhealthy" }).to_owned(),

@@ -7,11 +7,12 @@ use sallyport_api::{
     ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Secret, Socket, Tunnel, TunnelStatus, UpdateTunnel,
 };
 use sallyport_client::{ApiClient, ClientError, SocketRef};
-use sallyport_model::{MAX_WEIGHT, SocketType, TunnelId};
+use sallyport_model::{MAX_WEIGHT, PathPrefix, PathRoute, SocketType, TunnelId};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{
+    connect::PathService,
     flow::age,
     hold::{self, Credential, OriginArgs},
     options::{SocketArg, socket_type},
@@ -23,6 +24,7 @@ use crate::{
     failure::{self, Failure, Kind},
     live::Live,
     output,
+    service::{RewriteArgs, ShownPath},
     signals::Signals,
 };
 
@@ -34,7 +36,7 @@ pub(crate) enum TunnelCommand {
     /// List the tunnels of a socket
     #[command(alias = "list")]
     Ls(SocketOnly),
-    /// Change a tunnel's share of the socket's traffic
+    /// Change a tunnel: its share of the socket's traffic, its paths
     Edit(EditArgs),
     /// Delete a tunnel; its connector is told to go
     #[command(alias = "rm")]
@@ -53,6 +55,30 @@ pub(crate) struct CreateArgs {
     /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new [default: 100]
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
+    #[command(flatten)]
+    path: TunnelPathArgs,
+}
+
+/// Which paths of its socket a tunnel serves.
+#[derive(Debug, Args)]
+pub(crate) struct TunnelPathArgs {
+    /// Serve this path of the socket and what is beneath it, and nothing else (http and https) [default: /]
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathPrefix>,
+    #[command(flatten)]
+    rewrite: RewriteArgs,
+}
+
+impl TunnelPathArgs {
+    /// The paths; `of_address`: what the address of the service says.
+    fn get(&self, of_address: Option<&PathPrefix>) -> Result<PathRoute, Failure> {
+        let rewrite = self.rewrite.replacement(of_address)?;
+        Ok(PathRoute { prefix: self.path.clone().unwrap_or_default(), rewrite })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.path.is_none() && !self.rewrite.strip_path && self.rewrite.rewrite_path.is_none()
+    }
 }
 
 /// Options of `tunnel edit`.
@@ -65,7 +91,15 @@ pub(crate) struct EditArgs {
     tunnel_id: TunnelId,
     /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
-    weight: u16,
+    weight: Option<u16>,
+    /// Serve this path of the socket and what is beneath it; /: every path (http and https)
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathPrefix>,
+    #[command(flatten)]
+    rewrite: RewriteArgs,
+    /// Ask the service with the path as clients ask for it
+    #[arg(long, conflicts_with_all = ["strip_path", "rewrite_path"])]
+    keep_path: bool,
 }
 
 /// Options of `tunnel ls`.
@@ -119,6 +153,8 @@ pub(crate) struct ConnectArgs {
     #[arg(long = "type", value_name = "TYPE", requires = "tunnel_credential", value_parser = socket_type())]
     socket_type: Option<SocketType>,
     #[command(flatten)]
+    path: TunnelPathArgs,
+    #[command(flatten)]
     origin: OriginArgs,
 }
 
@@ -132,6 +168,8 @@ pub(super) struct Connection {
     pub(super) credential: Option<Secret>,
     /// What the service speaks, when nobody is asked.
     pub(super) socket_type: Option<SocketType>,
+    /// Which paths of the socket the service has, where the tunnel is made for it.
+    pub(super) path: PathRoute,
     /// The service.
     pub(super) origin: OriginArgs,
 }
@@ -140,9 +178,20 @@ impl ConnectArgs {
     /// What is to be done.
     ///
     /// # Errors
-    /// No socket is named.
+    /// No socket is named, or paths are for a tunnel that has its own.
     pub(super) fn read(self) -> anyhow::Result<Connection> {
+        let of_address = self.origin.service().path.as_ref();
+        if let Some(tunnel) = self.tunnel_id
+            && (of_address.is_some() || !self.path.is_empty())
+        {
+            let failure = Failure::usage("a tunnel that there is has its paths already");
+            let how = format!(
+                "leave the path out; `sallyport tunnel edit SOCKET --tunnel-id {tunnel} --path PATH` changes it"
+            );
+            return Err(failure.next(how).into());
+        }
         Ok(Connection {
+            path: self.path.get(of_address)?,
             socket: self.socket.get()?.clone(),
             tunnel: self.tunnel_id,
             credential: self.tunnel_credential.filter(|text| !text.is_empty()).map(Secret::from),
@@ -158,7 +207,9 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
         TunnelCommand::Create(args) => {
             let socket = args.socket.get()?;
             let client = context.client(&context.target()?)?;
-            let create = CreateTunnel { weight: args.weight };
+            let PathRoute { prefix, rewrite } = args.path.get(None)?;
+            let path = (!prefix.is_root()).then_some(prefix);
+            let create = CreateTunnel { weight: args.weight, path, rewrite_path: rewrite };
             let created = client.create_tunnel(socket, &create).await.map_err(|error| failure::about(error, socket))?;
             context.output.data(&created, show)?;
             context.output.hint("keep the credential now: it is not shown again");
@@ -175,7 +226,14 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
         TunnelCommand::Edit(args) => {
             let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
             let client = context.client(&context.target()?)?;
-            let changed = client.update_tunnel(socket, tunnel, &UpdateTunnel { weight: args.weight }).await;
+            let rewrite = args.rewrite.replacement(None)?.map(Some);
+            let rewrite_path = if args.keep_path { Some(None) } else { rewrite };
+            let update = UpdateTunnel { weight: args.weight, path: args.path.map(Some), rewrite_path };
+            if update.is_empty() {
+                let failure = Failure::usage("nothing to change").next("see `sallyport tunnel edit --help`");
+                return Err(failure.into());
+            }
+            let changed = client.update_tunnel(socket, tunnel, &update).await;
             let changed =
                 changed.map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {socket}")))?;
             context.output.data(&changed, |changed| list(std::slice::from_ref(changed), context.output.is_wide))
@@ -216,19 +274,20 @@ async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
         let origin = args.origin.prepare(args.socket_type.unwrap_or(SocketType::Http))?;
         let credential = Credential { tunnel, credential, connect };
         let mut live = Live::new(context.output, context.offset);
-        return hold::hold(&target, credential, origin, &mut live, &mut Signals::take()?).await;
+        return hold::hold(&target, vec![(credential, origin)], &mut live, &mut Signals::take()?).await;
     }
     let client = context.client(&target)?;
     let socket = client.socket(reference).await.map_err(|error| failure::about(error, reference))?;
-    let origin = args.origin.prepare(socket.socket_type)?;
+    let service = PathService { path: args.path, origin: args.origin.prepare(socket.socket_type)? };
     let mut signals = Signals::take()?;
     let reference = SocketRef::from(socket.id);
-    let tunnel = renew_or_create(&client, &socket, args.tunnel).await?;
+    let tunnel = renew_or_create(&client, &socket, args.tunnel, &service.tunnel()).await?;
     let id = tunnel.details.id;
     let mut live = Live::new(context.output, context.offset);
     let held = async {
-        live.header(&socket, &origin.to_string())?;
-        hold::hold(&target, Credential::from(tunnel), origin, &mut live, &mut signals).await
+        let path = PathRoute { prefix: tunnel.details.path.clone(), rewrite: tunnel.details.rewrite_path.clone() };
+        live.header(&socket, &[(path, service.origin.to_string())])?;
+        hold::hold(&target, vec![(Credential::from(tunnel), service.origin)], &mut live, &mut signals).await
     }
     .await;
     if args.tunnel.is_some() {
@@ -265,6 +324,7 @@ pub(super) async fn renew_or_create(
     client: &ApiClient,
     socket: &Socket,
     tunnel: Option<TunnelId>,
+    create: &CreateTunnel,
 ) -> anyhow::Result<CreatedTunnel> {
     let reference = SocketRef::from(socket.id);
     Ok(match tunnel {
@@ -272,7 +332,7 @@ pub(super) async fn renew_or_create(
             .renew_credential(&reference, tunnel)
             .await
             .map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {}", socket.dns_name)))?,
-        None => client.create_tunnel(&reference, &CreateTunnel::default()).await?,
+        None => client.create_tunnel(&reference, create).await?,
     })
 }
 
@@ -314,6 +374,7 @@ fn show(created: &CreatedTunnel) -> String {
         ("socket", created.details.socket_id.to_string()),
         ("credential", created.credential.expose().to_owned()),
         ("weight", created.details.weight.to_string()),
+        ("path", shown_path(&created.details)),
         ("ssh forward port", created.details.forward_port.to_string()),
         ("connects to", format!("{}:{}", created.connect.host, created.connect.port)),
     ])
@@ -332,6 +393,17 @@ fn list(tunnels: &[Tunnel], is_wide: bool) -> String {
     let now = OffsetDateTime::now_utc();
     if !is_wide {
         let header = ["TUNNEL", "STATUS", "EDGE", "REGION", "RTT", "AGE"];
+        if tunnels.iter().any(|tunnel| shown_path(tunnel) != "/") {
+            let [id, status, edge, region, rtt, age] = header;
+            let header = [id, "PATH", status, edge, region, rtt, age];
+            return output::table(
+                header,
+                tunnels.iter().map(|tunnel| {
+                    let [id, status, edge, region, rtt, age] = narrow(tunnel, now);
+                    [id, shown_path(tunnel), status, edge, region, rtt, age]
+                }),
+            );
+        }
         return output::table(header, tunnels.iter().map(|tunnel| narrow(tunnel, now)));
     }
     let header = [
@@ -342,6 +414,7 @@ fn list(tunnels: &[Tunnel], is_wide: bool) -> String {
         "RTT",
         "AGE",
         "WEIGHT",
+        "PATH",
         "SSH PORT",
         "NOW",
         "SINCE",
@@ -360,6 +433,7 @@ fn list(tunnels: &[Tunnel], is_wide: bool) -> String {
                 rtt,
                 age,
                 tunnel.weight.to_string(),
+                shown_path(tunnel),
                 tunnel.forward_port.to_string(),
                 tunnel.live.map(|live| live.to_string()).unwrap_or_default(),
                 tunnel.since.map(utc).unwrap_or_default(),
@@ -368,6 +442,11 @@ fn list(tunnels: &[Tunnel], is_wide: bool) -> String {
             ]
         }),
     )
+}
+
+/// The paths that the tunnel serves.
+fn shown_path(tunnel: &Tunnel) -> String {
+    ShownPath(&tunnel.path, tunnel.rewrite_path.as_ref()).to_string()
 }
 
 /// What fits a narrow terminal.

@@ -47,3 +47,4 @@ mod terminal;
 mod tls;
 mod transports;
 mod udp;
+mod web;

@@ -34,6 +34,7 @@ pub(crate) fn presence(number: u8, since: i64) -> TunnelPresence {
         agent: "test".to_owned(),
         since,
         home: None,
+        origin: None,
         health: OriginHealth::Well,
     }
 }

@@ -6,6 +6,8 @@ mod cases;
 mod codec;
 mod forwarding;
 mod pages;
+mod path_corpus;
+mod path_fuzz;
 mod properties;
 mod reference;
 mod requests;

@@ -33,7 +33,7 @@ fn features() -> Vec<String> {
 }
 
 pub(crate) fn attach() -> Attach {
-    Attach { tunnel: tunnel(), credential: "spc_secret".to_owned(), request_log: true, home: None }
+    Attach { tunnel: tunnel(), credential: "spc_secret".to_owned(), request_log: true, home: None, origin: None }
 }
 
 /// An OPEN whose server name tells the connector's end what to do; see [`Plan::of_server`].

@@ -40,6 +40,7 @@ pub(crate) fn presence(number: u32) -> TunnelPresence {
         agent: "test".to_owned(),
         since: 0,
         home: None,
+        origin: None,
         health: OriginHealth::default(),
     }
 }

@@ -49,6 +49,7 @@ pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> NewTunnel {
         socket,
         credential: CredentialHash([3; 32]),
         weight: sallyport_model::DEFAULT_WEIGHT,
+        path: Default::default(),
         temporary: None,
         created_at: NOW,
     }

@@ -10,7 +10,7 @@ mod supervisor;
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
-use sallyport_model::{EdgeName, FlowRecord, RegionName, RequestRecord, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, OriginAddr, RegionName, RequestRecord, TunnelId};
 use sallyport_shards::Shards;
 use sallyport_wire::{EdgePlace, Open, Refusal, SessionConfig, places::DEFAULT_REDUNDANCY};
 use tokio::sync::mpsc;
@@ -31,6 +31,8 @@ pub struct TunnelCredential {
     pub credential: String,
     /// Whether to be told of every request.
     pub request_log: bool,
+    /// The address at which its origin is dialed, where edges are to know it.
+    pub origin: Option<OriginAddr>,
 }
 
 impl std::fmt::Debug for TunnelCredential {

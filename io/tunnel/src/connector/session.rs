@@ -168,6 +168,7 @@ impl ConnectorSession {
             credential: tunnel.credential.clone(),
             request_log: tunnel.request_log,
             home: home.cloned(),
+            origin: tunnel.origin.clone(),
         });
     }
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::{FlowRecord, RegionName, RequestRecord, SocketId, TunnelId};
+use sallyport_model::{FlowRecord, OriginAddr, RegionName, RequestRecord, SocketId, TunnelId};
 use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, LogShare, Open};
 
 use super::EdgeSession;
@@ -56,6 +56,7 @@ pub(super) struct HandleInner {
     pub(super) socket: SocketId,
     pub(super) datagrams: bool,
     pub(super) home: Option<RegionName>,
+    pub(super) origin: Option<OriginAddr>,
     pub(super) session: Arc<EdgeSession>,
     /// Of a tunnel that is attached elsewhere: that of its link.
     pub(super) usable: Arc<AtomicBool>,
@@ -103,6 +104,12 @@ impl TunnelHandle {
     #[must_use]
     pub fn agent(&self) -> &str {
         &self.inner.session.agent
+    }
+
+    /// The address at which its connector dials the origin, as it says.
+    #[must_use]
+    pub fn origin(&self) -> Option<&OriginAddr> {
+        self.inner.origin.as_ref()
     }
 
     /// The region that its origin is in, as far as its connector says.

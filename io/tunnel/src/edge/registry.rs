@@ -312,6 +312,7 @@ impl Shared {
                 socket: admitted.socket,
                 datagrams: admitted.datagrams,
                 home: attach.home.clone(),
+                origin: attach.origin.clone(),
                 session: session.clone(),
                 usable: Arc::new(AtomicBool::new(true)),
                 request_log,

@@ -5,12 +5,17 @@ use std::{future::Future, sync::Arc};
 use sallyport_api::{ConnectTo, CreatedTunnel, Secret, Socket};
 use sallyport_client::{ApiClient, SocketRef};
 use sallyport_connector::Service;
-use sallyport_model::{SocketType, TunnelId};
+use sallyport_model::{PathPrefix, SocketType, TunnelId};
 use tokio::task::JoinSet;
 
 use super::file::{Plan, Spec};
 use crate::{
-    command::{connect, hold::Origin, options::idempotency_key, tunnel},
+    command::{
+        connect::{self, PathService},
+        hold::Origin,
+        options::idempotency_key,
+        tunnel,
+    },
     context::{Context, Target},
     failure::{self, Failure, Kind},
     signals::Signals,
@@ -39,12 +44,25 @@ pub(super) struct Held {
     pub(super) tunnel: TunnelId,
     /// How it is reached.
     pub(super) origin: Origin,
+    /// Those of other paths of the same name.
+    pub(super) others: Vec<Other>,
     /// The edge took the tunnel away, or refused it for good.
     pub(super) is_lost: bool,
     credential: Secret,
     made: Made,
     /// Its socket, where it is known.
     pub(super) socket: Option<Box<Socket>>,
+}
+
+/// A service of another path of the same name.
+pub(super) struct Other {
+    /// Its path.
+    pub(super) path: PathPrefix,
+    /// Its tunnel.
+    pub(super) tunnel: TunnelId,
+    /// How it is reached.
+    pub(super) origin: Origin,
+    credential: Secret,
 }
 
 /// What was made for a service, and is taken back at the end.
@@ -93,6 +111,7 @@ impl Api {
             origin_words: words.1,
             tunnel: tunnel.0,
             origin,
+            others: Vec::new(),
             is_lost: false,
             credential: tunnel.1,
             made,
@@ -105,26 +124,50 @@ impl Api {
                 let origin = origin.prepare(socket_type.unwrap_or(SocketType::Http))?;
                 Ok(held(spec.name, words, origin, (id, credential), Made::Nothing, None))
             }
-            Plan::Lasting { socket: reference, tunnel: id, origin, .. } => {
+            Plan::Lasting { socket: reference, tunnel: id, path, origin, .. } => {
                 let client = &self.client;
                 let socket = client.socket(&reference).await.map_err(|error| failure::about(error, &reference))?;
                 let origin = origin.prepare(socket.socket_type)?;
-                let created = tunnel::renew_or_create(client, &socket, id).await?;
+                let service = PathService { path: *path, origin };
+                let created = tunnel::renew_or_create(client, &socket, id, &service.tunnel()).await?;
+                let origin = service.origin;
                 let made = if id.is_some() { Made::Nothing } else { Made::Tunnel };
                 Ok(held(spec.name, words, origin, parts(created), made, Some(Box::new(socket))))
             }
-            Plan::Temporary { create, origin } => {
-                let socket = self.client.create_socket(&create, &idempotency_key()?).await?;
-                let created = match tunnel::renew_or_create(&self.client, &socket, None).await {
-                    Ok(created) => created,
+            Plan::Temporary(connection) => {
+                let socket = self.client.create_socket(&connection.create, &idempotency_key()?).await?;
+                let (created, others) = match self.open_tunnels(&socket, &connection).await {
+                    Ok(opened) => opened,
                     Err(error) => {
                         connect::delete(&self.client, &socket).await?;
                         return Err(error);
                     }
                 };
-                Ok(held(spec.name, words, *origin, parts(created), Made::Socket, Some(Box::new(socket))))
+                let origin = connection.own.origin;
+                let held = held(spec.name, words, origin, parts(created), Made::Socket, Some(Box::new(socket)));
+                Ok(Held { others, ..held })
             }
         }
+    }
+
+    /// Makes a tunnel for each of the services that a new socket has.
+    async fn open_tunnels(
+        &self,
+        socket: &Socket,
+        connection: &connect::Connection,
+    ) -> anyhow::Result<(CreatedTunnel, Vec<Other>)> {
+        let open = |service: &PathService| {
+            let create = service.tunnel();
+            async move { tunnel::renew_or_create(&self.client, socket, None, &create).await }
+        };
+        let own = open(&connection.own).await?;
+        let mut others = Vec::new();
+        for service in &connection.others {
+            let created = open(service).await?;
+            let (path, origin) = (service.path.prefix.clone(), service.origin.clone());
+            others.push(Other { path, tunnel: created.details.id, origin, credential: created.credential });
+        }
+        Ok((own, others))
     }
 
     /// Makes what the services need; all or none. They come back in their order.
@@ -210,9 +253,17 @@ fn stopped() -> Failure {
 }
 
 impl Held {
-    /// The service as the connector serves it.
-    pub(super) fn service(&self) -> Service {
-        self.service_at(&self.origin)
+    /// The service as the connector serves it, and those of other paths.
+    pub(super) fn services(&self) -> impl Iterator<Item = Service> {
+        let others = self.others.iter().map(|other| other.origin.served_by(other.tunnel, &other.credential));
+        std::iter::once(self.service_at(&self.origin)).chain(others)
+    }
+
+    /// Every tunnel, with what stands behind it and what that is called.
+    pub(super) fn tunnels(&self) -> impl Iterator<Item = (TunnelId, &Origin, String)> {
+        let others =
+            self.others.iter().map(|other| (other.tunnel, &other.origin, format!("{}{}", self.name, other.path)));
+        std::iter::once((self.tunnel, &self.origin, self.name.clone())).chain(others)
     }
 
     /// The same with its tunnel, and another service behind it.

@@ -87,7 +87,7 @@ impl Runner {
         self.let_go(&services, &removed).await;
         let mut shown = Ok(());
         for held in opened {
-            self.live.name(held.tunnel, &held.name);
+            held.tunnels().for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
             shown = shown.and_then(|()| self.introduce(&held));
             let is_changed = replaced.iter().any(|former| former.name == held.name);
             let names = if is_changed { &mut done.changed } else { &mut done.added };
@@ -119,7 +119,7 @@ impl Runner {
                 let place = spec.place;
                 let origin = match spec.plan {
                     Plan::Lasting { origin, .. } => origin.prepare(held.origin.socket_type),
-                    Plan::Temporary { origin, .. } => Ok(*origin),
+                    Plan::Temporary(connection) => Ok(connection.own.origin),
                 };
                 let origin = origin.map_err(|error| place.error(error))?;
                 changes.moves.push((spec.name, origin, spec.origin_words));
@@ -157,20 +157,22 @@ impl Runner {
 
     /// Serves one that was opened. One that cannot be served is opened anew by the next reload.
     async fn serve(&mut self, services: &Services, mut held: Held, missing: &mpsc::Sender<Missing>, done: &mut Done) {
-        match services.serve(held.service()).await {
-            Ok(()) => look([&held], missing),
-            Err(error) => {
+        for service in held.services().collect::<Vec<_>>() {
+            if let Err(error) = services.serve(service).await {
                 held.is_lost = true;
                 done.failures.push(Failure::usage(format!("service {:?}: {error}", held.name)));
             }
+        }
+        if !held.is_lost {
+            look([&held], missing);
         }
         self.held.push(held);
     }
 
     async fn let_go(&mut self, services: &Services, over: &[Held]) {
-        for held in over {
-            services.let_go(held.tunnel).await;
-            self.live.forget(held.tunnel);
+        for (tunnel, ..) in over.iter().flat_map(Held::tunnels) {
+            services.let_go(tunnel).await;
+            self.live.forget(tunnel);
         }
     }
 }
