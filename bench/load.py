@@ -149,9 +149,16 @@ _CONTEXT.check_hostname = False
 _CONTEXT.verify_mode = ssl.CERT_NONE
 
 
-def connect(target, seconds=30):
-    """A connection of its own, with TLS where the target has it."""
-    stream = socket.create_connection((target.host, target.port), seconds)
+def connect(target, seconds=30, source=None, receive_bytes=None):
+    """A connection of its own, with TLS where the target has it; from this address, and with so large a buffer in the kernel, if wished."""
+    if receive_bytes is None:
+        stream = socket.create_connection((target.host, target.port), seconds, source_address=source and (source, 0))
+    else:
+        # Before it is connected: the window that is told then is never taken back.
+        stream = socket.socket()
+        stream.settimeout(seconds)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        stream.connect((target.host, target.port))
     try:
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return _CONTEXT.wrap_socket(stream, server_hostname=target.host) if target.tls else stream

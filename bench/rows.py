@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import floods
 import growth
 import measures
 from measures import MANY_TUNNELS
@@ -42,6 +43,10 @@ FIGURES = {
     "cost_growth": ("server's cost, largest against smallest", False),
     "both_cost_growth": ("both sides' cost, largest against smallest", False),
     "each_kib": ("KiB each", False),
+    "before_mib": ("server MiB before", False),
+    "held_mib": ("server MiB while it lasts", False),
+    "left_mib": ("server MiB a minute after", False),
+    "left_times": ("a minute after, times what it was before", False),
     "load_cpu_us": ("the load's CPU us each", False),
 }
 
@@ -210,6 +215,14 @@ SETS = {
         Row("loss_down_1", "1 stream down, the kernel's buffers", ("gbit_s",), partial(measures.loss, None), "loss"),
         Row("loss_down_1_32m", "1 stream down, buffers up to 32 MiB", ("gbit_s",), partial(measures.loss, 32), "loss"),
     ],
+    "floods": [
+        Row(f"flood_{name}", title, ("before_mib", "held_mib", "left_mib", "left_times"), measure, "own", is_once=True)
+        for name, title, measure in (
+            ("slow_500", "500 clients that read nothing of a long answer", partial(floods.slow_readers, 500)),
+            ("slow_2000", "2,000 clients that read nothing of a long answer", partial(floods.slow_readers, 2_000)),
+            ("passwords", f"{floods.GUESSES} wrong passwords at once", floods.passwords),
+        )
+    ],
     "growth": [
         Row(f"growth_{name}", f"HTTPS requests with more and more {what}", ("cost_growth", "both_cost_growth", "each_kib"), measure, "own", is_once=True)
         for name, what, measure in (
@@ -229,6 +242,7 @@ TITLES = {
     "relay": "HTTPS, relayed through a second edge",
     "ssh": "A TCP port, by a stock ssh client",
     "loss": "A TCP port",
+    "floods": "Memory after floods",
     "growth": "Growth",
 }
 
@@ -302,5 +316,6 @@ LIMITS = [
     ("tcp_many_tunnels", "idle_cpu_percent", 0.0),
     ("tcp_start", "start_ms", 100.0),
     ("tcp_binary", "binary_mib", 25.0),
+    *((f"flood_{name}", "left_times", 1.5) for name in ("slow_500", "slow_2000", "passwords")),
     *((f"growth_{name}", "cost_growth", 1.1) for name in ("sockets", "connections", "origins")),
 ]

@@ -19,7 +19,9 @@ import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import floods  # noqa: E402
 import harness  # noqa: E402
+import load  # noqa: E402
 import measures  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
@@ -88,6 +90,63 @@ class Standing(unittest.TestCase):
         lines = report.standing([("b", one), ("a", three)])
         self.assertIn("| `connections` | per second | 1.00 of haproxy-x2 | 2 | 1 | 2.00 | reached, b, 1 round |", lines)
         self.assertIn("| `bodies_1m` | per second | 1.00 of haproxy-x2 | 2 | 1 | 2.00 | reached, a, 3 rounds |", lines)
+
+
+class Floods(unittest.TestCase):
+    def test_memory_is_read_before_while_it_lasts_and_after(self):
+        said, moments = iter([2_048, 8_192, 3_072]), []
+
+        @contextlib.contextmanager
+        def flood():
+            moments.append("begins")
+            yield
+            moments.append("ends")
+
+        def memory():
+            moments.append("read")
+            return next(said)
+
+        figures = floods.around(memory, flood(), after_s=0, settle_s=0)
+        self.assertEqual({"before_mib": 2, "held_mib": 8, "left_mib": 3, "left_times": 1.5}, figures)
+        self.assertEqual(["read", "begins", "read", "ends", "read"], moments)
+
+    def test_slow_readers_hold_up_who_writes_to_them_and_leave(self):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        taken = []
+
+        def serve():
+            for _ in range(3):
+                stream, _ = listener.accept()
+                stream.recv(4_096)
+                stream.setblocking(False)
+                taken.append(stream)
+                stream.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+
+        server = threading.Thread(target=serve, daemon=True)
+        server.start()
+        with floods.reading_nothing(load.Target("127.0.0.1", listener.getsockname()[1], tls=False), "/endless", 3):
+            server.join(20)
+            self.assertEqual(3, len(taken))
+            for stream in taken:
+                with self.assertRaises(BlockingIOError):
+                    for _ in range(10_000):
+                        stream.send(bytes(65_536))
+        for stream in taken:
+            stream.setblocking(True)
+            stream.settimeout(20)
+            with self.assertRaises(ConnectionError):
+                while True:
+                    stream.send(bytes(65_536))
+            stream.close()
+
+    def test_guesses_are_made_and_their_answers_looked_at(self):
+        asked = []
+        with floods.guessing(lambda number: asked.append(number) or 401, 5):
+            self.assertEqual([0, 1, 2, 3, 4], sorted(asked))
+        for status in (200, 500, 429):
+            with self.assertRaises(harness.Failed), floods.guessing(lambda _, status=status: status, 2):
+                pass
 
 
 RUN = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.py")]

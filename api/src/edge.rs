@@ -5,7 +5,7 @@ use std::{
     str::FromStr,
 };
 
-use sallyport_model::{AccountId, EdgeId, EdgeName, Email, RegionName, SocketId, TunnelId};
+use sallyport_model::{AccountId, CredentialHash, EdgeId, EdgeName, Email, RegionName, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -280,6 +280,12 @@ pub struct EdgeCertificates {
 pub struct EdgeWorld {
     /// The domain under which sockets get their names.
     pub domain: String,
+    /// What the installation is called on pages that visitors see, when by another name than its domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site_name: Option<String>,
+    /// Its mark on these pages: a PNG or SVG picture in base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site_icon: Option<String>,
     /// The root that clients trust, in PEM.
     pub ca: String,
     /// The root of the installation's machines, in PEM.
@@ -376,6 +382,27 @@ pub struct ForwardTarget {
 /// What an edge is told of what it has asked or said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {}
+
+/// What an edge asks about a tunnel that a connector brings and that it does not know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskTunnel {
+    /// The tunnel.
+    pub tunnel: TunnelId,
+    /// The hash of the credential that the connector shows.
+    pub credential: CredentialHash,
+}
+
+/// The answer to [`AskTunnel`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "status")]
+pub enum ToldTunnel {
+    /// The tunnel is there, and has this credential.
+    Known,
+    /// There is no such tunnel.
+    Unknown,
+    /// The tunnel has another credential.
+    BadCredential,
+}
 
 /// What an edge says to learn what it needs to know now.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -165,7 +165,7 @@ pub struct EndedFlowPage {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EndedFlowQuery {
-    /// Of the socket with this id or DNS name; of all when absent.
+    /// Of the socket with this id, DNS name or name; of all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// How many at most.

@@ -2,7 +2,23 @@
 
 use sallyport_model::Probe;
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use utoipa::ToSchema;
+
+/// Why an origin gets nothing, and since when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HealthFailure {
+    /// Why, in a word: `refused`, `timed-out`, `unresolved`, `tls`, `status`, `bad-answer`, `ejected` (it failed clients and is
+    /// left out for a while) or `other`; later versions may add some.
+    #[schema(example = "status")]
+    pub code: String,
+    /// Why, in a sentence for people.
+    #[schema(example = "status 503 for GET /healthz", max_length = 240)]
+    pub message: String,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
+}
 
 /// With which question origins are asked whether they are well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

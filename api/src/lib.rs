@@ -33,7 +33,10 @@ mod stats;
 mod token;
 mod tunnel;
 
-pub use account::{Account, CreateAccount};
+pub use account::{
+    Account, AccountReset, AccountSession, BeginTotp, BegunTotp, ChangePassword, ConfirmTotp, CreateAccount,
+    EndedAccountSessions, ForgotPassword, ProveTotp, RecoveryCodes, ResetAccount, SetPassword,
+};
 pub use audit::{
     AuditAdmin, AuditCertificate, AuditEvent, AuditFlow, AuditGap, AuditKind, AuditLogin, AuditNode, AuditOrder,
     AuditProblem, AuditQuery, AuditVerification, MAX_AUDIT_WAIT_SECONDS, to_millisecond,
@@ -44,12 +47,12 @@ pub use client::{
     SshAuthority, SshHostCertificate, UpdateSshAuthority,
 };
 pub use edge::{
-    AskForward, AskWorld, CreateEdgeToken, CreatedEdgeToken, Done, DrainEdge, Edge, EdgeCertificates, EdgeSsh,
-    EdgeState, EdgeToken, EdgeTokenState, EdgeTold, EdgeWorld, ForwardTarget, HandOver, JOIN_SECRET_PREFIX, JoinEdge,
-    JoinToken, JoinTokenError, JoinedEdge, RenewEdge,
+    AskForward, AskTunnel, AskWorld, CreateEdgeToken, CreatedEdgeToken, Done, DrainEdge, Edge, EdgeCertificates,
+    EdgeSsh, EdgeState, EdgeToken, EdgeTokenState, EdgeTold, EdgeWorld, ForwardTarget, HandOver, JOIN_SECRET_PREFIX,
+    JoinEdge, JoinToken, JoinTokenError, JoinedEdge, RenewEdge, ToldTunnel,
 };
 pub use flow::{EndedFlow, EndedFlowPage, EndedFlowQuery, Flow, FlowPage, SilentEdge};
-pub use health::{HealthCheck, ProbeType};
+pub use health::{HealthCheck, HealthFailure, ProbeType};
 pub use info::Info;
 pub use login::{Login, Logout, Refresh, Session};
 pub use login_session::{EndLoginSessions, EndedLoginSessions, LoginSession};

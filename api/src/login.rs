@@ -16,6 +16,10 @@ pub struct Login {
     pub email: Email,
     /// Its password.
     pub password: Secret,
+    /// A code of its authenticator, or a recovery code, where it asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 40)]
+    pub code: Option<Secret>,
 }
 
 /// A session: a short-lived access token and a refresh token that gets the next one.

@@ -65,7 +65,7 @@ pub struct UpdateMember {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateInvitation {
-    /// Whom: the e-mail address of an account, whether there is one or not.
+    /// Whom: the e-mail address of an account that there is, or may be soon.
     #[schema(value_type = String, example = "ann@example.com")]
     pub email: Email,
     /// As what.
@@ -102,8 +102,14 @@ pub struct CreatedInvitation {
     /// What it is.
     #[serde(flatten)]
     pub details: Invitation,
-    /// Who has it and the e-mail address can accept. Shown this once: the one who is invited needs it.
+    /// Who has it and the e-mail address can accept, or make an account with it. Shown this once: the one who is invited needs it.
     pub code: Secret,
+    /// Whether the server's mail hook has taken a message with it.
+    #[serde(default)]
+    pub sent: bool,
+    /// Why it has not, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// An invitation, as the one who is invited sees it.

@@ -1,11 +1,11 @@
 //! Direct origins: addresses that edges dial themselves.
 
-use sallyport_model::{DirectOriginId, OriginTlsSettings, RegionName, SocketId};
+use sallyport_model::{DirectOriginId, OriginTlsSettings, PathPrefix, RegionName, SocketId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{schema, socket::present};
+use crate::{HealthFailure, schema, socket::present};
 
 /// A new direct origin. `POST /v1/sockets/{id}/origins`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -25,8 +25,17 @@ pub struct CreateDirectOrigin {
     /// How it proves who it is, at an `https` socket; when absent, by a certificate for its host, of an authority that the
     /// edges' machines know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::origin_tls, required = false)]
+    #[schema(schema_with = schema::or_null::origin_tls, required = false)]
     pub tls: Option<OriginTlsSettings>,
+    /// The paths of the socket that it serves: this one and everything beneath it; `/`, every path, when absent (`http` and
+    /// `https` sockets). Of several prefixes the longest that fits has the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
+    pub path: Option<PathPrefix>,
+    /// What stands in the place of `path` when the origin is asked: `/` takes it off. The path stays as it is when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/")]
+    pub rewrite_path: Option<PathPrefix>,
 }
 
 /// Changes to a direct origin; absent fields stay as they are, `null` is the default again.
@@ -47,15 +56,24 @@ pub struct UpdateDirectOrigin {
     pub weight: Option<u16>,
     /// How it proves who it is; all of it at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::origin_tls, required = false)]
+    #[schema(schema_with = schema::or_null::origin_tls, required = false)]
     pub tls: Option<Option<OriginTlsSettings>>,
+    /// The paths of the socket that it serves; `null`: every path.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
+    pub path: Option<Option<PathPrefix>>,
+    /// What stands in the place of `path` when the origin is asked; `null`: the path stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/")]
+    pub rewrite_path: Option<Option<PathPrefix>>,
 }
 
 impl UpdateDirectOrigin {
     /// Whether nothing is to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.address.is_none() && self.region.is_none() && self.weight.is_none() && self.tls.is_none()
+        let are_paths_kept = self.path.is_none() && self.rewrite_path.is_none();
+        self.address.is_none() && self.region.is_none() && self.weight.is_none() && self.tls.is_none() && are_paths_kept
     }
 }
 
@@ -79,12 +97,23 @@ pub struct DirectOrigin {
     pub weight: u16,
     /// How it proves who it is; absent when nothing is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::origin_tls, required = false)]
+    #[schema(schema_with = schema::or_null::origin_tls, required = false)]
     pub tls: Option<OriginTlsSettings>,
+    /// The paths of the socket that it serves: this one and everything beneath it.
+    #[serde(default)]
+    #[schema(value_type = String, example = "/api")]
+    pub path: PathPrefix,
+    /// What stands in the place of `path` when the origin is asked; absent: the path stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "/")]
+    pub rewrite_path: Option<PathPrefix>,
     /// When it was made.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     /// Whether it is well, by the socket's health check; absent where none has been made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
+    /// Why it is not, and since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
 }

@@ -28,11 +28,11 @@ pub struct CreatePolicy {
 pub struct UpdatePolicy {
     /// What it is called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::policy_name, required = false)]
+    #[schema(schema_with = schema::or_null::policy_name, required = false)]
     pub name: Option<PolicyName>,
     /// Its rules, all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::policy_document, required = false)]
+    #[schema(schema_with = schema::or_null::policy_document, required = false)]
     pub document: Option<Document>,
     /// Whether it is changed although nobody could use a socket then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -91,7 +91,7 @@ pub struct TestPolicy {
     pub policy: Option<String>,
     /// Rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::policy_document, required = false)]
+    #[schema(schema_with = schema::or_null::policy_document, required = false)]
     pub document: Option<Document>,
     /// The socket, by id or name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -54,6 +54,11 @@ pub struct CreateProvider {
     /// Whether the persons of `local` need one-time codes beside their passwords.
     #[serde(default)]
     pub require_totp: bool,
+    /// How often it is asked whether logins are still good there, in minutes, where it gives refresh tokens or has
+    /// introspection; 0: never. 5 unless it is said; of `oidc`, `google` and `microsoft`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1440)]
+    pub check_minutes: Option<u16>,
 }
 
 /// What is to change in a provider; what is absent stays. `PATCH /v1/providers/{id}`
@@ -94,6 +99,10 @@ pub struct UpdateProvider {
     /// Whether one-time codes are needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_totp: Option<bool>,
+    /// How often it is asked whether logins are still good there, in minutes; 0: never; `null`: as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<u16>, minimum = 0, maximum = 1440)]
+    pub check_minutes: Option<Option<u16>>,
 }
 
 /// An identity provider of the account.
@@ -134,6 +143,19 @@ pub struct Provider {
     /// Whether the persons of `local` need one-time codes.
     #[serde(default)]
     pub require_totp: bool,
+    /// How often it is asked whether logins are still good there, in minutes, where it gives something to ask with; 0:
+    /// never.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 1440)]
+    pub check_minutes: u16,
+    /// Where the provider tells that a login has ended there (OpenID Connect Back-Channel Logout 1.0): it should be told
+    /// this address. Empty where there is no such thing.
+    #[serde(default)]
+    pub backchannel_logout_uri: String,
+    /// Where the provider sends browsers back to that were logged out there (OpenID Connect RP-Initiated Logout 1.0): it
+    /// should be told this address. Empty where there is no such thing.
+    #[serde(default)]
+    pub post_logout_redirect_uri: String,
     /// The address that browsers come back to: the provider must be told it. Empty for `local`.
     #[schema(example = "https://login.example.com/callback/5f2b8f0e9d7c4c2f8f9e0a1b2c3d4e5f/google")]
     pub redirect_uri: String,

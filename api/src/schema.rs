@@ -3,8 +3,32 @@
 use sallyport_model::{Affinity, OriginProtocol, ProxyProtocol, Role, Scope, SocketType};
 use utoipa::openapi::{
     RefOr, Schema,
-    schema::{ArrayBuilder, Object, ObjectBuilder, Type},
+    schema::{ArrayBuilder, Object, ObjectBuilder, SchemaType, Type},
 };
+
+/// The same words for fields that may be `null`: in requests the default again, in answers nothing.
+pub(crate) mod or_null {
+    macro_rules! or_null {
+        ($($name:ident)*) => {$(
+            /// The same, or `null`.
+            pub(crate) fn $name() -> utoipa::openapi::schema::Object {
+                super::nullable(super::$name())
+            }
+        )*};
+    }
+    or_null!(access affinity header_rules identity limits origin_protocol origin_tls policy_document policy_name proxy_protocol regions socket_type tls_mode);
+}
+
+/// What may be `null` besides: its type says so, and its values where they are listed.
+fn nullable(mut object: Object) -> Object {
+    if let SchemaType::Type(kind) = object.schema_type {
+        object.schema_type = SchemaType::Array(vec![kind, Type::Null]);
+    }
+    if let Some(values) = &mut object.enum_values {
+        values.push(serde_json::Value::Null);
+    }
+    object
+}
 
 fn words<'a>(words: impl IntoIterator<Item = &'a str>, description: &str) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).description(Some(description))
@@ -92,6 +116,30 @@ pub(crate) fn regions() -> Object {
     ObjectBuilder::new()
         .description(Some("The origins of each region that something is said about, by its name; at most 64."))
         .additional_properties(Some(ObjectBuilder::new().property("dial", dial)))
+        .build()
+}
+
+/// Which header fields are set and removed.
+pub(crate) fn header_rules() -> Object {
+    let name = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(128));
+    let value = || ObjectBuilder::new().schema_type(Type::String).max_length(Some(2_048));
+    let field = || {
+        let fields = ObjectBuilder::new().property("name", name()).property("value", value());
+        fields.required("name").required("value").build()
+    };
+    let list = |item: Object, says: &str| ArrayBuilder::new().items(item).max_items(Some(32)).description(Some(says));
+    let set =
+        "Fields that are set, in the place of those of the same name; a Set-Cookie is added to those that are there.";
+    let changes = |says: &str| {
+        ObjectBuilder::new()
+            .description(Some(says))
+            .property("set", list(field(), set))
+            .property("remove", list(name().build(), "Names of fields that are removed, before others are set."))
+    };
+    ObjectBuilder::new()
+        .description(Some("What is changed in the header fields that pass; 8,192 bytes of names and values at most."))
+        .property("request", changes("In requests, before an origin gets them."))
+        .property("response", changes("In the answers of origins, before a client gets them."))
         .build()
 }
 

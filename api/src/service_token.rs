@@ -1,6 +1,6 @@
 //! Service tokens: with which machines come to sockets that ask who comes.
 
-use sallyport_model::{DisplayName, ServiceTokenId, ServiceTokenScope, SocketId};
+use sallyport_model::{DisplayName, PersonEmail, ServiceTokenId, ServiceTokenScope, SocketId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -25,6 +25,15 @@ pub struct CreateServiceToken {
     #[schema(schema_with = schema::service_token_scope, required = false)]
     #[serde(default, skip_serializing_if = "ServiceTokenScope::is_empty")]
     pub scope: ServiceTokenScope,
+    /// The e-mail address that origins are told of it, in `X-Auth-Email`. Policies do not take it for a person by that, and
+    /// origins are told that `service` vouches for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "calendar@example.com")]
+    pub email: Option<PersonEmail>,
+    /// What origins are told that it is called, in `X-Auth-Name`; its name when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100)]
+    pub display_name: Option<DisplayName>,
 }
 
 /// A service token, without its secret.
@@ -52,6 +61,14 @@ pub struct ServiceToken {
     /// When the last of its client certificates ends; absent when it has none.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub certified_until: Option<OffsetDateTime>,
+    /// The e-mail address that origins are told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub email: Option<PersonEmail>,
+    /// What origins are told that it is called, in the place of its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub display_name: Option<DisplayName>,
 }
 
 /// A service token that was just made.

@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 use sallyport_model::{
-    AccessRules, Affinity, DisplayName, EndpointGroup, IdentitySettings, Limits, OriginProtocol, ProxyProtocol,
-    RegionName, SocketId, SocketName, SocketType, TlsMode,
+    AccessRules, Affinity, DisplayName, EndpointGroup, HeaderRules, HostHeader, IdentitySettings, Limits,
+    OriginProtocol, ProxyProtocol, RegionName, SocketId, SocketName, SocketType, TlsMode,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::{HealthCheck, Secret, schema};
+use crate::{HealthCheck, HealthFailure, Secret, schema};
 
 /// A new socket; absent and `null` fields get their defaults. `POST /v1/sockets`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSocket {
-    /// What its owner calls it: one line of 1 to 100 characters. Its DNS name is generated.
+    /// What its owner calls it: one line of 1 to 100 characters, which no other socket of the organisation has, whatever the
+    /// case and the spaces. Its DNS name is generated.
     #[schema(value_type = String, min_length = 1, max_length = 100, example = "my test service")]
     pub name: DisplayName,
     /// What it is; `http` when absent.
@@ -36,11 +37,11 @@ pub struct CreateSocket {
     pub port: Option<u16>,
     /// Whether the origin of a `tcp` or `tls` socket is told the client's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::proxy_protocol, required = false)]
+    #[schema(schema_with = schema::or_null::proxy_protocol, required = false)]
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Who ends the TLS of a `tls` socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::tls_mode, required = false)]
+    #[schema(schema_with = schema::or_null::tls_mode, required = false)]
     pub tls_mode: Option<TlsMode>,
     /// The application protocols that the edge offers where it ends the TLS of a `tls` socket, best first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,15 +52,15 @@ pub struct CreateSocket {
     pub health_check: Option<HealthCheck>,
     /// Whether a client comes back to the same origin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::affinity, required = false)]
+    #[schema(schema_with = schema::or_null::affinity, required = false)]
     pub affinity: Option<Affinity>,
     /// What the socket may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::limits, required = false)]
+    #[schema(schema_with = schema::or_null::limits, required = false)]
     pub limits: Option<Limits>,
     /// From where clients may come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::access, required = false)]
+    #[schema(schema_with = schema::or_null::access, required = false)]
     pub access: Option<AccessRules>,
     /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little, whose addresses may be
     /// pretended; `true` when absent.
@@ -67,12 +68,21 @@ pub struct CreateSocket {
     pub amplification_guard: Option<bool>,
     /// Who those are that come, when the socket asks: by logging in, or by a certificate at a `tls` socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::identity, required = false)]
+    #[schema(schema_with = schema::or_null::identity, required = false)]
     pub identity: Option<IdentitySettings>,
     /// How much its origins in some regions take of what comes to them; those that are not named take all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::regions, required = false)]
+    #[schema(schema_with = schema::or_null::regions, required = false)]
     pub regions: Option<BTreeMap<RegionName, EndpointGroup>>,
+    /// What origins are told as their host instead of the public name: a host, with or without a port, or `origin` for the
+    /// address at which each is dialed (`http` and `https` sockets).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 259, example = "localhost:3000")]
+    pub host_header: Option<HostHeader>,
+    /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = schema::or_null::header_rules, required = false)]
+    pub headers: Option<HeaderRules>,
     /// Policies of the organisation that say who may come in, by name or id, from the beginning; at most 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 20, example = json!(["staff"]))]
@@ -99,6 +109,8 @@ impl CreateSocket {
             amplification_guard: None,
             identity: None,
             regions: None,
+            host_header: None,
+            headers: None,
             policies: None,
         }
     }
@@ -114,11 +126,11 @@ pub struct UpdateSocket {
     pub name: Option<DisplayName>,
     /// What it is. It cannot change between types that have a port of their own (`tcp`, `tls`, `udp`) and others.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::socket_type, required = false)]
+    #[schema(schema_with = schema::or_null::socket_type, required = false)]
     pub socket_type: Option<SocketType>,
     /// Which HTTP version the origin is spoken to with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::origin_protocol, required = false)]
+    #[schema(schema_with = schema::or_null::origin_protocol, required = false)]
     pub origin_protocol: Option<OriginProtocol>,
     /// A new user name and password; `null` opens the socket to everybody.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -126,11 +138,11 @@ pub struct UpdateSocket {
     pub protected: Option<Option<Protect>>,
     /// Whether the origin of a `tcp` or `tls` socket is told the client's address.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::proxy_protocol, required = false)]
+    #[schema(schema_with = schema::or_null::proxy_protocol, required = false)]
     pub proxy_protocol: Option<Option<ProxyProtocol>>,
     /// Who ends the TLS of a `tls` socket.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::tls_mode, required = false)]
+    #[schema(schema_with = schema::or_null::tls_mode, required = false)]
     pub tls_mode: Option<Option<TlsMode>>,
     /// The application protocols that the edge offers where it ends the TLS of a `tls` socket, best first.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -142,15 +154,15 @@ pub struct UpdateSocket {
     pub health_check: Option<Option<HealthCheck>>,
     /// Whether a client comes back to the same origin.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::affinity, required = false)]
+    #[schema(schema_with = schema::or_null::affinity, required = false)]
     pub affinity: Option<Option<Affinity>>,
     /// What the socket may use; all bounds at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::limits, required = false)]
+    #[schema(schema_with = schema::or_null::limits, required = false)]
     pub limits: Option<Option<Limits>>,
     /// From where clients may come; both lists at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::access, required = false)]
+    #[schema(schema_with = schema::or_null::access, required = false)]
     pub access: Option<Option<AccessRules>>,
     /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -158,12 +170,22 @@ pub struct UpdateSocket {
     pub amplification_guard: Option<Option<bool>>,
     /// Who those are that come; `null`: nobody is asked.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::identity, required = false)]
+    #[schema(schema_with = schema::or_null::identity, required = false)]
     pub identity: Option<Option<IdentitySettings>>,
     /// How much its origins in some regions take of what comes to them; all regions at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::regions, required = false)]
+    #[schema(schema_with = schema::or_null::regions, required = false)]
     pub regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
+    /// What origins are told as their host instead of the public name: a host, with or without a port, or `origin` for the
+    /// address at which each is dialed (`http` and `https` sockets).
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, max_length = 259, example = "localhost:3000")]
+    pub host_header: Option<Option<HostHeader>>,
+    /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets); all of
+    /// them at once.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(schema_with = schema::or_null::header_rules, required = false)]
+    pub headers: Option<Option<HeaderRules>>,
     /// Open the socket to everybody, where nothing else says who may come in once `identity` is `null`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
@@ -187,6 +209,8 @@ impl UpdateSocket {
             && self.amplification_guard.is_none()
             && self.identity.is_none()
             && self.regions.is_none()
+            && self.host_header.is_none()
+            && self.headers.is_none()
     }
 }
 
@@ -268,12 +292,20 @@ pub struct Socket {
     pub amplification_guard: bool,
     /// Who those are that come, or `null` when nobody is asked.
     #[serde(default)]
-    #[schema(schema_with = schema::identity)]
+    #[schema(schema_with = schema::or_null::identity)]
     pub identity: Option<IdentitySettings>,
     /// How much its origins in some regions take of what comes to them; those that are not named take all.
     #[serde(default)]
     #[schema(schema_with = schema::regions)]
     pub regions: BTreeMap<RegionName, EndpointGroup>,
+    /// What origins are told as their host, or `null` for the public name.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, example = "localhost:3000")]
+    pub host_header: Option<HostHeader>,
+    /// Which header fields are set and removed.
+    #[serde(default)]
+    #[schema(schema_with = schema::header_rules)]
+    pub headers: HeaderRules,
     /// What is set and has no effect as things are, in sentences for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -297,6 +329,12 @@ pub struct Socket {
     pub tunnels_total: u32,
     /// How many of them are up.
     pub tunnels_up: u32,
+    /// How many of its origins get nothing, because their health check fails or they are left out for a while.
+    #[serde(default)]
+    pub origins_failing: u32,
+    /// Why the one that fails longest does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
 }
 
 /// How a stock ssh client serves a socket.

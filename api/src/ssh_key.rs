@@ -34,6 +34,9 @@ pub struct SshKey {
     /// `SHA256:` and the hash of the key, as ssh shows it.
     #[schema(example = "SHA256:yaXlPtPt8I46yrNpP9E9x0oU9cFXvBbQp3gDTEoKCBY")]
     pub fingerprint: String,
+    /// What its owner should know of it, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// When it was added.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,

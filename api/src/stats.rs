@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 
 use crate::SilentEdge;
 
-/// How long something took, in milliseconds. Told to within a fifth.
+/// How long something took, in milliseconds. Told to within a fifth, and never shorter than the shortest or longer than the
+/// longest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Quantiles {
     /// Half of them took no longer.
@@ -67,9 +68,17 @@ pub struct Counts {
     pub bytes_out: u64,
     /// How many requests and flows run now.
     pub live: u64,
-    /// How many requests and flows ended in a second, on average over the last minute.
+    /// How many requests and flows ended in a second, on average over what was observed of the last minute.
     #[schema(example = 12.5)]
     pub per_second: f64,
+    /// How many ended in it.
+    #[serde(default)]
+    #[schema(example = 750)]
+    pub last_minute: u64,
+    /// How many seconds of the last minute were observed: fewer when the edges have just begun.
+    #[serde(default)]
+    #[schema(example = 60)]
+    pub last_minute_seconds: u64,
     /// How long requests and flows took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Quantiles>,

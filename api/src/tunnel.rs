@@ -2,30 +2,65 @@
 
 use std::net::SocketAddr;
 
-use sallyport_model::{EdgeName, RegionName, SocketId, TunnelId};
+use sallyport_model::{DisplayName, EdgeName, PathPrefix, RegionName, SocketId, TunnelId};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use crate::Secret;
+use crate::{HealthFailure, Secret, socket::present};
 
 /// A new tunnel. `POST /v1/sockets/{id}/tunnels`; the body may be absent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateTunnel {
+    /// What its owner calls it: one line of 1 to 100 characters, which no other tunnel of the organisation has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100, example = "web-1")]
+    pub name: Option<DisplayName>,
     /// Its share of the socket's flows beside the other tunnels, 100 when absent; 0 takes no new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
     pub weight: Option<u16>,
+    /// The paths of the socket that it serves: this one and everything beneath it; `/`, every path, when absent (`http` and
+    /// `https` sockets). Of several prefixes the longest that fits has the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
+    pub path: Option<PathPrefix>,
+    /// What stands in the place of `path` when the origin is asked: `/` takes it off. The path stays as it is when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/")]
+    pub rewrite_path: Option<PathPrefix>,
 }
 
-/// A change to a tunnel. `PATCH /v1/sockets/{id}/tunnels/{tunnel_id}`
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+/// Changes to a tunnel; absent fields stay as they are. `PATCH /v1/sockets/{id}/tunnels/{tunnel_id}`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateTunnel {
+    /// What its owner calls it; `null`: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100)]
+    pub name: Option<Option<DisplayName>>,
     /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1000)]
-    pub weight: u16,
+    pub weight: Option<u16>,
+    /// The paths of the socket that it serves; `null`: every path.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/api")]
+    pub path: Option<Option<PathPrefix>>,
+    /// What stands in the place of `path` when the origin is asked; `null`: the path stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[schema(value_type = Option<String>, max_length = 256, example = "/")]
+    pub rewrite_path: Option<Option<PathPrefix>>,
+}
+
+impl UpdateTunnel {
+    /// Whether nothing is to change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { name, weight, path, rewrite_path } = self;
+        name.is_none() && weight.is_none() && path.is_none() && rewrite_path.is_none()
+    }
 }
 
 /// Whether a tunnel's connector is there.
@@ -47,9 +82,21 @@ pub struct Tunnel {
     /// The socket it belongs to.
     #[schema(value_type = uuid::Uuid)]
     pub socket_id: SocketId,
+    /// What its owner calls it, or `null`.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, example = "web-1")]
+    pub name: Option<DisplayName>,
     /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
     #[serde(default = "default_weight")]
     pub weight: u16,
+    /// The paths of the socket that it serves: this one and everything beneath it.
+    #[serde(default)]
+    #[schema(value_type = String, example = "/api")]
+    pub path: PathPrefix,
+    /// What stands in the place of `path` when the origin is asked; absent: the path stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "/")]
+    pub rewrite_path: Option<PathPrefix>,
     /// The port that a stock ssh client asks to have forwarded to mean this tunnel: `ssh -R FORWARD_PORT:host:port`.
     #[serde(default)]
     pub forward_port: u16,
@@ -62,6 +109,10 @@ pub struct Tunnel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "192.0.2.7:51820")]
     pub connector_addr: Option<SocketAddr>,
+    /// The name of the machine that the connector runs on, as that calls itself, when it is up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "web-1.example.com")]
+    pub host: Option<String>,
     /// Name and version of the connector, when it is up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
@@ -71,6 +122,9 @@ pub struct Tunnel {
     /// Whether the service behind it is well, by the socket's health check; absent where none has been made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
+    /// Why the service gets nothing, and since when: its health check fails, or it is left out for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
     /// The edge that holds it, where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "eu-1")]
@@ -104,6 +158,9 @@ pub struct TunnelHolder {
     /// Whether the service behind the tunnel is well, by this edge's health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
+    /// Why the service gets nothing from this edge, and since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
     /// The round trip between this edge and the connector, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_ms: Option<f64>,

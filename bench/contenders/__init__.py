@@ -29,6 +29,7 @@ KINDS = {
     "relay": [SallyportRelay, HaproxyThree, HaproxyThreeH2],
     "ssh": [SallyportSsh, OpenSsh, Sish],
     "loss": [SallyportLossy, SallyportCubic, SallyportQuic, SallyportQuicBbr, FrpTcpPool, RatholeTcp],
+    "floods": [SallyportHttps, Haproxy, NginxAlone],
     "growth": [SallyportHttps, Haproxy, NginxAlone],
 }
 #: The same for the short benchmark: the best of the peers, and the references that targets name.

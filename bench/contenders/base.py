@@ -124,6 +124,11 @@ class Contender:
         origins."""
         raise Unavailable(f"{self.name} is not measured with many origins")
 
+    @property
+    def guess_password(self):
+        """A function that logs in with a wrong password from a number's own address, and gives the status."""
+        raise Unavailable(f"{self.name} judges no passwords of people")
+
     def add_sockets(self, count):
         """So many services more, without origins."""
         raise Unavailable(f"{self.name} has no services that come and go")

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import time
 
+import floods
 import load
 from harness import Failed, Unavailable, stop
 
@@ -148,6 +149,13 @@ class SallyportHttps(Sallyport):
         self._until_up(socket, processes[-1], count)
         self.hosts[PAGES] = socket["dns_name"]
         self.bench.hosts({socket["dns_name"]: self.address})
+
+    @property
+    def guess_password(self):
+        def guess(number):
+            body = json.dumps({"email": f"somebody-{number}@example.com", "password": "a guess, and a wrong one"})
+            return floods.guess_from(load.Target(f"api.{self.domain}", PUBLIC_PORT, tls=True), number, body)
+        return guess
 
     def _run_services(self, socket, count):
         """So many tunnels of the socket, held by one client."""

@@ -42,6 +42,7 @@ impl fmt::Display for Layer {
 
 /// External packages that core/ may use: they compute, and ask nothing of the machine by themselves.
 const PURE: &[&str] = &[
+    "argon2",
     "aws-lc-rs",
     "base64",
     "bytes",

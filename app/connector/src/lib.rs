@@ -85,6 +85,7 @@ impl Connector {
         let tunnels = options.services.iter().map(|service| service.tunnel.clone()).collect();
         let mut config = ConnectorConfig::new(&options.agent, id, tunnels);
         (config.redundancy, config.home, config.edges) = (options.redundancy, options.region, options.edges);
+        config.host = host_name();
         config.max_legs = options.max_legs;
         config.ready_legs = config.ready_legs.min(options.max_legs);
         config.session.keepalive = options.keepalive;
@@ -122,6 +123,13 @@ impl Connector {
         edge.close().await;
         Ok(ended?)
     }
+}
+
+/// The name of this machine, where it has one.
+#[must_use]
+pub fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty() && name != "(none)")
 }
 
 /// Holds the tunnels of services that stay the same; see [`Connector`].

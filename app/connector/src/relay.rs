@@ -39,7 +39,7 @@ pub(crate) fn relay(
         let Err(broke) = sallyport_net::relay(&mut tunnel, &mut origin, &mut pace, &mut carried).await else {
             return Ok(());
         };
-        let Broke { side, error } = broke;
+        let Broke { side, error, .. } = broke;
         match side {
             Side::First => {
                 // Only the wish for a reset can fail; the connection is closed anyway.

@@ -53,7 +53,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, uri: Uri) -> Re
     let (wait, mut filter) = filter(query)?;
     filter.organisation = Some(caller.organisation);
     if let Some(text) = filter.socket.pop() {
-        filter.socket = app.words_for_socket(caller.organisation, &text);
+        filter.socket = app.words_for_socket(caller.organisation, &text).await?;
     }
     let mut last = log.subscribe();
     let until = tokio::time::Instant::now() + wait.unwrap_or_default();
@@ -94,20 +94,24 @@ pub(crate) async fn verify(State(app): State<App>, caller: Caller) -> Result<Res
 }
 
 impl App {
-    /// What stands in events about the socket that somebody names by its id, its label, its DNS name or its URL: some have
-    /// the one, and some the other.
-    fn words_for_socket(&self, organisation: AccountId, text: &str) -> Vec<String> {
+    /// What stands in events about the socket that somebody names by its id, its label, its DNS name, its URL or its name: some
+    /// have the one, and some the other.
+    async fn words_for_socket(&self, organisation: AccountId, text: &str) -> Result<Vec<String>, ApiError> {
         let host = text.trim().split_once("://").map_or(text.trim(), |(_, rest)| rest);
         let label = host.split(['.', ':', '/', '?', '#']).next().unwrap_or_default().to_ascii_lowercase();
         let known = match label.parse() {
             Ok(id) => self.routes.get(id),
             Err(_) => self.routes.by_name(&label),
         };
-        match known.filter(|route| route.account == organisation) {
-            Some(route) => vec![route.id.to_string(), route.name.as_str().to_owned()],
-            // One that is gone is known by what it was called.
-            None => vec![label],
+        if let Some(route) = known.filter(|route| route.account == organisation) {
+            return Ok(vec![route.id.to_string(), route.name.as_str().to_owned()]);
         }
+        Ok(match self.find_socket(organisation, text).await {
+            Ok(socket) => vec![socket.id.to_string(), socket.name.as_str().to_owned()],
+            // One that is gone is known by its public name.
+            Err(error) if error.status() == StatusCode::NOT_FOUND => vec![label],
+            Err(error) => return Err(error),
+        })
     }
 }
 

@@ -27,7 +27,15 @@ const MAX_TARGET_CHARS: usize = 256;
 /// What a request would be called wrongly after its path.
 const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/v1/accounts", "account.create"),
+    ("POST", "/v1/accounts/reset", "account.reset"),
     ("DELETE", "/v1/account", "account.delete"),
+    ("POST", "/v1/account/password", "account.password"),
+    ("POST", "/v1/account/totp", "account.totp-begin"),
+    ("POST", "/v1/account/totp/confirm", "account.totp-on"),
+    ("POST", "/v1/account/totp/disable", "account.totp-off"),
+    ("POST", "/v1/account/totp/codes", "account.recovery-codes"),
+    ("DELETE", "/v1/account/sessions/{id}", "account.session-end"),
+    ("POST", "/v1/account/sessions/end-others", "account.session-end-others"),
     ("DELETE", "/v1/account/invitations/{id}", "invitation.decline"),
     ("DELETE", "/v1/invitations/{id}", "invitation.withdraw"),
     ("POST", "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", "tunnel.credential"),
@@ -85,6 +93,19 @@ pub(crate) struct Trail {
 
 tokio::task_local! {
     static TRAIL: Trail;
+}
+
+/// The same trail for what goes on after the answer.
+pub(crate) async fn carried<F: Future>(trail: Option<Trail>, what: F) -> F::Output {
+    match trail {
+        Some(trail) => TRAIL.scope(trail, what).await,
+        None => what.await,
+    }
+}
+
+/// The trail of what runs now.
+pub(crate) fn current() -> Option<Trail> {
+    TRAIL.try_with(Trail::clone).ok()
 }
 
 /// This one asks.
@@ -269,6 +290,19 @@ impl App {
         self.audit_end(session.organisation, person.email.as_str(), person.provider.as_str());
     }
 
+    /// Records that the provider ended the login of a person, and why.
+    pub(crate) fn audit_ended_by_provider(&self, session: &LoginSession, reason: &str) {
+        let person = &session.person;
+        let login = AuditLogin {
+            identity: person.email.as_str().to_owned(),
+            provider: person.provider.as_str().to_owned(),
+            outcome: "ended".to_owned(),
+            reason: Some(reason.to_owned()),
+            client: client(),
+        };
+        self.record(Some(session.organisation), |at, organisation| AuditEvent::login(at, organisation, login));
+    }
+
     /// Records that the owner of an account logged out of the API.
     pub(crate) fn audit_account_logout(&self, organisation: AccountId, email: &str) {
         self.audit_end(organisation, email, "account");
@@ -316,6 +350,22 @@ impl App {
             client: client(),
         };
         self.record(Some(organisation), |at, organisation| AuditEvent::admin(at, organisation, admin));
+    }
+
+    /// Records what the owner of an account changed of what lets them in, without being logged in; `reason`: by what.
+    pub(crate) fn audit_account(&self, account: &Account, action: &str, reason: Option<&str>) {
+        let admin = AuditAdmin {
+            actor: account.email.as_str().to_owned(),
+            account: Some(account.id),
+            action: action.to_owned(),
+            target: Some(account.email.as_str().to_owned()),
+            changed: Vec::new(),
+            outcome: "done".to_owned(),
+            reason: reason.map(str::to_owned),
+            request_id: TRAIL.try_with(|trail| trail.request_id.clone()).unwrap_or_default(),
+            client: client(),
+        };
+        self.record(Some(account.id), |at, organisation| AuditEvent::admin(at, organisation, admin));
     }
 
     /// Records what an ssh client made for as long as it is there.

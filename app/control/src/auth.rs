@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use http::{StatusCode, header, request::Parts};
 use sallyport_api::{MAX_ORGANISATION_BYTES, ORGANISATION};
 use sallyport_model::{Account, AccountId, Role, Scope, ScopeSet};
+use sallyport_store::SessionId;
 
 use crate::{
     App,
@@ -33,6 +34,8 @@ pub(crate) struct Caller {
     pub(crate) ends_at: Option<i64>,
     /// Whether it shows an API token, which is good for this one organisation.
     pub(crate) is_bound: bool,
+    /// The session of the login, unless it shows an API token.
+    pub(crate) session: Option<SessionId>,
 }
 
 impl Caller {
@@ -72,6 +75,15 @@ impl Caller {
         let detail = "this is about your account and not about the organisation: ask for your own organisation, with a login \
                       or a token of it";
         Err(ApiError::new(StatusCode::FORBIDDEN, "own-organisation-only", detail))
+    }
+
+    /// The session of the login, for what lets the person in: a token is not enough to change that, whatever its scopes.
+    pub(crate) fn require_login(&self) -> Result<SessionId, ApiError> {
+        self.require_own()?;
+        self.session.ok_or_else(|| {
+            let detail = "this is about logging in, and an API token is no login: log in with the password";
+            ApiError::new(StatusCode::FORBIDDEN, "login-needed", detail)
+        })
     }
 
     fn lacking(&self, scope: Scope, scopes: impl Display) -> ApiError {
@@ -160,7 +172,7 @@ async fn by_api_token(app: &App, token: &str, asked_for: Option<&str>) -> Result
     audit_trail::acts(actor);
     let (role, ends_at) = (membership.role, token.expires_at);
     let scopes = token.scopes.common_with(&role.scopes());
-    Ok(Caller { who: account, organisation, role, scopes, ends_at, is_bound: true })
+    Ok(Caller { who: account, organisation, role, scopes, ends_at, is_bound: true, session: None })
 }
 
 async fn by_access_token(app: &App, token: &str, asked_for: Option<&str>) -> Result<Caller, ApiError> {
@@ -184,7 +196,8 @@ async fn by_access_token(app: &App, token: &str, asked_for: Option<&str>) -> Res
         Some(asked_for) => find_organisation(app, &account, asked_for).await?,
     };
     audit_trail::acts(Actor { organisation, account: account.id, name: account.email.as_str().to_owned() });
-    Ok(Caller { who: account, organisation, role, scopes: role.scopes(), ends_at: None, is_bound: false })
+    let (scopes, session) = (role.scopes(), Some(bearer.session));
+    Ok(Caller { who: account, organisation, role, scopes, ends_at: None, is_bound: false, session })
 }
 
 /// The organisation of this id or name that the account belongs to. Others are not told apart from what does not exist.

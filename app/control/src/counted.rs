@@ -41,6 +41,8 @@ pub(crate) enum Counted {
     Account { client: IpAddr },
     /// A message goes to this person.
     Message { person: PersonId },
+    /// A message about an account goes to this address.
+    AccountMessage { address: String },
     /// A code of an invitation is tried.
     Code { account: AccountId },
     /// A code of a device login is tried.

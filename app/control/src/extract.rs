@@ -27,42 +27,59 @@ const MAX_SHOWN_CHARS: usize = 64;
 /// How long a body may take to arrive.
 const MAX_BODY_TIME: Duration = Duration::from_secs(10);
 
-/// A JSON body; no body at all reads as `{}`.
+/// A JSON body. A request without one is refused: whoever forgot it wanted something else than nothing.
 pub(crate) struct Input<T> {
     pub(crate) value: T,
     /// The idempotency key with the hash of the whole request, when there is one.
     pub(crate) keyed: Option<Keyed>,
-    /// Whether there was no body.
-    pub(crate) is_absent: bool,
+}
+
+/// A JSON body where all of it may be left out, and the body itself too: no body reads as `{}`.
+pub(crate) struct OptionalInput<T> {
+    pub(crate) value: T,
+    /// As in [`Input`].
+    pub(crate) keyed: Option<Keyed>,
 }
 
 impl<T: DeserializeOwned> FromRequest<App> for Input<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let (parts, body) = request.into_parts();
-        let key = idempotency_key(&parts.headers)?;
-        let body = read(body).await?;
-        let json = if body.is_empty() {
-            &b"{}"[..]
-        } else {
-            check_content_type(&parts.headers)?;
-            &body[..]
-        };
-        let value = parse(json)?;
-        let keyed = match key {
-            None => None,
-            Some(key) => {
-                // The same words for another organisation are another request.
-                let organisation = parts.headers.get(ORGANISATION).map(HeaderValue::as_bytes).unwrap_or_default();
-                let (method, path) = (parts.method.as_str().as_bytes(), parts.uri.path().as_bytes());
-                let request = [method, path, organisation, json].join(&b'\n');
-                let request_hash = app.tokens.keyed_hash(&request).map_err(ApiError::internal)?;
-                Some(Keyed { key, request_hash, now: app.clock.now().unix_seconds })
-            }
-        };
-        Ok(Self { value, keyed, is_absent: body.is_empty() })
+        match read_input(request, app).await? {
+            (Some(value), keyed) => Ok(Self { value, keyed }),
+            (None, _) => Err(ApiError::field("", "the body is missing: send a JSON object")),
+        }
     }
+}
+
+impl<T: DeserializeOwned> FromRequest<App> for OptionalInput<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
+        let (value, keyed) = read_input(request, app).await?;
+        Ok(Self { value: value.map_or_else(|| parse(b"{}"), Ok)?, keyed })
+    }
+}
+
+/// The body, unless there is none, and the idempotency key.
+async fn read_input<T: DeserializeOwned>(request: Request, app: &App) -> Result<(Option<T>, Option<Keyed>), ApiError> {
+    let (parts, body) = request.into_parts();
+    let key = idempotency_key(&parts.headers)?;
+    let body = read(body).await?;
+    let value = if body.is_empty() {
+        None
+    } else {
+        check_content_type(&parts.headers)?;
+        Some(parse(&body)?)
+    };
+    let Some(key) = key else { return Ok((value, None)) };
+    // The same words for another organisation are another request.
+    let organisation = parts.headers.get(ORGANISATION).map(HeaderValue::as_bytes).unwrap_or_default();
+    let (method, path) = (parts.method.as_str().as_bytes(), parts.uri.path().as_bytes());
+    let json = if body.is_empty() { &b"{}"[..] } else { &body[..] };
+    let request_hash = app.tokens.keyed_hash(&[method, path, organisation, json].join(&b'\n'));
+    let request_hash = request_hash.map_err(ApiError::internal)?;
+    Ok((value, Some(Keyed { key, request_hash, now: app.clock.now().unix_seconds })))
 }
 
 /// The whole of a body that is not too long.

@@ -7,7 +7,7 @@ use axum::{
 use http::StatusCode;
 use sallyport_api::{
     AcceptInvitation, CreateInvitation, CreatedInvitation, Invitation, MAX_PAGE_ITEMS, Organisation, Page, PageQuery,
-    Problem, ReceivedInvitation,
+    Problem, ReceivedInvitation, Secret,
 };
 use sallyport_model::{InvitationId, Scope};
 use sallyport_store::{Invited, Inviting, Withdrawing};
@@ -17,7 +17,10 @@ use crate::{
     auth::Caller,
     clock::date,
     extract::{Input, PageOf, json},
+    limits::Client,
+    mail::{Message, Sent},
     members::may_not_give,
+    metrics::AccountChange,
     problem::ApiError,
     random,
     replay::located,
@@ -62,9 +65,10 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 
 /// Invite somebody into the organisation
 ///
-/// By the e-mail address of an account; whether there is one, the answer does not say. Nothing is sent: whoever is invited
-/// needs the code that is in the answer, within 7 days, and the account with that address. Another invitation for the same
-/// address takes the place of the former.
+/// By an e-mail address; whether there is an account with it, the answer does not say. Whoever is invited needs the code that is in
+/// the answer, within 7 days: it makes an account with that address, also where sign-up is closed, or is accepted by the one that
+/// there is. Where the server has a mail hook, the code is sent too. Another invitation for the same address takes the place of the
+/// former.
 #[utoipa::path(
     post, path = "/v1/invitations", tag = "organisations", operation_id = "create_invitation",
     request_body = CreateInvitation,
@@ -79,6 +83,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
 )]
 pub(crate) async fn create(
     State(app): State<App>,
+    client: Client,
     caller: Caller,
     input: Input<CreateInvitation>,
 ) -> Result<Response, ApiError> {
@@ -104,7 +109,10 @@ pub(crate) async fn create(
         Inviting::Done => {
             let location = format!("/v1/invitations/{}", new.id);
             tracing::info!(organisation = %new.organisation, invitation = %new.id, %role, "somebody was invited");
-            let created = CreatedInvitation { details: shown(new), code };
+            let sent = app.send_invitation(client, &new, &code).await?;
+            let is_sent = sent == Sent::Yes;
+            let problem = if let Sent::No(problem) = sent { Some(problem) } else { None };
+            let created = CreatedInvitation { details: shown(new), code, sent: is_sent, problem };
             Ok(located(json(StatusCode::CREATED, &created), &location))
         }
         Inviting::IsMember => {
@@ -112,6 +120,45 @@ pub(crate) async fn create(
             Err(ApiError::new(StatusCode::CONFLICT, "already-member", detail))
         }
         Inviting::NotAllowed => Err(may_not_give(caller.role)),
+    }
+}
+
+impl App {
+    /// Sends an invitation, where there is a hook.
+    async fn send_invitation(
+        &self,
+        client: Client,
+        invitation: &sallyport_store::Invitation,
+        code: &Secret,
+    ) -> Result<Sent, ApiError> {
+        if self.mail.is_none() {
+            return Ok(Sent::NoHook);
+        }
+        let (email, now) = (&invitation.email, self.clock.now().monotonic);
+        // Whoever invites decides who gets a message: nobody gets many.
+        if self.limits.wish_for_message(client, now).is_err() || !self.limits.message_to_account(email.as_str(), now) {
+            let problem = "too many messages were asked for: give the code to them yourself";
+            return Ok(Sent::No(problem.to_owned()));
+        }
+        let membership = self.store.membership(invitation.organisation, invitation.invited_by).await?;
+        let name = membership.map(|membership| membership.name).unwrap_or_default();
+        let command = format!(
+            "sallyport account create --api {} --name \"YOUR NAME\" --email {email} --invitation {}",
+            self.api_url(),
+            code.expose()
+        );
+        let message = Message {
+            kind: "account-invitation",
+            email,
+            name: None,
+            link: None,
+            code: code.expose(),
+            command: &command,
+            expires_at: invitation.expires_at,
+            organisation: invitation.organisation,
+            organisation_name: &name,
+        };
+        self.send_mail(message).await
     }
 }
 
@@ -191,6 +238,7 @@ pub(crate) async fn accept(
     })?;
     audit_trail::target(format_args!("{} as {}", account.email, accepted.role));
     audit_trail::also(accepted.organisation);
+    app.metrics.account_change(AccountChange::Invitation);
     tracing::info!(organisation = %accepted.organisation, account = %account.id, "an invitation was accepted");
     let membership = app.store.membership(accepted.organisation, account.id).await?;
     let membership = membership.ok_or_else(|| ApiError::not_found("organisation"))?;

@@ -7,6 +7,7 @@
 //! and published to the edges after; when the answer says it is done, the next request at an edge sees it.
 
 mod access_token;
+mod account_access;
 mod accounts;
 mod attempts;
 mod audit;
@@ -27,22 +28,28 @@ mod limits;
 mod login;
 mod login_sessions;
 mod logins;
+mod mail;
 mod members;
 mod metrics;
 mod mysocket;
 mod openapi;
+mod operator;
 mod organisations;
+mod origin_health;
 mod origins;
 mod password;
 mod peers;
 mod persons;
 mod policies;
 mod problem;
+mod provider_checks;
 mod providers;
 mod random;
 mod replay;
+mod second_factor;
 mod secrets;
 mod service_tokens;
+mod setup;
 mod signed_token;
 mod sockets;
 mod ssh_forward;
@@ -57,6 +64,7 @@ mod work;
 use std::{
     collections::{HashMap, HashSet},
     ops::{Deref, RangeInclusive},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -70,6 +78,7 @@ use prometheus_client::registry::Registry;
 use sallyport_audit::AuditLog;
 use sallyport_bus::{Asker, Bus, Directory, Fleet, Identities, Orders, Routes, SshLogins};
 use sallyport_geo::Geo;
+use sallyport_http::page::Site;
 use sallyport_identity::Sealer;
 use sallyport_model::{AccountId, SocketId, SocketRoute};
 use sallyport_oidc::Providers;
@@ -80,9 +89,12 @@ use tokio::sync::{Mutex, Semaphore};
 
 pub use clock::{Clock, Moment};
 pub use edges::{ConfigPublishing, EdgeIssuer, EdgesConfig, IssueFailure, NodePeer};
+pub use mail::MailHook;
 pub use openapi::{openapi, openapi_json};
+pub use operator::{OperatorReset, reset_account};
 pub use sallyport_oidc::Reach;
 pub use secrets::{Secrets, SecretsError, TOKEN_KEY_FILE};
+pub use setup::SETUP_TOKEN_FILE;
 pub use ssh_forward::{ForwardRefusal, MAX_GUEST_SOCKETS_PER_ADDRESS, SshClient, SshTarget};
 
 use crate::{
@@ -92,6 +104,7 @@ use crate::{
     client::{ClientLogins, MysocketClientTokens},
     counted::Telling,
     limits::Limits,
+    mail::Mail,
     metrics::Metrics,
     mysocket::MysocketTokens,
     password::Passwords,
@@ -131,7 +144,8 @@ pub struct SshInfo {
     pub known_hosts: Vec<String>,
 }
 
-/// Who may make an account. The first account can always be made: an installation without one is of no use.
+/// Who may make an account, besides those who are invited. The first account can always be made, by whoever has the setup token
+/// where there is one: an installation without one is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignUp {
     /// Everybody who reaches the API.
@@ -147,6 +161,8 @@ pub struct ControlConfig {
     pub id: HolderId,
     /// The domain under which sockets get their names, such as `localhost`.
     pub domain: String,
+    /// Whose pages people see where they log in.
+    pub site: Site,
     /// The TCP port at which clients and connectors reach the edge.
     pub public_port: u16,
     /// The host that connectors dial.
@@ -181,6 +197,10 @@ pub struct ControlConfig {
     pub audit: Option<AuditLog>,
     /// Asks edges what only they know.
     pub asker: Asker,
+    /// Sends messages to owners of accounts, where the operator has set one up.
+    pub mail_hook: Option<MailHook>,
+    /// Where the setup token is written that the first account takes; `None` where whoever comes first may make it.
+    pub setup_token_file: Option<PathBuf>,
 }
 
 impl ControlConfig {
@@ -224,6 +244,9 @@ pub(crate) struct AppParts {
     /// Seals what browsers carry, and what only this installation may read in its store.
     sealer: Sealer,
     providers: Providers,
+    mail: Option<Mail>,
+    /// Which providers could not be asked about logins.
+    failing: provider_checks::Failing,
     /// Who tries to be which person.
     attempts: Attempts,
     /// Each is a message that goes to a hook while nobody waits for it.
@@ -310,6 +333,7 @@ impl Control {
         let limits = Limits::new(telling.clone());
         let sealer = Sealer::new(secrets.derived("seal"));
         let providers = Providers::new(config.provider_reach, concat!("sallyport/", env!("CARGO_PKG_VERSION")));
+        let mail = config.mail_hook.clone().map(Mail::new);
         let app = App(Arc::new(AppParts {
             config,
             store,
@@ -322,6 +346,8 @@ impl Control {
             edges: edges::Edges::new(),
             sealer,
             providers,
+            mail,
+            failing: provider_checks::Failing::default(),
             attempts: Attempts::new(telling.clone()),
             hook_turns: Arc::new(Semaphore::new(MAX_HOOKS_AT_ONCE)),
             authorities,
@@ -343,9 +369,22 @@ impl Control {
             app.beat().await.context("cannot tell the other controls that this one is there")?;
             tokio::spawn(together::beat(Arc::downgrade(&app.0)));
         }
+        app.prepare_setup()
+            .await
+            .map_err(|error| anyhow::anyhow!("{}", error.inner().unwrap_or(error.sentence())))
+            .context("cannot prepare the first account")?;
         tokio::spawn(tidy(Arc::downgrade(&app.0)));
         tokio::spawn(sweep(Arc::downgrade(&app.0)));
+        tokio::spawn(provider_checks::follow(Arc::downgrade(&app.0)));
         Ok(Self { app })
+    }
+
+    /// Asks providers about the logins of which it is time to ask; that happens by itself, too. Gives how many those were.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn check_providers(&self) -> anyhow::Result<usize> {
+        self.app.check_providers().await.map_err(|error| anyhow::anyhow!("{}", error.sentence()))
     }
 
     /// Answers `/v1/...`, `/openapi.json` and the paths of the original clients. Requests carry the client's address as an extension of type
@@ -355,6 +394,17 @@ impl Control {
             .route("/openapi.json", get(info::openapi))
             .route("/v1/info", get(info::get))
             .route("/v1/accounts", post(accounts::create))
+            .route("/v1/accounts/forgot", post(account_access::forgot))
+            .route("/v1/accounts/reset", post(account_access::reset))
+            .route("/v1/accounts/password", post(account_access::set_password))
+            .route("/v1/account/password", post(account_access::change_password))
+            .route("/v1/account/totp", post(account_access::begin_totp))
+            .route("/v1/account/totp/confirm", post(account_access::confirm_totp))
+            .route("/v1/account/totp/disable", post(account_access::disable_totp))
+            .route("/v1/account/totp/codes", post(account_access::renew_codes))
+            .route("/v1/account/sessions", get(account_access::list_sessions))
+            .route("/v1/account/sessions/end-others", post(account_access::end_others))
+            .route("/v1/account/sessions/{id}", delete(account_access::end_session))
             .route("/v1/account", get(accounts::get).delete(accounts::delete))
             .route("/v1/login", post(logins::login))
             .route("/v1/login/refresh", post(logins::refresh))
@@ -611,6 +661,13 @@ async fn tidy(app: std::sync::Weak<AppParts>) {
     while let Some(app) = app.upgrade() {
         if let Err(error) = app.store.tidy(app.clock.now().unix_seconds).await {
             tracing::warn!(%error, "cannot tidy the store, trying again later");
+        }
+        let app = App(app);
+        // The first account may have been made at another control.
+        if app.config.setup_token_file.as_ref().is_some_and(|path| path.exists())
+            && app.store.count_accounts().await.is_ok_and(|accounts| accounts > 0)
+        {
+            app.end_setup();
         }
         drop(app);
         tokio::time::sleep(TIDY_EVERY).await;

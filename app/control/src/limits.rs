@@ -10,8 +10,9 @@ use std::{
 };
 
 use axum::extract::FromRequestParts;
-use http::request::Parts;
-use sallyport_model::{AccountId, ClientAddr, Email, PersonId};
+use http::{header, request::Parts};
+use sallyport_model::{AccountId, ClientAddr, Email, PersonId, misleads};
+use sallyport_store::SessionClient;
 
 use crate::{
     App,
@@ -38,8 +39,12 @@ const REFRESHES_OF_CLIENT: Rate = Rate { burst: 60, every: Duration::from_secs(1
 const MESSAGES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(60) };
 /// Messages to one person that anybody asks for, without having logged in.
 const MESSAGES_OF_PERSON: Rate = Rate { burst: 3, every: Duration::from_secs(5 * 60) };
+/// Messages to one address of an account, or of somebody who is invited to have one, whoever asks for them.
+const MESSAGES_TO_ADDRESS: Rate = Rate { burst: 3, every: Duration::from_secs(5 * 60) };
 /// Steps of logins of persons, of one client: an office behind one address logs in on a Monday morning.
 const LOGIN_STEPS_OF_CLIENT: Rate = Rate { burst: 300, every: Duration::from_millis(200) };
+/// Logouts that one client, which is a provider, tells of: all people of a company at once.
+const PROVIDER_LOGOUTS_OF_CLIENT: Rate = Rate { burst: 2_000, every: Duration::from_millis(20) };
 /// Looks at identity providers, of one account.
 const LOOKS_OF_ACCOUNT: Rate = Rate { burst: 20, every: Duration::from_secs(3) };
 /// Sockets, tunnels and tokens that one account makes: far above what anybody needs, so that names and disk last.
@@ -51,6 +56,9 @@ const INVITATIONS_OF_ORGANISATION: Rate = Rate { burst: 100, every: Duration::fr
 const CODES_OF_ACCOUNT: Rate = Rate { burst: 20, every: Duration::from_secs(10) };
 /// Tokens that are not taken, of one client, which leave an event each: six a minute.
 const BAD_TOKENS_OF_CLIENT: Rate = Rate { burst: 6, every: Duration::from_secs(10) };
+
+/// How much of what a program calls itself is kept, in characters.
+const MAX_PROGRAM_CHARS: usize = 120;
 
 /// The client of a request, as far as limits tell clients apart.
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +77,21 @@ impl Client {
     /// The client at this address.
     pub(crate) fn at(address: Option<IpAddr>) -> Self {
         Self(client_of(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))))
+    }
+}
+
+/// From where a session is begun or renewed: the address, and the program as it calls itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CameFrom(pub(crate) SessionClient);
+
+impl FromRequestParts<App> for CameFrom {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Infallible> {
+        let address = parts.extensions.get::<ClientAddr>().map(|client| client.0.ip().to_canonical().to_string());
+        let agent = parts.headers.get(header::USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
+        let program = agent.map(|agent| agent.chars().filter(|c| !misleads(*c)).take(MAX_PROGRAM_CHARS).collect());
+        Ok(Self(SessionClient { address, program: program.filter(|program: &String| !program.is_empty()) }))
     }
 }
 
@@ -119,12 +142,14 @@ pub(crate) struct Limits {
     refreshes_of_client: Mutex<Limiter<IpAddr>>,
     creations_of_account: Mutex<Limiter<AccountId>>,
     login_steps_of_client: Mutex<Limiter<IpAddr>>,
+    provider_logouts_of_client: Mutex<Limiter<IpAddr>>,
     looks_of_account: Mutex<Limiter<AccountId>>,
     invitations_of_organisation: Mutex<Limiter<AccountId>>,
     codes_of_account: Mutex<Limiter<AccountId>>,
     bad_tokens_of_client: Mutex<Limiter<IpAddr>>,
     messages_of_client: Mutex<Limiter<IpAddr>>,
     messages_of_person: Mutex<Limiter<PersonId>>,
+    messages_to_address: Mutex<Limiter<String>>,
     telling: Telling,
 }
 
@@ -144,12 +169,14 @@ impl Limits {
             refreshes_of_client: Mutex::new(Limiter::new(REFRESHES_OF_CLIENT)),
             creations_of_account: Mutex::new(Limiter::new(CREATIONS_OF_ACCOUNT)),
             login_steps_of_client: Mutex::new(Limiter::new(LOGIN_STEPS_OF_CLIENT)),
+            provider_logouts_of_client: Mutex::new(Limiter::new(PROVIDER_LOGOUTS_OF_CLIENT)),
             looks_of_account: Mutex::new(Limiter::new(LOOKS_OF_ACCOUNT)),
             invitations_of_organisation: Mutex::new(Limiter::new(INVITATIONS_OF_ORGANISATION)),
             codes_of_account: Mutex::new(Limiter::new(CODES_OF_ACCOUNT)),
             bad_tokens_of_client: Mutex::new(Limiter::new(BAD_TOKENS_OF_CLIENT)),
             messages_of_client: Mutex::new(Limiter::new(MESSAGES_OF_CLIENT)),
             messages_of_person: Mutex::new(Limiter::new(MESSAGES_OF_PERSON)),
+            messages_to_address: Mutex::new(Limiter::new(MESSAGES_TO_ADDRESS)),
         }
     }
 
@@ -200,6 +227,10 @@ impl Limits {
         open(&self.login_steps_of_client).take(&client.0, now).map_err(ApiError::limited)
     }
 
+    pub(crate) fn provider_logout(&self, client: Client, now: Instant) -> Result<(), ApiError> {
+        open(&self.provider_logouts_of_client).take(&client.0, now).map_err(ApiError::limited)
+    }
+
     pub(crate) fn look(&self, account: AccountId, now: Instant) -> Result<(), ApiError> {
         open(&self.looks_of_account).take(&account, now).map_err(ApiError::limited)
     }
@@ -214,6 +245,16 @@ impl Limits {
         let may = open(&self.messages_of_person).take(&person, now).is_ok();
         if may {
             self.telling.tell(|| Counted::Message { person });
+        }
+        may
+    }
+
+    /// Whether one more message about an account may go to this address.
+    pub(crate) fn message_to_account(&self, address: &str, now: Instant) -> bool {
+        let address = address.to_lowercase();
+        let may = open(&self.messages_to_address).take(&address, now).is_ok();
+        if may {
+            self.telling.tell(|| Counted::AccountMessage { address });
         }
         may
     }
@@ -263,6 +304,9 @@ impl Limits {
             }
             Counted::Message { person } => {
                 let _ = open(&self.messages_of_person).take(person, now);
+            }
+            Counted::AccountMessage { address } => {
+                let _ = open(&self.messages_to_address).take(address, now);
             }
             Counted::Code { account } => {
                 let _ = open(&self.codes_of_account).take(account, now);

@@ -13,7 +13,7 @@ use crate::{
     access_token::Bearer,
     clock::date,
     extract::{Input, json},
-    limits::Client,
+    limits::{CameFrom, Client},
     problem::ApiError,
     random,
     work::{REFRESH_SECONDS, REFRESH_TOKEN_PREFIX},
@@ -25,15 +25,20 @@ use crate::{
     request_body = Login,
     responses(
         (status = 200, description = "A session.", body = Session),
-        (status = 401, description = "`wrong-login`", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "`wrong-login`; `code-needed`: the account asks for a code of its authenticator, too; `wrong-code`", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "Too many attempts.", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn login(State(app): State<App>, client: Client, input: Input<Login>) -> Result<Response, ApiError> {
-    let Login { email, password } = input.value;
-    let account = app.check_login(client, &email, password).await?;
-    let (session, refresh) = app.begin_session(account.id).await?;
+pub(crate) async fn login(
+    State(app): State<App>,
+    client: Client,
+    CameFrom(from): CameFrom,
+    input: Input<Login>,
+) -> Result<Response, ApiError> {
+    let Login { email, password, code } = input.value;
+    let (account, revision) = app.check_login(client, &email, password, code.as_ref()).await?;
+    let (session, refresh) = app.begin_session((account.id, revision), from).await?;
     let now = app.clock.now();
     answer(&app, Bearer { account: account.id, session }, refresh, now.unix_seconds)
 }
@@ -54,6 +59,7 @@ pub(crate) async fn login(State(app): State<App>, client: Client, input: Input<L
 pub(crate) async fn refresh(
     State(app): State<App>,
     client: Client,
+    CameFrom(from): CameFrom,
     input: Input<Refresh>,
 ) -> Result<Response, ApiError> {
     let now = app.clock.now();
@@ -61,7 +67,7 @@ pub(crate) async fn refresh(
     let old = random::hash(input.value.refresh_token.expose());
     let (next, hash) = random::secret(REFRESH_TOKEN_PREFIX)?;
     let ends = now.unix_seconds + REFRESH_SECONDS;
-    match app.store.rotate_refresh(old, hash, now.unix_seconds, ends).await? {
+    match app.store.rotate_refresh(old, hash, now.unix_seconds, ends, &from).await? {
         Rotation::Done { session, account } => answer(&app, Bearer { account, session }, next, now.unix_seconds),
         Rotation::Reused { account } => {
             tracing::warn!(%account, "a refresh token came twice: its session was ended");

@@ -27,6 +27,8 @@ pub(crate) enum LoginOutcome {
     Ok,
     Failed,
     Limited,
+    /// The password was right, and a code was not sent along.
+    CodeNeeded,
 }
 
 impl LoginOutcome {
@@ -35,6 +37,44 @@ impl LoginOutcome {
             Self::Ok => "ok",
             Self::Failed => "failed",
             Self::Limited => "limited",
+            Self::CodeNeeded => "code-needed",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ChangeLabels {
+    change: &'static str,
+}
+
+/// What changes of what lets the owners of accounts in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum AccountChange {
+    Password,
+    PasswordByCode,
+    Forgotten,
+    Reset,
+    TotpOn,
+    TotpOff,
+    RecoveryCode,
+    RecoveryCodes,
+    Invitation,
+    Setup,
+}
+
+impl AccountChange {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Password => "password",
+            Self::PasswordByCode => "password-by-code",
+            Self::Forgotten => "forgotten",
+            Self::Reset => "reset",
+            Self::TotpOn => "totp-on",
+            Self::TotpOff => "totp-off",
+            Self::RecoveryCode => "recovery-code-used",
+            Self::RecoveryCodes => "recovery-codes-renewed",
+            Self::Invitation => "invitation-used",
+            Self::Setup => "setup",
         }
     }
 }
@@ -46,6 +86,11 @@ pub(crate) struct Metrics {
     logins: Family<LoginLabels, Counter>,
     person_logins: Family<LoginLabels, Counter>,
     person_links: Family<LoginLabels, Counter>,
+    account_changes: Family<ChangeLabels, Counter>,
+    account_messages: Family<LoginLabels, Counter>,
+    account_sessions_ended: Counter,
+    provider_checks: Family<LoginLabels, Counter>,
+    provider_logouts: Family<LoginLabels, Counter>,
     pub(crate) sockets: Gauge,
     pub(crate) accounts: Gauge,
 }
@@ -64,6 +109,31 @@ impl Metrics {
             self.person_logins.clone(),
         );
         registry.register("sallyport_person_links", "Links for persons by outcome", self.person_links.clone());
+        registry.register(
+            "sallyport_account_changes",
+            "Passwords, codes and setups of accounts by what changed",
+            self.account_changes.clone(),
+        );
+        registry.register(
+            "sallyport_account_messages",
+            "Messages to owners of accounts by outcome",
+            self.account_messages.clone(),
+        );
+        registry.register(
+            "sallyport_account_sessions_ended",
+            "Sessions that their accounts ended one by one or all but one",
+            self.account_sessions_ended.clone(),
+        );
+        registry.register(
+            "sallyport_provider_checks",
+            "Questions to identity providers whether a login is still good there, by outcome",
+            self.provider_checks.clone(),
+        );
+        registry.register(
+            "sallyport_provider_logouts",
+            "Logouts that identity providers told of, by outcome",
+            self.provider_logouts.clone(),
+        );
         registry.register("sallyport_sockets", "Sockets", self.sockets.clone());
         registry.register("sallyport_accounts", "Accounts", self.accounts.clone());
     }
@@ -79,6 +149,29 @@ impl Metrics {
     /// A link was made: it was sent, or could not be, or there is nothing that sends.
     pub(crate) fn person_link(&self, outcome: &'static str) {
         self.person_links.get_or_create(&LoginLabels { outcome }).inc();
+    }
+
+    pub(crate) fn account_change(&self, change: AccountChange) {
+        self.account_changes.get_or_create(&ChangeLabels { change: change.as_str() }).inc();
+    }
+
+    /// A message to the owner of an account was sent, or could not be, or there is nothing that sends.
+    pub(crate) fn account_message(&self, outcome: &'static str) {
+        self.account_messages.get_or_create(&LoginLabels { outcome }).inc();
+    }
+
+    pub(crate) fn account_sessions_ended(&self, count: u64) {
+        self.account_sessions_ended.inc_by(count);
+    }
+
+    /// A provider was asked whether a login is still good there.
+    pub(crate) fn provider_check(&self, outcome: &'static str) {
+        self.provider_checks.get_or_create(&LoginLabels { outcome }).inc();
+    }
+
+    /// A provider told of a logout.
+    pub(crate) fn provider_logout(&self, outcome: &'static str) {
+        self.provider_logouts.get_or_create(&LoginLabels { outcome }).inc();
     }
 
     pub(crate) fn request(&self, route: Option<&MatchedPath>, method: &Method, status: StatusCode) {

@@ -9,8 +9,9 @@ use utoipa::{
 };
 
 use crate::{
-    accounts, audit, client, edges, flow_log, flows, info, invitations, login_sessions, logins, members, organisations,
-    origins, persons, policies, providers, service_tokens, sockets, ssh_keys, stats, tokens, tunnels,
+    account_access, accounts, audit, client, edges, flow_log, flows, info, invitations, login_sessions, logins,
+    members, organisations, origins, persons, policies, providers, service_tokens, sockets, ssh_keys, stats, tokens,
+    tunnels,
 };
 
 #[derive(OpenApi)]
@@ -24,6 +25,9 @@ use crate::{
     ),
     paths(
         info::get, accounts::create, accounts::get, accounts::delete, logins::login, logins::refresh, logins::logout,
+        account_access::forgot, account_access::reset, account_access::set_password, account_access::change_password,
+        account_access::begin_totp, account_access::confirm_totp, account_access::disable_totp, account_access::renew_codes,
+        account_access::list_sessions, account_access::end_session, account_access::end_others,
         organisations::list, organisations::get, organisations::update, organisations::leave,
         members::list, members::update, members::delete,
         invitations::list, invitations::create, invitations::delete,
@@ -80,14 +84,20 @@ impl Modify for BearerToken {
     }
 }
 
-/// The body of a new tunnel may be absent; it is not `null`, which is how an optional type would be described.
+/// What is sent where all of the body may be left out: the body may be, too. It is not `null`, which is how an optional type
+/// would be described.
+const BODY_MAY_BE_ABSENT: [&str; 4] =
+    ["/v1/sockets/{id}/tunnels", "/v1/persons/{id}/reset", "/v1/edges/{id}/drain", "/v1/edge-tokens"];
+
 struct BodyMayBeAbsent;
 
 impl Modify for BodyMayBeAbsent {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
-        let path = openapi.paths.paths.get_mut("/v1/sockets/{id}/tunnels");
-        if let Some(RefOr::T(body)) = path.and_then(|path| path.post.as_mut()?.request_body.as_mut()) {
-            body.required = Some(Required::False);
+        for path in BODY_MAY_BE_ABSENT {
+            let path = openapi.paths.paths.get_mut(path);
+            if let Some(RefOr::T(body)) = path.and_then(|path| path.post.as_mut()?.request_body.as_mut()) {
+                body.required = Some(Required::False);
+            }
         }
     }
 }

@@ -30,15 +30,18 @@ fn shown(app: &App, origin: sallyport_model::DirectOrigin) -> DirectOrigin {
         region: origin.region,
         weight: origin.weight,
         tls: Some(origin.tls).filter(|tls| !tls.is_empty()),
+        path: origin.path.prefix,
+        rewrite_path: origin.path.rewrite,
         created_at: date(origin.created_at),
         healthy: app.directory.is_well(origin.id),
+        failure: app.direct_origin_failure(origin.id),
     }
 }
 
 /// The socket's direct origins, oldest first
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/origins", tag = "origins", operation_id = "list_direct_origins",
-    params(("id" = String, Path, description = "The socket's id or DNS name."), PageQuery),
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."), PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<DirectOrigin>),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
@@ -62,7 +65,7 @@ pub(crate) async fn list(
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/origins", tag = "origins", operation_id = "create_direct_origin",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
         ("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
          min_length = 1, max_length = 128, pattern = "^[!-~]+$"),
     ),
@@ -100,7 +103,7 @@ pub(crate) async fn create(
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/origins/{origin_id}", tag = "origins", operation_id = "get_direct_origin",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
         ("origin_id" = uuid::Uuid, Path, description = "The origin's id."),
     ),
     responses(
@@ -123,7 +126,7 @@ pub(crate) async fn get(
 #[utoipa::path(
     patch, path = "/v1/sockets/{id}/origins/{origin_id}", tag = "origins", operation_id = "update_direct_origin",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
         ("origin_id" = uuid::Uuid, Path, description = "The origin's id."),
     ),
     request_body = UpdateDirectOrigin,
@@ -150,7 +153,7 @@ pub(crate) async fn update(
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}/origins/{origin_id}", tag = "origins", operation_id = "delete_direct_origin",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
         ("origin_id" = uuid::Uuid, Path, description = "The origin's id."),
     ),
     responses(

@@ -14,7 +14,7 @@ use crate::{
     App,
     auth::Caller,
     clock::date,
-    extract::{Input, PageOf, json},
+    extract::{Input, OptionalInput, PageOf, json},
     problem::ApiError,
     replay::located,
     work::MadeLink,
@@ -170,7 +170,7 @@ pub(crate) async fn reset(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    input: Input<ResetPerson>,
+    input: OptionalInput<ResetPerson>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
     let person = find(&app, caller.organisation, &id).await?;

@@ -136,9 +136,18 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::EmailTaken => Self::new(StatusCode::CONFLICT, "email-taken", says),
             StoreError::NotFirst => {
-                let detail =
-                    "this API takes no new accounts: ask its operator, who opens it with `sallyport up --sign-up open`";
+                let detail = "this API takes no new accounts without an invitation: ask one of its organisations for one (`sallyport member add`), \
+                     or its operator, who opens it with `sallyport up --sign-up open`";
                 Self::new(StatusCode::FORBIDDEN, "sign-up-closed", detail)
+            }
+            StoreError::SetupToken => {
+                let detail = "the first account of this server takes its setup token, which the operator finds in the server's log \
+                              and in the file setup-token of its data directory: send it as `setup_token`";
+                Self::new(StatusCode::FORBIDDEN, "setup-token-needed", detail)
+            }
+            StoreError::NoInvitation => {
+                let detail = "no open invitation of this address has this code: check both, or ask for another one";
+                Self::new(StatusCode::FORBIDDEN, "no-invitation", detail)
             }
             StoreError::Limit { .. } => Self::new(StatusCode::CONFLICT, "limit-reached", says),
             StoreError::PortsExhausted { .. } => Self::new(StatusCode::CONFLICT, "ports-exhausted", says),
@@ -147,6 +156,8 @@ impl From<StoreError> for ApiError {
             StoreError::LocalProviderTaken => Self::new(StatusCode::CONFLICT, "local-provider-taken", says),
             StoreError::PersonTaken => Self::new(StatusCode::CONFLICT, "person-taken", says),
             StoreError::ServiceTokenTaken { .. } => Self::new(StatusCode::CONFLICT, "name-taken", says),
+            StoreError::NameTaken { .. } => Self::new(StatusCode::CONFLICT, "name-taken", says),
+            StoreError::AmbiguousId { .. } => Self::new(StatusCode::CONFLICT, "ambiguous-id", says),
             StoreError::SshKeyTaken { .. } => Self::new(StatusCode::CONFLICT, "ssh-key-taken", says),
             StoreError::PolicyNameTaken { .. } => Self::new(StatusCode::CONFLICT, "policy-name-taken", says),
             StoreError::PolicyAttached { .. } => Self::new(StatusCode::CONFLICT, "policy-attached", says),

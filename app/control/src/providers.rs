@@ -25,6 +25,13 @@ fn shown(app: &App, provider: StoredProvider) -> Provider {
         ProviderKind::Local => String::new(),
         _ => app.redirect_uri(provider.organisation, &provider.name),
     };
+    let (mut backchannel_logout_uri, mut post_logout_redirect_uri) = (String::new(), String::new());
+    if provider.config.kind.is_oidc() {
+        backchannel_logout_uri = app.backchannel_logout_uri(provider.organisation, &provider.name);
+        post_logout_redirect_uri = app.post_logout_redirect_uri();
+    }
+    let check_minutes =
+        provider.config.check_seconds().map_or(0, |seconds| u16::try_from(seconds / 60).unwrap_or(u16::MAX));
     let config = provider.config;
     Provider {
         id: provider.id,
@@ -40,6 +47,9 @@ fn shown(app: &App, provider: StoredProvider) -> Provider {
         ca_pem: config.ca_pem,
         hook: config.hook,
         require_totp: config.require_totp,
+        check_minutes,
+        backchannel_logout_uri,
+        post_logout_redirect_uri,
         redirect_uri,
         created_at: date(provider.created_at),
     }

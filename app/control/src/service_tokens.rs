@@ -41,6 +41,8 @@ fn shown(token: StoredServiceToken) -> ServiceToken {
         expires_at: token.expires_at.map(date),
         scope: token.scope,
         certified_until: token.certified_until.map(date),
+        email: token.email,
+        display_name: token.display_name,
     }
 }
 
@@ -85,7 +87,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::IdentityWrite)?;
     app.limits.create(caller.organisation, app.clock.now().monotonic)?;
-    let CreateServiceToken { name, mut sockets, expires_at, scope } = input.value;
+    let CreateServiceToken { name, mut sockets, expires_at, scope, email, display_name } = input.value;
     let now = app.clock.now().unix_seconds;
     let expires_at = expires_at.map(|end| end.unix_timestamp());
     if expires_at.is_some_and(|end| end <= now) {
@@ -105,7 +107,17 @@ pub(crate) async fn create(
     }
     let (secret, hash) = random::secret(SECRET_PREFIX)?;
     let id = ServiceTokenId::from_random(random::bytes()?);
-    let token = StoredServiceToken { id, name, sockets, created_at: now, expires_at, scope, certified_until: None };
+    let token = StoredServiceToken {
+        id,
+        name,
+        sockets,
+        created_at: now,
+        expires_at,
+        scope,
+        certified_until: None,
+        email,
+        display_name,
+    };
     let new = NewServiceToken { organisation: caller.organisation, token, hash };
     // What edges know follows the store, also while that is read again.
     let _turn = app.publishing.lock().await;

@@ -7,7 +7,7 @@ use axum::{
 use http::{HeaderName, HeaderValue, StatusCode};
 use sallyport_api::{CreateSocket, Page, PageQuery, Problem, Socket, UpdateSocket};
 use sallyport_model::{Scope, SocketId};
-use sallyport_store::Creation;
+use sallyport_store::{Creation, IfTaken};
 
 use crate::{
     App,
@@ -50,7 +50,7 @@ pub(crate) async fn list(State(app): State<App>, caller: Caller, page: PageOf) -
     request_body = CreateSocket,
     responses(
         (status = 201, description = "The socket; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
-        (status = 409, description = "`limit-reached`, `port-taken` or `ports-exhausted`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`limit-reached`, `name-taken`, `port-taken` or `ports-exhausted`", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "`invalid-request` or `idempotency-key-reused`", body = Problem,
          content_type = "application/problem+json"),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
@@ -63,7 +63,8 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
     let by_own = caller.is_own();
-    match app.create_socket(caller.organisation, input.value, Lifetime::Lasting, input.keyed.as_ref(), by_own).await? {
+    let kind = (Lifetime::Lasting, IfTaken::Refuse);
+    match app.create_socket(caller.organisation, input.value, kind, input.keyed.as_ref(), by_own).await? {
         Creation::Made((socket, answer)) => Ok(located(json_text(StatusCode::CREATED, answer), &location(socket.id))),
         Creation::Repeated(stored) => {
             let answer = stored.answer.ok_or_else(|| ApiError::internal("an answer was not stored"))?;
@@ -78,7 +79,7 @@ pub(crate) async fn create(
 /// One socket
 #[utoipa::path(
     get, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "get_socket",
-    params(("id" = String, Path, description = "The socket's id or DNS name.")),
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
     responses(
         (status = 200, description = "The socket.", body = Socket),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
@@ -94,7 +95,7 @@ pub(crate) async fn get(State(app): State<App>, caller: Caller, Path(id): Path<S
 /// Change a socket
 #[utoipa::path(
     patch, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "update_socket",
-    params(("id" = String, Path, description = "The socket's id or DNS name.")),
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
     request_body = UpdateSocket,
     responses(
         (status = 200, description = "The socket as it is now; the edge of `up` knows it already, edges on other machines hear of it a moment later.", body = Socket),
@@ -108,9 +109,6 @@ pub(crate) async fn update(
     input: Input<UpdateSocket>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
-    if input.is_absent {
-        return Err(ApiError::field("", "the body is missing: send a JSON object with what is to change"));
-    }
     // Who serves a socket may set a password or another one, but not take the gate away.
     if input.value.identity.is_some() || matches!(input.value.protected, Some(None)) {
         caller.require(Scope::IdentityWrite)?;
@@ -125,7 +123,7 @@ pub(crate) async fn update(
 /// Its name is never given to another socket.
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}", tag = "sockets", operation_id = "delete_socket",
-    params(("id" = String, Path, description = "The socket's id or DNS name.")),
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
     responses(
         (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_api::CreateSocket;
+use sallyport_api::{CreateSocket, CreateTunnel};
 use sallyport_model::{AccountId, Socket, SocketId, SocketType, SshTunnelLogin, Tunnel, TunnelId};
-use sallyport_store::{Creation, HolderId, Maker, Store, StoreError, guest_account};
+use sallyport_store::{Creation, HolderId, IfTaken, Maker, Store, StoreError, guest_account};
 use sha2::{Digest, Sha256};
 
 use crate::{App, Control, Secrets, limit::client_of, problem::ApiError, work::Lifetime};
@@ -325,7 +325,7 @@ impl App {
     /// A tunnel for as long as a forward; only while `making` is held.
     async fn temporary_tunnel(&self, client: &SshClient, socket: &Socket) -> Result<SshTarget, ForwardRefusal> {
         let holder = client.holder.unwrap_or(self.temporaries.holder);
-        match self.create_tunnel(socket, None, Some(holder), None).await? {
+        match self.create_tunnel(socket, CreateTunnel::default(), Some(holder), None).await? {
             Creation::Made((tunnel, _)) => {
                 if holder == self.temporaries.holder {
                     self.temporaries.added(tunnel.id);
@@ -357,7 +357,7 @@ impl App {
             self.remove_lost(maker).await?;
         }
         let lifetime = Lifetime::Temporary { maker, holder: client.holder.unwrap_or(self.temporaries.holder) };
-        let socket = match self.create_socket(client.account, create, lifetime, None, true).await? {
+        let socket = match self.create_socket(client.account, create, (lifetime, IfTaken::Number), None, true).await? {
             Creation::Made((socket, _)) => socket,
             Creation::Repeated(_) => return Err(ApiError::internal("a repetition without a key").into()),
         };

@@ -6,7 +6,7 @@ use axum::{
 };
 use http::StatusCode;
 use sallyport_api::{CreateSshKey, Page, PageQuery, Problem, SshKey};
-use sallyport_model::Scope;
+use sallyport_model::{SHA1_REFUSED, Scope};
 use uuid::Uuid;
 
 use crate::{
@@ -19,7 +19,9 @@ use crate::{
 };
 
 fn shown(key: sallyport_store::SshKey) -> SshKey {
+    let is_rsa = key.public_key.starts_with("ssh-rsa ");
     SshKey {
+        note: is_rsa.then(|| SHA1_REFUSED.to_owned()),
         id: Uuid::from_bytes(key.id),
         name: key.name,
         public_key: key.public_key,

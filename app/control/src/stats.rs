@@ -9,16 +9,17 @@ use axum::{
 use http::StatusCode;
 use sallyport_api::{Counts, EdgeCounts, OriginCounts, Problem, Quantiles, RegionCounts, SocketStats};
 use sallyport_bus::{Answer, Ask, OriginUse, SocketUse};
-use sallyport_model::{DirectOriginId, RegionName, Scope, SpanCounts, TunnelId};
+use sallyport_model::{DirectOriginId, RegionName, Scope, SpanBounds, SpanCounts, TunnelId};
 
 use crate::{App, auth::Caller, clock::date_of_ms, extract::json, flows::silent, problem::ApiError};
 
 /// How many origins are told of.
 const MAX_TOLD_ORIGINS: usize = 100;
 
-fn quantiles(spans: &SpanCounts) -> Option<Quantiles> {
+fn quantiles(spans: &SpanCounts, bounds: Option<SpanBounds>) -> Option<Quantiles> {
+    let us = |per_mille| spans.quantile_us(per_mille).map(|us| bounds.map_or(us, |bounds| bounds.clamp(us)));
     #[expect(clippy::cast_precision_loss, reason = "times far below 2^52 microseconds")]
-    let ms = |per_mille| spans.quantile_us(per_mille).map(|us| us as f64 / 1_000.0);
+    let ms = |per_mille| us(per_mille).map(|us| us as f64 / 1_000.0);
     Some(Quantiles { p50_ms: ms(500)?, p99_ms: ms(990)? })
 }
 
@@ -33,15 +34,25 @@ fn told(counted: &SocketUse) -> Counts {
         bytes_out: counted.bytes_out,
         live: counted.live,
         per_second: per_second(counted),
-        duration: quantiles(&counted.durations),
-        first_byte: quantiles(&counted.first_bytes),
+        last_minute: counted.last_minute,
+        last_minute_seconds: counted.minute_seconds,
+        duration: quantiles(&counted.durations, counted.duration_bounds),
+        first_byte: quantiles(&counted.first_bytes, counted.first_byte_bounds),
     }
 }
 
+/// How many end in a second, by what was observed of the last minute.
 fn per_second(counted: &SocketUse) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "what ends in a minute is far below 2^52")]
     let rate = counted.last_minute as f64 / counted.minute_seconds.max(1) as f64;
     (rate * 100.0).round() / 100.0
+}
+
+fn bounds_of_both(one: Option<SpanBounds>, other: Option<SpanBounds>) -> Option<SpanBounds> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.with(other)),
+        (one, other) => one.or(other),
+    }
 }
 
 fn add_all(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
@@ -51,7 +62,8 @@ fn add_all(to: &mut BTreeMap<String, u64>, from: &BTreeMap<String, u64>) {
     }
 }
 
-/// Adds what another edge counted. Rates add up too: each is brought to the seconds of a whole minute before.
+/// Adds what another edge counted. What was observed of the last minute is what the edge observed that knows most of it: one that
+/// has just begun has counted all that there was at it.
 fn add(to: &mut SocketUse, from: &SocketUse) {
     to.since_ms = if to.since_ms == 0 { from.since_ms } else { to.since_ms.min(from.since_ms) };
     add_all(&mut to.requests, &from.requests);
@@ -60,8 +72,10 @@ fn add(to: &mut SocketUse, from: &SocketUse) {
     to.bytes_in = to.bytes_in.saturating_add(from.bytes_in);
     to.bytes_out = to.bytes_out.saturating_add(from.bytes_out);
     to.live = to.live.saturating_add(from.live);
-    to.last_minute = to.last_minute.saturating_add(from.last_minute.saturating_mul(60) / from.minute_seconds.max(1));
-    to.minute_seconds = 60;
+    to.last_minute = to.last_minute.saturating_add(from.last_minute);
+    to.minute_seconds = to.minute_seconds.max(from.minute_seconds);
+    to.duration_bounds = bounds_of_both(to.duration_bounds, from.duration_bounds);
+    to.first_byte_bounds = bounds_of_both(to.first_byte_bounds, from.first_byte_bounds);
     to.durations.add(&from.durations);
     to.first_bytes.add(&from.first_bytes);
 }
@@ -72,7 +86,7 @@ fn add(to: &mut SocketUse, from: &SocketUse) {
 /// and by origin. All edges are asked; those that do not answer within a second are named in `silent`.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/stats", tag = "sockets", operation_id = "get_socket_stats",
-    params(("id" = String, Path, description = "The socket's id or DNS name.")),
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
     responses(
         (status = 200, description = "What was counted.", body = SocketStats),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
@@ -157,7 +171,24 @@ mod tests {
             (told.since, told.requests["2xx"], told.bytes_out, told.live),
             (Some(date_of_ms(1_000)), 12, 120, 2)
         );
-        assert!((told.per_second - 3.0).abs() < 0.01, "one a second and two a second: {}", told.per_second);
+        // Eighty ended in the last minute, wherever: an edge that has just begun did not see them all in ten seconds.
+        assert_eq!((told.last_minute, told.last_minute_seconds), (80, 60));
+        assert!((told.per_second - 1.33).abs() < 0.01, "{}", told.per_second);
         assert!(told.duration.is_none() && told.first_byte.is_none());
+    }
+
+    #[test]
+    fn few_requests_have_the_rate_and_the_times_that_they_had() {
+        let mut one = counted(1_000, 3, 3, 60);
+        let us = 60_000_000;
+        one.durations = serde_json::from_value(serde_json::json!([[sallyport_model::span_bucket(us), 3]])).unwrap();
+        one.duration_bounds = Some(SpanBounds { least_us: 59_900_000, most_us: us });
+        let mut total = SocketUse::default();
+        add(&mut total, &one);
+        let told = told(&total);
+        assert!((told.per_second - 0.05).abs() < 0.001, "three in a minute: {}", told.per_second);
+        let took = told.duration.unwrap();
+        assert!((took.p99_ms - 60_000.0).abs() < 0.01, "nothing took longer than a minute: {took:?}");
+        assert!((59_900.0..=60_000.0).contains(&took.p50_ms), "{took:?}");
     }
 }

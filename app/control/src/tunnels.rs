@@ -20,9 +20,11 @@ use crate::{
     auth::Caller,
     clock::date,
     edges::Via,
-    extract::{Input, PageOf, json},
+    extract::{Input, OptionalInput, PageOf, json},
+    origin_health,
     problem::ApiError,
     replay::{located, secret_already_shown},
+    work::ANY_SOCKET,
 };
 
 fn location(socket: SocketId, id: TunnelId) -> String {
@@ -82,10 +84,11 @@ fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &Said) -> Tunne
     let held = app.fleet.held(tunnel.id);
     let said = said.get(&tunnel.id).map(Vec::as_slice).unwrap_or_default();
     let of = |edge: EdgeId| said.iter().find(|(id, _)| *id == Some(edge)).map(|(_, held)| held);
-    let holders = held.iter().map(|HeldBy { card, .. }| TunnelHolder {
+    let holders = held.iter().map(|HeldBy { card, presence }| TunnelHolder {
         edge: card.name.clone(),
         region: card.region.clone(),
         healthy: of(card.edge).and_then(|held| held.is_well),
+        failure: origin_health::of_presence(presence),
         round_trip_ms: of(card.edge).and_then(|held| held.rtt_us).map(ms),
         live: of(card.edge).map(|held| held.live),
     });
@@ -97,14 +100,19 @@ fn shown_with(app: &App, tunnel: &sallyport_model::Tunnel, said: &Said) -> Tunne
     Tunnel {
         id: tunnel.id,
         socket_id: tunnel.socket,
+        name: tunnel.name.clone(),
         weight: tunnel.weight,
+        path: tunnel.path.prefix.clone(),
+        rewrite_path: tunnel.path.rewrite.clone(),
         forward_port: tunnel.forward_port,
         created_at: date(tunnel.created_at),
         status: if presence.is_some() { TunnelStatus::Up } else { TunnelStatus::Down },
         connector_addr: presence.as_ref().map(|presence| presence.connector_addr),
         since: presence.as_ref().map(|presence| date(presence.since)),
+        host: presence.as_ref().and_then(|presence| presence.host.clone()),
         agent: presence.map(|presence| presence.agent),
         healthy: well.or_else(|| app.directory.is_well(tunnel.id)),
+        failure: app.tunnel_failure(tunnel.id),
         edge: home.as_ref().map(|(edge, _)| edge.clone()),
         region: home.map(|(_, region)| region),
         holders,
@@ -139,9 +147,11 @@ fn serving_edges(app: &App) -> Vec<ConnectEdge> {
 }
 
 /// The socket's tunnels, oldest first
+///
+/// With `-` in the place of the socket: those of all sockets, without what edges would have to be asked for.
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "list_tunnels",
-    params(("id" = String, Path, description = "The socket's id or DNS name."), PageQuery),
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."), PageQuery),
     responses(
         (status = 200, description = "One page.", body = Page<Tunnel>),
         (status = "default", description = "Why not.", body = Problem, content_type = "application/problem+json"),
@@ -154,6 +164,10 @@ pub(crate) async fn list(
     page: PageOf,
 ) -> Result<Response, ApiError> {
     caller.require_or_connect(Scope::SocketsRead)?;
+    if socket == ANY_SOCKET {
+        let rows = app.store.tunnels_of_account(caller.organisation, page.after, page.rows()).await?;
+        return Ok(json(StatusCode::OK, &page.page(rows, |tunnel| shown(&app, &tunnel))));
+    }
     let socket = app.find_socket(caller.organisation, &socket).await?;
     let rows = app.store.tunnels(socket.id, page.after, page.rows()).await?;
     let ids: Vec<_> = rows.iter().map(|(_, tunnel)| tunnel.id).collect();
@@ -168,7 +182,7 @@ pub(crate) async fn list(
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/tunnels", tag = "tunnels", operation_id = "create_tunnel",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
         ("idempotency-key" = Option<String>, Header, description = "Makes the request repeatable for 24 hours.",
          min_length = 1, max_length = 128, pattern = "^[!-~]+$"),
     ),
@@ -185,11 +199,11 @@ pub(crate) async fn create(
     caller: Caller,
     via: Via,
     Path(socket): Path<String>,
-    input: Input<CreateTunnel>,
+    input: OptionalInput<CreateTunnel>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::TunnelsConnect)?;
     let socket = app.find_socket(caller.organisation, &socket).await?;
-    match app.create_tunnel(&socket, input.value.weight, None, input.keyed.as_ref()).await? {
+    match app.create_tunnel(&socket, input.value, None, input.keyed.as_ref()).await? {
         Creation::Made((tunnel, credential)) => {
             let created = shown_with_credential(&app, &tunnel, credential, via);
             Ok(located(json(StatusCode::CREATED, &created), &location(socket.id, tunnel.id)))
@@ -205,8 +219,8 @@ pub(crate) async fn create(
 #[utoipa::path(
     get, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "get_tunnel",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
-        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
+        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
     ),
     responses(
         (status = 200, description = "The tunnel.", body = Tunnel),
@@ -228,8 +242,8 @@ pub(crate) async fn get(
 #[utoipa::path(
     patch, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "update_tunnel",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
-        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
+        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
     ),
     request_body = UpdateTunnel,
     responses(
@@ -244,8 +258,12 @@ pub(crate) async fn update(
     input: Input<UpdateTunnel>,
 ) -> Result<Response, ApiError> {
     caller.require(Scope::SocketsWrite)?;
+    if input.value.is_empty() {
+        let detail = "it is missing, and so are name, path and rewrite_path: nothing is to change";
+        return Err(ApiError::field("weight", detail));
+    }
     let tunnel = app.find_tunnel(caller.organisation, &socket, &id).await?;
-    let tunnel = app.change_weight(&tunnel, input.value.weight).await?;
+    let tunnel = app.change_tunnel(caller.organisation, tunnel, input.value).await?;
     Ok(json(StatusCode::OK, &shown(&app, &tunnel)))
 }
 
@@ -256,8 +274,8 @@ pub(crate) async fn update(
     post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/credential", tag = "tunnels",
     operation_id = "rotate_tunnel_credential",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
-        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
+        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
     ),
     responses(
         (status = 200, description = "The tunnel, with its new credential.", body = CreatedTunnel),
@@ -284,8 +302,8 @@ pub(crate) async fn rotate(
     post, path = "/v1/sockets/{id}/tunnels/{tunnel_id}/ssh-certificate", tag = "tunnels",
     operation_id = "sign_ssh_key_for_tunnel",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
-        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
+        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
     ),
     request_body = CreateSshCertificate,
     responses(
@@ -311,8 +329,8 @@ pub(crate) async fn sign_key(
 #[utoipa::path(
     delete, path = "/v1/sockets/{id}/tunnels/{tunnel_id}", tag = "tunnels", operation_id = "delete_tunnel",
     params(
-        ("id" = String, Path, description = "The socket's id or DNS name."),
-        ("tunnel_id" = uuid::Uuid, Path, description = "The tunnel's id."),
+        ("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id."),
+        ("tunnel_id" = String, Path, description = "The tunnel's id or name, or the beginning of its id; with a name, `-` may stand for the socket."),
     ),
     responses(
         (status = 204, description = "It is gone; the edge of `up` knows it already, edges on other machines hear of it a moment later."),
@@ -356,7 +374,10 @@ mod tests {
             agent: "test".to_owned(),
             since,
             home: home.map(|home| home.parse().unwrap()),
+            origin: None,
+            host: None,
             health: OriginHealth::Well,
+            failure: None,
         };
         HeldBy { card: Arc::new(card), presence }
     }

@@ -10,11 +10,16 @@ use std::{
 use sallyport_bus::{Directory, RouteChange, RouteChanges, Routes};
 use sallyport_model::{CredentialHash, OriginHealth, SocketId, SocketRoute, SocketType, TunnelId, TunnelPresence};
 use sallyport_tunnel::{Admission, Admitted, EdgeTunnels, SessionId, TunnelHandle};
-use sallyport_wire::Refusal;
+use sallyport_wire::{NOT_YET_KNOWN, Refusal};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::{sockets::Sockets, ssh::SshTunnels, way::Holder};
+use crate::{
+    sockets::Sockets,
+    ssh::SshTunnels,
+    unheard::{TunnelStatus, Unheard},
+    way::Holder,
+};
 
 /// Lets tunnels in by their credentials, and keeps the sockets and the directory in step with them.
 pub(crate) struct Gate {
@@ -23,6 +28,8 @@ pub(crate) struct Gate {
     routes: Routes,
     directory: Directory,
     sockets: Arc<Sockets>,
+    /// Who knows of tunnels that are on their way here, where that is another machine.
+    unheard: OnceLock<Arc<Unheard>>,
     /// What stock ssh clients hold up, where they are served.
     ssh: OnceLock<Weak<SshTunnels>>,
     /// Which socket and credential each tunnel came in by. As many entries as tunnels are attached, or are about to be.
@@ -44,7 +51,32 @@ impl Gate {
         sockets: Arc<Sockets>,
     ) -> Self {
         let (admitted, found) = (Mutex::default(), Mutex::default());
-        Self { domain, public_port, routes, directory, sockets, ssh: OnceLock::new(), admitted, found }
+        let (unheard, ssh) = (OnceLock::new(), OnceLock::new());
+        Self { domain, public_port, routes, directory, sockets, unheard, ssh, admitted, found }
+    }
+
+    /// Asks from now on before a tunnel is refused for good.
+    pub(crate) fn ask(&self, unheard: Arc<Unheard>) {
+        let _ = self.unheard.set(unheard);
+    }
+
+    /// The refusal of a tunnel that is not here, or not with this credential: for good where that is certain.
+    fn refusal(&self, tunnel: TunnelId, credential: CredentialHash, known_here: TunnelStatus) -> Refusal {
+        let status = match self.unheard.get() {
+            Some(unheard) => unheard.status(tunnel, credential),
+            None => Some(known_here),
+        };
+        match status {
+            Some(TunnelStatus::Unknown) => {
+                Refusal::new("unknown-tunnel", &format!("there is no tunnel {tunnel}: create one first"), false)
+            }
+            Some(TunnelStatus::BadCredential) => {
+                Refusal::new("bad-credential", &format!("the credential is not that of tunnel {tunnel}"), false)
+            }
+            Some(TunnelStatus::Known | TunnelStatus::Away) | None => {
+                Refusal::new(NOT_YET_KNOWN, &format!("this edge has not heard of tunnel {tunnel} yet"), true)
+            }
+        }
     }
 
     /// Tells ssh clients from now on when a connector takes their tunnel over.
@@ -121,13 +153,12 @@ impl Gate {
 
 impl Admission for Gate {
     fn admit(&self, tunnel: TunnelId, credential: &str, _peer: SocketAddr) -> Result<Admitted, Refusal> {
-        let refuse = |code: &str, message: String| Refusal { code: code.to_owned(), message, retry: false };
-        let Some((route, expected)) = self.route_of(tunnel) else {
-            return Err(refuse("unknown-tunnel", format!("there is no tunnel {tunnel}: create one first")));
-        };
         let given: [u8; 32] = Sha256::digest(credential.as_bytes()).into();
+        let Some((route, expected)) = self.route_of(tunnel) else {
+            return Err(self.refusal(tunnel, CredentialHash(given), TunnelStatus::Unknown));
+        };
         if !bool::from(given.ct_eq(&expected.0)) {
-            return Err(refuse("bad-credential", format!("the credential is not that of tunnel {tunnel}")));
+            return Err(self.refusal(tunnel, CredentialHash(given), TunnelStatus::BadCredential));
         }
         let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         admitted.insert(tunnel, (route.id, expected));
@@ -148,7 +179,10 @@ impl Admission for Gate {
             agent: tunnel.agent().to_owned(),
             since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
             home: tunnel.home().cloned(),
+            origin: tunnel.origin().cloned(),
+            host: tunnel.host().map(str::to_owned),
             health: OriginHealth::default(),
+            failure: None,
         });
         let id = tunnel.tunnel();
         self.sockets.pool(tunnel.socket()).arrived(tunnel.into());

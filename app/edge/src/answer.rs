@@ -4,14 +4,16 @@ use std::{borrow::Cow, time::Duration};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Response, StatusCode,
-    header::{CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE},
+    HeaderMap, HeaderValue, Method, Response, StatusCode,
+    header::{ALLOW, CONNECTION, CONTENT_LENGTH, HOST, MAX_FORWARDS, RETRY_AFTER, VIA, WWW_AUTHENTICATE},
+    request::Parts,
 };
 use http_body::Body;
 use sallyport_http::{
     RequestId, RequestRefusal, basic,
-    page::{Format, Problem},
+    page::{Format, Problem, Site},
 };
+use sallyport_model::RequestRecord;
 use sallyport_tunnel::OpenError;
 use sallyport_wire::{FailureReason, OpenFailure};
 
@@ -22,6 +24,9 @@ use crate::{
     identity::OwnAnswer,
     origin::ConnectError,
 };
+
+/// What is passed on to origins.
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
 
 /// Why a request gets no answer from an origin.
 #[derive(Debug)]
@@ -36,6 +41,10 @@ pub(crate) enum Trouble {
     Misdirected,
     /// It names a path that we do not answer at our own name.
     UnknownPath,
+    /// Its socket has no service for the path.
+    NoPath,
+    /// Programs do not agree which path it names, and so which service of its socket it is for.
+    AmbiguousPath,
     /// Only clients on this machine may ask that.
     LocalOnly,
     /// Its client's address is not let in.
@@ -48,8 +57,8 @@ pub(crate) enum Trouble {
     TooManyFailures(u64),
     /// There is too much to do right now.
     Busy,
-    /// The socket of this name has no tunnel.
-    NoTunnel(String),
+    /// The socket has no tunnel.
+    NoTunnel,
     /// Tunnels of this name are up, and none of their origins takes anything.
     NoHealthyOrigin,
     /// Who comes has to be known, and cannot be.
@@ -89,7 +98,11 @@ impl From<RequestRefusal> for Trouble {
     }
 }
 
-/// The words for one kind of trouble.
+/// What a visitor can do about a service that does not answer.
+const LATER: &str = "Try again later. If it stays so, tell whoever runs the service.";
+
+/// The words for one kind of trouble, for visitors: those who run the service find the reason by its word and the request's
+/// id in their log, in the live view and in `sallyport flow log`.
 struct Words {
     status: StatusCode,
     reason: &'static str,
@@ -144,8 +157,8 @@ impl Trouble {
                 S::NOT_FOUND,
                 "unknown-name",
                 "No such name",
-                format!("Nothing is published under {host}."),
-                "Check the name; sockets are listed with: sallyport socket ls",
+                format!("There is no service at `{host}`."),
+                "Check the address for mistakes, or ask whoever gave it to you.",
             ),
             //= RFC 9110 section 15.5.20
             //# the request was directed at a server that is unable or unwilling to produce an authoritative response
@@ -159,6 +172,20 @@ impl Trouble {
             Self::UnknownPath => {
                 Words::new(S::NOT_FOUND, "unknown-path", "Not found", "There is nothing under this path.", "")
             }
+            Self::NoPath => Words::new(
+                S::NOT_FOUND,
+                "no-path",
+                "Not found",
+                "No service of this name serves this path.",
+                "Check the address.",
+            ),
+            Self::AmbiguousPath => Words::new(
+                S::BAD_REQUEST,
+                "ambiguous-path",
+                "Bad request",
+                "The path can be read in more than one way, so it is not certain which service it is for.",
+                "Send it without empty or dot segments, encoded slashes, backslashes and semicolons.",
+            ),
             Self::LocalOnly => Words::new(
                 S::FORBIDDEN,
                 "local-only",
@@ -170,14 +197,14 @@ impl Trouble {
                 S::FORBIDDEN,
                 "denied",
                 "Not from here",
-                "The owner of this service does not let your address in.",
-                "Ask the owner, if that is not as it should be.",
+                "This service lets nobody in from your network address.",
+                "Ask whoever runs the service, if that is not as it should be.",
             ),
             Self::Limited(_) => Words::new(
                 S::TOO_MANY_REQUESTS,
                 "limited",
                 "Too many requests",
-                "This service gets as many requests as its owner allows.",
+                "This service takes no more requests at the moment.",
                 "Try again in a few seconds.",
             ),
             Self::Unauthorized(_) => Words::new(
@@ -185,7 +212,7 @@ impl Trouble {
                 "unauthorized",
                 "Who are you?",
                 "This service asks for a user name and a password.",
-                "Give the ones that its owner told you.",
+                "Give the ones that you got from whoever runs the service.",
             ),
             Self::TooManyFailures(_) => Words::new(
                 S::TOO_MANY_REQUESTS,
@@ -201,44 +228,41 @@ impl Trouble {
                 "There is too much to do at the moment.",
                 "Try again in a few seconds.",
             ),
-            Self::NoTunnel(name) => Words::new(
+            Self::NoTunnel => Words::new(
                 S::SERVICE_UNAVAILABLE,
                 "no-tunnel",
-                "Nobody is connected",
-                "This name exists, but no connector is connected to it.",
-                format!(
-                    "If it is yours, start the connector next to the service, with the port that it listens on: sallyport \
-                     tunnel connect {name} 8000"
-                ),
+                "This service is offline",
+                "The address is right, but the service behind it is not connected at the moment.",
+                LATER,
             ),
             Self::NoHealthyOrigin => Words::new(
                 S::SERVICE_UNAVAILABLE,
                 "no-healthy-origin",
-                "No healthy origin",
-                "Connectors are connected, but every service behind them fails its health check or is being drained.",
-                "Try again in a moment; if it stays so, tell the owner of the service.",
+                "This service is not ready",
+                "The address is right, but the service behind it takes no visitors at the moment.",
+                LATER,
             ),
             Self::NobodyKnown => Words::new(
                 S::SERVICE_UNAVAILABLE,
                 "nobody-known",
                 "Nobody can come in",
                 "This service asks who comes, and that cannot be found out at the moment.",
-                "Tell the owner of the service.",
+                LATER,
             ),
             Self::Revoked => Words::new(
                 S::FORBIDDEN,
                 "revoked",
                 "Not allowed any more",
-                "The owner of this service does not let you in any more.",
-                "Ask the owner, if that is not as it should be.",
+                "This service does not let you in any more.",
+                "Ask whoever runs the service, if that is not as it should be.",
             ),
             Self::Own(_) => Words::new(S::INTERNAL_SERVER_ERROR, "own-page", "No answer", "", ""),
             Self::Origin(failure) => words_of(failure),
         }
     }
 
-    /// The answer that says so.
-    pub(crate) fn answer(&self, id: RequestId, headers: &HeaderMap) -> Response<AnswerBody> {
+    /// The answer that says so, on a page of this installation where a browser asks.
+    pub(crate) fn answer(&self, id: RequestId, headers: &HeaderMap, site: &Site) -> Response<AnswerBody> {
         if let Self::Own(answer) = self {
             return answer.response().map(own);
         }
@@ -247,13 +271,14 @@ impl Trouble {
             Self::Malformed(refusal) => Problem::refused(*refusal, id.as_str()),
             _ => Problem {
                 status: words.status,
+                code: words.reason,
                 title: words.title.into(),
                 detail: words.detail,
                 next_step: words.next_step,
                 request_id: id.as_str(),
             },
         };
-        let mut answer = problem.respond(Format::wanted(headers)).map(own);
+        let mut answer = problem.respond(Format::wanted(headers), site).map(own);
         let fields = answer.headers_mut();
         match self {
             Self::Unauthorized(realm) => {
@@ -266,7 +291,7 @@ impl Trouble {
             Self::TooManyFailures(seconds) => {
                 fields.insert(RETRY_AFTER, HeaderValue::from(*seconds));
             }
-            Self::Busy | Self::NoTunnel(_) | Self::NoHealthyOrigin => {
+            Self::Busy | Self::NoTunnel | Self::NoHealthyOrigin => {
                 fields.insert(RETRY_AFTER, HeaderValue::from_static("5"));
             }
             _ => {}
@@ -278,45 +303,20 @@ impl Trouble {
 /// The words for what an origin did.
 fn words_of(failure: &Failure) -> Words {
     use StatusCode as S;
-    const TELL_OWNER: &str = "Try again in a moment; if it stays so, tell the owner of the service.";
     match failure {
         Failure::NotReached(OpenFailure { reason, .. }) => match reason {
             FailureReason::TimedOut => connect_timed_out(),
             FailureReason::Draining => Words::new(
                 S::SERVICE_UNAVAILABLE,
                 "draining",
-                "Restarting",
-                "The connector of the service is being restarted.",
+                "This service is restarting",
+                "It will be back in a moment.",
                 "Try again in a few seconds.",
             ),
-            FailureReason::Refused => Words::new(
-                S::BAD_GATEWAY,
-                "origin-refused",
-                "The service is not there",
-                "Nothing listens where the service behind this name should be.",
-                "If it is yours, start it, or check the port that its connector or direct origin was given.",
-            ),
-            FailureReason::Unresolved => Words::new(
-                S::BAD_GATEWAY,
-                "origin-unresolved",
-                "The service is not there",
-                "The host name of the service cannot be found.",
-                "If it is yours, check the host that its connector or direct origin was given.",
-            ),
-            FailureReason::Tls => Words::new(
-                S::BAD_GATEWAY,
-                "origin-tls",
-                "The service is not there",
-                "A TLS connection to the service could not be made.",
-                "If it is yours, check its certificate and the type of the socket.",
-            ),
-            FailureReason::Other => Words::new(
-                S::BAD_GATEWAY,
-                "origin-unreachable",
-                "The service is not there",
-                "The service cannot be reached.",
-                TELL_OWNER,
-            ),
+            FailureReason::Refused => not_running("origin-refused"),
+            FailureReason::Unresolved => not_running("origin-unresolved"),
+            FailureReason::Tls => not_running("origin-tls"),
+            FailureReason::Other => not_running("origin-unreachable"),
         },
         Failure::ConnectTimedOut { .. } | Failure::NoStream(ConnectError::TimedOut) => connect_timed_out(),
         Failure::ResponseTimedOut => Words::new(
@@ -324,13 +324,13 @@ fn words_of(failure: &Failure) -> Words {
             "origin-slow",
             "The service is too slow",
             "The service has the request, but did not begin its answer in time.",
-            TELL_OWNER,
+            LATER,
         ),
         Failure::NoStream(ConnectError::Tunnel(OpenError::NoRoom(_))) => Words::new(
             S::SERVICE_UNAVAILABLE,
             "tunnel-full",
             "Busy",
-            "The connector of the service has as many connections as it takes.",
+            "This service has as many visitors as it takes at once.",
             "Try again in a few seconds.",
         ),
         Failure::NoStream(_) | Failure::TunnelLost { .. } => Words::new(
@@ -338,17 +338,27 @@ fn words_of(failure: &Failure) -> Words {
             "tunnel-lost",
             "The connection was lost",
             "The connection to the service was lost on the way.",
-            TELL_OWNER,
+            LATER,
         ),
-        Failure::Stale(_) | Failure::Unsent | Failure::Broken(_) | Failure::Unasked | Failure::ForeignCoding => {
-            Words::new(
-                S::BAD_GATEWAY,
-                "origin-broken",
-                "No valid answer",
-                "The service ended the connection or sent something that is not HTTP.",
-                TELL_OWNER,
-            )
-        }
+        Failure::SpeaksTls => Words::new(
+            S::BAD_GATEWAY,
+            RequestRecord::ORIGIN_SPEAKS_TLS,
+            "No valid answer",
+            "The service behind this name is set up so that it cannot be reached.",
+            LATER,
+        ),
+        Failure::Stale(_)
+        | Failure::Unsent
+        | Failure::Broken(_)
+        | Failure::Wordless(_)
+        | Failure::Unasked
+        | Failure::ForeignCoding => Words::new(
+            S::BAD_GATEWAY,
+            "origin-broken",
+            "No valid answer",
+            "The service broke its answer off, or answered in a way that no browser understands.",
+            LATER,
+        ),
         Failure::UploadStalled => Words::new(
             S::REQUEST_TIMEOUT,
             "upload-stalled",
@@ -366,13 +376,24 @@ fn words_of(failure: &Failure) -> Words {
     }
 }
 
+/// The words for a service that cannot be reached: a visitor can do nothing with the reason, which is in its word.
+fn not_running(reason: &'static str) -> Words {
+    Words::new(
+        StatusCode::BAD_GATEWAY,
+        reason,
+        "This service is not running",
+        "The address is right, but the service behind it cannot be reached at the moment.",
+        LATER,
+    )
+}
+
 fn connect_timed_out() -> Words {
     Words::new(
         StatusCode::GATEWAY_TIMEOUT,
         "connect-timeout",
         "The service is not answering",
         "The service did not take the connection in time.",
-        "Try again in a moment; if it stays so, tell the owner of the service.",
+        LATER,
     )
 }
 
@@ -388,6 +409,27 @@ pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Byte
     answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
+}
+
+/// Answers a request that goes no further than to us (RFC 9110 section 7.6.2): what may be asked, or what came of it here.
+pub(crate) fn in_place_of_origin(head: &Parts) -> Response<AnswerBody> {
+    if head.method != Method::TRACE {
+        let mut answer = Response::new(own(Bytes::new()));
+        *answer.status_mut() = StatusCode::NO_CONTENT;
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
+        return answer;
+    }
+    //= RFC 9110 section 9.3.8
+    //# The final recipient of the request SHOULD exclude any request fields that are likely to contain sensitive data
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let mut text = format!("TRACE {target} {:?}\r\n", head.version);
+    for (name, value) in [HOST, VIA, MAX_FORWARDS].iter().flat_map(|name| {
+        head.headers.get_all(name).iter().map(move |value| (name, String::from_utf8_lossy(value.as_bytes())))
+    }) {
+        text.extend([name.as_str(), ": ", &value, "\r\n"]);
+    }
+    text.push_str("\r\n");
+    plain(StatusCode::OK, "message/http", text)
 }
 
 /// Leaves the head alone, for a request that asked for no more: its length is the one that the body would have had.

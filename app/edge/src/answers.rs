@@ -62,7 +62,9 @@ impl Edge {
         let counts = &metrics.counts;
         (told.flows, told.refusals) = (counts.flows(), counts.refusals());
         (told.last_minute, told.minute_seconds) = counts.last_minute(Instant::now());
-        (told.durations, told.first_bytes) = counts.spans();
+        let (durations, first_bytes) = counts.spans();
+        (told.durations, told.duration_bounds) = (durations.counts, durations.bounds);
+        (told.first_bytes, told.first_byte_bounds) = (first_bytes.counts, first_bytes.bounds);
         told.origins = counts.origins();
         told.origins.sort_unstable_by_key(|one| std::cmp::Reverse(one.uses));
         told

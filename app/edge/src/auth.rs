@@ -10,9 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use argon2::{Argon2, PasswordHash, PasswordVerifier};
 use sallyport_http::basic::Credentials;
 use sallyport_model::{BasicAuth, SocketId};
+use sallyport_password::{PasswordMemory, PasswordUser};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -54,10 +54,11 @@ pub(crate) struct Gatekeeper {
     failures: Mutex<HashMap<(SocketId, IpAddr), Failures>>,
     queue: Arc<Semaphore>,
     checks: Arc<Semaphore>,
+    memory: Arc<PasswordMemory>,
 }
 
-/// A place in the queue, and a turn.
-type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+/// A place in the queue, what computes, and a turn.
+type Permits = (OwnedSemaphorePermit, PasswordUser, OwnedSemaphorePermit);
 
 #[derive(Debug, Clone, Copy)]
 struct Failures {
@@ -74,6 +75,7 @@ impl Gatekeeper {
             failures: Mutex::default(),
             queue: Arc::new(Semaphore::new(MAX_CHECKS_QUEUED)),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
+            memory: Arc::default(),
         }
     }
 
@@ -96,6 +98,7 @@ impl Gatekeeper {
         }
         let (Some(given), Some(mark)) = (given, mark) else { return Access::Denied };
         let Ok(place) = self.queue.clone().try_acquire_owned() else { return Access::Busy };
+        let user = self.memory.enter();
         let Ok(turn) = self.checks.clone().acquire_owned().await else { return Access::Busy };
         // Many may have come at once. What the first of them showed holds for those that waited behind.
         if let Some(seconds) = self.blocked_for(party, Instant::now()) {
@@ -104,7 +107,7 @@ impl Gatekeeper {
         if self.is_remembered(&mark, Instant::now()) {
             return Access::Granted;
         }
-        let Some((is_good, permits)) = self.verify(rule, given, (place, turn)).await else { return Access::Busy };
+        let Some((is_good, permits)) = self.verify(rule, given, (place, user, turn)).await else { return Access::Busy };
         let access = if is_good {
             self.remember(mark, Instant::now());
             Access::Granted
@@ -123,8 +126,7 @@ impl Gatekeeper {
         let rule = rule.clone();
         tokio::task::spawn_blocking(move || {
             // The password is checked whatever the name is, so that both kinds of failure take the same time.
-            let is_password = PasswordHash::new(&rule.password_hash)
-                .is_ok_and(|hash| Argon2::default().verify_password(given.password().as_bytes(), &hash).is_ok());
+            let is_password = permits.1.verify(given.password().as_bytes(), &rule.password_hash);
             (given.is_username(&rule.username) && is_password, permits)
         })
         .await
@@ -192,7 +194,7 @@ mod tests {
 
     fn rule(password: &str) -> BasicAuth {
         let cheap = Params::new(8, 1, 1, None).unwrap();
-        let argon = Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, cheap);
+        let argon = argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, cheap);
         let hash = argon.hash_password_with_salt(password.as_bytes(), b"salt-for-tests").unwrap();
         BasicAuth { username: "ann".into(), password_hash: hash.to_string() }
     }
@@ -269,5 +271,6 @@ mod tests {
         let judged = outcomes.iter().filter(|outcome| **outcome == Access::Denied).count();
         // Beside those that reach the bound, those that run when it is reached.
         assert!(judged < MAX_FAILURES as usize + MAX_CHECKS, "{judged} of {} were judged", outcomes.len());
+        assert_eq!(gatekeeper.memory.spare_bytes(), 0, "nothing is kept when nobody waits");
     }
 }

@@ -196,11 +196,6 @@ impl UploadSlot {
         }
     }
 
-    /// Whether there is a body, or a rest of one, that nobody wants.
-    pub(crate) fn has_unread(&self) -> bool {
-        self.is_untouched() || self.unread.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
     /// The body, or the rest of it, that nobody wants.
     pub(crate) fn take_unread(&self) -> Option<ClientBody> {
         self.take().or_else(|| self.unread.lock().unwrap_or_else(PoisonError::into_inner).take())
@@ -441,31 +436,32 @@ impl Drop for ApiRequestBody {
     }
 }
 
-/// A request's body that nobody wants, read before the end of its answer over HTTP/2.
+/// A request's body over HTTP/2 that nobody wants, read behind the end of its answer.
 ///
 /// A client that is still sending when its stream is reset may take that for a failure, although the reset comes after
-/// a whole answer and says NO_ERROR (RFC 9113 section 8.1). So it gets the answer first, and some time to notice.
-struct Unwanted {
+/// a whole answer and says NO_ERROR (RFC 9113 section 8.1). So it has some time to notice that it has its answer.
+pub(crate) struct Unwanted {
     body: ClientBody,
+    slot: Arc<UploadSlot>,
     rest: u64,
     timer: Pin<Box<Sleep>>,
 }
 
 impl Unwanted {
-    fn new(body: ClientBody) -> Self {
-        Self { body, rest: MAX_UNWANTED_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNWANTED_TIME)) }
+    fn new(body: ClientBody, slot: Arc<UploadSlot>) -> Self {
+        Self { body, slot, rest: MAX_UNWANTED_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNWANTED_TIME)) }
     }
 
     /// Ready when the body has ended, or enough of it was read.
-    fn poll_end(&mut self, slot: &UploadSlot, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.rest > 0 {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
-                    slot.passed(Some(&frame), self.body.is_end_stream());
+                    self.slot.passed(Some(&frame), self.body.is_end_stream());
                     self.rest = self.rest.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
                 }
                 Poll::Ready(None) => {
-                    slot.passed(None, true);
+                    self.slot.passed(None, true);
                     break;
                 }
                 Poll::Ready(Some(Err(_))) => break,
@@ -495,7 +491,6 @@ pub(crate) struct AnswerBody {
     source: Source,
     /// What is left of a frame that is given out in pieces.
     rest: Bytes,
-    unwanted: Option<Box<Unwanted>>,
     ticket: Option<Box<Ticket>>,
     /// The connection that ends with it.
     ends: Option<Arc<WireState>>,
@@ -504,7 +499,7 @@ pub(crate) struct AnswerBody {
 impl AnswerBody {
     /// A body from this source, which ends this request.
     pub(crate) fn new(source: Source, ticket: Option<Box<Ticket>>) -> Self {
-        Self { source, rest: Bytes::new(), unwanted: None, ticket, ends: None }
+        Self { source, rest: Bytes::new(), ticket, ends: None }
     }
 
     /// Whether it was made here and not by an origin.
@@ -569,6 +564,13 @@ impl AnswerBody {
         }
     }
 
+    /// Sends on of the request while its client takes nothing of the answer.
+    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) {
+        if let Source::Origin(download) = &mut self.source {
+            download.poll_upload(cx);
+        }
+    }
+
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         Poll::Ready(match &mut self.source {
             Source::Empty | Source::Switch(_) => None,
@@ -602,17 +604,14 @@ impl AnswerBody {
         })
     }
 
-    /// Ready when nothing is left of the request's body that the client must get rid of before its answer ends.
-    fn poll_unwanted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(slot) = self.ticket.as_ref().and_then(|ticket| ticket.http2_upload()) else { return Poll::Ready(()) };
-        if self.unwanted.is_none() {
-            self.unwanted = slot.take_unread().map(|body| Box::new(Unwanted::new(body)));
-        }
-        if let Some(unwanted) = &mut self.unwanted {
-            ready!(unwanted.poll_end(slot, cx));
-            self.unwanted = None;
-        }
-        Poll::Ready(())
+    /// What is left of the request's body over HTTP/2 and that nobody wants, when all of the answer has been given out. The
+    /// request is over with it.
+    pub(crate) fn into_unwanted(self) -> Option<Unwanted> {
+        let slot = self.ticket.as_ref()?.http2_upload()?.clone();
+        // What the origin's connection holds of the body comes back with the end of the answer.
+        drop(self);
+        let body = slot.take_unread()?;
+        Some(Unwanted::new(body, slot))
     }
 
     /// What is given out of a frame on this connection: all of it, or in HTTP/2 its first piece.
@@ -638,11 +637,7 @@ impl Body for AnswerBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let frame = if this.rest.is_empty() {
-            let frame = match this.poll_source(cx) {
-                Poll::Ready(None) => this.poll_unwanted(cx).map(|()| None),
-                polled => polled,
-            };
-            match frame {
+            match this.poll_source(cx) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => {
                     send_bound::waits_for_origin();
@@ -667,14 +662,9 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        // An answer of ours that is a head alone ends with it: gRPC has its status there (Trailers-Only), and takes it from
-        // nowhere else when a frame follows.
-        if matches!(&self.source, Source::Own(bytes) if bytes.is_empty()) {
-            return true;
-        }
-        let has_unread =
-            || self.ticket.as_ref().and_then(|ticket| ticket.http2_upload()).is_some_and(|u| u.has_unread());
-        if !self.rest.is_empty() || self.unwanted.is_some() || has_unread() {
+        // An answer that is a head alone ends with it, whatever the client still sends: gRPC has its status there
+        // (Trailers-Only), and takes it from nowhere else when a frame follows.
+        if !self.rest.is_empty() {
             return false;
         }
         match &self.source {

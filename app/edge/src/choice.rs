@@ -65,7 +65,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         }
         let candidates = self.candidates(fit);
         // A cookie leads back to its origin wherever that is.
-        if let Wish::Cookie(Some(_)) = self.wish
+        if let Wish::Cookie(Some(_), _) = self.wish
             && let Some(at) = self.find(&candidates)
         {
             return candidates.get(at).map(|candidate| candidate.origin.clone().into());
@@ -87,7 +87,7 @@ impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
         }
         let mut candidates = self.candidates(fit);
         // Whoever comes back stays, unless the region is closed.
-        if let Wish::Cookie(Some(_)) = self.wish
+        if let Wish::Cookie(Some(_), _) = self.wish
             && let Some(found) = self.find(&candidates).and_then(|at| candidates.get(at))
             && dials.is_open(found.origin.place().region.as_ref())
         {

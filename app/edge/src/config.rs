@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use sallyport_bus::LiveFlows;
 use sallyport_geo::Geo;
+use sallyport_http::page::Site;
 use sallyport_model::RegionName;
 use sallyport_net::Congestion;
 use sallyport_policy::{DialedNetworks, Network};
@@ -23,6 +24,8 @@ pub struct EdgeConfig {
     pub domain: String,
     /// The port that clients know us by; for addresses that we hand out.
     pub public_port: u16,
+    /// Whose pages visitors see where no origin answers.
+    pub site: watch::Receiver<Arc<Site>>,
     /// The region that the edge is in, where there are regions.
     pub region: Option<RegionName>,
     /// How long an origin may take to accept a connection before another is tried.
@@ -87,8 +90,10 @@ impl EdgeConfig {
     /// The defaults, for this domain and public port.
     #[must_use]
     pub fn new(domain: &str, public_port: u16) -> Self {
+        let domain = domain.trim_matches('.').to_ascii_lowercase();
         Self {
-            domain: domain.trim_matches('.').to_ascii_lowercase(),
+            site: watch::Sender::new(Arc::new(Site::of_domain(&domain))).subscribe(),
+            domain,
             public_port,
             region: None,
             connect_timeout: Duration::from_secs(10),

@@ -1,11 +1,14 @@
 //! What the requests of one client's connection have in common, and how such connections end.
 
 use std::{
+    future::{Future, poll_fn},
     net::SocketAddr,
+    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -13,9 +16,9 @@ use sallyport_bus::Routes;
 use sallyport_http::{RequestHost, forward::ClientFields};
 use sallyport_model::SocketRoute;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    io::{AsyncRead, ReadBuf},
     sync::watch,
-    time::Instant,
+    time::{Instant, Sleep},
 };
 
 use crate::{
@@ -26,13 +29,20 @@ use crate::{
     identity::Shown,
     limits::ConnectionPlace,
     rarely::Rarely,
-    send_bound::SendBound,
+    send_bound::{Patience, SendBound},
     upload_meter::UploadMeter,
 };
 
-/// How long, and how much, is read from a client after our last answer, so that the answer is not lost to a reset.
-pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
-const MAX_LINGER_BYTES: usize = 1024 * 1024;
+/// How long the end of a connection may take to be written.
+pub(crate) const MAX_CLOSE: Duration = Duration::from_secs(2);
+/// How long, and how much in bytes, is read and dropped of what a client sends that nobody wants, so that the answer is not lost
+/// to a reset (RFC 9112 section 9.6).
+const MAX_LINGER: Duration = Duration::from_secs(30);
+pub(crate) const MAX_LINGER_BYTES: u64 = 1024 * 1024 * 1024;
+/// How long such a client may send nothing.
+const MAX_LINGER_SILENCE: Duration = Duration::from_secs(5);
+/// How much is read at once of what is dropped, in bytes.
+const LINGER_READ_BYTES: usize = 16 * 1024;
 
 /// A client's connection below HTTP/1, as `listener` makes it.
 pub(crate) type ClientStream = Box<SendBound<ClientTls>>;
@@ -123,19 +133,47 @@ impl Client {
     }
 }
 
+/// How long a client is heard whose bytes nobody wants.
+pub(crate) struct Lingering {
+    over: Pin<Box<Sleep>>,
+    silence: Patience,
+}
+
+impl Lingering {
+    /// From now on.
+    pub(crate) fn new() -> Self {
+        Self { over: Box::pin(tokio::time::sleep(MAX_LINGER)), silence: Patience::new(MAX_LINGER_SILENCE) }
+    }
+
+    /// Something came.
+    pub(crate) fn moved(&mut self) {
+        self.silence.moved = true;
+    }
+
+    /// To be called while more is waited for: ready when the time is over.
+    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.over.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { self.silence.poll_over(cx) }
+    }
+}
+
 /// Reads, within bounds, what the client still sends, and drops it.
-pub(crate) async fn linger(mut io: impl AsyncRead + AsyncWrite + Unpin) {
-    let mut scrap = vec![0; 4_096];
-    let mut rest = MAX_LINGER_BYTES;
-    let drain = async {
-        while rest > 0 {
-            match io.read(&mut scrap).await {
-                Ok(0) | Err(_) => break,
-                Ok(n) => rest = rest.saturating_sub(n),
+pub(crate) async fn linger(mut io: impl AsyncRead + Unpin) {
+    let mut scrap = vec![0; LINGER_READ_BYTES];
+    let (mut rest, mut lingering) = (MAX_LINGER_BYTES, Lingering::new());
+    while rest > 0 {
+        let read = poll_fn(|cx| {
+            let mut room = ReadBuf::new(&mut scrap);
+            match Pin::new(&mut io).poll_read(cx, &mut room) {
+                Poll::Ready(read) => Poll::Ready(read.map_or(0, |()| room.filled().len())),
+                Poll::Pending => lingering.poll_over(cx).map(|()| 0),
             }
+        });
+        match read.await {
+            0 => return,
+            bytes => rest = rest.saturating_sub(bytes as u64),
         }
-    };
-    let _ = tokio::time::timeout(MAX_LINGER, drain).await;
+        lingering.moved();
+    }
 }
 
 /// What a connection is looked at for beside its requests.

@@ -38,6 +38,9 @@ const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
 /// The fatal alert `unrecognized_name` (RFC 6066 section 3), as a whole record.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
+/// The fatal alert `missing_extension` (RFC 8446 section 9.2), as a whole record.
+const MISSING_EXTENSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 109];
+
 /// The fatal alert `access_denied` (RFC 8446 section 6.2), as a whole record.
 const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
@@ -171,11 +174,23 @@ impl Doors {
             return Box::pin(mesh_link(mesh, start, ends.client)).await;
         }
         let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
-        if socket.is_none() && !server_name.is_empty() && !self.certificates.covers(&server_name) {
-            start.io.stop();
-            tokio::io::AsyncWriteExt::write_all(&mut start.io, &UNRECOGNIZED_NAME).await?;
-            tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the client wants a name that is not of this edge"));
+        if socket.is_none() {
+            //= RFC 8446 section 9.2
+            //# Servers requiring this extension SHOULD respond to a ClientHello lacking a "server_name" extension by
+            //# terminating the connection with a "missing_extension" alert.
+            let refused = match &*server_name {
+                "" => Some((&MISSING_EXTENSION, "the client names no host")),
+                name if !self.certificates.covers(name) => {
+                    Some((&UNRECOGNIZED_NAME, "the client wants a name that is not of this edge"))
+                }
+                _ => None,
+            };
+            if let Some((alert, why)) = refused {
+                start.io.stop();
+                tokio::io::AsyncWriteExt::write_all(&mut start.io, alert).await?;
+                tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
         }
         let base = if offers_session(start.io.recorded()) { &self.returning } else { &self.base };
         let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {

@@ -38,6 +38,13 @@ impl Carrier {
         }
     }
 
+    /// As [`H1Connection::poll_upload`]; a shared connection has a task that sends.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) {
+        if let Self::H1(connection) = self {
+            connection.poll_upload(cx);
+        }
+    }
+
     /// Whether the body is over.
     fn is_end_stream(&self) -> bool {
         match self {
@@ -117,6 +124,13 @@ impl Download {
                 self.ended();
                 Poll::Ready(None)
             }
+        }
+    }
+
+    /// Sends on of the request while its client takes nothing of the answer.
+    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) {
+        if let Some(carrier) = &mut self.carrier {
+            carrier.poll_upload(cx);
         }
     }
 

@@ -67,6 +67,12 @@ pub(crate) enum Failure {
     /// The origin had the request, or part of it, and gave no proper answer.
     #[error("the origin gave no valid answer: {0}")]
     Broken(BoxError),
+    /// The origin took the connection, and ended it without a word.
+    #[error("the origin gave no answer: {0}")]
+    Wordless(BoxError),
+    /// The origin speaks TLS, and its socket says that it does not.
+    #[error("the origin speaks TLS, and its socket is of type http: use --type https")]
+    SpeaksTls,
     /// The origin did not begin its answer in time.
     #[error("the origin did not answer in time")]
     ResponseTimedOut,
@@ -91,7 +97,8 @@ impl Failure {
             Self::NoStream(_) | Self::NotReached(_) | Self::Unsent => Received::Nothing,
             Self::ConnectTimedOut { sent } | Self::TunnelLost { sent, .. } => Received::unsaid(*sent),
             Self::Stale(_) => Received::Unknown,
-            Self::Broken(_) | Self::Unasked | Self::ForeignCoding => Received::Some,
+            Self::Broken(_) | Self::Wordless(_) | Self::SpeaksTls => Received::Some,
+            Self::Unasked | Self::ForeignCoding => Received::Some,
             Self::ResponseTimedOut | Self::UploadStalled | Self::UploadBroken => Received::Some,
         }
     }
@@ -99,6 +106,11 @@ impl Failure {
     /// Whether only an idle connection was to blame, so that the same origin deserves a new one.
     pub(crate) fn is_stale(&self) -> bool {
         matches!(self, Self::Stale(_) | Self::Unsent)
+    }
+
+    /// Whether the origin took a new connection, and said nothing that HTTP knows.
+    pub(crate) fn is_wordless(&self) -> bool {
+        matches!(self, Self::Wordless(_) | Self::NoStream(ConnectError::Http2(_)))
     }
 
     /// Whether the origin took no connection.
@@ -317,7 +329,9 @@ fn explain_h1(
     explain(establishment, upload).unwrap_or_else(|| match error {
         H1Error::Unsent => Failure::Unsent,
         H1Error::Malformed(AnswerError::ForeignCoding) => Failure::ForeignCoding,
+        H1Error::Malformed(AnswerError::Tls) => Failure::SpeaksTls,
         H1Error::Stream(_) | H1Error::Ended if reused => Failure::Stale(error.into()),
+        H1Error::Stream(_) | H1Error::Ended => Failure::Wordless(error.into()),
         error => Failure::Broken(error.into()),
     })
 }
@@ -338,7 +352,7 @@ fn explain_h2(
     if reused && !error.is_parse() && !error.is_user() {
         Failure::Stale(error.into())
     } else {
-        Failure::Broken(error.into())
+        Failure::Wordless(error.into())
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     drain,
     entry::{self, Pass},
     flow_record::{FlowTicket, Verdict},
+    forwarding::Group,
     identity::Standing,
     opening::Opening,
     origin::InFlight,
@@ -129,7 +130,7 @@ pub(crate) fn serve<S: ClientIo>(
                 Ok(()) => {
                     relay(&mut io, &mut stream, &mut Watched { pass: &mut pass, live: &live }, &mut carried).await
                 }
-                Err(error) => Err(Broke { side: Side::First, error }),
+                Err(error) => Err(Broke { side: Side::First, is_done: false, error }),
             };
             end.map_err(|broke| broke_off(&broke, stream))
         };
@@ -180,15 +181,19 @@ async fn reach_origin<S: ClientIo>(
     // leave in one piece with the opening.
     tokio::task::yield_now().await;
     loop {
-        let Some(origin) = pool.choose(&mut tried, wish) else {
-            let is_unwell = pool.is_unwell();
+        let Some(origin) = pool.choose(Group::ROOT, &mut tried, wish) else {
+            let is_unwell = pool.is_unwell(Group::ROOT);
             let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
-            if is_hopeful && edge.sockets.hold(pool, &tried, ticket.began()).await {
+            if is_hopeful && edge.sockets.hold(pool, Group::ROOT, &tried, ticket.began()).await {
                 continue;
             }
             return Err(last.unwrap_or(if is_unwell { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));
         };
         ticket.went_to(origin.origin().handle().clone());
+        let place = Box::pin(origin.origin().opening_place(wanted.ends.client.ip()));
+        let Ok(place) = tokio::time::timeout(edge.config.connect_timeout, place).await else {
+            return Err(Verdict::OriginTimedOut);
+        };
         let stream = match origin.origin().open_flow(wanted.ends, &wanted.server_name) {
             Ok(stream) => stream,
             Err(error) => {
@@ -199,6 +204,7 @@ async fn reach_origin<S: ClientIo>(
         };
         let opening = Opening::new(pool, origin.origin(), stream.establishment());
         let reached = reach::reach(client, stream, &mut first_bytes, edge.config.connect_timeout).await;
+        drop(place);
         match reached {
             Err(Unreached::ClientLeft) => opening.give_up(),
             _ => opening.settle(),
@@ -243,11 +249,13 @@ fn greeting(version: ProxyProtocol, ends: ProxiedAddresses) -> Vec<u8> {
 /// What it means that one side broke off, which the other one is told.
 fn broke_off(broke: &Broke, stream: WayStream) -> Verdict {
     tracing::debug!(error = %broke.error, side = ?broke.side, "a flow broke off");
+    if broke.side == Side::First {
+        stream.reset(ResetCode::Cancelled);
+    }
     match broke.side {
-        Side::First => {
-            stream.reset(ResetCode::Cancelled);
-            Verdict::ClientLeft
-        }
+        // Nobody waited for anything: so clients that speak TLS end with many services.
+        _ if broke.is_done => Verdict::Complete,
+        Side::First => Verdict::ClientLeft,
         Side::Second => Verdict::Broken,
     }
 }

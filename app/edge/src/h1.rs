@@ -6,6 +6,7 @@
 use std::{
     future::Future,
     io::{self, IoSlice},
+    net::SocketAddr,
     pin::{Pin, pin},
     task::{Context, Poll, Waker, ready},
     time::Instant,
@@ -25,6 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use crate::{
     body::{BoxError, Upload},
     exchange::Alarm,
+    openings::{OpeningPlace, UntilTaken},
     way::WayStream,
 };
 
@@ -74,6 +76,8 @@ pub(crate) enum Idleness {
 pub(crate) struct H1Connection {
     stream: WayStream,
     establishment: Establishment,
+    /// Its place among those that the origin is asked for, until it has been taken.
+    opening: Option<Box<UntilTaken>>,
     /// Whether it has a leg for itself, or shares the control connection.
     on_leg: bool,
     /// Whether it was meant to share one.
@@ -131,6 +135,7 @@ impl H1Connection {
     pub(crate) fn new(stream: WayStream, is_shared: bool) -> Self {
         Self {
             establishment: stream.establishment(),
+            opening: None,
             on_leg: stream.is_on_leg(),
             stream,
             is_shared,
@@ -165,6 +170,20 @@ impl H1Connection {
         &mut self.alarm
     }
 
+    /// Keeps this place until the origin has taken the connection, or not.
+    pub(crate) fn holds_until_taken(&mut self, place: OpeningPlace) {
+        self.opening = Some(Box::new(UntilTaken::new(place, self.establishment.clone())));
+    }
+
+    /// To be called behind each look at what came.
+    fn look_whether_taken(&mut self, cx: &mut Context<'_>) {
+        if let Some(opening) = &mut self.opening
+            && opening.poll(cx).is_ready()
+        {
+            self.opening = None;
+        }
+    }
+
     /// Whether it has a leg for itself.
     pub(crate) fn is_on_leg(&self) -> bool {
         self.on_leg
@@ -173,6 +192,11 @@ impl H1Connection {
     /// Whether it was meant to share the control connection.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
+    }
+
+    /// Whose it is from now on; `None`: nobody's, as long as it rests.
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        self.stream.set_client(client);
     }
 
     /// Where it was used last.
@@ -290,6 +314,16 @@ impl H1Connection {
         }
     }
 
+    /// Sends on of the request while its client takes nothing of the answer: it may send all of its body before it reads.
+    /// What fails is told by [`Self::poll_frame`].
+    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) {
+        if self.has_unsent()
+            && let Poll::Ready(Err(H1Error::Stream(_))) = self.poll_send(cx)
+        {
+            self.give_up_sending();
+        }
+    }
+
     /// The next frame of the answer's body, while what is left of the request's goes out.
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, H1Error>>> {
         if self.has_unsent()
@@ -357,6 +391,11 @@ impl H1Connection {
         }
     }
 
+    /// What has come of the answer's body with its head.
+    pub(crate) fn read_ahead(&self) -> &[u8] {
+        &self.read
+    }
+
     /// The stream below, and what was read from it beyond the answer's head: for a connection whose protocol was switched.
     pub(crate) fn into_stream(self: Box<Self>) -> (WayStream, Bytes) {
         (self.stream, self.read.freeze())
@@ -371,7 +410,9 @@ impl H1Connection {
             self.has_much_room |= is_long;
             self.read.reserve(left.clamp(READ_BYTES, MAX_READ_BYTES));
         }
-        let read = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx))?;
+        let read = pin!(self.stream.read_buf(&mut self.read)).poll(cx);
+        self.look_whether_taken(cx);
+        let read = ready!(read)?;
         // Of a body of unknown length more is expected when as much came as there was room for.
         self.last_read = if read >= room.max(READ_BYTES) { read.saturating_mul(2) } else { read };
         Poll::Ready(Ok(read))

@@ -7,7 +7,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Weak},
     task::Poll,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use http::{
@@ -17,16 +17,19 @@ use http::{
 };
 use sallyport_balance::{
     Delivery,
-    health::{CheckFailure, HealthCheck, HealthConfig, HealthEvent, HealthState},
+    health::{CheckFailure, Health, HealthCheck, HealthConfig, HealthEvent, HealthState},
 };
 use sallyport_bus::Directory;
-use sallyport_model::{OriginProtocol, ProxyProtocol, SocketRoute, SocketType};
+use sallyport_model::{
+    HealthFailure, HealthFailureCode, HealthRecord, HostHeader, OriginProtocol, ProxyProtocol, SocketRoute, SocketType,
+};
 use sallyport_net::ProxiedAddresses;
-use sallyport_wire::FailureReason;
+use sallyport_wire::{FailureReason, OpenFailure};
 use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
 
 use crate::{
     exchange::{self, Failure, OriginConnection, Patience, Question},
+    forwarding,
     origin::{ConnectError, Origin},
     sockets::SocketPool,
     way::WayStream,
@@ -46,6 +49,8 @@ const LOCAL_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
 pub(crate) struct Probe {
     config: HealthConfig,
     host: String,
+    /// What origins are told instead.
+    told: Option<HostHeader>,
     socket_type: SocketType,
     protocol: OriginProtocol,
     proxy_protocol: ProxyProtocol,
@@ -73,10 +78,17 @@ impl Probe {
                 unhealthy_threshold: wanted.unhealthy_threshold,
             },
             host: format!("{}.{domain}", route.name),
+            told: route.settings.host_header.clone().filter(|_| route.socket_type.is_http()),
             socket_type: route.socket_type,
             protocol: route.origin_protocol,
             proxy_protocol: route.settings.proxy_protocol,
         })
+    }
+
+    /// The host that this origin is asked by.
+    fn told_host(&self, origin: &Origin) -> String {
+        let told = self.told.as_ref().map(|told| forwarding::told(told, origin.handle(), self.socket_type));
+        told.unwrap_or_else(|| self.host.clone())
     }
 }
 
@@ -127,25 +139,71 @@ async fn watch(pool: Weak<SocketPool>, origin: Weak<Origin>, probe: Arc<Probe>) 
         let Some(number) = state.check_started(Instant::now()) else { return };
         let asked = async {
             match opened {
-                Ok(Ok(opened)) => opened.ask(&probe).await,
-                Ok(Err(ConnectError::TimedOut)) | Err(_) => Err(CheckFailure::TimedOut),
-                Ok(Err(_)) => Err(CheckFailure::BadAnswer),
+                Ok(Ok(opened)) => opened.ask(&probe, &probe.told_host(&origin)).await,
+                Ok(Err(ConnectError::TimedOut)) | Err(_) => Err(Failed::timed_out(&probe)),
+                Ok(Err(error)) => Err(Failed::new(CheckFailure::BadAnswer, HealthFailureCode::BadAnswer, error)),
             }
         };
-        let outcome = tokio::time::timeout(probe.config.timeout, asked).await.unwrap_or(Err(CheckFailure::TimedOut));
+        let outcome =
+            tokio::time::timeout(probe.config.timeout, asked).await.unwrap_or_else(|_| Err(Failed::timed_out(&probe)));
         let now = Instant::now();
-        let event = match outcome {
+        match outcome {
             Ok(()) => {
                 if origin.standing().check_passed(now) {
                     tell(&pool.shared().directory, &origin);
                 }
-                state.check_passed(number, now, random())
+                if let Some(event) = state.check_passed(number, now, random()) {
+                    pool.checked(&origin, &probe, event, None);
+                }
             }
-            Err(why) => state.check_failed(number, why, now, random()),
-        };
-        if let Some(event) = event {
-            pool.checked(&origin, &probe, event);
+            Err(failed) => match state.check_failed(number, failed.why, now, random()) {
+                Some(event) => pool.checked(&origin, &probe, event, Some(failed.at(wall_seconds()))),
+                None if state.health() == Health::Down => pool.fails_as(&origin, &probe, &failed.at(wall_seconds())),
+                None => {}
+            },
         }
+    }
+}
+
+/// The wall clock, in seconds since 1970.
+pub(crate) fn wall_seconds() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// How a check failed.
+#[derive(Debug)]
+struct Failed {
+    why: CheckFailure,
+    code: HealthFailureCode,
+    message: String,
+}
+
+impl Failed {
+    fn new(why: CheckFailure, code: HealthFailureCode, message: impl ToString) -> Self {
+        Self { why, code, message: message.to_string() }
+    }
+
+    fn timed_out(probe: &Probe) -> Self {
+        let text = format!("no answer within {} s", probe.config.timeout.as_secs());
+        Self::new(CheckFailure::TimedOut, HealthFailureCode::TimedOut, text)
+    }
+
+    /// Whoever was to reach the origin says why it did not.
+    fn not_reached(failure: &OpenFailure) -> Self {
+        let (why, code) = match failure.reason {
+            FailureReason::TimedOut => (CheckFailure::TimedOut, HealthFailureCode::TimedOut),
+            FailureReason::Refused => (CheckFailure::Connect, HealthFailureCode::Refused),
+            FailureReason::Unresolved => (CheckFailure::Connect, HealthFailureCode::Unresolved),
+            FailureReason::Tls => (CheckFailure::Connect, HealthFailureCode::Tls),
+            FailureReason::Draining | FailureReason::Other => (CheckFailure::Connect, HealthFailureCode::Other),
+        };
+        let message = if failure.message.is_empty() { why.to_string() } else { failure.message.clone() };
+        Self::new(why, code, message)
+    }
+
+    fn at(&self, now: i64) -> HealthFailure {
+        HealthFailure::new(self.code, &self.message, now)
     }
 }
 
@@ -179,11 +237,13 @@ async fn open(origin: &Origin, probe: &Probe) -> Result<Opened, ConnectError> {
 }
 
 impl Opened {
-    async fn ask(self, probe: &Probe) -> Result<(), CheckFailure> {
+    async fn ask(self, probe: &Probe, host: &str) -> Result<(), Failed> {
         match (self, &probe.config.check) {
             (Self::Raw(stream), _) => ask_tcp(*stream, probe).await,
             (Self::Http(connection), HealthCheck::Http { path, expected_status, .. }) => {
-                let (target, mut headers) = request(probe, path).ok_or(CheckFailure::BadAnswer)?;
+                let unasked =
+                    || Failed::new(CheckFailure::BadAnswer, HealthFailureCode::Other, "the check cannot be sent");
+                let (target, mut headers) = request(probe, host, path).ok_or_else(unasked)?;
                 let question = Question {
                     method: &Method::GET,
                     target: &target,
@@ -194,9 +254,16 @@ impl Opened {
                 };
                 let patience = Patience { connect: probe.config.timeout, response: probe.config.timeout };
                 let (response, _carrier) =
-                    exchange::exchange(connection, question, patience).await.map_err(|failure| why(&failure))?;
+                    exchange::exchange(connection, question, patience).await.map_err(|failure| why(&failure, probe))?;
                 let status = response.status().as_u16();
-                if expected_status.contains(status) { Ok(()) } else { Err(CheckFailure::Status(status)) }
+                if expected_status.contains(status) {
+                    return Ok(());
+                }
+                Err(Failed::new(
+                    CheckFailure::Status(status),
+                    HealthFailureCode::Status,
+                    format!("status {status} for GET {path}"),
+                ))
             }
             (Self::Http(_), _) => Ok(()),
         }
@@ -204,7 +271,7 @@ impl Opened {
 }
 
 /// Whether the origin takes the connection.
-async fn ask_tcp(mut stream: WayStream, probe: &Probe) -> Result<(), CheckFailure> {
+async fn ask_tcp(mut stream: WayStream, probe: &Probe) -> Result<(), Failed> {
     let greeting = match probe.proxy_protocol {
         ProxyProtocol::Off => &[][..],
         ProxyProtocol::V1 => UNKNOWN_V1,
@@ -219,9 +286,11 @@ async fn ask_tcp(mut stream: WayStream, probe: &Probe) -> Result<(), CheckFailur
         let read = Pin::new(&mut stream).poll_read(cx, &mut ReadBuf::new(&mut scrap));
         match establishment.peek() {
             Some(Ok(())) => Poll::Ready(Ok(())),
-            Some(Err(failure)) if failure.reason == FailureReason::TimedOut => Poll::Ready(Err(CheckFailure::TimedOut)),
-            Some(Err(_)) => Poll::Ready(Err(CheckFailure::Connect)),
-            None if read.is_ready() => Poll::Ready(Err(CheckFailure::Connect)),
+            Some(Err(failure)) => Poll::Ready(Err(Failed::not_reached(&failure))),
+            None if read.is_ready() => {
+                let why = CheckFailure::Connect;
+                Poll::Ready(Err(Failed::new(why, HealthFailureCode::Other, why)))
+            }
             None => Poll::Pending,
         }
     })
@@ -232,33 +301,38 @@ async fn ask_tcp(mut stream: WayStream, probe: &Probe) -> Result<(), CheckFailur
 }
 
 /// The target and the header fields of what an origin is asked.
-fn request(probe: &Probe, path: &str) -> Option<(Uri, HeaderMap)> {
+fn request(probe: &Probe, host: &str, path: &str) -> Option<(Uri, HeaderMap)> {
     let mut fields = HeaderMap::new();
     fields.insert(USER_AGENT, HeaderValue::from_static(AGENT));
     if probe.protocol == OriginProtocol::Http2 {
         let scheme = if probe.socket_type == SocketType::Https { Scheme::HTTPS } else { Scheme::HTTP };
-        let uri = Uri::builder().scheme(scheme).authority(probe.host.as_str()).path_and_query(path);
+        let uri = Uri::builder().scheme(scheme).authority(host).path_and_query(path);
         return Some((uri.build().ok()?, fields));
     }
-    fields.insert(HOST, HeaderValue::from_str(&probe.host).ok()?);
+    fields.insert(HOST, HeaderValue::from_str(host).ok()?);
     fields.insert(CONNECTION, HeaderValue::from_static("close"));
     Some((path.parse().ok()?, fields))
 }
 
-fn why(failure: &Failure) -> CheckFailure {
+fn why(failure: &Failure, probe: &Probe) -> Failed {
     match failure {
-        Failure::ConnectTimedOut { .. } | Failure::ResponseTimedOut => CheckFailure::TimedOut,
-        Failure::NotReached(failure) if failure.reason == FailureReason::TimedOut => CheckFailure::TimedOut,
-        Failure::NotReached(_) | Failure::NoStream(_) | Failure::TunnelLost { .. } => CheckFailure::Connect,
-        _ => CheckFailure::BadAnswer,
+        Failure::ConnectTimedOut { .. } | Failure::ResponseTimedOut => Failed::timed_out(probe),
+        Failure::NotReached(failure) => Failed::not_reached(failure),
+        Failure::NoStream(_) | Failure::TunnelLost { .. } => {
+            Failed::new(CheckFailure::Connect, HealthFailureCode::Other, failure)
+        }
+        _ => Failed::new(CheckFailure::BadAnswer, HealthFailureCode::BadAnswer, failure),
     }
 }
 
-/// Tells other edges how this one finds the origin, where it holds the tunnel to it.
+/// Tells other edges, control and the connector how this edge finds the origin, where it holds the tunnel to it.
 pub(crate) fn tell(directory: &Directory, origin: &Origin) {
     let tunnel = origin.handle().tunnel().filter(|_| origin.place().is_local && !origin.has_left());
-    if let Some(tunnel) = tunnel {
-        directory.finds(tunnel, || origin.standing().health());
+    if let Some(tunnel) = tunnel
+        && directory.finds(tunnel, || origin.standing().found())
+    {
+        let (health, failure) = origin.standing().found();
+        origin.handle().log_health(&HealthRecord { tunnel, health, failure });
     }
 }
 
@@ -275,12 +349,13 @@ pub(crate) fn tell_until(directory: &Directory, origin: &Arc<Origin>, until: Ins
 }
 
 /// What the log says of an origin whose checks say something new.
-pub(crate) fn log(pool: &SocketPool, origin: &Origin, event: HealthEvent) {
+pub(crate) fn log(pool: &SocketPool, origin: &Origin, event: HealthEvent, failure: Option<&HealthFailure>) {
     let (socket, origin) = (pool.socket(), origin.handle().origin());
     match event {
         HealthEvent::Up => tracing::info!(%socket, %origin, "an origin is well, by its health check"),
         HealthEvent::Down { why, failures } => {
-            tracing::info!(%socket, %origin, %why, failures, "an origin is not well, by its health check: it gets nothing");
+            let why = failure.map_or_else(|| why.to_string(), |failure| failure.message.clone());
+            tracing::info!(%socket, %origin, why, failures, "an origin is not well, by its health check: it gets nothing");
         }
     }
 }

@@ -31,6 +31,7 @@ mod entry;
 mod exchange;
 mod flow;
 mod flow_record;
+mod forwarding;
 mod guarded_io;
 mod h1;
 mod health;
@@ -44,11 +45,13 @@ mod local;
 mod mesh;
 mod metrics;
 mod opening;
+mod openings;
 mod origin;
 mod origin_metrics;
 mod origin_standing;
 mod origins;
 mod place;
+mod plaintext;
 mod ports;
 mod quic;
 mod rarely;
@@ -71,6 +74,7 @@ mod udp_finish;
 mod udp_flow;
 mod udp_standing;
 mod udp_table;
+mod unheard;
 mod upgrade;
 mod upload_meter;
 mod way;
@@ -88,6 +92,7 @@ use std::{
 use http::{Request, Response};
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, RouteChange, Routes};
+use sallyport_http::page::Site;
 use sallyport_model::ClientAddr;
 use sallyport_net::{Certificates, Listening, OwnPorts, Shutdown};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
@@ -102,6 +107,7 @@ pub use identity::EdgeIdentity;
 pub use mesh::{MeshSettings, MeshTls, MeshTlsPair};
 pub use readiness::Readiness;
 pub use ssh::{SshCaller, SshConcierge, SshSettings, SshTarget};
+pub use unheard::{AskTunnel, TunnelStatus};
 
 use doors::Doors;
 use drain::{Phase, Phases};
@@ -150,6 +156,7 @@ pub struct Edge {
     ids: ids::RequestIds,
     refusal_path: guarded_io::RefusalPath,
     handshakes: Arc<limits::Handshakes>,
+    ssh_logins: Arc<limits::Handshakes>,
     connections: Arc<limits::Connections>,
     /// Those of tunnels' legs, which have shown a secret: they and clients take no place from one another.
     legs: Arc<limits::Connections>,
@@ -180,6 +187,11 @@ impl std::fmt::Debug for Edge {
 }
 
 impl Edge {
+    /// Whose pages visitors see now.
+    pub(crate) fn site(&self) -> Arc<Site> {
+        self.config.site.borrow().clone()
+    }
+
     /// An edge for these routes, which tells the directory of its tunnels. It takes nothing before [`Edge::serve`].
     ///
     /// # Panics
@@ -227,6 +239,7 @@ impl Edge {
             ids: ids::RequestIds::new(ids::random()),
             refusal_path: guarded_io::RefusalPath::from_random(ids::random()),
             handshakes: Arc::default(),
+            ssh_logins: Arc::new(limits::Handshakes::of_ssh()),
             connections: limits::Connections::new(config.max_connections, config.max_connections_per_address),
             legs: limits::Connections::new(config.max_connections, config.max_connections_per_address),
             running: limits::Running::default(),
@@ -282,6 +295,13 @@ impl Edge {
         let _ = self.readiness.set(readiness::Asker::new(told, ask));
     }
 
+    /// Whom connectors' tunnels are asked about from now on of which the edge has not heard, before one is refused for good. Only the
+    /// first call counts.
+    pub fn ask_about_tunnels(&self, ask: AskTunnel) {
+        let metrics = self.metrics.clone();
+        self.gate.ask(unheard::Unheard::new(ask, move |status| metrics.tunnel_asked(status)));
+    }
+
     /// What `/healthz` says from now on besides that it is well: lines of what is not as it should be, and is served on
     /// without. Only the first call counts.
     pub fn tell_health(&self, notes: HealthNotes) {
@@ -291,6 +311,8 @@ impl Edge {
     /// Serves stock ssh clients from now on: on the port that all share, and on one of their own where there is one.
     /// To be called before [`Edge::serve`]; only the first call counts.
     pub fn serve_ssh(self: &Arc<Self>, mut settings: SshSettings) {
+        // Those that make room take a moment to be gone.
+        settings.config.max_unauthenticated = 2 * self.ssh_logins.max();
         let listener = Mutex::new(settings.listener.take());
         let (server, tunnels) = ssh::server(self, settings);
         self.gate.tell(Arc::downgrade(&tunnels));

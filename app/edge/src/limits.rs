@@ -16,6 +16,10 @@ const MAX_HANDSHAKES: usize = 8_192;
 /// How many handshakes may be unfinished at once from one address. Past it the oldest is let go: one that is meant
 /// finishes within milliseconds, so that silent connections only ever push out one another.
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 1_024;
+/// How many ssh clients may not have logged in, and how many of one address. The oldest is let go past it as above: less than
+/// the connections that the ssh server takes, so that those who only knock take no place of those who have logged in.
+const MAX_SSH_LOGINS: usize = 512;
+const MAX_SSH_LOGINS_PER_ADDRESS: usize = 32;
 
 /// The part of an address that one party controls: all of an IPv4 address, the first 64 bits of an IPv6 one.
 pub(crate) fn party(address: IpAddr) -> IpAddr {
@@ -29,8 +33,10 @@ pub(crate) fn party(address: IpAddr) -> IpAddr {
 }
 
 /// The handshakes that have not finished.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Handshakes {
+    max: usize,
+    max_per_address: usize,
     waiting: Mutex<Waiting>,
     /// Told when the last one ends.
     ended: Notify,
@@ -52,15 +58,35 @@ pub(crate) struct HandshakePlace {
     pushed_out: oneshot::Receiver<()>,
 }
 
+impl Default for Handshakes {
+    fn default() -> Self {
+        Self::new(MAX_HANDSHAKES, MAX_HANDSHAKES_PER_ADDRESS)
+    }
+}
+
 impl Handshakes {
+    fn new(max: usize, max_per_address: usize) -> Self {
+        Self { max, max_per_address, waiting: Mutex::default(), ended: Notify::new() }
+    }
+
+    /// The same of ssh clients, whose handshakes end with the login.
+    pub(crate) fn of_ssh() -> Self {
+        Self::new(MAX_SSH_LOGINS, MAX_SSH_LOGINS_PER_ADDRESS)
+    }
+
+    /// How many there are at most.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
     /// A place for one more handshake, if need be at the cost of the oldest one.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> HandshakePlace {
         let party = party(address);
         let (sender, pushed_out) = oneshot::channel();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.by_party.get(&party).map_or(0, VecDeque::len) >= MAX_HANDSHAKES_PER_ADDRESS {
+        if waiting.by_party.get(&party).map_or(0, VecDeque::len) >= self.max_per_address {
             waiting.push_out_oldest(party);
-        } else if waiting.total >= MAX_HANDSHAKES {
+        } else if waiting.total >= self.max {
             let busiest = waiting.by_party.iter().max_by_key(|(_, queue)| queue.len()).map(|(party, _)| *party);
             if let Some(busiest) = busiest {
                 waiting.push_out_oldest(busiest);
@@ -228,6 +254,12 @@ impl Drop for RunningGuard {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        future::{Future as _, poll_fn},
+        pin::pin,
+        task::Poll,
+    };
+
     use super::*;
 
     fn address(last: u8) -> IpAddr {
@@ -245,6 +277,19 @@ mod tests {
         drop((places, other, newest));
         assert_eq!(list.len(), 0);
         assert!(list.waiting.lock().unwrap().by_party.is_empty());
+    }
+
+    #[tokio::test]
+    async fn where_all_places_are_taken_the_address_with_most_gives_one_away() {
+        let list = Arc::new(Handshakes::new(4, 3));
+        let mut of_one: Vec<_> = (0..3).map(|_| list.enter(address(1))).collect();
+        let mut of_two = list.enter(address(2));
+        let mut newest = list.enter(address(3));
+        of_one[0].pushed_out().await;
+        for place in [&mut of_one[1], &mut of_two, &mut newest] {
+            assert!(poll_fn(|cx| Poll::Ready(pin!(place.pushed_out()).poll(cx).is_pending())).await);
+        }
+        assert_eq!(list.len(), 4);
     }
 
     #[tokio::test]

@@ -180,11 +180,15 @@ fn dispatch(
     place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     match opened {
-        Opened::Ssh(stream, client) => Box::pin(async move {
-            if let Some(ssh) = edge.ssh.get() {
-                ssh.server.serve_connection(stream, client).await;
-            }
-        }),
+        Opened::Ssh(stream, client) => {
+            let mut login = edge.ssh_logins.enter(client.ip());
+            Box::pin(async move {
+                if let Some(ssh) = edge.ssh.get() {
+                    let pushed_out = async move { login.pushed_out().await };
+                    ssh.server.serve_in_place(stream, client, pushed_out).await;
+                }
+            })
+        }
         Opened::Mesh(stream, from, client) => Box::pin(mesh::inbound::serve(edge, stream, from, client)),
         Opened::Tunnel(stream, client) => Box::pin(async move { carriers::serve_native(&edge, stream, client).await }),
         Opened::Shared(client, peer) => dispatch_shared(edge, client, peer, place),

@@ -1,9 +1,10 @@
 //! What the edge answers under its own name, `api.<domain>`: its health, its metrics, and through the API's handler
 //! everything else.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
-use http::{Method, Request, Response, StatusCode, request::Parts};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header::STRICT_TRANSPORT_SECURITY, request::Parts};
+use sallyport_http::RequestHost;
 use sallyport_model::ClientAddr;
 
 use crate::{
@@ -16,6 +17,32 @@ use crate::{
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What a monitoring system asks for.
+const WATCHED: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+
+/// Whether a monitoring system on this machine asks, which names the machine by its address: it cannot always say another name
+/// than the one that it connects to. No socket has such a name.
+pub(crate) fn is_watched(client: &Client, head: &Parts, host: &RequestHost) -> bool {
+    let name = host.name().trim_start_matches('[').trim_end_matches(']');
+    WATCHED.contains(&head.uri.path())
+        && client.addr.ip().to_canonical().is_loopback()
+        && name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// For how long browsers come by TLS alone that have been here: a year. This is about our own hosts; what is beneath the domain else
+/// is for the owners of sockets to say.
+const BY_TLS_ALONE: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// Has browsers come to this host of ours by TLS alone from now on (RFC 6797). Not under `localhost`: there others may serve the same
+/// host by plain HTTP at another port, and browsers would not let them.
+pub(crate) fn by_tls_alone(edge: &Edge, mut answer: Response<AnswerBody>) -> Response<AnswerBody> {
+    let domain = &edge.config.domain;
+    if domain != "localhost" && !domain.ends_with(".localhost") {
+        answer.headers_mut().insert(STRICT_TRANSPORT_SECURITY, BY_TLS_ALONE);
+    }
+    answer
+}
 
 /// Answers a request to our own name.
 pub(crate) async fn answer(

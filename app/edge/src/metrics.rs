@@ -30,6 +30,7 @@ use crate::{
     limits::{Connections, Handshakes},
     socket_counts::SocketCounts,
     udp_count::FlowCounts,
+    unheard::TunnelStatus,
     upload_meter::UploadBudget,
 };
 
@@ -95,6 +96,7 @@ struct Shared {
     http2_connections_failed: Family<CodeLabel, Counter>,
     http2_streams_reset: Family<CodeLabel, Counter>,
     identity: Family<OutcomeLabel, Counter>,
+    tunnels_asked: Family<OutcomeLabel, Counter>,
     flows: Family<FlowLabel, Counter>,
     carriers: Family<CarrierLabel, Counter>,
     retries: Counter,
@@ -103,6 +105,8 @@ struct Shared {
     datagrams_dropped: Family<ReasonLabel, Counter>,
     /// What all sockets share of what ended lately.
     ended: Arc<EndedShared>,
+    /// Since when everything is counted.
+    began: Instant,
     /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
     labelled: Mutex<HashMap<String, usize>>,
 }
@@ -143,6 +147,7 @@ impl Metrics {
             http2_connections_failed: Family::default(),
             http2_streams_reset: Family::default(),
             identity: Family::default(),
+            tunnels_asked: Family::default(),
             flows: Family::default(),
             carriers: Family::default(),
             retries: Counter::default(),
@@ -150,6 +155,7 @@ impl Metrics {
             datagrams_out: Counter::default(),
             datagrams_dropped: Family::default(),
             ended: EndedShared::new(),
+            began: Instant::now(),
             labelled: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -182,7 +188,7 @@ impl Metrics {
         };
         let alone = own.is_none().then(Shown::new);
         let now = Instant::now();
-        let (counts, ended) = (SocketCounts::new(now), Ended::new(self.shared.ended.clone(), now));
+        let (counts, ended) = (SocketCounts::new(now, self.shared.began), Ended::new(self.shared.ended.clone(), now));
         Arc::new(SocketMetrics { own, shown, alone, counts, ended })
     }
 
@@ -226,6 +232,17 @@ impl Metrics {
     /// Somebody came to a socket that asks who comes or has policies, and this became of it.
     pub(crate) fn identity(&self, outcome: &'static str) {
         self.shared.identity.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Control was asked about a tunnel that this edge did not know, and said this.
+    pub(crate) fn tunnel_asked(&self, status: TunnelStatus) {
+        let outcome = match status {
+            TunnelStatus::Known => "known",
+            TunnelStatus::Unknown => "unknown",
+            TunnelStatus::BadCredential => "bad-credential",
+            TunnelStatus::Away => "control-away",
+        };
+        self.shared.tunnels_asked.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// A connector opened a connection of this kind over this transport.
@@ -304,6 +321,11 @@ impl Metrics {
             "identity",
             "What became of those who came to sockets that ask who comes or have policies",
             self.shared.identity.clone(),
+        );
+        registry.register(
+            "tunnels_asked",
+            "Tunnels of connectors that this edge did not know, by what control said of them",
+            self.shared.tunnels_asked.clone(),
         );
         registry.register(
             "flows",

@@ -24,8 +24,10 @@ use sallyport_wire::StreamProtocol;
 use crate::{
     body::{self, Upload},
     h1::{H1Connection, Idleness},
+    openings::{OpeningPlace, Openings},
     origin_standing::Standing,
     place::Place,
+    plaintext::Greeted,
     way::{Wanted, Way, WayStream},
 };
 
@@ -64,8 +66,10 @@ pub(crate) struct Origin {
     relayed: AtomicU32,
     /// How many short answers are to come before requests share connections again; see [`Origin::shares_well`].
     long_answers: AtomicU32,
+    openings: Arc<Openings>,
     gone: AtomicBool,
     standing: Standing,
+    greeted: Greeted,
     #[expect(clippy::vec_box, reason = "a connection is large, and moves in and out with every request")]
     idle: Mutex<Vec<Box<H1Connection>>>,
     shared: tokio::sync::Mutex<Vec<H2Connection>>,
@@ -141,8 +145,10 @@ impl Origin {
             in_flight: AtomicU32::new(0),
             relayed: AtomicU32::new(0),
             long_answers: AtomicU32::new(0),
+            openings: Arc::default(),
             gone: AtomicBool::new(false),
             standing: Standing::default(),
+            greeted: Greeted::default(),
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
         })
@@ -166,6 +172,11 @@ impl Origin {
     /// How it stands among the others.
     pub(crate) fn standing(&self) -> &Standing {
         &self.standing
+    }
+
+    /// What it answered to a greeting of TLS.
+    pub(crate) fn greeted(&self) -> &Greeted {
+        &self.greeted
     }
 
     /// How many requests it is busy with, as far as this edge knows: those included that came to others and are relayed here.
@@ -212,6 +223,11 @@ impl Origin {
         }
     }
 
+    /// A place among the connections that the origin is asked for, once the client has not got too many there.
+    pub(crate) async fn opening_place(&self, client: std::net::IpAddr) -> OpeningPlace {
+        self.openings.enter(client).await
+    }
+
     fn open_stream(
         &self,
         protocol: StreamProtocol,
@@ -232,10 +248,17 @@ impl Origin {
     /// The most recently used idle connection that still stands, of this shard if there is one. `repeatable`: the request
     /// may be sent again when the connection turns out to end just now; otherwise those that were idle for long are left
     /// alone.
-    pub(crate) fn take_idle(&self, repeatable: bool, shared: bool) -> Option<Box<H1Connection>> {
+    pub(crate) fn take_idle(
+        &self,
+        client: std::net::SocketAddr,
+        repeatable: bool,
+        shared: bool,
+    ) -> Option<Box<H1Connection>> {
         let here = ShardId::here();
+        let may_have_leg = self.handle.has_leg_for(client);
         let fits = |connection: &H1Connection| {
             connection.is_shared() == shared
+                && (may_have_leg || !connection.is_on_leg())
                 && (repeatable || connection.idle_since().elapsed() <= MAX_IDLE_UNREPEATABLE)
         };
         loop {
@@ -250,9 +273,11 @@ impl Origin {
             let is_fresh = repeatable && connection.idle_since().elapsed() < MAX_UNSEEN;
             match if is_fresh { Idleness::Ready } else { connection.check_idle() } {
                 // One that was opened while legs were on their way: this request is better off on a leg of its own.
-                Idleness::Ready if !shared && !connection.is_on_leg() && self.handle.has_idle_leg() => {}
+                Idleness::Ready if !shared && !connection.is_on_leg() && may_have_leg && self.handle.has_idle_leg() => {
+                }
                 Idleness::Ready => {
                     connection.come_here();
+                    connection.set_client(Some(client));
                     return Some(connection);
                 }
                 Idleness::Over => {}
@@ -312,6 +337,7 @@ impl Origin {
             return;
         }
         connection.rest();
+        connection.set_client(None);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // Looked at again under the lock, so that `leave` cannot have emptied the list in between.
         if idle.len() < MAX_IDLE_CONNECTIONS && !self.gone.load(Ordering::Acquire) {

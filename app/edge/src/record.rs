@@ -58,6 +58,8 @@ pub(crate) struct Ticket {
     first_byte: Option<Duration>,
     /// Why it was answered by us with an error.
     refused: Option<&'static str>,
+    /// By which the owner is told of it, where it was refused before there was a way for it.
+    owner: Option<Way>,
     end: End,
 }
 
@@ -114,6 +116,7 @@ impl Ticket {
             audit: None,
             first_byte: None,
             refused: None,
+            owner: None,
             end: End::Left,
         })
     }
@@ -310,11 +313,6 @@ impl Ticket {
         self.upload.as_ref().is_none_or(|upload| upload.is_finished())
     }
 
-    /// The label of the host that the request is for, which is the name of its socket.
-    pub(crate) fn socket_name(&self) -> &str {
-        self.host.as_ref().and_then(|host| host.name().split('.').next()).unwrap_or_default()
-    }
-
     /// The body of a request over HTTP/2.
     pub(crate) fn http2_upload(&self) -> Option<&Arc<UploadSlot>> {
         self.upload.as_ref().filter(|_| self.version == Version::HTTP_2)
@@ -337,6 +335,14 @@ impl Ticket {
     pub(crate) fn refused(&mut self, reason: &'static str) {
         self.refused = Some(reason);
         self.metrics.counts.refused(reason);
+    }
+
+    /// The owner of its socket is told that it was refused, by any way that is up.
+    pub(crate) fn tell_owner(&mut self, edge: &Edge) {
+        if self.way.is_none() {
+            let pool = self.socket.and_then(|socket| edge.sockets.known(socket));
+            self.owner = pool.and_then(|pool| pool.any_up());
+        }
     }
 
     /// Counts it as a use of its socket, and keeps it for those who ask what ended lately.
@@ -397,7 +403,12 @@ impl Ticket {
     }
 
     fn to_record(&self, bytes_in: u64, duration_us: u64) -> RequestRecord {
-        let target = self.uri.path_and_query().map_or("/", |target| target.as_str());
+        // What strangers put into a query is not for others to read.
+        let refused = self.refused.filter(|reason| self.way.is_none() || *reason == RequestRecord::ORIGIN_SPEAKS_TLS);
+        let target = match refused.filter(|_| self.way.is_none()) {
+            None => self.uri.path_and_query().map_or("/", |target| target.as_str()),
+            Some(_) => self.uri.path_and_query().map_or("/", PathAndQuery::path),
+        };
         let at = self.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         RequestRecord {
             at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
@@ -410,10 +421,11 @@ impl Ticket {
             bytes_out: self.bytes_out,
             duration_us,
             client: self.client,
-            tunnel: self.way.as_ref().and_then(Way::tunnel),
+            tunnel: self.way.as_ref().or(self.owner.as_ref()).and_then(Way::tunnel),
             omitted_before: 0,
             identity: self.identity.clone(),
             rule: self.rule.clone(),
+            refused: refused.map(str::to_owned),
         }
     }
 }
@@ -456,7 +468,7 @@ impl Drop for Ticket {
         let bytes_in = self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes());
         self.metrics.count(self.status, duration.as_secs_f64(), bytes_in, self.bytes_out);
         self.audit(bytes_in);
-        let turn = self.way.as_ref().and_then(|way| Some((way, way.log_turn()?)));
+        let turn = self.way.as_ref().or(self.owner.as_ref()).and_then(|way| Some((way, way.log_turn()?)));
         let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         if let Some((way, omitted)) = turn {
             let mut record = self.to_record(bytes_in, duration_us);

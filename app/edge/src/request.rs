@@ -9,7 +9,7 @@ use std::{
 
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, TE},
+    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, EXPECT, HOST, TE},
     request::Parts,
 };
 use sallyport_balance::{Attempts, Delivery, Next};
@@ -17,10 +17,12 @@ use sallyport_http::{
     RequestHost, RequestId,
     basic::Credentials,
     codec,
-    forward::{self, ForwardContext, NextHop, OurFields},
+    forward::{self, ForwardContext, NextHop, OurFields, Reach},
     refuse,
 };
 use sallyport_model::{OriginProtocol, SocketRoute, SocketType};
+use sallyport_tunnel::OpenError;
+use sallyport_wire::OpenError::TooManyStreams;
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
@@ -34,10 +36,12 @@ use crate::{
     download::{Carrier, Download},
     entry,
     exchange::{self, Failure, OriginConnection, Patience, Question},
+    forwarding::{self, Forwarding, Group},
     guarded_io::Refused,
     identity, local,
     opening::Opening,
-    origin::{InFlight, Origin},
+    origin::{ConnectError, InFlight, Origin},
+    plaintext,
     record::Ticket,
     sockets::SocketPool,
     upgrade::{Relay, Upgrade, Upgraded},
@@ -62,13 +66,14 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
         // 2. Refuse what is malformed.
         let host = refuse_malformed(&edge, &client, &head, &span)?;
         ticket.is_for(&host);
-        if host.is(&edge.api_host) {
+        if host.is(&edge.api_host) || local::is_watched(&client, &head, &host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
-            return Box::pin(local::answer(&edge, &client, head, upload)).await;
+            let answer = Box::pin(local::answer(&edge, &client, head, upload)).await;
+            return answer.map(|answer| local::by_tls_alone(&edge, answer));
         }
         if host.is(&edge.login_host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
-            return Ok(local::pass_on(&edge, &client, head, upload).await);
+            return Ok(local::by_tls_alone(&edge, local::pass_on(&edge, &client, head, upload).await));
         }
         if host.is(&edge.tunnel_host) {
             return carriers::answer(&head, websocket, &mut upgraded);
@@ -82,18 +87,33 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
         identity::let_login_arrive(&edge, &head).await;
         let mut guest = identity::may_enter(&edge, &client, &pool, &rules, &host, &mut head, &mut ticket)?;
         check_access(&edge, &client, &route, &mut head).await?;
+        if forward::count_hop(&head.method, &mut head.headers)? == Reach::Here {
+            return Ok(answer::in_place_of_origin(&head));
+        }
+        let forwarding = rules.forwarding();
+        let group = forwarding.map_or(Ok(Group::ROOT), |forwarding| forwarding.group(head.uri.path()))?;
         let key = &edge.config.affinity_key;
-        let wish = Wish::of_request(&rules, key, client.addr.ip(), &mut head.headers);
+        let wish = Wish::of_request(&rules, key, client.addr.ip(), group, &mut head.headers);
         ticket.enters(entry::take_place(&pool, wish).await?);
         let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, ticket.id());
+        if let Some(forwarding) = forwarding {
+            forwarding.edit_request(&mut outgoing.headers);
+        }
         if let Some(guest) = &mut guest {
             guest.announce(&mut outgoing.headers);
             ticket.stands(guest.standing());
         }
-        let mut attempts = Tries::of(&outgoing);
+        let mut attempts = Tries::of(&outgoing, group);
         let (mut response, carrier, origin) = loop {
             // 5. Choose an origin.
             let origin = choose_origin(&edge, &pool, &mut attempts, &ticket, &span).await?;
+            if let Some(forwarding) = forwarding {
+                // Its paths may have changed since the request came.
+                if forwarding.group_of(origin.origin().handle().origin()) != Some(group) {
+                    continue;
+                }
+                outgoing.go_by(forwarding, route.socket_type, origin.origin())?;
+            }
             ticket.went_to(origin.origin().handle().clone());
             // 6. Open a connection to it, or reuse one.
             let connection = open_or_reuse(&edge, &client, origin.origin(), attempts.delivery, &outgoing).await;
@@ -108,7 +128,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
                     if let Some(opening) = opening {
                         opening.settle();
                     }
-                    outcome.ok_or(Trouble::Revoked)?
+                    outcome.ok_or(Trouble::Revoked)?.and_then(|answered| plaintext::check_answer(&route, answered))
                 }
                 Err(failure) => Err(failure),
             };
@@ -118,6 +138,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
                     break (response, carrier, origin);
                 }
                 Err(failure) => {
+                    let failure = plaintext::explain(&route, origin.origin(), &outgoing.host, failure).await;
                     if failure.is_of_origin() {
                         pool.failed(origin.origin(), failure.as_ejection());
                     }
@@ -126,6 +147,10 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
             }
         };
         // 8. Answer.
+        if let Some(forwarding) = forwarding {
+            let (origin, told) = (origin.origin().handle().origin(), outgoing.told.as_deref());
+            forwarding.edit_response(response.headers_mut(), origin, told, &outgoing.host);
+        }
         identity::is_answered(&edge, guest.as_deref(), &outgoing.host, response.headers_mut());
         let mut answer = answer_with(&ticket, &pool, response, carrier, origin, websocket, &mut upgraded)?;
         if let Some(guest) = &mut guest {
@@ -270,6 +295,12 @@ struct Outgoing {
     websocket: bool,
     host: RequestHost,
     id: RequestId,
+    /// The target as the client asked for it, where the origin knows it by another.
+    asked: Option<Uri>,
+    /// The host that the origin is told, where that is another than the client's.
+    told: Option<String>,
+    /// That the client speaks.
+    version: Version,
 }
 
 impl Outgoing {
@@ -288,8 +319,10 @@ impl Outgoing {
             OriginProtocol::Auto | OriginProtocol::Http1 => NextHop::Http1,
             OriginProtocol::Http2 => NextHop::Http2,
         };
-        let expects =
-            head.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        //= RFC 9110 section 10.1.1
+        //# A server that receives a 100-continue expectation in an HTTP/1.0 request MUST ignore that expectation.
+        let expects = head.version != Version::HTTP_10
+            && head.headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         match &upload {
             // The origin's connection would go on after the answer; over HTTP/1 it ends.
             Some(upload) if hop == NextHop::Http2 => upload.bound_silence(client.send_timeout),
@@ -299,7 +332,8 @@ impl Outgoing {
         if !upload.as_ref().is_some_and(|upload| upload.expects_continue()) {
             head.headers.remove(EXPECT);
         }
-        let ours = OurFields { client: &client.fields, host: &host, request_id: &id };
+        let version = head.version;
+        let ours = OurFields { client: &client.fields, host: &host, request_id: &id, version };
         let context = ForwardContext { ours, websocket, origin: hop };
         let wants_trailers = hop == NextHop::Http1 && !websocket && wants_trailers(&head.headers);
         forward::request_headers(&mut head.headers, &context);
@@ -310,7 +344,27 @@ impl Outgoing {
             head.headers.insert(CONNECTION, HeaderValue::from_static("TE"));
         }
         let uri = uri_for(hop, route.socket_type, &host, head.uri);
-        Self { method: head.method, uri, headers: head.headers, upload, hop, websocket, host, id }
+        let (method, headers) = (head.method, head.headers);
+        Self { method, uri, headers, upload, hop, websocket, host, id, asked: None, told: None, version }
+    }
+
+    /// It goes to this origin, which may know the path and the host by other names.
+    fn go_by(&mut self, forwarding: &Forwarding, socket_type: SocketType, origin: &Origin) -> Result<(), Trouble> {
+        let way = origin.handle();
+        let asked = self.asked.get_or_insert_with(|| self.uri.clone());
+        self.uri = forwarding.target(way.origin(), asked, &mut self.headers)?;
+        self.told = forwarding.told_host(way, socket_type);
+        if let Some(told) = &self.told {
+            match self.hop {
+                NextHop::Http1 => {
+                    if let Ok(host) = HeaderValue::from_str(told) {
+                        self.headers.insert(HOST, host);
+                    }
+                }
+                NextHop::Http2 => self.uri = forwarding::with_host(std::mem::take(&mut self.uri), told),
+            }
+        }
+        Ok(())
     }
 
     fn is_untouched(&self) -> bool {
@@ -345,15 +399,17 @@ fn uri_for(hop: NextHop, socket_type: SocketType, host: &RequestHost, uri: Uri) 
 struct Tries {
     delivery: Delivery,
     tried: Attempts<u64>,
+    /// The origins that it is for.
+    group: Group,
     last: Option<Failure>,
     /// The same origin once more, over a new connection.
     again: Option<InFlight>,
 }
 
 impl Tries {
-    fn of(outgoing: &Outgoing) -> Self {
+    fn of(outgoing: &Outgoing, group: Group) -> Self {
         let delivery = Delivery::new(outgoing.method.is_idempotent());
-        Self { delivery, tried: Attempts::default(), last: None, again: None }
+        Self { delivery, tried: Attempts::default(), group, last: None, again: None }
     }
 
     /// Whether another attempt may follow this failure; if not, it is what the client is told.
@@ -390,15 +446,18 @@ async fn choose_origin(
         return Ok(origin);
     }
     loop {
-        if let Some(origin) = pool.choose(&mut attempts.tried, ticket.wish()) {
+        if let Some(origin) = pool.choose(attempts.group, &mut attempts.tried, ticket.wish()) {
             span.record("tunnel", tracing::field::display(origin.origin().handle().origin()));
             return Ok(origin);
         }
-        let is_unwell = pool.is_unwell();
+        let is_unwell = pool.is_unwell(attempts.group);
         let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
-        if is_unwell || !is_hopeful || !Box::pin(edge.sockets.hold(pool, &attempts.tried, ticket.began())).await {
+        if is_unwell
+            || !is_hopeful
+            || !Box::pin(edge.sockets.hold(pool, attempts.group, &attempts.tried, ticket.began())).await
+        {
             let nobody = || {
-                if is_unwell { Trouble::NoHealthyOrigin } else { Trouble::NoTunnel(ticket.socket_name().to_owned()) }
+                if is_unwell { Trouble::NoHealthyOrigin } else { Trouble::NoTunnel }
             };
             return Err(attempts.last.take().map_or_else(nobody, Trouble::Origin));
         }
@@ -418,11 +477,16 @@ async fn open_or_reuse(
         NextHop::Http1 => {
             let has_own = delivery.wants_new_connection() || outgoing.websocket;
             let shared = !has_own && outgoing.upload.is_none() && origin.shares_well();
-            let idle = if has_own { None } else { origin.take_idle(delivery.may_repeat(), shared) };
+            let idle = if has_own { None } else { origin.take_idle(client.addr, delivery.may_repeat(), shared) };
             match idle {
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),
                 None => {
-                    let connection = origin.connect_h1(client.addr, server_name, shared)?;
+                    let place = origin.opening_place(client.addr.ip());
+                    let place = tokio::time::timeout(edge.config.connect_timeout, Box::pin(place)).await;
+                    // It says nothing of the origin.
+                    let place = place.map_err(|_| ConnectError::from(OpenError::NoRoom(TooManyStreams)))?;
+                    let mut connection = origin.connect_h1(client.addr, server_name, shared)?;
+                    connection.holds_until_taken(place);
                     Ok(OriginConnection::H1 { connection, reused: false })
                 }
             }
@@ -442,8 +506,8 @@ async fn forward(
     delivery: Delivery,
     outgoing: &mut Outgoing,
 ) -> Result<(Response<()>, Carrier), Failure> {
-    let Outgoing { method, uri, headers, upload, host, id, .. } = outgoing;
-    let ours = Some(OurFields { client: &client.fields, host, request_id: id });
+    let Outgoing { method, uri, headers, upload, host, id, version, .. } = outgoing;
+    let ours = Some(OurFields { client: &client.fields, host, request_id: id, version: *version });
     let question = Question { method, target: uri, headers, ours, upload: upload.as_ref(), delivery };
     let patience = Patience { connect: edge.config.connect_timeout, response: edge.config.response_timeout };
     exchange::exchange(connection, question, patience).await
@@ -508,7 +572,10 @@ fn tell(
     if has_body {
         client.wire.left_unread();
     }
-    let mut answer = trouble.answer(ticket.id(), &asked.headers());
+    let mut answer = trouble.answer(ticket.id(), &asked.headers(), &edge.site());
+    if answer.status().is_client_error() || answer.status().is_server_error() {
+        ticket.tell_owner(edge);
+    }
     if trouble.ends_connection() && !client.http2 {
         answer::close_after(&mut answer);
     }

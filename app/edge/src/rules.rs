@@ -5,11 +5,12 @@ use std::{net::IpAddr, sync::Arc};
 
 use sallyport_balance::{Weight, maglev::Maglev};
 use sallyport_geo::Geo;
-use sallyport_model::{Affinity, SocketRoute};
+use sallyport_model::{Affinity, OriginRef, SocketRoute};
 use sallyport_policy::{AccessList, CompiledList, Rule, RuleError};
 
 use crate::{
     affinity::{AffinityKey, origin_id},
+    forwarding::{Forwarding, Group},
     health::Probe,
     identity::Judge,
     sockets::Shared,
@@ -23,6 +24,7 @@ pub(crate) struct Rules {
     judge: Option<Judge>,
     stickiness: Stickiness,
     probe: Option<Arc<Probe>>,
+    forwarding: Option<Box<Forwarding>>,
 }
 
 /// Whether a client comes back to the same origin.
@@ -54,7 +56,8 @@ impl Rules {
         let judge = Judge::of(&route, shared);
         let stickiness = Stickiness::of(&route, &shared.key);
         let probe = Probe::of(&route, &shared.domain).map(Arc::new);
-        Self { route, access, judge, stickiness, probe }
+        let forwarding = Forwarding::of(&route);
+        Self { route, access, judge, stickiness, probe, forwarding }
     }
 
     /// Whether they were made of this very route.
@@ -75,6 +78,16 @@ impl Rules {
     /// What its origins are asked, when anything.
     pub(crate) fn probe(&self) -> Option<&Arc<Probe>> {
         self.probe.as_ref()
+    }
+
+    /// What is changed of requests and their answers, when anything.
+    pub(crate) fn forwarding(&self) -> Option<&Forwarding> {
+        self.forwarding.as_deref()
+    }
+
+    /// The origins that serve the same paths as this one.
+    pub(crate) fn group_of(&self, origin: OriginRef) -> Group {
+        self.forwarding().and_then(|forwarding| forwarding.group_of(origin)).unwrap_or_default()
     }
 
     /// Whether a client comes back to the same origin.

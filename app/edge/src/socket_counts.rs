@@ -11,7 +11,7 @@ use std::{
 };
 
 use sallyport_bus::OriginUse;
-use sallyport_model::{MAX_TUNNELS_PER_SOCKET, OriginRef, SPAN_BUCKETS, SpanCounts, span_bucket};
+use sallyport_model::{MAX_TUNNELS_PER_SOCKET, OriginRef, SPAN_BUCKETS, SpanBounds, SpanCounts, span_bucket};
 
 use crate::flow_record::Verdict;
 
@@ -28,6 +28,8 @@ const TICKS: usize = 13;
 #[derive(Debug)]
 pub(crate) struct SocketCounts {
     started: Instant,
+    /// From when on it would have been counted: there was nothing until it was.
+    observed: Instant,
     verdicts: [AtomicU64; Verdict::ALL.len()],
     durations: Spans,
     first_bytes: Spans,
@@ -38,21 +40,44 @@ pub(crate) struct SocketCounts {
 }
 
 #[derive(Debug)]
-struct Spans([AtomicU64; SPAN_BUCKETS]);
+struct Spans {
+    buckets: [AtomicU64; SPAN_BUCKETS],
+    least_us: AtomicU64,
+    most_us: AtomicU64,
+}
 
 impl Spans {
     fn new() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+        let buckets = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { buckets, least_us: AtomicU64::new(u64::MAX), most_us: AtomicU64::new(0) }
     }
 
     fn count(&self, span: Duration) {
         let us = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        self.0[span_bucket(us)].fetch_add(1, Relaxed);
+        self.buckets[span_bucket(us)].fetch_add(1, Relaxed);
+        // Hardly ever, once there are some.
+        if us < self.least_us.load(Relaxed) {
+            self.least_us.fetch_min(us, Relaxed);
+        }
+        if us > self.most_us.load(Relaxed) {
+            self.most_us.fetch_max(us, Relaxed);
+        }
     }
 
-    fn read(&self) -> SpanCounts {
-        SpanCounts::of(self.0.iter().map(|count| count.load(Relaxed)))
+    fn read(&self) -> CountedSpans {
+        let counts = SpanCounts::of(self.buckets.iter().map(|count| count.load(Relaxed)));
+        let bounds = SpanBounds { least_us: self.least_us.load(Relaxed), most_us: self.most_us.load(Relaxed) };
+        CountedSpans { bounds: (counts.total() > 0).then_some(bounds), counts }
     }
+}
+
+/// Times as they were counted.
+#[derive(Debug)]
+pub(crate) struct CountedSpans {
+    /// In their buckets.
+    pub(crate) counts: SpanCounts,
+    /// The shortest and the longest.
+    pub(crate) bounds: Option<SpanBounds>,
 }
 
 #[derive(Debug, Default)]
@@ -80,9 +105,11 @@ pub(crate) struct Use {
 }
 
 impl SocketCounts {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// Counts from now on what could have been counted since `observed`.
+    pub(crate) fn new(now: Instant, observed: Instant) -> Self {
         Self {
             started: now,
+            observed: observed.min(now),
             verdicts: std::array::from_fn(|_| AtomicU64::new(0)),
             durations: Spans::new(),
             first_bytes: Spans::new(),
@@ -152,14 +179,16 @@ impl SocketCounts {
         count(origins.entry(origin).or_default());
     }
 
-    /// How many ended in the last minute, and how many seconds of it there were.
+    /// How many ended in the last minute, and how many seconds of it were observed.
     pub(crate) fn last_minute(&self, now: Instant) -> (u64, u64) {
         let tick = self.tick(now);
         let seen = self.ticks.iter().map(|slot| slot.load(Relaxed));
         // The one that runs stands for what is missing of the first.
         let count = seen.filter(|seen| (seen >> 32) + TICKS_PER_MINUTE > tick).map(|seen| seen & 0xffff_ffff).sum();
         let running = now.saturating_duration_since(self.started).as_secs() % TICK.as_secs();
-        (count, ((tick.min(TICKS_PER_MINUTE) - 1) * TICK.as_secs() + running).max(1))
+        let counted = (TICKS_PER_MINUTE - 1) * TICK.as_secs() + running;
+        let observed = now.saturating_duration_since(self.observed).as_secs();
+        (count, counted.min(observed).max(1))
     }
 
     /// How many flows ended in which way.
@@ -176,7 +205,7 @@ impl SocketCounts {
     }
 
     /// How long requests and flows took, and the first byte of answers.
-    pub(crate) fn spans(&self) -> (SpanCounts, SpanCounts) {
+    pub(crate) fn spans(&self) -> (CountedSpans, CountedSpans) {
         (self.durations.read(), self.first_bytes.read())
     }
 
@@ -200,6 +229,11 @@ mod tests {
 
     use super::*;
 
+    fn counts_from_now() -> SocketCounts {
+        let now = Instant::now();
+        SocketCounts::new(now, now)
+    }
+
     fn over(counts: &SocketCounts, after: Duration, tunnel: u32) -> Use {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&tunnel.to_be_bytes());
@@ -210,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_last_minute_is_what_ended_in_it() {
-        let counts = SocketCounts::new(Instant::now());
+        let counts = counts_from_now();
         let at = |seconds| counts.started + Duration::from_secs(seconds);
         for second in 0..600 {
             counts.used(&over(&counts, Duration::from_secs(second), 1));
@@ -222,8 +256,37 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_of_the_time_that_was_observed() {
+        // The socket is used for the first time when the edge has run for an hour: for the rest of the minute there was nothing.
+        let now = Instant::now() + Duration::from_secs(3_600);
+        let counts = SocketCounts::new(now, now - Duration::from_secs(3_600));
+        for _ in 0..3 {
+            counts.used(&over(&counts, Duration::from_millis(100), 1));
+        }
+        let (count, seconds) = counts.last_minute(now + Duration::from_secs(1));
+        assert!(count == 3 && (55..=60).contains(&seconds), "{count} in {seconds} s");
+        // An edge that has just begun knows of no more than that.
+        let counts = SocketCounts::new(now, now - Duration::from_secs(4));
+        counts.used(&over(&counts, Duration::ZERO, 1));
+        assert_eq!(counts.last_minute(now + Duration::from_secs(4)), (1, 8));
+    }
+
+    #[test]
+    fn the_shortest_and_the_longest_time_are_known() {
+        let counts = counts_from_now();
+        assert!(counts.spans().0.bounds.is_none());
+        for seconds in [2, 60, 1] {
+            let took = Some(Duration::from_secs(seconds));
+            counts.used(&Use { took, ..over(&counts, Duration::ZERO, 1) });
+        }
+        let (took, first_byte) = counts.spans();
+        assert_eq!(took.bounds, Some(SpanBounds { least_us: 1_000_000, most_us: 60_000_000 }));
+        assert!(first_byte.bounds.is_none(), "none was told");
+    }
+
+    #[test]
     fn tunnels_that_come_and_go_are_counted_within_bounds() {
-        let counts = SocketCounts::new(Instant::now());
+        let counts = counts_from_now();
         for number in 0..MAX_COUNTED_ORIGINS as u32 + 10 {
             let after = Duration::from_secs(u64::from(number) * 10);
             counts.used(&over(&counts, after, number));
@@ -234,12 +297,12 @@ mod tests {
         let first = over(&counts, Duration::ZERO, 0).origin.unwrap().tunnel();
         let first = origins.iter().find(|one| one.tunnel == first).expect("the one that is used stays");
         assert_eq!((first.uses, first.bytes_out), (MAX_COUNTED_ORIGINS as u64 + 11, 2 * first.uses));
-        assert_eq!(counts.spans().0.total(), 2 * (MAX_COUNTED_ORIGINS as u64 + 10));
+        assert_eq!(counts.spans().0.counts.total(), 2 * (MAX_COUNTED_ORIGINS as u64 + 10));
     }
 
     #[test]
     fn every_way_to_end_has_a_place_of_its_own() {
-        let counts = SocketCounts::new(Instant::now());
+        let counts = counts_from_now();
         for (at, verdict) in Verdict::ALL.into_iter().enumerate() {
             assert_eq!(verdict as usize, at);
             counts.flow_ended(verdict);

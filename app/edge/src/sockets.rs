@@ -18,7 +18,7 @@ use sallyport_balance::{
 };
 use sallyport_bus::{Directory, Routes};
 use sallyport_geo::Geo;
-use sallyport_model::{OriginHealth, OriginRef, RegionName, SocketId, SocketRoute, TunnelId};
+use sallyport_model::{HealthFailure, OriginHealth, OriginRef, RegionName, SocketId, SocketRoute, TunnelId};
 use sallyport_wire::FailureReason;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -29,6 +29,7 @@ use crate::{
     choice::{Choice, Chosen},
     dials::{self, RegionMetrics},
     direct::{Dialer, DirectWay},
+    forwarding::Group,
     health::{self, Checks, MAX_CHECKS_AT_ONCE, Probe},
     ids,
     metrics::SocketMetrics,
@@ -115,9 +116,10 @@ pub(crate) struct SocketPool {
     telling: Mutex<()>,
     bounds: Arc<Bounds>,
     origins: RwLock<Origins>,
-    rotation: Mutex<Rotation<u64>>,
+    rotations: Mutex<Rotations>,
     rolls: Mutex<Rolls>,
-    lost: Mutex<Option<Instant>>,
+    /// When the last tunnel of a group has left, of those of which that was a moment ago.
+    lost: Mutex<Vec<(Group, Instant)>>,
     arrival: Notify,
     /// Called when its flows are to be judged again.
     calls: watch::Sender<()>,
@@ -126,6 +128,19 @@ pub(crate) struct SocketPool {
     /// Whether dials of regions decide where flows go.
     has_dials: AtomicBool,
     metrics: OnceLock<Arc<SocketMetrics>>,
+}
+
+/// Whose turn it is: in each group by itself.
+#[derive(Debug, Default)]
+struct Rotations {
+    root: Rotation<u64>,
+    others: HashMap<Group, Rotation<u64>>,
+}
+
+impl Rotations {
+    fn of(&mut self, group: Group) -> &mut Rotation<u64> {
+        if group == Group::ROOT { &mut self.root } else { self.others.entry(group).or_default() }
+    }
 }
 
 impl SocketPool {
@@ -137,7 +152,7 @@ impl SocketPool {
             telling: Mutex::default(),
             bounds: Arc::default(),
             origins: RwLock::default(),
-            rotation: Mutex::new(Rotation::new()),
+            rotations: Mutex::default(),
             rolls: Mutex::new(Rolls::from(u64::from_be_bytes(ids::random()))),
             has_dials: AtomicBool::new(false),
             lost: Mutex::default(),
@@ -219,22 +234,22 @@ impl Sockets {
         self.pools.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Whether a tunnel of the pool may be expected to come (back) in a moment.
-    pub(crate) fn expects(&self, pool: &SocketPool) -> bool {
-        self.started.elapsed() < MAX_ABSENCE || pool.lost_within(MAX_ABSENCE)
+    /// Whether a tunnel of the group may be expected to come (back) in a moment.
+    pub(crate) fn expects(&self, pool: &SocketPool, group: Group) -> bool {
+        self.started.elapsed() < MAX_ABSENCE || pool.lost_within(MAX_ABSENCE, group)
     }
 
-    /// Waits a little for an origin of the pool that is usable and was not tried yet, where one may be expected: after
+    /// Waits a little for an origin of the group that is usable and was not tried yet, where one may be expected: after
     /// a restart on either side. Returns whether one came.
-    pub(crate) async fn hold(&self, pool: &SocketPool, tried: &Attempts<u64>, since: Instant) -> bool {
-        if !self.expects(pool) || since.elapsed() >= MAX_HOLD {
+    pub(crate) async fn hold(&self, pool: &SocketPool, group: Group, tried: &Attempts<u64>, since: Instant) -> bool {
+        if !self.expects(pool, group) || since.elapsed() >= MAX_HOLD {
             return false;
         }
         let Ok(_place) = self.held.try_acquire() else { return false };
         let wait = async {
             loop {
                 let arrival = pool.arrival.notified();
-                if pool.has_usable(tried) {
+                if pool.has_usable(group, tried) {
                     return;
                 }
                 arrival.await;
@@ -256,7 +271,9 @@ impl SocketPool {
         let former = self.rules.write().unwrap_or_else(PoisonError::into_inner).replace(rules.clone());
         let has_dials = self.shared.region.is_some() && !route.settings.regions.is_empty();
         self.has_dials.store(has_dials, Ordering::Release);
-        self.keep_direct(route);
+        // Groups that are gone have no turns any more.
+        self.rotations.lock().unwrap_or_else(PoisonError::into_inner).others.clear();
+        self.keep_direct(route, &rules);
         self.tell_origins();
         self.judges.store(rules.judge().is_some(), Ordering::Release);
         if rules.judge().is_some() || former.is_some_and(|former| former.judge().is_some()) {
@@ -294,6 +311,7 @@ impl SocketPool {
             if let Some(weight) = rules.route().weight(origin.handle().origin()) {
                 origin.standing().weighs(weight);
             }
+            origin.standing().set_group(rules.group_of(origin.handle().origin()));
             // The edge that holds the tunnel checks its origin.
             if !origin.place().is_local {
                 continue;
@@ -306,15 +324,31 @@ impl SocketPool {
         self.origins.read().unwrap_or_else(PoisonError::into_inner).were_told_weights();
     }
 
-    /// A check of this origin says something new.
-    pub(crate) fn checked(&self, origin: &Origin, probe: &Arc<Probe>, event: HealthEvent) {
-        let is_down = event != HealthEvent::Up;
-        if origin.standing().is_judged(probe, is_down) {
-            health::log(self, origin, event);
-            self.shared.metrics.changed(is_down);
-            self.shared.directory.checked(origin.handle().origin(), Some(!is_down));
+    /// A check of this origin says something new; where it is down, why.
+    pub(crate) fn checked(
+        &self,
+        origin: &Origin,
+        probe: &Arc<Probe>,
+        event: HealthEvent,
+        failure: Option<HealthFailure>,
+    ) {
+        if origin.standing().is_judged(probe, failure.clone()) {
+            health::log(self, origin, event, failure.as_ref());
+            self.shared.metrics.changed(failure.is_some());
+            match failure {
+                None => self.shared.directory.checked(origin.handle().origin(), Some(true)),
+                Some(failure) => self.shared.directory.check_failed(origin.handle().origin(), failure),
+            }
             health::tell(&self.shared.directory, origin);
             self.arrival.notify_waiters();
+        }
+    }
+
+    /// A check of this origin, which is down, failed for this reason: those that ask are told the newest one.
+    pub(crate) fn fails_as(&self, origin: &Origin, probe: &Arc<Probe>, why: &HealthFailure) {
+        if let Some(failure) = origin.standing().is_down_because(probe, why) {
+            self.shared.directory.check_failed(origin.handle().origin(), failure);
+            health::tell(&self.shared.directory, origin);
         }
     }
 
@@ -322,7 +356,8 @@ impl SocketPool {
     /// it is the last.
     pub(crate) fn failed(&self, origin: &Arc<Origin>, failure: ejection::Failure) {
         let origins = self.origins();
-        let usable = || origins.iter().filter(|origin| origin.is_usable());
+        let group = origin.standing().group();
+        let usable = || origins.iter().filter(|origin| origin.standing().group() == group && origin.is_usable());
         let ejected = usable().filter(|origin| origin.standing().is_ejected()).count();
         let count = PoolCount { origins: usable().count(), ejected };
         if let Some(ejected) = origin.standing().failed(&self.shared.ejection, failure, count) {
@@ -334,6 +369,15 @@ impl SocketPool {
                 seconds,
                 "an origin took no connection several times in a row, or not in time: it is left out for a while"
             );
+            let what = match failure {
+                ejection::Failure::Connect => "took no connection",
+                ejection::Failure::Silent => "did not take a connection in time",
+                ejection::Failure::Gateway => "answered as a gateway that fails",
+            };
+            let times =
+                if ejected.failures == 1 { String::new() } else { format!(" {} times in a row", ejected.failures) };
+            let message = format!("it {what}{times}: left out for {seconds} s");
+            origin.standing().record_ejection(&message, health::wall_seconds());
             self.shared.metrics.ejected();
             health::tell_until(&self.shared.directory, origin, ejected.until);
         }
@@ -348,10 +392,11 @@ impl SocketPool {
         }
     }
 
-    /// Whether tunnels are up, and none of their origins takes anything: by their checks, or by their weights.
-    pub(crate) fn is_unwell(&self) -> bool {
+    /// Whether tunnels of the group are up, and none of their origins takes anything: by their checks, or by their weights.
+    pub(crate) fn is_unwell(&self, group: Group) -> bool {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
-        origins.iter().any(|origin| origin.is_up()) && !origins.iter().any(|origin| origin.is_usable())
+        let of_group = || origins.iter().filter(|origin| origin.standing().group() == group);
+        of_group().any(|origin| origin.is_up()) && !of_group().any(|origin| origin.is_usable())
     }
 
     /// A way that is up and by which the owner learns of flows, whether its origin takes anything or not.
@@ -403,15 +448,20 @@ impl SocketPool {
         if let Some(route) = self.shared.routes.get(self.socket) {
             self.rules(&route);
         }
+        let origin = Origin::new(way, place);
+        // Before anything is sent to it: what it is told later is what has changed since.
+        if let Some(rules) = self.rules.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            origin.standing().set_group(rules.group_of(origin.handle().origin()));
+        }
         let mut origins = self.origins.write().unwrap_or_else(PoisonError::into_inner);
-        origins.push(Origin::new(way, place), self.shared.region.as_ref());
+        origins.push(origin, self.shared.region.as_ref());
         drop(origins);
         self.tell_origins();
         self.arrival.notify_waiters();
     }
 
     /// Has the direct origins that this route says, and no others.
-    fn keep_direct(&self, route: &SocketRoute) {
+    fn keep_direct(&self, route: &SocketRoute, rules: &Rules) {
         let is_allowed = self.shared.dialer.is_allowed();
         if !is_allowed && !route.origins.is_empty() {
             tracing::warn!(
@@ -433,7 +483,9 @@ impl SocketPool {
                 let dialer = self.shared.dialer.clone();
                 let way = DirectWay::new(route.id, wanted.clone(), route.socket_type, dialer);
                 let region = way.region().or(own).cloned();
-                origins.push(Origin::new(Way::Direct(way), Place::local(region)), own);
+                let origin = Origin::new(Way::Direct(way), Place::local(region));
+                origin.standing().set_group(rules.group_of(id));
+                origins.push(origin, own);
             }
         }
         drop(origins);
@@ -465,7 +517,7 @@ impl SocketPool {
         let is_it = |o: &Origin| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder;
         if let Some(origin) = origins.take_one(is_it, self.shared.region.as_ref()) {
             origin.leave();
-            self.note_loss(&origins);
+            self.note_loss(&origins, origin.standing().group());
         }
         origins.iter().any(|origin| origin.place().is_local && origin.handle().tunnel() == Some(tunnel))
     }
@@ -477,7 +529,7 @@ impl SocketPool {
             |o: &Origin| o.handle().tunnel() == Some(tunnel) && o.handle().holder() == holder && o.place() == place;
         if let Some(origin) = origins.take_one(is_it, self.shared.region.as_ref()) {
             origin.leave();
-            self.note_loss(&origins);
+            self.note_loss(&origins, origin.standing().group());
         }
     }
 
@@ -492,10 +544,14 @@ impl SocketPool {
         self.arrival.notify_waiters();
     }
 
-    /// When the last one has left is remembered.
-    fn note_loss(&self, origins: &[Arc<Origin>]) {
-        if !has_tunnels(origins) {
-            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    /// When the last one of a group has left is remembered.
+    fn note_loss(&self, origins: &[Arc<Origin>], group: Group) {
+        if !has_tunnels(origins, group) {
+            let now = Instant::now();
+            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            // As many as the socket has groups at most, and a moment later fewer.
+            lost.retain(|(of, at)| *of != group && now.saturating_duration_since(*at) < MAX_ABSENCE);
+            lost.push((group, now));
         }
     }
 
@@ -512,21 +568,22 @@ impl SocketPool {
         AffinityCode::new(self.shared.key.hash_key(), socket, &origin_id(origin.handle().origin()))
     }
 
-    /// Of the nearest origins that are usable the one that is wished for, else the one with the least to do for its weight, in
+    /// Of the nearest origins of the group that are usable the one that is wished for, else the one with the least to do for its weight, in
     /// turn where several have the same; and none of those already tried. It counts as tried, and as busy, from here on.
-    pub(crate) fn choose(&self, tried: &mut Attempts<u64>, wish: &Wish) -> Option<InFlight> {
+    pub(crate) fn choose(&self, group: Group, tried: &mut Attempts<u64>, wish: &Wish) -> Option<InFlight> {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
         // The count goes up under the rotation's lock: requests that come at once see one another.
-        let mut rotation = self.rotation.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rotations = self.rotations.lock().unwrap_or_else(PoisonError::into_inner);
+        let rotation = rotations.of(group);
         let own = self.shared.region.as_ref();
         let dialing = self.dialing();
         let dialed = dialing.as_ref().map(|rules| (&rules.route().settings, self.roll(wish)));
         let choice = Choice { origins: &origins, own, wish, code: |origin: &Origin| self.code(origin), dialed };
-        let usable = |o: &Arc<Origin>| o.is_usable() && tried.may_try(&o.number());
+        let usable = |o: &Arc<Origin>| o.standing().group() == group && o.is_usable() && tried.may_try(&o.number());
         // Rather one that has failed than none.
         let Chosen { origin, why } = choice
-            .make(&mut rotation, |o| usable(o) && !o.standing().is_ejected() && !o.handle().is_doubtful())
-            .or_else(|| choice.make(&mut rotation, usable))?;
+            .make(rotation, |o| usable(o) && !o.standing().is_ejected() && !o.handle().is_doubtful())
+            .or_else(|| choice.make(rotation, usable))?;
         tried.record(origin.number());
         if let Some(why) = why {
             self.shared.regions.went(origin.place().region.as_ref().or(own), why);
@@ -546,24 +603,27 @@ impl SocketPool {
     fn roll(&self, wish: &Wish) -> u64 {
         match wish {
             Wish::Address(_, hash) => dials::roll_of(*hash),
-            Wish::Any | Wish::Cookie(_) => self.rolls.lock().unwrap_or_else(PoisonError::into_inner).roll(),
+            Wish::Any | Wish::Cookie(..) => self.rolls.lock().unwrap_or_else(PoisonError::into_inner).roll(),
         }
     }
 
-    /// Whether it has an origin that is usable.
+    /// Whether it has an origin for every path that is usable.
     pub(crate) fn is_reachable(&self) -> bool {
-        self.has_usable(&Attempts::default())
+        self.has_usable(Group::ROOT, &Attempts::default())
     }
 
-    fn has_usable(&self, tried: &Attempts<u64>) -> bool {
+    fn has_usable(&self, group: Group, tried: &Attempts<u64>) -> bool {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
-        origins.iter().any(|origin| origin.is_usable() && tried.may_try(&origin.number()))
+        let is_fit = |origin: &&Arc<Origin>| origin.standing().group() == group && origin.is_usable();
+        origins.iter().filter(is_fit).any(|origin| tried.may_try(&origin.number()))
     }
 
-    fn lost_within(&self, absence: Duration) -> bool {
+    fn lost_within(&self, absence: Duration, group: Group) -> bool {
         // A tunnel whose session goes away is unusable before it has left.
-        has_tunnels(&self.origins.read().unwrap_or_else(PoisonError::into_inner))
-            || self.lost.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < absence)
+        has_tunnels(&self.origins.read().unwrap_or_else(PoisonError::into_inner), group) || {
+            let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            lost.iter().any(|(of, at)| *of == group && at.elapsed() < absence)
+        }
     }
 
     /// Every origin.
@@ -582,7 +642,7 @@ impl SocketPool {
     }
 }
 
-/// Whether tunnels are among them.
-fn has_tunnels(origins: &[Arc<Origin>]) -> bool {
-    origins.iter().any(|origin| origin.handle().tunnel().is_some())
+/// Whether tunnels of the group are among them.
+fn has_tunnels(origins: &[Arc<Origin>], group: Group) -> bool {
+    origins.iter().any(|origin| origin.handle().tunnel().is_some() && origin.standing().group() == group)
 }

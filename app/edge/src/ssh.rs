@@ -3,14 +3,16 @@
 use std::{
     collections::HashMap,
     fmt::Display,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use sallyport_api::{AuditEvent, AuditLogin};
 use sallyport_bus::{SshLogins, ssh_login_name};
 use sallyport_model::{
-    AccountId, OriginHealth, SocketId, SocketName, SocketRoute, SocketType, SshTunnelLogin, TunnelId, TunnelPresence,
+    AccountId, OriginHealth, SHA1_REFUSED, SocketId, SocketName, SocketRoute, SocketType, SshTunnelLogin, TunnelId,
+    TunnelPresence,
 };
 use sallyport_ssh::{
     Attempt, BoxFuture, Certificate, Connection, Credential, Forward, ForwardRefusal, Granted, PublicKey, SshConfig,
@@ -30,6 +32,10 @@ const GUEST: &str = "guest";
 const MAX_SILENCE: Duration = Duration::from_secs(2);
 /// How long this edge may take to hear of what control has just made for a forward.
 const MAX_ROUTE_WAIT: Duration = Duration::from_secs(5);
+/// How often the owner of an account is told that a client signs with SHA-1.
+const TELL_OF_SHA1_EVERY: Duration = Duration::from_secs(600);
+/// How many owners are told in that time.
+const MAX_TOLD_OF_SHA1: usize = 1_024;
 /// What the directory shows as the connector's program.
 const AGENT: &str = "ssh";
 const KEY_REMOVED: &str = "the key that this login came with was removed from the account";
@@ -109,6 +115,7 @@ pub(crate) fn server(edge: &Arc<Edge>, settings: SshSettings) -> (SshServer, Arc
         connections: Mutex::default(),
         promised: Mutex::default(),
         held: Mutex::default(),
+        told_of_sha1: Mutex::default(),
     });
     (SshServer::new(settings.config, tunnels.clone()), tunnels)
 }
@@ -126,6 +133,8 @@ pub(crate) struct SshTunnels {
     promised: Mutex<Vec<Promised>>,
     /// By tunnel; no more than the server's connections have forwards.
     held: Mutex<HashMap<TunnelId, Held>>,
+    /// When the owner of an account was last told that a client signs with SHA-1.
+    told_of_sha1: Mutex<HashMap<AccountId, Instant>>,
 }
 
 struct Held {
@@ -175,6 +184,17 @@ fn is_alike(one: &Forward, other: &Forward) -> bool {
 }
 
 impl SshTunnels {
+    /// Whether the owner of the account is told now: clients that are refused come again and again.
+    fn tells_of_sha1(&self, account: AccountId, now: Instant) -> bool {
+        let mut told = lock(&self.told_of_sha1);
+        told.retain(|_, at| now.saturating_duration_since(*at) < TELL_OF_SHA1_EVERY);
+        if told.contains_key(&account) || told.len() >= MAX_TOLD_OF_SHA1 {
+            return false;
+        }
+        told.insert(account, now);
+        true
+    }
+
     fn may_log_in(&self, user: &str, key: &PublicKey) -> Option<AccountId> {
         let login = self.logins.get(user)?;
         let is_it = |line: &String| PublicKey::from_openssh(line).is_ok_and(|own| own.key_data() == key.key_data());
@@ -241,7 +261,10 @@ impl SshTunnels {
             agent: AGENT.to_owned(),
             since: i64::try_from(unix_seconds()).unwrap_or(i64::MAX),
             home: None,
+            origin: None,
+            host: None,
             health: OriginHealth::default(),
+            failure: None,
         });
         tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
         let (tunnel, socket, holder) = (target.tunnel, target.socket, way.holder());
@@ -455,6 +478,26 @@ impl SshGate for SshTunnels {
             Credential::Guest | Credential::Nothing => None,
         };
         Box::pin(std::future::ready(verdict.map_or(Verdict::Refuse, Verdict::Accept)))
+    }
+
+    fn refused_sha1(&self, user: &str, key: &PublicKey, peer: SocketAddr) {
+        let Some(account) = self.may_log_in(user, key) else { return };
+        if !self.tells_of_sha1(account, Instant::now()) {
+            return;
+        }
+        let fingerprint = key.fingerprint(HashAlg::Sha256).to_string();
+        tracing::warn!(%account, fingerprint, "an ssh client is refused: {SHA1_REFUSED}");
+        let audit = self.edge.upgrade().and_then(|edge| edge.config.audit.clone());
+        if let Some(audit) = audit {
+            let login = AuditLogin {
+                identity: fingerprint,
+                provider: "ssh-key".to_owned(),
+                outcome: "refused".to_owned(),
+                reason: Some(SHA1_REFUSED.to_owned()),
+                client: Some(peer),
+            };
+            audit.sink.record(AuditEvent::login(SystemTime::now().into(), Some(account), login));
+        }
     }
 
     fn opened(&self, connection: &Connection) {

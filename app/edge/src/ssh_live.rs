@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use sallyport_model::{FlowRecord, RequestRecord, SocketName};
+use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, SocketName};
 
 /// The width of an outcome: `client-left`, and a status with its method.
 const OUTCOME_COLUMN: usize = 11;
@@ -13,7 +13,17 @@ const CLIENT_COLUMN: usize = 15;
 pub(crate) fn request(record: &RequestRecord, name: Option<&SocketName>) -> String {
     let RequestRecord { status, method, target, duration_us, client, .. } = record;
     let outcome = format!("{status} {method}");
-    line(&outcome, *duration_us, client.ip(), name, target)
+    let refused = record.refused.as_ref().map(|reason| format!("  refused: {reason}")).unwrap_or_default();
+    line(&outcome, *duration_us, client.ip(), name, &format!("{target}{refused}"))
+}
+
+/// How the service is found, and why.
+pub(crate) fn health(record: &HealthRecord, name: Option<&SocketName>) -> String {
+    let name = name.map(|name| format!("{name}: ")).unwrap_or_default();
+    match &record.failure {
+        Some(failure) => format!("{name}the service gets nothing: {}", failure.message),
+        None => format!("{name}the service takes requests again"),
+    }
 }
 
 /// How it ended, time, client, the socket where there are several, bytes.
@@ -77,6 +87,7 @@ mod tests {
             omitted_before: 0,
             identity: None,
             rule: None,
+            refused: None,
         };
         assert_eq!(request(&record, None), "200 GET       1.23 ms  203.0.113.7      /a?b=c");
         let name: SocketName = "calm-bay-0001".parse().unwrap();

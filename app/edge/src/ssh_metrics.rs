@@ -33,7 +33,7 @@ impl Collector for SshMetrics {
 
 type Row<'a> = (&'static str, &'static str, &'a AtomicU64);
 
-fn counters(stats: &SshStats) -> [Row<'_>; 13] {
+fn counters(stats: &SshStats) -> [Row<'_>; 15] {
     [
         ("sallyport_edge_ssh_connections", "Connections of ssh clients that were taken", &stats.connections),
         (
@@ -43,7 +43,17 @@ fn counters(stats: &SshStats) -> [Row<'_>; 13] {
         ),
         ("sallyport_edge_ssh_logins", "Logins of ssh clients", &stats.logins),
         ("sallyport_edge_ssh_logins_refused", "Keys of ssh clients that were refused", &stats.logins_refused),
+        (
+            "sallyport_edge_ssh_sha1_refused",
+            "Ssh clients that wanted to sign with RSA and SHA-1, which is refused",
+            &stats.sha1_refused,
+        ),
         ("sallyport_edge_ssh_logins_timed_out", "Ssh clients that did not log in in time", &stats.logins_timed_out),
+        (
+            "sallyport_edge_ssh_logins_pushed_out",
+            "Ssh clients that had not logged in and made room for newer ones",
+            &stats.logins_pushed_out,
+        ),
         ("sallyport_edge_ssh_forwards", "Forwards that were granted to ssh clients", &stats.forwards),
         ("sallyport_edge_ssh_forwards_refused", "Forwards that were refused", &stats.forwards_refused),
         ("sallyport_edge_ssh_streams", "Streams that were opened through ssh clients", &stats.streams),
@@ -67,9 +77,10 @@ fn counters(stats: &SshStats) -> [Row<'_>; 13] {
     ]
 }
 
-fn gauges(stats: &SshStats) -> [Row<'_>; 3] {
+fn gauges(stats: &SshStats) -> [Row<'_>; 4] {
     [
         ("sallyport_edge_ssh_connections_open", "Connections of ssh clients that are open", &stats.connections_open),
+        ("sallyport_edge_ssh_logins_pending", "Ssh clients that have not logged in", &stats.logins_pending),
         ("sallyport_edge_ssh_forwards_open", "Forwards of ssh clients that are in use", &stats.forwards_open),
         ("sallyport_edge_ssh_streams_open", "Streams through ssh clients that are open", &stats.streams_open),
     ]

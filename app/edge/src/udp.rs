@@ -22,6 +22,7 @@ use crate::{
     affinity::Wish,
     entry::{self, Pass},
     flow_record::{FlowTicket, Verdict},
+    forwarding::Group,
     limits::RunningGuard,
     sockets::SocketPool,
     udp_finish,
@@ -114,7 +115,7 @@ impl Server {
             return;
         }
         let has_room = self.holding.len() < MAX_HOLDING;
-        let expects = || has_room && self.edge.sockets.expects(&self.pool);
+        let expects = || has_room && self.edge.sockets.expects(&self.pool, Group::ROOT);
         let Some(flow) = self.flows.get_mut(&key) else { return };
         // 3. Choose an origin, 4. open a flow to it, 5. carry.
         match flow.forward(&self.pool, expects, &datagrams, now) {
@@ -169,7 +170,7 @@ impl Server {
             return false;
         }
         self.pool.rules(&route);
-        if !edge.sockets.expects(&self.pool) && !self.pool.is_reachable() {
+        if !edge.sockets.expects(&self.pool, Group::ROOT) && !self.pool.is_reachable() {
             edge.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
             return false;
         }

@@ -18,6 +18,7 @@ use crate::{
     bounds::Meter,
     entry::Pass,
     flow_record::{FlowTicket, Verdict},
+    forwarding::Group,
     metrics::Metrics,
     origin::InFlight,
     sockets::SocketPool,
@@ -329,7 +330,7 @@ impl Flow {
         }
         self.towards = None;
         let mut is_near = false;
-        while let Some(origin) = pool.choose(&mut self.tried, self.pass.wish()) {
+        while let Some(origin) = pool.choose(Group::ROOT, &mut self.tried, self.pass.wish()) {
             self.ticket.went_to(origin.origin().handle().clone());
             match self.open(&origin) {
                 Ok((handle, ended)) => {

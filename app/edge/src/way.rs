@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_model::{EdgeId, EdgeName, FlowRecord, OriginRef, RequestRecord, SocketName, TunnelId};
+use sallyport_model::{EdgeId, EdgeName, FlowRecord, HealthRecord, OriginRef, RequestRecord, SocketName, TunnelId};
 use sallyport_net::RelayEnd;
 use sallyport_ssh::Forward;
 use sallyport_tunnel::{
@@ -138,6 +138,16 @@ impl Way {
         }
     }
 
+    /// The address at which the origin is dialed, where that is known.
+    pub(crate) fn dialed(&self) -> Option<String> {
+        match self {
+            Self::Direct(way) => Some(way.address().to_string()),
+            Self::Tunnel(handle) => handle.origin().map(ToString::to_string),
+            Self::Remote(way) => way.dialed().map(|address| address.to_string()),
+            Self::Ssh(_) => None,
+        }
+    }
+
     /// The other edge by which the origin is reached.
     pub(crate) fn relay(&self) -> Option<EdgeName> {
         match self {
@@ -185,6 +195,15 @@ impl Way {
             Self::Tunnel(handle) => handle.has_idle_leg(),
             Self::Ssh(_) | Self::Direct(_) => false,
             Self::Remote(way) => way.has_idle_leg(),
+        }
+    }
+
+    /// Whether a stream for this client may have a connection for itself.
+    pub(crate) fn has_leg_for(&self, client: SocketAddr) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.has_leg_for(client),
+            Self::Remote(way) => way.has_leg_for(client),
+            Self::Ssh(_) | Self::Direct(_) => true,
         }
     }
 
@@ -325,6 +344,20 @@ impl Way {
     }
 }
 
+impl Way {
+    /// Tells the owner how the origin is found from now on. That changes no more often than checks are made.
+    pub(crate) fn log_health(&self, record: &HealthRecord) {
+        match self {
+            Self::Tunnel(handle) => handle.send_health_log(record),
+            Self::Ssh(way) if way.forward.connection().console().is_shown() => {
+                way.show(0, &ssh_live::health(record, way.shown_name()));
+            }
+            // The edge that holds the tunnel tells of what it finds itself.
+            Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => {}
+        }
+    }
+}
+
 /// What a stream is opened for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
@@ -429,6 +462,15 @@ impl WayStream {
         match self {
             Self::Tunnel(stream) => stream.is_on_leg(),
             Self::Ssh(_) | Self::Linking(_) | Self::Direct(_) => false,
+        }
+    }
+
+    /// Whose stream it is from now on, where clients have shares of what carries it; `None`: nobody's, as long as it rests.
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        match self {
+            Self::Tunnel(stream) => stream.set_client(client),
+            Self::Linking(stream) => stream.set_client(client),
+            Self::Ssh(_) | Self::Direct(_) => {}
         }
     }
 

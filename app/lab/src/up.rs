@@ -16,8 +16,8 @@ use crate::{
     kernel,
     plan::{Kind, Launch, Places, Plan, Process, Role, Secrets, prefix},
     process::{self, Life},
-    programs, start,
-    start::Starting,
+    programs,
+    start::{self, Starting},
     state::{self, Lab, State},
     topology::{Database, LabName, Topology},
 };
@@ -214,7 +214,10 @@ impl Lab {
         getrandom::fill(&mut random).map_err(|error| LabError::Unfit(format!("there is no randomness: {error}")))?;
         self.secrets.password = random.iter().map(|byte| format!("{byte:02x}")).collect();
         state::write_secrets(&self.places, &self.secrets)?;
-        self.as_owner(&["account", "create", "--name", "Owner", "--email", OWNER])?;
+        let token = self.places.data(&first.name).join("setup-token");
+        let token = fs::read_to_string(&token).map_err(LabError::io(format!("read {}", token.display())))?;
+        let create = ["account", "create", "--name", "Owner", "--email", OWNER, "--setup-token", token.trim()];
+        self.as_owner(&create)?;
         self.as_owner(&["login", "--email", OWNER]).map(drop)
     }
 

@@ -2,7 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args, Parser, Subcommand, error::ErrorKind};
+use clap::{
+    ArgAction, Args, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use clap_complete::engine::ArgValueCompleter;
 use time::UtcOffset;
 
 use crate::{
@@ -14,6 +18,7 @@ use crate::{
         client::{ClientCommand, SshConfigArgs},
         connect::ConnectArgs,
         data::{BackupArgs, MigrateArgs, RekeyArgs, RestoreArgs},
+        doctor::DoctorArgs,
         edge::EdgeCommand,
         flow::FlowCommand,
         invitation::InvitationCommand,
@@ -34,9 +39,11 @@ use crate::{
         trust::TrustCommand,
         tunnel::TunnelCommand,
     },
+    complete,
     context::Context,
     control_role, edge_role, failure,
     failure::{Failure, Kind},
+    help::{self, HelpArgs},
     network::ProxyChoice,
     output::{Color, Form, Format, Output},
     telemetry::{LogFormat, Telemetry},
@@ -53,7 +60,8 @@ Exit codes:
   5  refused: it conflicts with what is there, or is not valid
   6  the other side cannot be reached or cannot be trusted
 
-Flags may be written with underscores too (--socket_id).";
+Flags may be written with underscores too (--socket_id).
+More: `sallyport help COMMAND`, and `sallyport help TOPIC` about names, policies, run, scripts and transports.";
 
 /// Gives a private service a public door
 #[derive(Debug, Parser)]
@@ -82,6 +90,7 @@ pub(crate) struct Global {
     pub(crate) token: Option<String>,
     /// The organisation to act for, by name or id, instead of your own or the one chosen with `organisation use`
     #[arg(long, global = true, alias = "organization", value_name = "NAME", env = "SALLYPORT_ORGANISATION")]
+    #[arg(add = ArgValueCompleter::new(complete::organisations))]
     pub(crate) organisation: Option<String>,
     /// The proxy on the way to the API and the edge: http://[USER:PASSWORD@]HOST:PORT, socks5://..., or none [default: the one
     /// in HTTPS_PROXY or ALL_PROXY, but not for what NO_PROXY lists]
@@ -108,6 +117,10 @@ pub(crate) enum Command {
     Control(control_role::ControlArgs),
     /// Run an edge of an installation, or look after its edges
     Edge(EdgeCommand),
+    /// Show what runs here, whether the API and the edge answer, who is logged in, and what comes next
+    Status,
+    /// Check what could be wrong, in the order in which to mend it
+    Doctor(DoctorArgs),
     /// Make an account, or show it
     #[command(subcommand)]
     Account(AccountCommand),
@@ -188,6 +201,8 @@ pub(crate) enum Command {
     Completion(command::completion::CompletionArgs),
     /// Print the version
     Version,
+    /// Say what a command does, or something about a topic: names, policies, run, scripts, transports
+    Help(HelpArgs),
 }
 
 /// The whole program.
@@ -225,6 +240,7 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
         Command::SshConfig(args) => return command::client::ssh_config(&args),
         Command::Completion(args) => return command::completion::run(&args),
         Command::Version => return command::version::run(&output),
+        Command::Help(args) => return help::run(&output, &args),
         _ => {}
     }
     // The zone of the machine can only be asked for while there is one thread.
@@ -299,6 +315,8 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Control(args) => control_role::run(args, verbose).await,
         Command::Edge(EdgeCommand { command: Some(command), .. }) => command::edge::run(&context, command).await,
         Command::Edge(EdgeCommand { run, .. }) => edge_role::run(run, verbose).await,
+        Command::Status => command::status::run(&context).await,
+        Command::Doctor(args) => command::doctor::run(&context, args).await,
         Command::Account(command) => command::account::run(&context, command).await,
         Command::Login(args) => command::login::login(&context, args).await,
         Command::Logout => command::login::logout(&context).await,
@@ -327,7 +345,7 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Restore(args) => command::data::restore(&context, args).await,
         Command::Lab(command) => command::lab::run(&context, command).await,
         Command::Trust(command) => command::trust::run(&context, &command),
-        Command::SshConfig(_) | Command::Completion(_) | Command::Version => Ok(()),
+        Command::SshConfig(_) | Command::Completion(_) | Command::Version | Command::Help(_) => Ok(()),
     }
 }
 
@@ -335,13 +353,26 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
 fn misused(error: &clap::Error, as_json: bool) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     if as_json && !is_help {
-        let failure = Failure::usage(sentence(&error.render().to_string())).next("see `sallyport --help`");
+        let next = suggestion(error).unwrap_or_else(|| "see `sallyport --help`".to_owned());
+        let failure = Failure::usage(sentence(&error.render().to_string())).next(next);
         Output::new(Format::Json, Color::Never).failure(&failure);
     } else {
         // Nothing can be done when even this cannot be printed.
         drop(error.print());
     }
     if is_help { ExitCode::SUCCESS } else { ExitCode::from(Kind::Usage.exit_code()) }
+}
+
+/// The word that was probably meant, where one is near.
+fn suggestion(error: &clap::Error) -> Option<String> {
+    let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    let near = kinds.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(word) => Some(word.clone()),
+        // The nearest is the last.
+        ContextValue::Strings(words) => words.last().cloned(),
+        _ => None,
+    })?;
+    Some(format!("did you mean {near}?"))
 }
 
 /// The first paragraph of what is wrong, which may name arguments in lines below, as one line.

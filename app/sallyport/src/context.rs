@@ -15,6 +15,7 @@ use crate::{
     local::{self, Local},
     network::{Network, ProxyChoice},
     output::Output,
+    processes,
 };
 
 /// Name and version of this program, as it introduces itself.
@@ -191,6 +192,29 @@ fn client(target: &Target, auth: Auth) -> anyhow::Result<ApiClient> {
     Ok(ApiClient::new(config)?)
 }
 
+/// Nobody said where an API is, and none is found here; where somebody else's runs here, that is said.
+fn no_api() -> Failure {
+    let others = processes::running();
+    let other = others.iter().find(|one| one.is_of_other && matches!(one.role, "up" | "control"));
+    match other {
+        Some(other) => Failure::new(
+            Kind::Unreachable,
+            format!(
+                "the `sallyport {}` of {} runs on this machine (process {}), and does not say where to other users",
+                other.role, other.user, other.pid
+            ),
+        )
+        .next(
+            "ask for its address and the fingerprint of its root, which it logs when it is ready: `sallyport login --api URL \
+             --ca-fingerprint sha256:... --email you@example.com`",
+        ),
+        None => {
+            Failure::new(Kind::Unreachable, "there is no API to talk to: no `sallyport up` of yours runs on this machine")
+                .next("start `sallyport up`, or give the address of an API with --api URL")
+        }
+    }
+}
+
 /// The API that is meant, and whom to trust there.
 fn choose(
     api: Option<&str>,
@@ -198,10 +222,7 @@ fn choose(
     contents: &Contents,
     local: Option<&Local>,
 ) -> Result<Target, Failure> {
-    let text = api.or(contents.current.as_deref()).or(local.map(|local| local.api.as_str())).ok_or_else(|| {
-        Failure::new(Kind::Unreachable, "there is no API to talk to: no `sallyport up` of yours runs on this machine")
-            .next("start `sallyport up`, or give the address of an API with --api URL")
-    })?;
+    let text = api.or(contents.current.as_deref()).or(local.map(|local| local.api.as_str())).ok_or_else(no_api)?;
     let api: ApiAddress = text.parse().map_err(|error| Failure::usage(format!("{error}")))?;
     let of_local = local.filter(|local| local.api.parse() == Ok(api.clone())).map(|local| local.ca.clone());
     let profile = contents.profile(&api);
@@ -222,7 +243,7 @@ mod tests {
     use super::*;
 
     fn local() -> Local {
-        Local { api: "https://api.localhost:8443".into(), ca: "/data/ca.pem".into(), pid: 1 }
+        Local { api: "https://api.localhost:8443".into(), ca: "/data/ca.pem".into(), pid: 1, ..Local::default() }
     }
 
     fn logged_in(api: &str, profile: Profile) -> Contents {

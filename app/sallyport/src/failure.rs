@@ -181,8 +181,7 @@ pub(crate) fn of_client(error: &ClientError) -> Failure {
 }
 
 /// What a socket is called by, for those who gave what `--name` calls it.
-const WHICH_SOCKET: &str =
-    "see `sallyport socket ls`: a socket goes by its id, or by the name in its URL, such as wandering-shape-7752";
+const WHICH_SOCKET: &str = "see `sallyport socket ls`: a socket goes by its name, by the one in its URL such as wandering-shape-7752, or by its id";
 
 /// Where those are listed that there are, by what the API calls them.
 const WHICH: &[(&str, &str)] = &[
@@ -195,7 +194,7 @@ const WHICH: &[(&str, &str)] = &[
     ("invitation", "see `sallyport invitation ls`, or `sallyport invitation ls --sent` for those of the organisation"),
     ("flow", "see `sallyport flow ls`: it may have ended by itself"),
     ("service token", "see `sallyport service-token ls`"),
-    ("tunnel", "see `sallyport tunnel ls SOCKET`"),
+    ("tunnel", "see `sallyport tunnel ls`"),
 ];
 
 /// The error of a call about two things: it names the one that there is not.
@@ -275,12 +274,13 @@ fn of_problem(problem: &Problem) -> Failure {
 const FLAGS: &[(&str, &str)] = &[
     ("access.allow", "--allow"),
     ("access.deny", "--deny"),
-    ("access", "--allow and --deny"),
+    ("access", "--allow"),
     ("affinity", "--affinity"),
     ("alpn", "--alpn"),
     ("amplification_guard", "--no-amplification-guard"),
     ("document", "the policy"),
     ("ca_pem", "--provider-ca"),
+    ("check_minutes", "--check-minutes"),
     ("client_id", "--client-id"),
     ("client_secret", "--client-secret-file"),
     ("groups", "--group"),
@@ -298,7 +298,10 @@ const FLAGS: &[(&str, &str)] = &[
     ("identity.providers", "--identity-provider"),
     ("identity.session_minutes", "--session-minutes"),
     ("identity", "--cloudauth"),
-    ("limits", "--max-connections, --requests-per-second, --bytes-per-second and --queue"),
+    ("limits.bytes_per_second", "--bytes-per-second"),
+    ("limits.max_connections", "--max-connections"),
+    ("limits.queue", "--queue"),
+    ("limits.requests_per_second", "--requests-per-second"),
     ("origin_protocol", "--origin-protocol"),
     ("policies", "--policy"),
     ("port", "--public-port"),
@@ -315,7 +318,16 @@ const FLAGS: &[(&str, &str)] = &[
 fn flag_of(error: &FieldError) -> Option<&'static str> {
     let is_of_hook = error.field == "client_secret"
         && (error.detail.contains("hook") || error.detail.contains("messages are signed"));
-    if is_of_hook { Some("--hook-secret-file") } else { flag(&error.field) }
+    let says = |word: &str| error.detail.contains(word);
+    match error.field.as_str() {
+        _ if is_of_hook => Some("--hook-secret-file"),
+        "access" if says("denies") => Some("--deny"),
+        "limits" if says("queue") => Some("--queue"),
+        "limits" if says("bytes per second") => Some("--bytes-per-second"),
+        "limits" if says("requests per second") => Some("--requests-per-second"),
+        "limits" => Some("--max-connections"),
+        field => flag(field),
+    }
 }
 
 /// What the command line calls this field of the API.
@@ -443,7 +455,7 @@ mod tests {
         for (field, called) in [
             ("tls_mode", "--passthrough"),
             ("access.allow[0]", "--allow"),
-            ("access", "--allow and --deny"),
+            ("access", "--allow"),
             ("policies", "--policy"),
             ("port", "--public-port"),
             ("public_key", "the public key"),

@@ -5,13 +5,16 @@ use std::collections::{HashMap, HashSet};
 use clap::builder::styling::{AnsiColor, Style};
 use sallyport_api::Socket;
 use sallyport_connector::{ConnectorEvent, TransportChoice};
-use sallyport_model::{EdgeName, FlowRecord, RequestRecord, SocketType, TunnelId};
+use sallyport_model::{
+    EdgeName, FlowRecord, HealthFailure, HealthRecord, PathRoute, RequestRecord, SocketType, TunnelId,
+};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, UtcOffset};
 
 use crate::{
     failure::Failure,
     output::{self, Format, Output, paint, safe, styled},
+    service::ShownPath,
 };
 
 /// The width of the target's column, in characters; longer ones push the rest aside.
@@ -29,22 +32,40 @@ pub(crate) struct Live {
     offset: UtcOffset,
     /// What services are called, where there may be several.
     names: Option<HashMap<TunnelId, String>>,
+    /// Whether these names are the paths of one public name.
+    are_paths: bool,
     /// The tunnels whose addresses were shown in a pipe.
     announced: HashSet<TunnelId>,
     /// By which edges each tunnel is held.
     held: HashMap<TunnelId, HashSet<Option<EdgeName>>>,
+    /// What was said last of the services that get nothing.
+    unwell: HashMap<TunnelId, HealthFailure>,
     is_lost: bool,
 }
 
 impl Live {
     /// Nothing is shown yet.
     pub(crate) fn new(output: Output, offset: UtcOffset) -> Self {
-        Self { output, offset, names: None, announced: HashSet::new(), held: HashMap::new(), is_lost: false }
+        Self {
+            output,
+            offset,
+            names: None,
+            are_paths: false,
+            announced: HashSet::new(),
+            held: HashMap::new(),
+            unwell: HashMap::new(),
+            is_lost: false,
+        }
     }
 
     /// The same for several services, each of which has a name that goes before what concerns it.
     pub(crate) fn of_services(output: Output, offset: UtcOffset) -> Self {
         Self { names: Some(HashMap::new()), ..Self::new(output, offset) }
+    }
+
+    /// The same for services of one public name, each of which is called by its path.
+    pub(crate) fn of_paths(output: Output, offset: UtcOffset) -> Self {
+        Self { are_paths: true, ..Self::of_services(output, offset) }
     }
 
     /// What the service behind this tunnel is called from now on.
@@ -61,6 +82,7 @@ impl Live {
         }
         self.announced.remove(&tunnel);
         self.held.remove(&tunnel);
+        self.unwell.remove(&tunnel);
     }
 
     /// The service of this tunnel, where there may be several.
@@ -131,9 +153,15 @@ impl Live {
     ///
     /// # Errors
     /// The standard output is closed.
-    pub(crate) fn header(&self, socket: &Socket, origin: &str) -> anyhow::Result<()> {
+    pub(crate) fn header(&self, socket: &Socket, origins: &[(PathRoute, String)]) -> anyhow::Result<()> {
         if self.output.format != Format::Table {
-            return self.emit(json!({ "event": "socket", "socket": socket, "origin": origin }), None);
+            let origin = origins.first().map(|(_, origin)| origin);
+            let mut event = json!({ "event": "socket", "socket": socket, "origin": origin });
+            if origins.len() > 1 {
+                let path = |(path, origin): &(PathRoute, String)| json!({ "path": path.prefix, "origin": origin });
+                event["origins"] = origins.iter().map(path).collect();
+            }
+            return self.emit(event, None);
         }
         socket.notes.iter().for_each(|note| self.output.hint(&safe(note)));
         if !self.output.terminal {
@@ -141,7 +169,14 @@ impl Live {
         }
         let bold = |text: &str| if self.output.color { styled(text, Style::new().bold()) } else { text.to_owned() };
         output::line(&format!("{}  {}", bold(&safe(socket.name.as_str())), bold(&safe(&socket.url))))?;
-        let mut rows = vec![("origin", origin.to_owned())];
+        let served = |(path, origin): &(PathRoute, String)| {
+            if path.is_plain() && origins.len() == 1 {
+                return ("origin", origin.clone());
+            }
+            let shown = ShownPath(&path.prefix, path.rewrite.as_ref());
+            ("path", format!("{shown}  {origin}"))
+        };
+        let mut rows: Vec<_> = origins.iter().map(served).collect();
         if let Some(protected) = &socket.protected {
             rows.push(("protected", format!("user {}", protected.username)));
         }
@@ -176,12 +211,17 @@ impl Live {
                     }
                     return Ok(());
                 }
-                let name = self.service(Some(*tunnel)).map(|name| format!("{}  ", safe(name))).unwrap_or_default();
-                return output::line(&format!("{name}{}", safe(url)));
+                let name = self.service(Some(*tunnel)).map(safe).unwrap_or_default();
+                return output::line(&match name.as_ref() {
+                    "" | "/" => safe(url).into_owned(),
+                    path if self.are_paths => format!("{}{path}", safe(url)),
+                    name => format!("{name}  {}", safe(url)),
+                });
             }
             ConnectorEvent::OriginMissing { tunnel, reason } => {
                 return self.origin_missing(Some(*tunnel), reason, SocketType::Udp);
             }
+            ConnectorEvent::Health(record) => return self.health(record),
             _ => {}
         }
         let (color, text) = state(event, is_further);
@@ -230,6 +270,32 @@ impl Live {
             }
             _ => false,
         }
+    }
+
+    /// The edge finds the service so: told when it gets nothing from now on, for another reason, or takes requests again. Each
+    /// edge that holds the tunnel says so; what is known is not said again.
+    fn health(&mut self, record: &HealthRecord) -> anyhow::Result<()> {
+        let (color, text) = match &record.failure {
+            Some(failure) => {
+                let known = self.unwell.insert(record.tunnel, failure.clone());
+                if known.is_some_and(|known| known.says_the_same_as(failure)) {
+                    return Ok(());
+                }
+                let since = clock(failure.since.saturating_mul(1_000), self.offset);
+                (AnsiColor::Red, format!("the service gets nothing since {since}: {}", failure.message))
+            }
+            None if self.unwell.remove(&record.tunnel).is_none() => return Ok(()),
+            None => (AnsiColor::Green, "the service is well again".to_owned()),
+        };
+        let text = match self.service(Some(record.tunnel)) {
+            Some(name) => format!("{name}: {text}"),
+            None => text,
+        };
+        if self.output.terminal {
+            return self.state(color, &text);
+        }
+        output::note(&format!("note: {}", safe(&text)));
+        Ok(())
     }
 
     /// Nothing listens at the service's address: requests or connections will fail until something does.
@@ -308,7 +374,12 @@ impl Live {
         };
         let (clock, duration) = (clock(record.at_ms, self.offset), duration(record.duration_us));
         let service = self.column(record.tunnel);
-        format!("{clock}  {service}{method:<7} {target:<TARGET_COLUMN$} {status} {duration:>9}  {bytes}")
+        let end = match record.refused.as_deref() {
+            None => bytes,
+            Some(RequestRecord::ORIGIN_SPEAKS_TLS) => "the service speaks TLS: use --type https".to_owned(),
+            Some(reason) => format!("refused: {}", safe(reason)),
+        };
+        format!("{clock}  {service}{method:<7} {target:<TARGET_COLUMN$} {status} {duration:>9}  {end}")
     }
 
     /// Time, transport, client, verdict, duration and bytes of a flow.
@@ -342,6 +413,7 @@ fn tunnel_of(event: &ConnectorEvent) -> Option<TunnelId> {
         | ConnectorEvent::OriginMissing { tunnel, .. } => Some(*tunnel),
         ConnectorEvent::Request(record) => record.tunnel,
         ConnectorEvent::Flow(record) => record.tunnel,
+        ConnectorEvent::Health(record) => Some(record.tunnel),
         _ => None,
     }
 }
@@ -394,9 +466,10 @@ fn state(event: &ConnectorEvent, is_further: bool) -> (AnsiColor, String) {
         ConnectorEvent::Retrying { after } => {
             (AnsiColor::Yellow, format!("trying again in {:.1} s", after.as_secs_f64()))
         }
-        ConnectorEvent::Request(_) | ConnectorEvent::Flow(_) | ConnectorEvent::OriginMissing { .. } => {
-            (AnsiColor::White, String::new())
-        }
+        ConnectorEvent::Request(_)
+        | ConnectorEvent::Flow(_)
+        | ConnectorEvent::Health(_)
+        | ConnectorEvent::OriginMissing { .. } => (AnsiColor::White, String::new()),
     }
 }
 
@@ -430,6 +503,9 @@ fn as_json(event: &ConnectorEvent) -> Value {
             of_edge(json!({ "event": "disconnected", "reason": reason, "held_by": held_by }), edge.as_ref())
         }
         ConnectorEvent::Retrying { after } => json!({ "event": "retrying", "after_ms": micros(*after) / 1_000 }),
+        ConnectorEvent::Health(record) => {
+            json!({ "event": "health", "tunnel": record.tunnel, "health": record.health, "failure": record.failure })
+        }
         ConnectorEvent::Request(record) => json!({ "event": "request", "request": record }),
         ConnectorEvent::Flow(record) => json!({ "event": "flow", "flow": record }),
     }
@@ -525,6 +601,7 @@ mod tests {
             omitted_before: 0,
             identity: None,
             rule: None,
+            refused: None,
         }
     }
 

@@ -3,13 +3,16 @@
 // The doc comments of options are their help texts: shown as they are, where angle brackets and escapes have no place.
 #![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
 
+mod account;
 mod argv;
 mod audit_args;
 mod audit_stream;
 mod bus_args;
 mod bus_metrics;
 mod cli;
+mod columns;
 mod command;
+mod complete;
 mod context;
 mod control_role;
 mod credentials;
@@ -18,19 +21,31 @@ mod duration;
 mod duties;
 mod edge_role;
 mod failure;
+mod help;
 mod installation;
 mod live;
 mod local;
+mod mail_args;
 mod network;
 mod output;
 mod password;
 mod port;
+mod process_metrics;
+mod processes;
+mod service;
 mod signals;
+mod site_args;
 mod telemetry;
 mod threads;
 mod up;
 mod yaml;
 
+/// What was used in a flood goes back to the system within seconds, by threads that do nothing else
+/// (docs/adr/0057-memory-goes-back.md).
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> std::process::ExitCode {
+    complete::answer();
     cli::main()
 }

@@ -227,6 +227,21 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<I
     trim(&table)
 }
 
+/// Lines of cells below each other, the first one being the header. The cells are safe to print.
+pub(crate) fn lines_of(lines: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    for line in lines {
+        table.add_row(line);
+    }
+    trim(&table)
+}
+
+/// How many columns of a terminal the text takes.
+pub(crate) fn width(text: &str) -> usize {
+    unicode_width::UnicodeWidthStr::width(text)
+}
+
 /// Names and values below each other.
 pub(crate) fn pairs(rows: &[(&str, String)]) -> String {
     let mut table = Table::new();

@@ -1,6 +1,6 @@
 //! Passwords: from a prompt, the standard input, the environment or, if need be, the command line.
 
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -8,6 +8,9 @@ use sallyport_api::Secret;
 use sallyport_model::MAX_PASSWORD_BYTES;
 
 use crate::{failure::Failure, signals};
+
+/// The longest code that is read, in bytes.
+const MAX_CODE_BYTES: u64 = 256;
 
 /// Where a password comes from.
 #[derive(Debug, Args)]
@@ -69,6 +72,47 @@ impl PasswordArgs {
     }
 }
 
+/// The password of now and the next one, each on a line of the standard input.
+///
+/// # Errors
+/// There are not two lines.
+pub(crate) fn two_lines() -> anyhow::Result<(Secret, Secret)> {
+    let bound = 2 * (MAX_PASSWORD_BYTES as u64 + 2);
+    let mut text = String::new();
+    io::stdin()
+        .lock()
+        .take(bound)
+        .read_to_string(&mut text)
+        .context("cannot read the passwords from the standard input")?;
+    split_lines(&text).map(|(current, next)| (current.into(), next.into()))
+}
+
+fn split_lines(text: &str) -> anyhow::Result<(&str, &str)> {
+    let mut lines = text.lines();
+    match (lines.next().filter(|line| !line.is_empty()), lines.next().filter(|line| !line.is_empty()), lines.next()) {
+        (Some(current), Some(next), None) => Ok((current, next)),
+        _ => Err(Failure::usage("the standard input has not two lines")
+            .next("give the password of now on the first, and the next one on the second")
+            .into()),
+    }
+}
+
+/// Asks for a code, which may be seen: on the terminal, or by the next line of the standard input.
+///
+/// # Errors
+/// There is nobody to ask.
+pub(crate) fn ask_for_code(what: &str) -> anyhow::Result<Secret> {
+    let mut terminal = io::stderr().lock();
+    write!(terminal, "{what}: ").and_then(|()| terminal.flush()).context("cannot ask for the code")?;
+    let mut line = String::new();
+    io::stdin().lock().take(MAX_CODE_BYTES).read_line(&mut line).context("cannot read the code")?;
+    let code = line.trim();
+    if code.is_empty() {
+        return Err(Failure::usage("there is no code").next("type it, or write it to the standard input").into());
+    }
+    Ok(code.into())
+}
+
 /// Asks on the terminal. Ctrl-C ends the process, once the terminal shows again what is typed.
 fn prompt(text: &str) -> io::Result<String> {
     signals::restore_terminal_at_end()?;
@@ -109,5 +153,13 @@ mod tests {
             assert!(from_reader(bad.as_bytes()).is_err(), "{bad:?}");
         }
         assert!(from_reader(&b"\xff\xfe"[..]).is_err());
+    }
+
+    #[test]
+    fn two_lines_are_two_passwords() {
+        assert_eq!(split_lines("old one\r\nnew one\n").unwrap(), ("old one", "new one"));
+        for bad in ["", "a", "a\n", "\nb\n", "a\n\n", "a\nb\nc\n"] {
+            assert!(split_lines(bad).is_err(), "{bad:?}");
+        }
     }
 }

@@ -1,46 +1,5 @@
 //! Ports on the command line.
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, error::ErrorKind};
-
-/// The port of a private service, as a word or as an option.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ServicePort(pub(crate) u16);
-
-#[derive(Args)]
-#[group(id = "service_port", required = true, multiple = false)]
-struct ServicePortArgs {
-    /// The port that the service listens on
-    #[arg(id = "port_of_service", value_name = "PORT", value_parser = parse, allow_negative_numbers = true)]
-    #[arg(help_heading = None::<&str>)]
-    word: Option<u16>,
-    /// The port that the service listens on, as an option
-    #[arg(id = "port", long, value_name = "PORT", value_parser = parse, allow_negative_numbers = true)]
-    option: Option<u16>,
-}
-
-impl FromArgMatches for ServicePort {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = ServicePortArgs::from_arg_matches(matches)?;
-        let port = given.word.or(given.option);
-        port.map(Self).ok_or_else(|| clap::Error::raw(ErrorKind::MissingRequiredArgument, "which port?"))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for ServicePort {
-    fn augment_args(command: Command) -> Command {
-        ServicePortArgs::augment_args(command)
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        ServicePortArgs::augment_args_for_update(command)
-    }
-}
-
 /// Reads a port.
 ///
 /// # Errors
@@ -52,7 +11,7 @@ pub(crate) fn parse(text: &str) -> Result<u16, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{Command, CommandFactory as _};
 
     use super::*;
     use crate::cli::Cli;

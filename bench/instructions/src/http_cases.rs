@@ -99,7 +99,7 @@ fn forward_request() -> Box<dyn FnMut()> {
     let mut head = BytesMut::new();
     Box::new(move || {
         let mut copy = fields.clone();
-        let ours = OurFields { client: &client, host: &host, request_id: &request_id };
+        let ours = OurFields { client: &client, host: &host, request_id: &request_id, version: Version::HTTP_11 };
         let context = ForwardContext { ours, websocket: false, origin: NextHop::Http1 };
         forward::request_headers(&mut copy, black_box(&context));
         head.clear();

@@ -100,10 +100,17 @@ impl Pair {
             connector: [3; 16],
             max_legs: 64,
             features: vec![feature::OPEN_FIELDS.to_owned()],
+            host: None,
         };
         let mut connector = Session::connector(hello, config.clone(), now);
         let credential = "credential".to_owned();
-        connector.attach(Attach { tunnel: TunnelId::from_bytes(TUNNEL), credential, request_log: true, home: None });
+        connector.attach(Attach {
+            tunnel: TunnelId::from_bytes(TUNNEL),
+            credential,
+            request_log: true,
+            home: None,
+            origin: None,
+        });
         let edge = Session::edge(config, [1; 16], [2; 32], now);
         let mut pair = Self { edge, connector, bytes: Vec::new(), now };
         pair.settle(|_, _| ());
@@ -206,6 +213,7 @@ fn request_log() -> Box<dyn FnMut()> {
         tunnel: None,
         identity: None,
         rule: None,
+        refused: None,
         omitted_before: 0,
     };
     Box::new(move || {

@@ -64,12 +64,12 @@ impl fmt::Debug for AffinityCode {
     }
 }
 
-/// The code in a `Cookie` field's value (RFC 6265 section 4.2.1), among other cookies. The first that is well formed
-/// counts.
+/// The code in a `Cookie` field's value (RFC 6265 section 4.2.1) under this name, among other cookies. The first that is
+/// well formed counts.
 #[must_use]
-pub fn from_cookies(field: &[u8]) -> Option<AffinityCode> {
+pub fn from_cookies(field: &[u8], name: &str) -> Option<AffinityCode> {
     field.split(|byte| *byte == b';').find_map(|pair| {
-        let value = pair.trim_ascii().strip_prefix(COOKIE_NAME.as_bytes())?.strip_prefix(b"=")?;
+        let value = pair.trim_ascii().strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
         AffinityCode::decode(value)
     })
 }
@@ -99,7 +99,8 @@ mod tests {
     #[test]
     fn it_is_found_among_other_cookies() {
         let value = code(1, 2, 3).encode();
-        let found = |field: &str| from_cookies(field.as_bytes()).is_some_and(|back| back.matches(&code(1, 2, 3)));
+        let found =
+            |field: &str| from_cookies(field.as_bytes(), COOKIE_NAME).is_some_and(|back| back.matches(&code(1, 2, 3)));
         assert!(found(&format!("a=b; {COOKIE_NAME}={value}; c=d")));
         assert!(found(&format!("{COOKIE_NAME}={value}")));
         assert!(found(&format!("{COOKIE_NAME}=rubbish;{COOKIE_NAME}={value}")));

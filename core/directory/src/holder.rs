@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use sallyport_model::{OriginHealth, TunnelId, TunnelPresence};
+use sallyport_model::{HealthFailure, OriginHealth, TunnelId, TunnelPresence};
 
 use crate::{BEAT, EdgeCard, HEALTH_PACE, Held, Lease, MAX_WRITES_ON_THE_WAY, REFRESH, SCHEMA, WRITE_AGAIN, words};
 
@@ -25,7 +25,7 @@ struct Entry {
     /// Before when another change of its health alone is not written.
     paced: Option<Instant>,
     /// Its health as it is now, when that is not written yet.
-    waiting: Option<OriginHealth>,
+    waiting: Option<(OriginHealth, Option<HealthFailure>)>,
 }
 
 /// The tunnels of one edge, and what of them is to be written.
@@ -91,10 +91,11 @@ impl Holder {
         let tunnel = presence.tunnel;
         let Some(entry) = self.entries.get_mut(&tunnel) else { return self.change(tunnel, Some(presence)) };
         let is_same_but_health = entry.presence.as_ref().is_some_and(|known| {
-            TunnelPresence { health: known.health, ..presence.clone() } == *known && known.health != presence.health
+            let (health, failure) = (known.health, known.failure.clone());
+            presence != *known && TunnelPresence { health, failure, ..presence.clone() } == *known
         });
         if is_same_but_health {
-            entry.waiting = Some(presence.health);
+            entry.waiting = Some((presence.health, presence.failure));
             self.waiting.insert((entry.paced, tunnel));
         } else {
             self.forget_waiting(tunnel);
@@ -118,8 +119,9 @@ impl Holder {
             self.waiting.pop_first();
             let Some(entry) = self.entries.get_mut(&tunnel) else { continue };
             entry.paced = Some(now + HEALTH_PACE);
-            let (Some(health), Some(presence)) = (entry.waiting.take(), entry.presence.clone()) else { continue };
-            self.change(tunnel, Some(TunnelPresence { health, ..presence }));
+            let (Some(waiting), Some(presence)) = (entry.waiting.take(), entry.presence.clone()) else { continue };
+            let (health, failure) = waiting;
+            self.change(tunnel, Some(TunnelPresence { health, failure, ..presence }));
         }
     }
 

@@ -8,10 +8,13 @@ use std::net::SocketAddr;
 use bytes::{BufMut, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Version,
-    header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE},
+    header::{
+        CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED, HOST, MAX_FORWARDS, TE, TRANSFER_ENCODING,
+        UPGRADE, VIA,
+    },
 };
 
-use crate::{RequestHost, RequestId};
+use crate::{RequestHost, RequestId, RequestRefusal};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -84,12 +87,14 @@ pub struct OurFields<'a> {
     pub host: &'a RequestHost,
     /// The request's id.
     pub request_id: &'a RequestId,
+    /// The version that the request came in.
+    pub version: Version,
 }
 
 impl OurFields<'_> {
     /// How many bytes [`Self::write`] writes, or a few more.
     pub(crate) fn bytes(&self) -> usize {
-        self.client.lines.len() + 2 * self.host.value().len() + RequestId::BYTES + 64
+        self.client.lines.len() + 2 * self.host.value().len() + RequestId::BYTES + 96
     }
 
     /// Writes them as lines of HTTP/1.1.
@@ -102,7 +107,21 @@ impl OurFields<'_> {
         out.put_slice(host);
         out.put_slice(b"\r\nx-request-id: ");
         out.put_slice(self.request_id.as_str().as_bytes());
+        out.put_slice(b"\r\nvia: ");
+        out.put_slice(self.via().as_bytes());
         out.put_slice(b"\r\n");
+    }
+
+    /// Our place among those who have passed the request on; those before us stand in fields of their own. No host is named: the
+    /// origin hears of no inner one.
+    //= RFC 9110 section 7.6.3
+    //# An HTTP-to-HTTP gateway MUST send an appropriate Via header field in each inbound request message
+    fn via(&self) -> &'static str {
+        match self.version {
+            Version::HTTP_10 => "1.0 sallyport",
+            Version::HTTP_2 => "2 sallyport",
+            _ => "1.1 sallyport",
+        }
     }
 
     fn insert_into(&self, headers: &mut HeaderMap) {
@@ -114,6 +133,7 @@ impl OurFields<'_> {
         headers.insert(X_FORWARDED_HOST, self.host.value().clone());
         headers.insert(FORWARDED, client.forwarded(self.host));
         headers.insert(X_REQUEST_ID, self.request_id.header_value());
+        headers.append(VIA, HeaderValue::from_static(self.via()));
     }
 }
 
@@ -156,6 +176,35 @@ pub fn is_websocket_upgrade(method: &Method, version: Version, headers: &HeaderM
 fn has_body(headers: &HeaderMap) -> bool {
     let is_above_zero = |len: &HeaderValue| len.as_bytes().iter().any(|digit| *digit != b'0');
     headers.contains_key(TRANSFER_ENCODING) || headers.get_all(CONTENT_LENGTH).iter().any(is_above_zero)
+}
+
+/// How far a request goes that says how far it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// To the origin.
+    Origin,
+    /// To us: whoever passes it on answers in the place of the origin.
+    Here,
+}
+
+/// Counts us among those who pass a request on, where its `Max-Forwards` means that (RFC 9110 section 7.6.2).
+///
+/// # Errors
+/// It is no number.
+pub fn count_hop(method: &Method, headers: &mut HeaderMap) -> Result<Reach, RequestRefusal> {
+    if *method != Method::OPTIONS && *method != Method::TRACE {
+        return Ok(Reach::Origin);
+    }
+    let mut values = headers.get_all(MAX_FORWARDS).iter();
+    let Some(value) = values.next() else { return Ok(Reach::Origin) };
+    let digits = value.to_str().unwrap_or_default();
+    if values.next().is_some() || digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(RequestRefusal::MaxForwards);
+    }
+    // A number too large to be read is large enough.
+    let Some(rest) = digits.parse().unwrap_or(u32::MAX).checked_sub(1) else { return Ok(Reach::Here) };
+    headers.insert(MAX_FORWARDS, HeaderValue::from(rest));
+    Ok(Reach::Origin)
 }
 
 /// Whether the request is a gRPC call: its content type is `application/grpc`, alone or with a `+` or `;` after it.

@@ -8,6 +8,7 @@
 //! - [`refuse`] judges a parsed request, of any HTTP version, and says which host it is for.
 //! - [`forward`] turns a client's header fields into those that an origin gets, and back.
 //! - [`codec`] is HTTP/1.1 as a client speaks it with an origin.
+//! - [`path`] says which service of a name a path is for; [`rewrite`] makes the changes that an owner has set.
 //! - [`host`] takes host names apart, [`basic`] reads basic authentication, [`page`] writes error pages.
 
 pub mod basic;
@@ -16,8 +17,10 @@ pub mod forward;
 pub mod guard;
 pub mod host;
 pub mod page;
+pub mod path;
 pub mod refuse;
 mod request_id;
+pub mod rewrite;
 
 pub use refuse::{RequestHost, RequestRefusal};
 pub use request_id::RequestId;

@@ -16,7 +16,7 @@ pub enum RequestRefusal {
     /// The request line is not `method SP target SP HTTP/1.x`.
     #[error("the request line is not a method, a target and a version with one space between them")]
     RequestLine,
-    /// The version is neither HTTP/1.0 nor HTTP/1.1 (nor, by other means, HTTP/2).
+    /// The major version is not 1 (nor, by other means, 2).
     #[error("this version of http is not spoken here: use HTTP/1.1 or negotiate HTTP/2")]
     Version,
     /// CONNECT: this is no forward proxy.
@@ -25,6 +25,9 @@ pub enum RequestRefusal {
     /// The target is in none of the forms that the method allows.
     #[error("the target is neither a path nor an http address, or has characters that must be percent-encoded")]
     Target,
+    /// The `Max-Forwards` is no number.
+    #[error("the Max-Forwards is not one number")]
+    MaxForwards,
     /// The target is too long.
     #[error("the target is too long")]
     TargetLong,

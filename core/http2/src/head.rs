@@ -35,6 +35,16 @@ pub(crate) struct RequestHead {
     pub(crate) parts: Parts,
     pub(crate) length: Option<u64>,
     pub(crate) expects: bool,
+    pub(crate) refusal: Option<HeadRefusal>,
+}
+
+/// Why a request is to be answered with an error, though its stream is in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadRefusal {
+    /// Its head is longer than may be. Nothing is known of it but its method, where that came first.
+    TooLong,
+    /// Its `:path` has characters that no target has. Its path is not known.
+    Target,
 }
 
 /// The block breaks the rules: its stream ends.
@@ -115,6 +125,7 @@ impl HeadFields {
             None => None,
         };
         let mut uri = http::uri::Parts::default();
+        let mut refusal = None;
         if method == Method::CONNECT {
             //= RFC 9113 section 8.5
             //# The ":scheme" and ":path" pseudo-header fields MUST be omitted.
@@ -131,7 +142,9 @@ impl HeadFields {
             if path.first() != Some(&b'/') && !(method == Method::OPTIONS && &*path == b"*") {
                 return Err(Malformed);
             }
-            uri.path_and_query = Some(PathAndQuery::from_maybe_shared(path).map_err(|_| Malformed)?);
+            let path = path_of(path)?;
+            refusal = path.is_none().then_some(HeadRefusal::Target);
+            uri.path_and_query = Some(path.unwrap_or(PathAndQuery::from_static("/")));
             // A URI has no scheme without an authority; then `host` names it.
             uri.scheme = authority.is_some().then_some(scheme);
         }
@@ -141,7 +154,7 @@ impl HeadFields {
         parts.uri = Uri::from_parts(uri).map_err(|_| Malformed)?;
         parts.version = Version::HTTP_2;
         parts.headers = self.fields;
-        Ok(RequestHead { parts, length: self.length, expects: self.expects })
+        Ok(RequestHead { parts, length: self.length, expects: self.expects, refusal })
     }
 
     /// The head of a request of whose fields not all were taken: its method, so that the answer is one to it.
@@ -149,7 +162,7 @@ impl HeadFields {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = self.method.and_then(|method| Method::from_bytes(&method).ok()).unwrap_or_default();
         parts.version = Version::HTTP_2;
-        RequestHead { parts, length: None, expects: false }
+        RequestHead { parts, length: None, expects: false, refusal: Some(HeadRefusal::TooLong) }
     }
 
     /// The trailers of a request.
@@ -158,6 +171,18 @@ impl HeadFields {
         //# Trailers MUST NOT include pseudo-header fields
         if self.is_malformed || self.has_pseudo { Err(Malformed) } else { Ok(self.fields) }
     }
+}
+
+/// The path, or none where it is no target: a parser would cut a fragment off, or take what is not ASCII, and its origin see
+/// another path than the one that was asked for.
+fn path_of(bytes: Bytes) -> Result<Option<PathAndQuery>, Malformed> {
+    if bytes.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
+        return Err(Malformed);
+    }
+    if bytes.iter().any(|byte| *byte == b'#' || !byte.is_ascii()) {
+        return Ok(None);
+    }
+    Ok(PathAndQuery::from_maybe_shared(bytes).ok())
 }
 
 fn authority_of(bytes: Bytes, known: &mut Option<Authority>) -> Result<Authority, Malformed> {

@@ -333,11 +333,11 @@ impl<S: Signal> Server<S> {
             false => fields.into_request(ends, &mut self.known_authority),
         };
         match head {
-            Ok(RequestHead { parts, length, expects }) => {
+            Ok(RequestHead { parts, length, expects, refusal }) => {
                 let upload = Upload::new(ends, length, expects, self.config.stream_window_bytes);
                 self.streams.insert(id, Stream::new(upload, self.first_send_window));
                 self.open += 1;
-                let request = NewRequest { stream: id, head: parts, has_body: !ends, is_too_long };
+                let request = NewRequest { stream: id, head: parts, has_body: !ends, refusal };
                 self.requests.push_back(request);
             }
             Err(Malformed) => self.stream_error(id, ErrorCode::PROTOCOL_ERROR),

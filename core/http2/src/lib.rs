@@ -23,6 +23,7 @@ mod upload;
 
 pub use answer::Room;
 pub use code::{ErrorCode, Fault};
+pub use head::HeadRefusal;
 pub use output::Output;
 pub use server::{Config, NewRequest, Server, Signal, StreamId};
 pub use upload::Read;

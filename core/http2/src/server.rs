@@ -10,6 +10,7 @@ use http::{request::Parts, uri::Authority};
 use crate::{
     code::{ErrorCode, Fault},
     frame::{FrameHead, flag, kind},
+    head::HeadRefusal,
     hpack::{DEFAULT_TABLE_BYTES, Decoder, Encoder},
     input::Input,
     output::Output,
@@ -61,9 +62,8 @@ pub struct NewRequest {
     pub head: Parts,
     /// Whether a body follows, or trailers.
     pub has_body: bool,
-    /// Whether its head is longer than may be. Then nothing is known of it but its method, where that came first, and
-    /// it is to be refused.
-    pub is_too_long: bool,
+    /// Why it is to be refused, where it is.
+    pub refusal: Option<HeadRefusal>,
 }
 
 /// How the connection comes to its end.

@@ -13,7 +13,8 @@ use sha2::{Digest, Sha256};
 
 /// How long an assertion is good for, in seconds.
 pub const ASSERTION_SECONDS: i64 = 120;
-/// How much of a person's groups an origin is told, in bytes; of more than that the first ones.
+/// How long a person's groups are at most as an origin is told them, in bytes: servers take fields of 8 KiB, and the
+/// assertion has the groups once more.
 pub const MAX_TOLD_GROUPS_BYTES: usize = 4_096;
 /// How often a key is sought; one try in four billion gives none.
 const MAX_KEY_TRIES: u8 = 16;
@@ -112,39 +113,29 @@ impl fmt::Debug for AssertionKey {
 /// `%` too, so that it is read back in one way.
 #[must_use]
 pub fn header_text(text: &str) -> String {
-    encoded(text, |byte| (byte.is_ascii_graphic() || byte == b' ') && byte != b'%')
+    encoded(text.trim_matches(' '), |byte| (byte.is_ascii_graphic() || byte == b' ') && byte != b'%')
 }
 
-/// The groups that fit, as one value: separated by commas, each with its own commas and all but plain ASCII encoded.
+/// All groups as one value: separated by commas, each with its own commas and all but plain ASCII encoded. `None`: they have
+/// more than [`MAX_TOLD_GROUPS_BYTES`]. Some of them are never told: an origin would take them for all.
 #[must_use]
-pub fn header_groups(groups: &[String]) -> String {
+pub fn header_groups(groups: &[String]) -> Option<String> {
     let mut value = String::new();
-    for group in told_groups(groups) {
+    for group in groups {
         if !value.is_empty() {
             value.push(',');
         }
         value.push_str(&encoded(group, |byte| byte.is_ascii_graphic() && byte != b'%' && byte != b','));
+        if value.len() > MAX_TOLD_GROUPS_BYTES {
+            return None;
+        }
     }
-    value
-}
-
-/// The first groups, as many as an origin is told.
-#[must_use]
-pub fn told_groups(groups: &[String]) -> &[String] {
-    let mut rest = MAX_TOLD_GROUPS_BYTES;
-    let fit = groups.iter().take_while(|group| {
-        let left = rest.checked_sub(group.len().saturating_add(1));
-        rest = left.unwrap_or(0);
-        left.is_some()
-    });
-    let count = fit.count();
-    groups.get(..count).unwrap_or_default()
+    Some(value)
 }
 
 fn encoded(text: &str, is_plain: impl Fn(u8) -> bool) -> String {
     let mut value = String::with_capacity(text.len());
-    let trimmed = text.trim_matches(' ');
-    for byte in trimmed.bytes() {
+    for byte in text.bytes() {
         if is_plain(byte) {
             value.push(char::from(byte));
         } else {
@@ -218,10 +209,13 @@ mod tests {
         ] {
             assert_eq!(header_text(text), value);
         }
-        let groups = |names: &[&str]| header_groups(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let groups =
+            |names: &[&str]| header_groups(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
         assert_eq!(groups(&["staff", "a,admins", "w x", "%2C"]), "staff,a%2Cadmins,w%20x,%252C");
         assert_eq!(groups(&[]), "");
+        assert_eq!(groups(&["a", " a"]), "a,%20a", "two groups do not become one");
         let many: Vec<String> = (0..200).map(|number| format!("{number:0128}")).collect();
-        assert_eq!(told_groups(&many).len(), MAX_TOLD_GROUPS_BYTES / 129);
+        assert!(header_groups(&many[..MAX_TOLD_GROUPS_BYTES / 129]).is_some());
+        assert_eq!(header_groups(&many), None, "some of them would be taken for all");
     }
 }

@@ -17,7 +17,7 @@ pub const MAX_KEYS: usize = 64;
 /// How far the provider's clock may be off, in seconds.
 pub const PROVIDER_LEEWAY_SECONDS: i64 = 120;
 /// How old an ID token may be, in seconds: it is made for the login that has just come back.
-const MAX_AGE_SECONDS: i64 = 600;
+pub(crate) const MAX_AGE_SECONDS: i64 = 600;
 /// The shortest RSA key, in bytes of its modulus (NIST SP 800-131A).
 const MIN_RSA_BYTES: usize = 256;
 
@@ -28,8 +28,8 @@ pub struct Expected<'a> {
     pub issuer: &'a str,
     /// Whom it is for.
     pub client_id: &'a str,
-    /// The nonce of the login.
-    pub nonce: &'a str,
+    /// The nonce of the login; `None` for one that came later, with a refresh token (OpenID Connect Core 1.0 section 12.2).
+    pub nonce: Option<&'a str>,
     /// Now, in seconds since 1970 (UTC).
     pub now: i64,
 }
@@ -62,6 +62,13 @@ pub enum IdTokenError {
 /// # Errors
 /// Why it is not believed. On [`IdTokenError::UnknownKey`] it may be tried again with newer keys.
 pub fn verify_id_token(token: &str, keys: &[Jwk], expected: Expected<'_>) -> Result<Claims, IdTokenError> {
+    let claims = signed_claims(token, keys)?;
+    check(&claims, expected)?;
+    Ok(claims)
+}
+
+/// The claims of a token that one of these keys has signed, whatever they say.
+pub(crate) fn signed_claims(token: &str, keys: &[Jwk]) -> Result<Claims, IdTokenError> {
     if token.len() > MAX_ID_TOKEN_BYTES {
         return Err(IdTokenError::Malformed);
     }
@@ -86,9 +93,7 @@ pub fn verify_id_token(token: &str, keys: &[Jwk], expected: Expected<'_>) -> Res
         let key = DecodingKey::from_jwk(key).ok()?;
         jsonwebtoken::decode::<Claims>(token, &key, &validation).ok()
     });
-    let claims = claims.ok_or(IdTokenError::Signature)?.claims;
-    check(&claims, expected)?;
-    Ok(claims)
+    Ok(claims.ok_or(IdTokenError::Signature)?.claims)
 }
 
 /// The algorithm, when it is one of public keys, and the id of the key.
@@ -143,8 +148,20 @@ fn is_for(key: &Jwk, algorithm: Algorithm) -> bool {
 }
 
 fn check(claims: &Claims, expected: Expected<'_>) -> Result<(), IdTokenError> {
-    let text = |name: &str| claims.get(name).and_then(Value::as_str);
-    if text("iss") != Some(expected.issuer) {
+    check_parties(claims, expected.issuer, expected.client_id)?;
+    if let Some(expected) = expected.nonce {
+        let said = claims.get("nonce").and_then(Value::as_str);
+        let is_nonce = said.is_some_and(|nonce| bool::from(nonce.as_bytes().ct_eq(expected.as_bytes())));
+        if expected.is_empty() || !is_nonce {
+            return Err(IdTokenError::Claim("nonce"));
+        }
+    }
+    check_times(claims, expected.now)
+}
+
+/// Whether the token is of this issuer and for this client.
+pub(crate) fn check_parties(claims: &Claims, issuer: &str, client_id: &str) -> Result<(), IdTokenError> {
+    if claims.get("iss").and_then(Value::as_str) != Some(issuer) {
         return Err(IdTokenError::Claim("iss"));
     }
     let audiences: Vec<&str> = match claims.get("aud") {
@@ -152,39 +169,37 @@ fn check(claims: &Claims, expected: Expected<'_>) -> Result<(), IdTokenError> {
         Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    if !audiences.contains(&expected.client_id) {
+    if !audiences.contains(&client_id) {
         return Err(IdTokenError::Claim("aud"));
     }
     // A token for several is for this one only when it says so.
     let is_party = match claims.get("azp") {
         None | Some(Value::Null) => audiences.len() == 1,
-        Some(party) => party.as_str() == Some(expected.client_id),
+        Some(party) => party.as_str() == Some(client_id),
     };
-    if !is_party {
-        return Err(IdTokenError::Claim("azp"));
-    }
-    let is_nonce = text("nonce").is_some_and(|nonce| bool::from(nonce.as_bytes().ct_eq(expected.nonce.as_bytes())));
-    if expected.nonce.is_empty() || !is_nonce {
-        return Err(IdTokenError::Claim("nonce"));
-    }
+    if is_party { Ok(()) } else { Err(IdTokenError::Claim("azp")) }
+}
+
+/// Whether the token was made just now, and is good now.
+pub(crate) fn check_times(claims: &Claims, now: i64) -> Result<(), IdTokenError> {
     let time = |name: &'static str| {
         let value = claims.get(name).ok_or(IdTokenError::Claim(name))?;
         #[expect(clippy::cast_possible_truncation, reason = "`as` saturates, and no such time is valid")]
         value.as_i64().or_else(|| value.as_f64().map(|seconds| seconds as i64)).ok_or(IdTokenError::Claim(name))
     };
     let (expires, issued) = (time("exp")?, time("iat")?);
-    let is_now = expected.now < expires.saturating_add(PROVIDER_LEEWAY_SECONDS)
-        && issued <= expected.now.saturating_add(PROVIDER_LEEWAY_SECONDS)
-        && expected.now <= issued.saturating_add(MAX_AGE_SECONDS + PROVIDER_LEEWAY_SECONDS);
+    let is_now = now < expires.saturating_add(PROVIDER_LEEWAY_SECONDS)
+        && issued <= now.saturating_add(PROVIDER_LEEWAY_SECONDS)
+        && now <= issued.saturating_add(MAX_AGE_SECONDS + PROVIDER_LEEWAY_SECONDS);
     let has_begun = match claims.get("nbf") {
         None => true,
-        Some(_) => time("nbf")? <= expected.now.saturating_add(PROVIDER_LEEWAY_SECONDS),
+        Some(_) => time("nbf")? <= now.saturating_add(PROVIDER_LEEWAY_SECONDS),
     };
     if is_now && has_begun { Ok(()) } else { Err(IdTokenError::Time) }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use aws_lc_rs::{
         rand::SystemRandom,
         signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _},
@@ -195,17 +210,17 @@ mod tests {
 
     const NOW: i64 = 1_800_000_000;
 
-    struct Signer {
+    pub(crate) struct Signer {
         pair: EcdsaKeyPair,
         id: &'static str,
     }
 
     impl Signer {
-        fn new(id: &'static str) -> Self {
+        pub(crate) fn new(id: &'static str) -> Self {
             Self { pair: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), id }
         }
 
-        fn jwk(&self) -> Jwk {
+        pub(crate) fn jwk(&self) -> Jwk {
             let point = self.pair.public_key().as_ref();
             let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
             let jwk = json!({"kty": "EC", "crv": "P-256", "kid": self.id, "use": "sig", "alg": "ES256",
@@ -213,7 +228,7 @@ mod tests {
             serde_json::from_value(jwk).unwrap()
         }
 
-        fn sign(&self, header: &Value, claims: &Value) -> String {
+        pub(crate) fn sign(&self, header: &Value, claims: &Value) -> String {
             let part = |json: &Value| URL_SAFE_NO_PAD.encode(json.to_string());
             let text = format!("{}.{}", part(header), part(claims));
             let signature = self.pair.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
@@ -226,7 +241,7 @@ mod tests {
     }
 
     fn verify_at(token: &str, keys: &[Jwk], now: i64) -> Result<Claims, IdTokenError> {
-        let expected = Expected { issuer: "https://id.test", client_id: "c", nonce: "n", now };
+        let expected = Expected { issuer: "https://id.test", client_id: "c", nonce: Some("n"), now };
         verify_id_token(token, keys, expected)
     }
 
@@ -270,6 +285,21 @@ mod tests {
             claims.as_object_mut().unwrap().remove(missing);
             assert_eq!(verify(claims), Err(IdTokenError::Claim(missing)));
         }
+    }
+
+    #[test]
+    fn a_token_that_came_with_a_refresh_needs_no_nonce_and_all_else() {
+        let signer = Signer::new("k");
+        let verify = |name: &str, value: Value| {
+            let mut claims = claims();
+            claims.as_object_mut().unwrap().remove("nonce");
+            claims[name] = value;
+            let expected = Expected { issuer: "https://id.test", client_id: "c", nonce: None, now: NOW };
+            verify_id_token(&signer.sign(&header(), &claims), &[signer.jwk()], expected).map(|_| ())
+        };
+        assert_eq!(verify("sub", json!("1")), Ok(()));
+        assert_eq!(verify("aud", json!("d")), Err(IdTokenError::Claim("aud")));
+        assert_eq!(verify("exp", json!(NOW - 600)), Err(IdTokenError::Time));
     }
 
     #[test]

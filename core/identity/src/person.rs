@@ -1,9 +1,12 @@
 //! From what a provider says to the person that it vouches for.
 
 use sallyport_model::{
-    MAX_GROUP_BYTES, MAX_GROUPS, MAX_PERSON_NAME_BYTES, Person, PersonEmail, ProviderConfig, ProviderKind, ProviderName,
+    MAX_GROUP_BYTES, MAX_GROUPS, MAX_PERSON_NAME_BYTES, Person, PersonEmail, ProviderConfig, ProviderKind,
+    ProviderName, misleads,
 };
 use serde_json::{Map, Value};
+
+use crate::assertion::{MAX_TOLD_GROUPS_BYTES, header_groups};
 
 /// What a provider says of somebody: the claims of an ID token or of its userinfo, or the same words from an API.
 pub type Claims = Map<String, Value>;
@@ -31,6 +34,20 @@ pub enum PersonError {
     /// Rules about groups could not be believed with only some of them.
     #[error("the provider gave more than {MAX_GROUPS} groups: let it give those that matter here")]
     TooManyGroups,
+    /// Origins could not be told all of them.
+    #[error(
+        "the groups that the provider gave have more than {MAX_TOLD_GROUPS_BYTES} bytes together: let it give those that \
+         matter here"
+    )]
+    GroupsTooLong,
+    /// The provider has them and does not give them.
+    #[error("the provider has more groups of this account than it gives: let it give those that matter here")]
+    GroupsElsewhere,
+    /// One that no rule could name.
+    #[error(
+        "the provider gave groups that cannot be kept to ({0}): let it give names, or take them from another claim"
+    )]
+    BadGroups(String),
 }
 
 /// The person of these claims. Only an e-mail address that the provider has verified counts.
@@ -45,6 +62,7 @@ pub fn person(config: &ProviderConfig, provider: &ProviderName, claims: &Claims)
         email: verified_email(config, claims)?,
         name: text(claims, "name").and_then(shown_name),
         groups: groups(config, claims)?,
+        groups_stated: config.states_groups(),
         provider: provider.clone(),
         subject: subject.to_owned(),
     })
@@ -87,11 +105,10 @@ fn verified_email(config: &ProviderConfig, claims: &Claims) -> Result<PersonEmai
         }
         _ => (text(claims, "email").ok_or(PersonError::NoEmail)?, yes_or_no(claims, "email_verified")),
     };
-    let shown = || email.chars().filter(|c| !c.is_control()).take(80).collect::<String>();
     if says != Some(true) && !(says.is_none() && config.trust_email) {
-        return Err(PersonError::Unverified(shown()));
+        return Err(PersonError::Unverified(shown(email)));
     }
-    email.parse().map_err(|_| PersonError::BadEmail(shown()))
+    email.parse().map_err(|_| PersonError::BadEmail(shown(email)))
 }
 
 /// The name without what is no text, cut to its bound.
@@ -106,23 +123,101 @@ fn shown_name(name: &str) -> Option<String> {
     (!shown.is_empty()).then_some(shown)
 }
 
+/// The parts of a pointer to a claim (RFC 6901), or of the name of one.
+fn claim_path(name: &str) -> Vec<String> {
+    match name.strip_prefix('/') {
+        Some(pointer) => pointer.split('/').map(|part| part.replace("~1", "/").replace("~0", "~")).collect(),
+        None => vec![name.to_owned()],
+    }
+}
+
+/// The claim at this path; `None` where the provider does not state it.
+fn claim_at<'a>(claims: &'a Claims, name: &str) -> Result<Option<&'a Value>, PersonError> {
+    if let Some(found) = claims.get(name) {
+        return Ok(Some(found));
+    }
+    let path = claim_path(name);
+    let mut parts = path.iter();
+    let mut found = parts.next().and_then(|first| claims.get(first));
+    for part in parts {
+        found = match found {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::Object(inner)) => inner.get(part),
+            Some(_) => return Err(PersonError::BadGroups(format!("there is no object on the way to {}", shown(name)))),
+        };
+    }
+    Ok(found)
+}
+
+/// Adds to the groups that these claims state those of more claims of the same person: what a provider states in one place
+/// counts as much as what it states in the other.
+///
+/// # Errors
+/// What is there is no claim of groups.
+pub fn join_groups(config: &ProviderConfig, claims: &mut Claims, more: &Claims) -> Result<(), PersonError> {
+    let Some(name) = config.groups_claim.as_deref() else { return Ok(()) };
+    let list = |value: &Value| match value {
+        Value::Array(entries) => entries.clone(),
+        Value::Null => Vec::new(),
+        other => vec![other.clone()],
+    };
+    let (ours, theirs) = (claim_at(claims, name)?.map(list), claim_at(more, name)?.map(list));
+    let Some(all) = ours.into_iter().chain(theirs).reduce(|ours, theirs| [ours, theirs].concat()) else {
+        return Ok(());
+    };
+    // Under the whole name, which is looked at first.
+    claims.insert(name.to_owned(), Value::Array(all));
+    Ok(())
+}
+
+/// Whether these claims state groups, so that nobody else has to be asked.
+#[must_use]
+pub fn has_groups(config: &ProviderConfig, claims: &Claims) -> bool {
+    config.groups_claim.as_deref().is_none_or(|name| !matches!(claim_at(claims, name), Ok(None)))
+}
+
+/// Every group that the provider states; none of them is left out, since a rule may deny just that one.
 fn groups(config: &ProviderConfig, claims: &Claims) -> Result<Vec<String>, PersonError> {
     let Some(name) = config.groups_claim.as_deref() else { return Ok(Vec::new()) };
-    let found = claims.get(name).or_else(|| {
-        let (first, rest) = name.strip_prefix('/')?.split_once('/')?;
-        claims.get(first)?.pointer(&format!("/{rest}"))
-    });
-    let listed: Vec<&str> = match found {
-        Some(Value::Array(groups)) => groups.iter().filter_map(Value::as_str).collect(),
-        Some(Value::String(group)) => vec![group],
-        _ => Vec::new(),
+    let bad = |reason: String| PersonError::BadGroups(reason);
+    let Some(found) = claim_at(claims, name)? else {
+        // Too many for a token: the provider says where they would be (OpenID Connect Core 1.0 section 5.6.2).
+        let elsewhere = claims.get("_claim_names").and_then(Value::as_object);
+        let is_elsewhere =
+            elsewhere.is_some_and(|names| claim_path(name).first().is_some_and(|at| names.contains_key(at)));
+        let has_more = yes_or_no(claims, "hasgroups") == Some(true);
+        return if is_elsewhere || has_more { Err(PersonError::GroupsElsewhere) } else { Ok(Vec::new()) };
     };
-    // A comma would make two groups of one where they are written in a list.
-    let is_name = |group: &&str| {
-        (1..=MAX_GROUP_BYTES).contains(&group.len()) && !group.chars().any(|c| c.is_control() || c == ',')
+    let listed: Vec<&Value> = match found {
+        Value::Array(groups) => groups.iter().collect(),
+        Value::Null => Vec::new(),
+        one => vec![one],
     };
-    let groups: Vec<String> = listed.into_iter().filter(is_name).map(str::to_owned).collect();
-    if groups.len() > MAX_GROUPS { Err(PersonError::TooManyGroups) } else { Ok(groups) }
+    if listed.len() > MAX_GROUPS {
+        return Err(PersonError::TooManyGroups);
+    }
+    let mut groups = Vec::with_capacity(listed.len());
+    for group in listed {
+        let group = match group {
+            Value::String(group) => group.clone(),
+            Value::Number(number) if number.is_i64() || number.is_u64() => number.to_string(),
+            other => return Err(bad(format!("{} is no name", shown(&other.to_string())))),
+        };
+        if group.is_empty() || group.len() > MAX_GROUP_BYTES || group.chars().any(char::is_control) {
+            let reason =
+                format!("{:?} is no name of 1 to {MAX_GROUP_BYTES} bytes without control characters", shown(&group));
+            return Err(bad(reason));
+        }
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    if header_groups(&groups).is_none() { Err(PersonError::GroupsTooLong) } else { Ok(groups) }
+}
+
+/// What a provider says, as it may stand in a sentence.
+fn shown(text: &str) -> String {
+    text.chars().filter(|letter| !misleads(*letter)).take(80).collect()
 }
 
 #[cfg(test)]
@@ -143,6 +238,7 @@ mod tests {
             ca_pem: None,
             hook: None,
             require_totp: false,
+            check_minutes: None,
         }
     }
 
@@ -224,20 +320,73 @@ mod tests {
     fn names_and_groups_are_bounded_and_cannot_become_others() {
         let said = |groups: Value| json!({"sub": "1", "email": "a@b.de", "email_verified": true, "groups": groups});
         let plain = config(ProviderKind::Oidc);
-        let mut odd = said(json!(["eng", "a,admins", "b\r\nx", "", "x".repeat(129), 7]));
+        let mut odd = said(json!(["eng", "CN=leavers,OU=x", "eng", 7, " a b "]));
         odd["name"] = json!(format!(" Ann\r\n{}", "\u{e9}".repeat(300)));
         let person = of(&plain, odd).unwrap();
-        assert_eq!(person.groups, ["eng"]);
+        assert_eq!(person.groups, ["eng", "CN=leavers,OU=x", "7", " a b "], "all of them, and none made two of");
+        assert!(person.groups_stated);
         let name = person.name.unwrap();
         assert!(name.starts_with("Ann\u{e9}") && name.len() <= MAX_PERSON_NAME_BYTES, "{name}");
-        assert_eq!(of(&plain, said(json!("one"))).unwrap().groups, ["one"]);
-        assert!(of(&plain, said(json!({"a": 1}))).unwrap().groups.is_empty());
+        assert_eq!(of(&plain, said(json!("one, two"))).unwrap().groups, ["one, two"]);
+        for none in [json!([]), json!(null)] {
+            assert!(of(&plain, said(none)).unwrap().groups.is_empty());
+        }
+        for bad in [
+            json!({"admin": {"org": "1"}}),
+            json!(["eng", {"name": "leavers"}]),
+            json!(["eng", ["leavers"]]),
+            json!(["eng", null]),
+            json!([1.5]),
+            json!([true]),
+            json!(false),
+            json!(["b\r\nx"]),
+            json!([""]),
+            json!(["x".repeat(MAX_GROUP_BYTES + 1)]),
+        ] {
+            assert!(matches!(of(&plain, said(bad.clone())), Err(PersonError::BadGroups(_))), "{bad}");
+        }
         let many: Vec<String> = (0..=MAX_GROUPS).map(|n| format!("g{n}")).collect();
         assert_eq!(of(&plain, said(json!(many))), Err(PersonError::TooManyGroups));
+        let long: Vec<String> = (0..10).map(|n| format!("{n}{}", "x".repeat(MAX_GROUP_BYTES - 1))).collect();
+        assert_eq!(of(&plain, said(json!(long))), Err(PersonError::GroupsTooLong));
         let nested = ProviderConfig { groups_claim: Some("/realm_access/roles".into()), ..plain.clone() };
         let mut deep = said(json!(["no"]));
         deep["realm_access"] = json!({"roles": ["yes"]});
-        assert_eq!(of(&nested, deep).unwrap().groups, ["yes"]);
-        assert!(of(&ProviderConfig { groups_claim: None, ..plain }, said(json!(["eng"]))).unwrap().groups.is_empty());
+        assert_eq!(of(&nested, deep.clone()).unwrap().groups, ["yes"]);
+        let top = ProviderConfig { groups_claim: Some("/groups".into()), ..plain.clone() };
+        assert_eq!(of(&top, said(json!(["yes"]))).unwrap().groups, ["yes"]);
+        deep["realm_access"] = json!("roles");
+        assert!(matches!(of(&nested, deep), Err(PersonError::BadGroups(_))));
+        let silent = of(&ProviderConfig { groups_claim: None, ..plain }, said(json!(["eng"]))).unwrap();
+        assert!(silent.groups.is_empty() && !silent.groups_stated);
+    }
+
+    #[test]
+    fn groups_that_the_provider_keeps_elsewhere_are_not_none() {
+        let plain = config(ProviderKind::Microsoft);
+        let said = |more: Value| {
+            let mut said = json!({"sub": "1", "email": "a@b.de", "xms_edov": true});
+            said.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            of(&plain, said)
+        };
+        let overage =
+            json!({"_claim_names": {"groups": "src1"}, "_claim_sources": {"src1": {"endpoint": "https://x"}}});
+        assert_eq!(said(overage), Err(PersonError::GroupsElsewhere));
+        assert_eq!(said(json!({"hasgroups": true})), Err(PersonError::GroupsElsewhere));
+        assert!(said(json!({"_claim_names": {"address": "src1"}})).unwrap().groups.is_empty());
+    }
+
+    #[test]
+    fn what_is_stated_in_two_places_counts_twice() {
+        let joined = |claim: &str, ours: Value, theirs: Value| {
+            let config = ProviderConfig { groups_claim: Some(claim.to_owned()), ..config(ProviderKind::Oidc) };
+            let (Value::Object(mut ours), Value::Object(theirs)) = (ours, theirs) else { unreachable!() };
+            join_groups(&config, &mut ours, &theirs).unwrap();
+            groups(&config, &ours).unwrap()
+        };
+        assert_eq!(joined("groups", json!({"groups": "a"}), json!({"groups": ["b", "a"]})), ["a", "b"]);
+        assert_eq!(joined("groups", json!({}), json!({"groups": ["b"]})), ["b"]);
+        assert!(joined("groups", json!({}), json!({})).is_empty());
+        assert_eq!(joined("/x/y", json!({"x": {"y": ["a"]}}), json!({"x": {"y": ["b"]}})), ["a", "b"]);
     }
 }

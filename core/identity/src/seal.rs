@@ -11,6 +11,8 @@ use sha2::{Digest, Sha256};
 pub const NONCE_BYTES: usize = 12;
 /// The longest sealed text that is looked at, in bytes: what a browser keeps in a cookie, and what fits into a redirect.
 const MAX_SEALED_BYTES: usize = 4_096;
+/// The longest sealed text that only the store keeps, in bytes: tokens of providers may be long.
+pub const MAX_STORED_BYTES: usize = 49_152;
 
 /// What a sealed text is for: each purpose has a key of its own, so that none opens what was sealed for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,10 +41,14 @@ pub enum Purpose {
     Form,
     /// An edge sends a browser to where a login ends.
     Logout,
+    /// What a provider gave with a login, which the store keeps.
+    ProviderTokens,
+    /// A browser comes back from where it logged out at a provider.
+    LoggedOut,
 }
 
 impl Purpose {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::LoginRequest,
         Self::Grant,
         Self::Binding,
@@ -55,6 +61,8 @@ impl Purpose {
         Self::StoredSecret,
         Self::Form,
         Self::Logout,
+        Self::ProviderTokens,
+        Self::LoggedOut,
     ];
 
     fn label(self) -> &'static str {
@@ -71,7 +79,13 @@ impl Purpose {
             Self::StoredSecret => "stored-secret",
             Self::Form => "form",
             Self::Logout => "logout",
+            Self::ProviderTokens => "provider-tokens",
+            Self::LoggedOut => "logged-out",
         }
+    }
+
+    fn max_bytes(self) -> usize {
+        if self == Self::ProviderTokens { MAX_STORED_BYTES } else { MAX_SEALED_BYTES }
     }
 }
 
@@ -112,7 +126,7 @@ impl Sealer {
     /// The value of a text that was sealed for this purpose.
     #[must_use]
     pub fn open<T: DeserializeOwned>(&self, purpose: Purpose, text: &str) -> Option<T> {
-        if text.len() > MAX_SEALED_BYTES {
+        if text.len() > purpose.max_bytes() {
             return None;
         }
         let mut sealed = URL_SAFE_NO_PAD.decode(text).ok()?;

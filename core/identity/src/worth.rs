@@ -64,6 +64,7 @@ mod tests {
                 email: "ann@example.com".parse().unwrap(),
                 name: None,
                 groups: Vec::new(),
+                groups_stated: true,
                 provider: "dex".parse().unwrap(),
                 subject: "1".to_owned(),
             },

@@ -9,7 +9,7 @@ use crate::{AccountId, LoginSessionId, MAX_EMAIL_BYTES, PolicyId, ServiceTokenId
 /// How many groups of a person are kept.
 pub const MAX_GROUPS: usize = 200;
 /// The longest name of a group, in bytes.
-pub const MAX_GROUP_BYTES: usize = 128;
+pub const MAX_GROUP_BYTES: usize = 512;
 /// The longest name of a person, in bytes.
 pub const MAX_PERSON_NAME_BYTES: usize = 256;
 /// How many e-mail addresses, domains, providers or policies a socket may name, each.
@@ -227,6 +227,9 @@ pub struct Person {
     /// The groups that the provider says, at most [`MAX_GROUPS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
+    /// Whether the provider states groups at all: where it does not, a rule that denies a group may mean them.
+    #[serde(default)]
+    pub groups_stated: bool,
     /// Who vouches.
     pub provider: ProviderName,
     /// What the provider calls them; it stays when the address changes.
@@ -299,6 +302,12 @@ pub struct ServiceTokenRoute {
     /// When the last of its client certificates ends, in seconds since 1970 (UTC), where it has any.
     #[serde(default)]
     pub certified_until: Option<i64>,
+    /// The e-mail address that origins are told of it, where its maker has chosen one. It makes nobody of it for policies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub email: Option<PersonEmail>,
+    /// What origins are told that it is called, in the place of its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
 }
 
 /// What a service token reaches at most: asked before policies, and both have to agree. All of it has to hold; an empty

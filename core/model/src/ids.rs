@@ -117,6 +117,77 @@ id!(
     InvitationId
 );
 
+/// The fewest digits of an id that stand for it.
+const MIN_SHORT_DIGITS: usize = 6;
+/// How many digits of an id are shown where there is little room.
+const SHOWN_SHORT_DIGITS: usize = 8;
+
+/// The beginning of an id, as lists show it: `0b7e3c1a`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShortId {
+    /// The hexadecimal digits, lower case.
+    digits: String,
+}
+
+/// The text is not the beginning of an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the beginning of an id is {MIN_SHORT_DIGITS} hexadecimal digits or more")]
+pub struct ShortIdError;
+
+impl ShortId {
+    /// What is shown of an id where there is little room.
+    #[must_use]
+    pub fn shown(id: impl fmt::Display) -> String {
+        id.to_string().chars().take(SHOWN_SHORT_DIGITS).collect()
+    }
+
+    /// Whether the id begins so.
+    #[must_use]
+    pub fn begins(&self, id: Uuid) -> bool {
+        id.simple().to_string().starts_with(&self.digits)
+    }
+
+    /// The bytes of the first id that begins so.
+    #[must_use]
+    pub fn first(&self) -> [u8; 16] {
+        self.filled(0)
+    }
+
+    /// The bytes of the last id that begins so.
+    #[must_use]
+    pub fn last(&self) -> [u8; 16] {
+        self.filled(0xf)
+    }
+
+    fn filled(&self, rest: u8) -> [u8; 16] {
+        let mut digits =
+            self.digits.chars().filter_map(|digit| digit.to_digit(16)).filter_map(|d| u8::try_from(d).ok());
+        std::array::from_fn(|_| {
+            let (high, low) = (digits.next().unwrap_or(rest), digits.next().unwrap_or(rest));
+            high << 4 | low
+        })
+    }
+}
+
+impl FromStr for ShortId {
+    type Err = ShortIdError;
+    fn from_str(text: &str) -> Result<Self, ShortIdError> {
+        // Where the hyphens of a UUID are (RFC 9562 section 4).
+        let is_in_place =
+            |(at, c): (usize, char)| if [8, 13, 18, 23].contains(&at) { c == '-' } else { c.is_ascii_hexdigit() };
+        let digits: String = text.chars().filter(|c| *c != '-').map(|c| c.to_ascii_lowercase()).collect();
+        let is_short =
+            text.len() <= 36 && digits.len() >= MIN_SHORT_DIGITS && text.chars().enumerate().all(is_in_place);
+        if is_short { Ok(Self { digits }) } else { Err(ShortIdError) }
+    }
+}
+
+impl fmt::Display for ShortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.digits)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +198,21 @@ mod tests {
         assert_eq!(id.uuid().get_version_num(), 4);
         assert_eq!(id.to_string().parse::<SocketId>(), Ok(id));
         assert_eq!(SocketId::from_bytes(*id.as_bytes()), id);
+    }
+
+    #[test]
+    fn the_beginning_of_an_id_stands_for_it() {
+        let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11".parse::<SocketId>().unwrap();
+        assert_eq!(ShortId::shown(id), "0b7e3c1a");
+        for start in ["0b7e3c", "0B7E3C1A", "0b7e3c1a-5", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"] {
+            let start: ShortId = start.parse().unwrap();
+            assert!(start.begins(id.uuid()) && start.first() <= *id.as_bytes() && start.last() >= *id.as_bytes());
+        }
+        let other: ShortId = "0b7e3c2".parse().unwrap();
+        assert!(!other.begins(id.uuid()) && other.first() > *id.as_bytes());
+        for bad in ["", "0b7e3", "0b7e3g1a", "0b7e-3c1a", "0b7e3c1a5f0e", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d111"] {
+            assert!(bad.parse::<ShortId>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -6,11 +6,14 @@
 mod account;
 mod edge;
 mod ends;
+mod header_rules;
+mod health_failure;
 mod identity;
 mod ids;
 mod name;
 mod organisation;
 mod origin;
+mod path_route;
 mod provider;
 mod route;
 mod settings;
@@ -24,6 +27,11 @@ pub use account::{
 };
 pub use edge::{DrainOrder, EdgeName, EdgeNameError, EdgeOrders, RegionName};
 pub use ends::{ClientAddr, Local, OriginAddr, OriginAddrError, Remote, ServerAddr};
+pub use header_rules::{
+    HeaderChanges, HeaderField, HeaderRules, HeaderRulesError, HostHeader, HostHeaderError, MAX_HEADER_CHANGES,
+    MAX_HEADER_NAME_BYTES, MAX_HEADER_RULES_BYTES, MAX_HEADER_VALUE_BYTES,
+};
+pub use health_failure::{HealthFailure, HealthFailureCode, HealthRecord, MAX_HEALTH_MESSAGE_BYTES};
 pub use identity::{
     AttachedPolicy, EmailDomain, EmailDomainError, Identity, IdentitySettings, LoginSession, MAX_GROUP_BYTES,
     MAX_GROUPS, MAX_IDENTITY_ENTRIES, MAX_PERSON_NAME_BYTES, MAX_SESSION_MINUTES, Person, PersonEmail,
@@ -32,7 +40,7 @@ pub use identity::{
 };
 pub use ids::{
     AccountId, DirectOriginId, EdgeId, IdError, InvitationId, LoginSessionId, PersonId, PolicyId, ProviderId,
-    ServiceTokenId, SocketId, TokenId, TunnelId,
+    ServiceTokenId, ShortId, ShortIdError, SocketId, TokenId, TunnelId,
 };
 pub use name::{MAX_LABEL_BYTES, NameError, SocketName, name_combinations};
 pub use organisation::{Role, UnknownRole};
@@ -40,10 +48,11 @@ pub use origin::{
     DirectOrigin, DirectOriginRoute, MAX_DIRECT_ORIGINS_PER_SOCKET, MAX_ORIGIN_CA_BYTES, OriginRef, OriginRefError,
     OriginTlsSettings, OriginTlsSettingsError,
 };
+pub use path_route::{MAX_PATH_PREFIX_BYTES, MAX_PATH_PREFIX_SEGMENTS, PathPrefix, PathPrefixError, PathRoute};
 pub use provider::{
-    MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_HOOK_URL_BYTES, MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES,
-    MAX_PROVIDER_SCOPES, MAX_SCOPE_BYTES, MIN_HOOK_SECRET_BYTES, ProviderConfig, ProviderConfigError, ProviderKind,
-    UnknownProviderKind, is_loopback_host,
+    DEFAULT_CHECK_MINUTES, MAX_CHECK_MINUTES, MAX_CLIENT_ID_BYTES, MAX_CLIENT_SECRET_BYTES, MAX_HOOK_URL_BYTES,
+    MAX_ISSUER_BYTES, MAX_PROVIDER_CA_BYTES, MAX_PROVIDER_SCOPES, MAX_SCOPE_BYTES, MIN_HOOK_SECRET_BYTES,
+    ProviderConfig, ProviderConfigError, ProviderKind, UnknownProviderKind, is_loopback_host,
 };
 pub use route::{
     BasicAuth, CredentialHash, FlowRecord, OriginHealth, RequestRecord, SocketRoute, TunnelPresence, TunnelRoute,
@@ -58,5 +67,5 @@ pub use socket::{
     DisplayName, DisplayNameError, MAX_DISPLAY_NAME_CHARS, MAX_TUNNELS_PER_SOCKET, OriginProtocol, Socket, SocketType,
     Tunnel, UnknownOriginProtocol, UnknownSocketType, misleads,
 };
-pub use spans::{SPAN_BUCKETS, SpanCounts, span_bucket};
-pub use ssh::{SshLogin, SshTunnelLogin, SshTunnelLoginError};
+pub use spans::{SPAN_BUCKETS, SpanBounds, SpanCounts, span_bucket};
+pub use ssh::{SHA1_REFUSED, SshLogin, SshTunnelLogin, SshTunnelLoginError};

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DirectOriginId, OriginAddr, RegionName, SocketId, TunnelId};
+use crate::{DirectOriginId, OriginAddr, PathRoute, RegionName, SocketId, TunnelId};
 
 /// How many direct origins one socket may have.
 pub const MAX_DIRECT_ORIGINS_PER_SOCKET: usize = 64;
@@ -101,6 +101,8 @@ pub struct DirectOrigin {
     pub weight: u16,
     /// How it proves who it is, where it speaks TLS.
     pub tls: OriginTlsSettings,
+    /// Which paths of the socket it serves.
+    pub path: PathRoute,
     /// When it was made, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
@@ -120,12 +122,15 @@ pub struct DirectOriginRoute {
     /// How it proves who it is, where it speaks TLS.
     #[serde(default, skip_serializing_if = "OriginTlsSettings::is_empty")]
     pub tls: OriginTlsSettings,
+    /// Which paths of the socket it serves.
+    #[serde(default, skip_serializing_if = "PathRoute::is_plain")]
+    pub path: PathRoute,
 }
 
 impl From<DirectOrigin> for DirectOriginRoute {
     fn from(origin: DirectOrigin) -> Self {
-        let DirectOrigin { id, address, region, weight, tls, .. } = origin;
-        Self { id, address, region, weight, tls }
+        let DirectOrigin { id, address, region, weight, tls, path, .. } = origin;
+        Self { id, address, region, weight, tls, path }
     }
 }
 

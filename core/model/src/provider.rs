@@ -17,6 +17,10 @@ pub const MAX_SCOPE_BYTES: usize = 128;
 /// How much PEM a provider's own authorities may have, in bytes.
 pub const MAX_PROVIDER_CA_BYTES: usize = 32_768;
 
+/// How often providers are asked whether logins are still good there, in minutes, unless it is said.
+pub const DEFAULT_CHECK_MINUTES: u16 = 5;
+/// The longest time between two such questions, in minutes.
+pub const MAX_CHECK_MINUTES: u16 = 1_440;
 /// The longest address of a hook, in bytes.
 pub const MAX_HOOK_URL_BYTES: usize = 512;
 /// The shortest secret of a hook, in bytes: what signs is worth no more than its secret is hard to guess.
@@ -118,6 +122,10 @@ pub struct ProviderConfig {
     /// Whether persons need one-time codes beside their passwords. Of `local` alone.
     #[serde(default, skip_serializing_if = "is_false")]
     pub require_totp: bool,
+    /// How often the provider is asked whether a login is still good there, in minutes, where it gave something to ask with;
+    /// 0: never. [`DEFAULT_CHECK_MINUTES`] unless it is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check_minutes: Option<u16>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -139,6 +147,19 @@ fn wrong<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Provide
 }
 
 impl ProviderConfig {
+    /// Whether it says which groups a person is in.
+    #[must_use]
+    pub fn states_groups(&self) -> bool {
+        self.kind == ProviderKind::Local || self.groups_claim.is_some()
+    }
+
+    /// How often it is asked whether logins are still good there, in seconds; `None`: never.
+    #[must_use]
+    pub fn check_seconds(&self) -> Option<i64> {
+        let minutes = self.check_minutes.unwrap_or(DEFAULT_CHECK_MINUTES);
+        (self.kind.is_oidc() && minutes > 0).then_some(i64::from(minutes) * 60)
+    }
+
     /// Whether it can be used at all. Nobody is asked.
     ///
     /// # Errors
@@ -199,6 +220,12 @@ impl ProviderConfig {
             }
             _ => {}
         }
+        if self.check_minutes.is_some() && !kind.is_oidc() {
+            return wrong("check_minutes", format!("a provider of kind {kind} cannot be asked: leave it out"));
+        }
+        if self.check_minutes.is_some_and(|minutes| minutes > MAX_CHECK_MINUTES) {
+            return wrong("check_minutes", format!("give at most {MAX_CHECK_MINUTES} minutes; 0: never"));
+        }
         if kind == ProviderKind::Facebook && !self.trust_email {
             let reason = "facebook does not say whether an address is verified: say that its addresses are to be believed \
                           (trust_email), or use another provider";
@@ -217,6 +244,7 @@ impl ProviderConfig {
             ("scopes", !self.scopes.is_empty()),
             ("groups_claim", self.groups_claim.is_some()),
             ("trust_email", self.trust_email),
+            ("check_minutes", self.check_minutes.is_some()),
         ];
         if let Some((field, _)) = there.into_iter().find(|(_, is_there)| *is_there) {
             return wrong(field, leave_out);
@@ -321,6 +349,7 @@ mod tests {
             ca_pem: None,
             hook: None,
             require_totp: false,
+            check_minutes: None,
         }
     }
 

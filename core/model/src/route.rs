@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, OriginProtocol, OriginRef, RegionName, SocketId,
-    SocketName, SocketSettings, SocketType, TunnelId,
+    AccountId, AttachedPolicy, DirectOriginId, DirectOriginRoute, HealthFailure, OriginAddr, OriginProtocol, OriginRef,
+    PathRoute, RegionName, SocketId, SocketName, SocketSettings, SocketType, TunnelId,
 };
 
 /// SHA-256 of a tunnel's credential. Credentials are 256 random bits, so a plain hash is enough.
@@ -86,6 +86,12 @@ impl SocketRoute {
         }
     }
 
+    /// Every origin with the paths that it serves.
+    pub fn paths(&self) -> impl Iterator<Item = (OriginRef, &PathRoute)> {
+        let tunnels = self.tunnels.iter().map(|tunnel| (OriginRef::from(tunnel.id), &tunnel.path));
+        tunnels.chain(self.origins.iter().map(|origin| (OriginRef::from(origin.id), &origin.path)))
+    }
+
     /// The direct origin of this id, when the socket has it.
     #[must_use]
     pub fn origin(&self, id: DirectOriginId) -> Option<&DirectOriginRoute> {
@@ -122,6 +128,9 @@ pub struct TunnelRoute {
     pub weight: u16,
     /// The port that a stock ssh client of the account asks to have forwarded to mean this tunnel.
     pub forward_port: u16,
+    /// Which paths of the socket it serves.
+    #[serde(default, skip_serializing_if = "PathRoute::is_plain")]
+    pub path: PathRoute,
 }
 
 /// One TCP or TLS connection, or UDP flow, that an edge carried, as its access log and the connector's live log show it.
@@ -174,9 +183,18 @@ pub struct TunnelPresence {
     /// was told another. `None`: that of the edge that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<RegionName>,
+    /// The address at which its connector dials the origin, as that says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginAddr>,
+    /// The name of the machine that its connector runs on, as that says; older connectors and ssh clients do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// How the edge that holds it finds its origin; older edges do not say it.
     #[serde(default, skip_serializing_if = "OriginHealth::is_well")]
     pub health: OriginHealth,
+    /// Why, where it is not well; older edges do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
 }
 
 /// How an edge finds the origin behind a tunnel that it holds.
@@ -234,6 +252,10 @@ pub struct RequestRecord {
     /// What decided that it may come in, or may not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// Why the edge refused it, in a word such as `denied` or `limited`; its `target` has no query then. Of requests that
+    /// went to an origin [`RequestRecord::ORIGIN_SPEAKS_TLS`] alone is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -244,4 +266,6 @@ fn is_zero(count: &u32) -> bool {
 impl RequestRecord {
     /// The longest target that a record keeps, in bytes.
     pub const MAX_TARGET_BYTES: usize = 1_024;
+    /// Why a request failed whose origin speaks TLS, behind a socket that does not.
+    pub const ORIGIN_SPEAKS_TLS: &str = "origin-speaks-tls";
 }

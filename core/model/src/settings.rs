@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{IdentitySettings, MAX_IDENTITY_ENTRIES, MAX_SESSION_MINUTES, RegionName};
+use crate::{
+    HeaderRules, HeaderRulesError, HostHeader, IdentitySettings, MAX_IDENTITY_ENTRIES, MAX_SESSION_MINUTES, RegionName,
+};
 
 /// The most application protocols (ALPN) that a socket offers.
 pub const MAX_ALPN_PROTOCOLS: usize = 8;
@@ -245,6 +247,9 @@ pub enum SettingError {
     /// Nobody at the edge can ask.
     #[error("the edge does not see who comes where TLS goes on to the origin: drop passthrough, or identity")]
     IdentityBehindPassthrough,
+    /// Header fields that cannot be changed like this.
+    #[error(transparent)]
+    Headers(#[from] HeaderRulesError),
 }
 
 /// What one socket may use; an absent bound is no bound.
@@ -332,6 +337,12 @@ pub struct SocketSettings {
     /// How much its origins in some regions take; those that are not named take all that comes to them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub regions: BTreeMap<RegionName, EndpointGroup>,
+    /// What origins are told as their host; `None`: the public name (`http` and `https` sockets).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_header: Option<HostHeader>,
+    /// What is changed in the header fields that pass (`http` and `https` sockets).
+    #[serde(skip_serializing_if = "HeaderRules::is_empty")]
+    pub headers: HeaderRules,
 }
 
 impl Default for SocketSettings {
@@ -347,6 +358,8 @@ impl Default for SocketSettings {
             amplification_guard: true,
             identity: None,
             regions: BTreeMap::new(),
+            host_header: None,
+            headers: HeaderRules::default(),
         }
     }
 }
@@ -373,6 +386,9 @@ impl SocketSettings {
         only(!self.alpn.is_empty(), &[T::Tls], "ALPN", "tls")?;
         only(self.affinity == Affinity::Cookie, &[T::Http, T::Https], "affinity by cookie", "http and https")?;
         only(!self.amplification_guard, &[T::Udp], "going without the amplification guard", "udp")?;
+        only(self.host_header.is_some(), &[T::Http, T::Https], "a host header", "http and https")?;
+        only(!self.headers.is_empty(), &[T::Http, T::Https], "changing header fields", "http and https")?;
+        self.headers.check()?;
         if let Some(identity) = &self.identity {
             only(true, &[T::Http, T::Https, T::Tls], "identity", "http, https and tls")?;
             if self.tls_mode == TlsMode::Passthrough {

@@ -156,6 +156,20 @@ impl DisplayName {
         &self.0
     }
 
+    /// What two names have in common when they are the same: neither case nor how many spaces stand between words counts.
+    #[must_use]
+    pub fn key(&self) -> String {
+        self.0.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The name with a number behind it, for another thing of the same name: `blog (2)`. A long one is cut for it.
+    #[must_use]
+    pub fn numbered(&self, number: u32) -> Self {
+        let number = format!(" ({number})");
+        let kept: String = self.0.chars().take(MAX_DISPLAY_NAME_CHARS - number.len()).collect();
+        Self(format!("{}{number}", kept.trim_end()))
+    }
+
     /// A name that was taken when more was allowed: what is refused now is shown as U+FFFD.
     ///
     /// # Errors
@@ -227,6 +241,8 @@ pub struct Tunnel {
     pub id: TunnelId,
     /// The socket it belongs to.
     pub socket: SocketId,
+    /// What its owner calls it, if anything.
+    pub name: Option<DisplayName>,
     /// SHA-256 of the credential that its connector shows.
     pub credential: crate::CredentialHash,
     /// Its share of the socket's flows beside the other tunnels; 0 takes no new ones.
@@ -234,6 +250,8 @@ pub struct Tunnel {
     /// The port that a stock ssh client asks to have forwarded to mean this tunnel; different for each tunnel of an
     /// account.
     pub forward_port: u16,
+    /// Which paths of the socket it serves.
+    pub path: crate::PathRoute,
     /// When it was made, in seconds since 1970 (UTC).
     pub created_at: i64,
 }
@@ -270,5 +288,18 @@ mod tests {
         assert_eq!(DisplayName::from_kept("a\u{202e}b").unwrap().as_str(), "a\u{fffd}b");
         assert_eq!(DisplayName::from_kept(" "), Err(DisplayNameError));
         assert!("x".repeat(101).parse::<DisplayName>().is_err());
+    }
+
+    #[test]
+    fn names_that_people_take_for_the_same_are_the_same() {
+        let key = |text: &str| text.parse::<DisplayName>().unwrap().key();
+        assert_eq!(key("My  Test Service "), key("my test\u{3000}service"));
+        assert_eq!(key("GRÖSSE"), key("grösse"));
+        assert_ne!(key("my-test"), key("my test"));
+        let name = |text: &str| text.parse::<DisplayName>().unwrap();
+        assert_eq!(name("blog").numbered(2).as_str(), "blog (2)");
+        let long = name(&"ü".repeat(MAX_DISPLAY_NAME_CHARS)).numbered(12);
+        assert_eq!(long.as_str().chars().count(), MAX_DISPLAY_NAME_CHARS);
+        assert!(long.as_str().ends_with("ü (12)") && long.as_str().parse::<DisplayName>().is_ok());
     }
 }

@@ -75,6 +75,29 @@ impl SpanCounts {
     }
 }
 
+/// The shortest and the longest of many times, in microseconds: no percentile lies outside, however few there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpanBounds {
+    /// The shortest.
+    pub least_us: u64,
+    /// The longest.
+    pub most_us: u64,
+}
+
+impl SpanBounds {
+    /// Those of both together.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self { least_us: self.least_us.min(other.least_us), most_us: self.most_us.max(other.most_us) }
+    }
+
+    /// The time, or the nearest one that there was.
+    #[must_use]
+    pub fn clamp(self, us: u64) -> u64 {
+        us.max(self.least_us).min(self.most_us)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +116,25 @@ mod tests {
         for bucket in 1..SPAN_BUCKETS - 1 {
             assert!(beginning_us(bucket + 1) - beginning_us(bucket) <= beginning_us(bucket) / 4 + 1, "{bucket}");
         }
+    }
+
+    #[test]
+    fn few_times_have_the_percentiles_that_they_have() {
+        let told = |times: &[u64], per_mille| {
+            let mut counts = [0; SPAN_BUCKETS];
+            times.iter().for_each(|us| counts[span_bucket(*us)] += 1);
+            let bounds = times.iter().map(|us| SpanBounds { least_us: *us, most_us: *us }).reduce(SpanBounds::with);
+            bounds.unwrap().clamp(SpanCounts::of(counts).quantile_us(per_mille).unwrap())
+        };
+        let minute = 60_000_000;
+        for per_mille in [1, 500, 990] {
+            assert_eq!(told(&[minute], per_mille), minute, "one time is every percentile");
+            assert_eq!(told(&[minute; 3], per_mille), minute);
+        }
+        assert_eq!(told(&[1_000, 2_000, minute], 990), minute, "none is longer than the longest");
+        assert!((1_500..=2_500).contains(&told(&[1_000, 2_000, minute], 500)));
+        // Bounds from elsewhere that are none break nothing.
+        assert_eq!(SpanBounds { least_us: 9, most_us: 3 }.clamp(5), 3);
     }
 
     #[test]

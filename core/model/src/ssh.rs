@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AccountId, SocketId, TunnelId};
 
+/// What the owner of an RSA key should know of it.
+pub const SHA1_REFUSED: &str = "clients that sign with RSA and SHA-1 (ssh-rsa, such as mysocketctl of February 2021) are not \
+    let in with this key: use a newer client, or an Ed25519 or ECDSA key";
+
 /// Public keys that let stock ssh clients log in as an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshLogin {

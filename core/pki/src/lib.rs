@@ -15,6 +15,7 @@ mod node;
 mod renewal;
 mod root;
 mod ssh;
+mod summary;
 
 pub use authority::{
     Authority, BACKDATE, CreateError, IssueError, Issued, LEAF_LIFETIME, LoadError, MAX_COMMON_NAME_CHARS,
@@ -36,3 +37,4 @@ pub use ssh::{
     SSH_EXTENSIONS, SSH_HOST_SECONDS, SSH_USER_SECONDS, SshAuthority, SshPerson, SshSignError, SshSubject,
     sign_ssh_key,
 };
+pub use summary::CertificateSummary;

@@ -78,61 +78,80 @@ impl Compiled {
         self.methods.is_some() || self.paths.is_some()
     }
 
-    pub(crate) fn name(&self) -> DecidedBy<'_> {
-        DecidedBy::Rule { policy: &self.policy, rule: &self.called }
+    /// What is said when this rule has decided; with the condition that could not be judged, if there was one.
+    pub(crate) fn decides(&self, unjudged: Option<Condition>) -> DecidedBy<'_> {
+        DecidedBy::Rule { policy: &self.policy, rule: &self.called, unjudged }
     }
 
     pub(crate) fn means(&self, question: &Question<'_>, path: Option<&PathView<'_>>) -> bool {
-        self.unmet(question, path).is_none()
+        self.ask(question, path).is_ok()
     }
 
-    /// The first condition that does not hold, those first that are cheap to look at.
-    pub(crate) fn unmet(&self, question: &Question<'_>, path: Option<&PathView<'_>>) -> Option<Condition> {
-        let ports = self.ports.as_ref().is_none_or(|ports| ports.binary_search(&question.port).is_ok());
-        if !ports {
-            return Some(Condition::Ports);
+    /// The first condition that does not hold, those first that are cheap to look at; or else the first one, if any, of
+    /// which nobody can tell whether it holds. What cannot be told holds in a rule that denies, and in no rule that allows.
+    pub(crate) fn ask(
+        &self,
+        question: &Question<'_>,
+        path: Option<&PathView<'_>>,
+    ) -> Result<Option<Condition>, Condition> {
+        let mut unjudged = None;
+        let mut look = |condition, holds: Option<bool>| match holds {
+            Some(true) => Ok(()),
+            None if self.effect == Effect::Deny => {
+                unjudged.get_or_insert(condition);
+                Ok(())
+            }
+            Some(false) | None => Err(condition),
+        };
+        if let Some(ports) = &self.ports {
+            look(Condition::Ports, Some(ports.binary_search(&question.port).is_ok()))?;
         }
-        if !self.who.means(question) {
-            return Some(Condition::Who);
+        look(Condition::Who, self.who.means(question))?;
+        if let Some(methods) = &self.methods {
+            look(Condition::Methods, self.means_method(methods, question.method))?;
         }
-        if !self.methods.as_ref().is_none_or(|methods| self.means_method(methods, question.method)) {
-            return Some(Condition::Methods);
+        if let Some(paths) = &self.paths {
+            look(Condition::Paths, self.means_path(paths, path))?;
         }
-        if !self.paths.as_ref().is_none_or(|paths| self.means_path(paths, path)) {
-            return Some(Condition::Paths);
+        if let Some(from) = &self.from {
+            look(Condition::Where, from.means(question.address, question.country, question.asn))?;
         }
-        let find = |from: &Matcher| from.find(question.address, question.country, question.asn).is_some();
-        if !self.from.as_ref().is_none_or(find) {
-            return Some(Condition::Where);
+        if let Some(when) = &self.when {
+            look(Condition::When, when.mean(question.now_unix))?;
         }
-        if !self.when.as_ref().is_none_or(|when| when.mean(question.now_unix)) {
-            return Some(Condition::When);
-        }
-        None
+        Ok(unjudged)
+    }
+
+    /// Whether the rule, where nobody is known, denies everything or everything by one method or path, because it cannot
+    /// be told whom it means.
+    pub(crate) fn denies_all_strangers(&self) -> bool {
+        let is_bound = self.ports.is_some() || self.from.is_some() || self.when.is_some();
+        self.effect == Effect::Deny && !self.who.is_anybody() && !is_bound && !self.is_about_requests()
     }
 
     /// Methods have a case (RFC 9110 section 9.1), and some programs do not look at it: what is denied is denied in every
     /// spelling.
-    fn means_method(&self, methods: &[String], method: Option<&str>) -> bool {
-        let Some(method) = method else { return false };
+    fn means_method(&self, methods: &[String], method: Option<&str>) -> Option<bool> {
+        let method = method?;
         let is = |wanted: &String| match self.effect {
             Effect::Allow => wanted == method || (wanted == "GET" && method == "HEAD"),
             Effect::Deny => {
                 wanted.eq_ignore_ascii_case(method) || (wanted == "GET" && method.eq_ignore_ascii_case("HEAD"))
             }
         };
-        methods.iter().any(is)
+        Some(methods.iter().any(is))
     }
 
-    /// A path that programs read differently may be each of those that are denied, and none of those that are allowed.
-    fn means_path(&self, paths: &[PathPattern], path: Option<&PathView<'_>>) -> bool {
+    /// A path that programs read differently may be any; which one flows below HTTP is not known.
+    fn means_path(&self, paths: &[PathPattern], path: Option<&PathView<'_>>) -> Option<bool> {
         match (path, self.effect) {
-            (None, _) | (Some(PathView::Odd), Effect::Allow) => false,
-            (Some(PathView::Odd), Effect::Deny) => true,
-            (Some(PathView::Plain { path, .. }), Effect::Allow) => paths.iter().any(|pattern| pattern.matches(path)),
+            (None | Some(PathView::Odd), _) => None,
+            (Some(PathView::Plain { path, .. }), Effect::Allow) => {
+                Some(paths.iter().any(|pattern| pattern.matches(path)))
+            }
             (Some(PathView::Plain { path, folded }), Effect::Deny) => {
                 let path = folded.as_deref().unwrap_or(path);
-                paths.iter().any(|pattern| pattern.matches(path))
+                Some(paths.iter().any(|pattern| pattern.matches(path)))
             }
         }
     }
@@ -157,28 +176,38 @@ impl Persons {
         self.emails.is_some() || self.domains.is_some() || self.groups.is_some() || self.providers.is_some()
     }
 
-    fn means(&self, question: &Question<'_>) -> bool {
+    /// Whether they are meant; `None`: nobody can tell, because nobody is known, or because the provider states no groups.
+    fn means(&self, question: &Question<'_>) -> Option<bool> {
         if let Some(services) = &self.services {
             let is_named = |name: &str| services.binary_search_by(|service| service.as_str().cmp(name)).is_ok();
-            return question.service.is_some_and(is_named);
+            return match (question.service, &question.person) {
+                (Some(name), _) => Some(is_named(name)),
+                (None, Some(_)) => Some(false),
+                (None, None) => None,
+            };
         }
         if !self.are_people() {
-            return true;
+            return Some(true);
         }
-        let Some(person) = &question.person else { return false };
-        let group = |name: &String, groups: &[String]| groups.binary_search(name).is_ok();
-        self.emails
-            .as_ref()
-            .is_none_or(|emails| emails.binary_search_by(|email| email.as_str().cmp(person.email)).is_ok())
-            && self
-                .domains
+        let Some(person) = &question.person else { return question.service.map(|_| false) };
+        let is_in = |name: &String, groups: &[String]| groups.binary_search(name).is_ok();
+        let by_group = match &self.groups {
+            None => Some(true),
+            Some(groups) if person.groups.iter().any(|name| is_in(name, groups)) => Some(true),
+            Some(_) => person.groups_stated.then_some(false),
+        };
+        let by_the_rest =
+            self.emails
                 .as_ref()
-                .is_none_or(|domains| domains.binary_search_by(|domain| domain.as_str().cmp(person.domain)).is_ok())
-            && self.groups.as_ref().is_none_or(|groups| person.groups.iter().any(|name| group(name, groups)))
-            && self
-                .providers
-                .as_ref()
-                .is_none_or(|all| all.binary_search_by(|provider| provider.as_str().cmp(person.provider)).is_ok())
+                .is_none_or(|emails| emails.binary_search_by(|email| email.as_str().cmp(person.email)).is_ok())
+                && self.domains.as_ref().is_none_or(|domains| {
+                    domains.binary_search_by(|domain| domain.as_str().cmp(person.domain)).is_ok()
+                })
+                && self
+                    .providers
+                    .as_ref()
+                    .is_none_or(|all| all.binary_search_by(|provider| provider.as_str().cmp(person.provider)).is_ok());
+        if by_the_rest { by_group } else { Some(false) }
     }
 }
 
@@ -191,9 +220,12 @@ impl Times {
         }
     }
 
-    fn mean(&self, now: i64) -> bool {
-        let in_week =
-            |(zone, minutes): &(Zone, Minutes)| zone.minute_of_week(now).is_some_and(|minute| minutes.contains(minute));
-        (self.not_before..self.not_after).contains(&now) && self.weekly.as_ref().is_none_or(in_week)
+    /// Whether this is such a time; `None`: no calendar has it.
+    fn mean(&self, now: i64) -> Option<bool> {
+        if !(self.not_before..self.not_after).contains(&now) {
+            return Some(false);
+        }
+        let Some((zone, minutes)) = &self.weekly else { return Some(true) };
+        zone.minute_of_week(now).map(|minute| minutes.contains(minute))
     }
 }

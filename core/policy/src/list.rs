@@ -13,8 +13,8 @@ pub const MAX_RULES: usize = 1_000;
 ///
 /// - Whoever a rule of `deny` means is kept out, whatever `allow` says.
 /// - When `allow` has rules, everyone else is kept out too. Its rules are alternatives: one that matches is enough.
-/// - A client whose country or autonomous system is not known matches no rule about it. So it is kept out by a list
-///   that allows by country alone, and **not** kept out by one that denies by country: who must be sure, allows.
+/// - A client whose country or autonomous system is not known may be of each that is denied, and is of none that is
+///   allowed. So it is kept out by a list that denies by country, and by one that allows by country alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessList {
@@ -110,11 +110,14 @@ pub struct CompiledList {
 }
 
 impl CompiledList {
-    /// Whether the client may use the socket. `country` and `asn` are None when they are not known. Allocates nothing;
+    /// Whether the client may use the socket. `country` and `asn` are None when they are not known: then they may be each
+    /// of those that are denied, and none of those that are allowed. Allocates nothing;
     /// the time goes with the logarithm of the number of rules.
     #[must_use]
     pub fn decide(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> ListDecision {
-        if let Some(rule) = self.deny.find(address, country, asn) {
+        // What nobody can tell is denied: the address may be one of those that are not let in.
+        if let Some(rule) = self.deny.find(address, country, asn).or_else(|| self.deny.may_mean(address, country, asn))
+        {
             return ListDecision { allowed: false, rule: Some(rule) };
         }
         let rule = self.allow.find(address, country, asn);
@@ -169,6 +172,25 @@ impl Matcher {
             .or_else(|| country.filter(|country| self.countries.binary_search(country).is_ok()).map(Rule::Country))
     }
 
+    /// The first rule that may mean an address of which it is not known where it is. Private addresses are in no country
+    /// and of no autonomous system, which is known.
+    fn may_mean(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> Option<Rule> {
+        if is_private(address) {
+            return None;
+        }
+        let by_asn = self.asns.first().filter(|_| asn.is_none()).map(|asn| Rule::Asn(*asn));
+        by_asn.or_else(|| self.countries.first().filter(|_| country.is_none()).map(|country| Rule::Country(*country)))
+    }
+
+    /// Whether the address is meant; `None`: nobody can tell, because it is not known where it is.
+    pub(crate) fn means(&self, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> Option<bool> {
+        match (self.find(address, country, asn), self.may_mean(address, country, asn)) {
+            (Some(_), _) => Some(true),
+            (None, Some(_)) => None,
+            (None, None) => Some(false),
+        }
+    }
+
     /// Whether a rule is about a country.
     pub(crate) fn needs_country(&self) -> bool {
         !self.countries.is_empty()
@@ -185,6 +207,19 @@ impl Matcher {
             Rule::Network(network) => self.networks.cover(*network),
             Rule::Country(country) => self.countries.binary_search(country).is_ok(),
             Rule::Asn(asn) => self.asns.binary_search(asn).is_ok(),
+        }
+    }
+}
+
+/// Whether the address is one of a private network, of a link, or of this machine: no database can know where it is.
+fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(four) => {
+            let is_shared = four.octets()[0] == 100 && four.octets()[1] & 0xc0 == 64;
+            four.is_private() || four.is_loopback() || four.is_link_local() || four.is_unspecified() || is_shared
+        }
+        IpAddr::V6(six) => {
+            six.is_loopback() || six.is_unspecified() || six.is_unique_local() || six.is_unicast_link_local()
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct PersonView<'a> {
     pub domain: &'a str,
     /// The groups that the provider says.
     pub groups: &'a [String],
+    /// Whether it states groups at all.
+    pub groups_stated: bool,
     /// The name of the provider.
     pub provider: &'a str,
 }
@@ -54,6 +56,7 @@ impl<'a> From<&'a sallyport_model::Person> for PersonView<'a> {
             email: person.email.as_str(),
             domain: person.email.domain(),
             groups: &person.groups,
+            groups_stated: person.groups_stated,
             provider: person.provider.as_str(),
         }
     }
@@ -86,6 +89,8 @@ pub enum DecidedBy<'a> {
         policy: &'a str,
         /// The rule: its list and number, and its name where it has one.
         rule: &'a str,
+        /// The condition of which nobody can tell whether it holds, where a rule denies for that.
+        unjudged: Option<Condition>,
     },
     /// The socket's own list of addresses.
     Addresses,
@@ -104,7 +109,10 @@ pub enum DecidedBy<'a> {
 impl fmt::Display for DecidedBy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rule { policy, rule } => write!(f, "policy {policy:?}, {rule}"),
+            Self::Rule { policy, rule, unjudged: None } => write!(f, "policy {policy:?}, {rule}"),
+            Self::Rule { policy, rule, unjudged: Some(condition) } => {
+                write!(f, "policy {policy:?}, {rule}: it cannot be told {}, so it denies", condition.unknown())
+            }
             Self::Addresses => f.write_str("the socket's allowed e-mail addresses"),
             Self::Domains => f.write_str("the socket's allowed e-mail domains"),
             Self::NoRule => f.write_str("no rule allows it"),
@@ -145,6 +153,18 @@ impl Condition {
             Self::Ports => "ports",
         }
     }
+
+    /// What is not known where nobody can tell whether it holds.
+    fn unknown(self) -> &'static str {
+        match self {
+            Self::Who => "whether it means who came (nobody is known, or the provider states no groups)",
+            Self::Where => "where the address is",
+            Self::When => "what time it is there",
+            Self::Methods => "by which method this is asked",
+            Self::Paths => "which path this asks for",
+            Self::Ports => "by which port this came",
+        }
+    }
 }
 
 /// What became of one rule.
@@ -173,7 +193,8 @@ pub struct PolicyError {
 
 /// The policies that concern one socket.
 ///
-/// - Whoever a rule under `deny` means is kept out, whatever any other policy allows.
+/// - Whoever a rule under `deny` means is kept out, whatever any other policy allows; and so is whoever it may mean, where
+///   nobody can tell: the provider states no groups, the country of the address is not known, there is no path.
 /// - When nobody has logged in and the socket asks for it, nobody is let in.
 /// - Whoever the socket's own lists or a rule under `allow` mean is let in.
 /// - Everybody else is let in only when no policy concerns the socket and it asks for no login.
@@ -282,9 +303,9 @@ impl PolicySet {
             return Decision { allowed: false, by: DecidedBy::NoIdentity };
         }
         let path = question.path.filter(|_| self.has_paths).map(PathView::of);
-        let rule = |rules: &'_ [Compiled]| rules.iter().position(|rule| rule.means(question, path.as_ref()));
-        if let Some(at) = rule(&self.deny) {
-            return Decision { allowed: false, by: self.deny[at].name() };
+        let denied = self.deny.iter().find_map(|rule| Some(rule.decides(rule.ask(question, path.as_ref()).ok()?)));
+        if let Some(by) = denied {
+            return Decision { allowed: false, by };
         }
         if let Some(person) = &question.person {
             if self.emails.binary_search_by(|email| email.as_str().cmp(person.email)).is_ok() {
@@ -294,8 +315,8 @@ impl PolicySet {
                 return Decision { allowed: true, by: DecidedBy::Domains };
             }
         }
-        match rule(&self.allow) {
-            Some(at) => Decision { allowed: true, by: self.allow[at].name() },
+        match self.allow.iter().find(|rule| rule.means(question, path.as_ref())) {
+            Some(rule) => Decision { allowed: true, by: rule.decides(None) },
             None => self.otherwise,
         }
     }
@@ -308,7 +329,7 @@ impl PolicySet {
         if !decision.allowed {
             return None;
         }
-        self.allow.iter().find(|rule| rule.name() == decision.by)?.ssh.as_deref()
+        self.allow.iter().find(|rule| rule.decides(None) == decision.by)?.ssh.as_deref()
     }
 
     /// Every rule, those that deny first, with the first of its conditions that does not hold: for people who want to know
@@ -322,7 +343,7 @@ impl PolicySet {
                 policy: &rule.policy,
                 rule: &rule.called,
                 effect: rule.effect,
-                unmet: rule.unmet(question, path.as_ref()),
+                unmet: rule.ask(question, path.as_ref()).err(),
             })
             .collect()
     }
@@ -352,9 +373,12 @@ impl PolicySet {
     }
 
     /// Whether there is anybody who could be let in. A socket that asks for no login knows nobody, so there only rules
-    /// count that say nothing of who it is.
+    /// allow that say nothing of who it is, and a rule that denies somebody may mean everybody.
     #[must_use]
     pub fn lets_somebody_in(&self) -> bool {
+        if !self.identity_required && self.deny.iter().any(Compiled::denies_all_strangers) {
+            return false;
+        }
         let inline = self.identity_required && !(self.emails.is_empty() && self.domains.is_empty());
         let by_rule = self.allow.iter().any(|rule| self.identity_required || rule.who.is_anybody());
         self.otherwise.allowed || inline || by_rule

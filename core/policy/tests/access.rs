@@ -65,7 +65,7 @@ fn the_narrowest_network_is_named() {
 }
 
 #[test]
-fn who_is_not_known_matches_no_country_and_no_asn() {
+fn who_is_not_known_is_not_allowed_and_is_denied() {
     let allows = compiled(&["country:CH", "asn:64500"], &[]);
     assert!(allows.needs_country() && allows.needs_asn());
     assert!(decide(&allows, "192.0.2.1", "CH", 0).allowed);
@@ -76,7 +76,16 @@ fn who_is_not_known_matches_no_country_and_no_asn() {
     let denies = compiled(&[], &["country:CH", "asn:64500"]);
     assert!(!decide(&denies, "192.0.2.1", "CH", 64_501).allowed);
     assert!(!decide(&denies, "192.0.2.1", "DE", 64_500).allowed);
-    assert!(decide(&denies, "192.0.2.1", "", 0).allowed, "unknown is not denied");
+    assert!(decide(&denies, "192.0.2.1", "DE", 64_501).allowed);
+    for (country, asn) in [("", 0), ("DE", 0), ("", 64_501)] {
+        let decision = decide(&denies, "192.0.2.1", country, asn);
+        assert!(!decision.allowed && decision.rule.is_some(), "it may be one of those: {country} {asn}");
+    }
+    for private in
+        ["10.1.2.3", "127.0.0.1", "::1", "fd00::1", "fe80::1", "100.64.0.1", "169.254.1.1", "::ffff:10.0.0.1"]
+    {
+        assert!(decide(&denies, private, "", 0).allowed, "{private} is in no country, and that is known");
+    }
 
     let both = compiled(&["country:CH"], &["asn:64500"]);
     assert!(!decide(&both, "192.0.2.1", "CH", 64_500).allowed);
@@ -163,6 +172,32 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
+/// Whether it cannot be told that the rule does not mean the address.
+fn may_match(rule: &Rule, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> bool {
+    let is_private = match address.to_canonical() {
+        IpAddr::V4(four) => [
+            "0.0.0.0/32",
+            "10.0.0.0/8",
+            "100.64.0.0/10",
+            "127.0.0.0/8",
+            "169.254.0.0/16",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+        ]
+        .iter()
+        .any(|network| network.parse::<Network>().unwrap().contains(IpAddr::V4(four))),
+        IpAddr::V6(six) => ["::/127", "fc00::/7", "fe80::/10"]
+            .iter()
+            .any(|network| network.parse::<Network>().unwrap().contains(IpAddr::V6(six))),
+    };
+    let is_unknown = match rule {
+        Rule::Network(_) => false,
+        Rule::Country(_) => country.is_none(),
+        Rule::Asn(_) => asn.is_none(),
+    };
+    matches(rule, address, country, asn) || (is_unknown && !is_private)
+}
+
 fn matches(rule: &Rule, address: IpAddr, country: Option<Country>, asn: Option<Asn>) -> bool {
     match rule {
         Rule::Network(network) => network.contains(address),
@@ -183,12 +218,13 @@ proptest! {
         let Ok(compiled) = list.compile() else { return Ok(()) };
         for (address, country, asn) in clients {
             let any = |rules: &[Rule]| rules.iter().any(|rule| matches(rule, address, country, asn));
-            let expected = !any(&list.deny) && (list.allow.is_empty() || any(&list.allow));
+            let denied = list.deny.iter().any(|rule| may_match(rule, address, country, asn));
+            let expected = !denied && (list.allow.is_empty() || any(&list.allow));
             let decision = compiled.decide(address, country, asn);
             prop_assert_eq!(decision.allowed, expected);
             let side = if decision.allowed { &list.allow } else { &list.deny };
             let Some(rule) = decision.rule else { continue };
-            prop_assert!(side.contains(&rule) && matches(&rule, address, country, asn));
+            prop_assert!(side.contains(&rule) && may_match(&rule, address, country, asn));
             if let Rule::Network(named) = rule {
                 let narrower = side.iter().any(|rule| matches!(rule, Rule::Network(network)
                     if network.contains(address) && network.net().prefix_len() > named.net().prefix_len()));

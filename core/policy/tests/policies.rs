@@ -4,7 +4,12 @@
 
 use std::net::IpAddr;
 
-use proptest::{collection::vec, option, prelude::*, sample::select, sample::subsequence};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::*,
+    sample::{select, subsequence},
+};
 use sallyport_model::{EmailDomain, PersonEmail};
 use sallyport_policy::{
     Asn, Country, DecidedBy, Document, DocumentError, InlineAllow, MAX_DOCUMENT_BYTES, MAX_POLICY_RULES, PersonView,
@@ -42,7 +47,7 @@ fn anybody() -> Question<'static> {
 }
 
 const ANN: PersonView<'static> =
-    PersonView { email: "ann@example.com", domain: "example.com", groups: &[], provider: "corp" };
+    PersonView { email: "ann@example.com", domain: "example.com", groups: &[], groups_stated: true, provider: "corp" };
 
 fn ann() -> Question<'static> {
     Question { person: Some(ANN), ..anybody() }
@@ -102,9 +107,53 @@ fn the_sockets_own_lists_let_in_and_a_denial_of_any_policy_wins() {
     let both = own(&[("all", allow), ("blocked", deny)]);
     let decision = both.decide(&ann());
     assert!(!decision.allowed);
-    assert_eq!(decision.by, DecidedBy::Rule { policy: "blocked", rule: "deny rule 2 (\"bad\")" });
+    assert_eq!(decision.by, DecidedBy::Rule { policy: "blocked", rule: "deny rule 2 (\"bad\")", unjudged: None });
     assert_eq!(decision.by.to_string(), "policy \"blocked\", deny rule 2 (\"bad\")");
     assert!(both.decide(&Question { person: Some(bob), ..anybody() }).allowed);
+}
+
+#[test]
+fn what_cannot_be_judged_is_denied_and_allowed_by_nothing() {
+    let anyone = || json!({"who": {"anyone": true}});
+    let denies = |rule: Value| set(&[("p", json!({"allow": [anyone()], "deny": [rule]}))]);
+    let allows = |rule: Value| set(&[("p", json!({"allow": [rule]}))]);
+    let silent = Question { person: Some(PersonView { groups_stated: false, ..ANN }), ..anybody() };
+    let below_http = Question { method: None, path: None, ..ann() };
+    let service = Question { service: Some("cd"), ..anybody() };
+    let abroad = Question { country: "DE".parse().ok(), asn: Asn::new(1), ..ann() };
+    for (rule, unknown, known) in [
+        (json!({"who": {"groups": ["leavers"]}}), &silent, &ann()),
+        (json!({"who": {"emails": ["bob@example.com"]}}), &anybody(), &ann()),
+        (json!({"who": {"service_tokens": ["ci"]}}), &anybody(), &service),
+        (json!({"who": {"service_tokens": ["ci"]}}), &anybody(), &ann()),
+        (json!({"who": {"emails": ["bob@example.com"]}}), &anybody(), &service),
+        (json!({"what": {"paths": ["/admin"]}}), &below_http, &ann()),
+        (json!({"what": {"methods": ["DELETE"]}}), &below_http, &ann()),
+        (json!({"where": ["country:CH"]}), &ann(), &abroad),
+        (json!({"where": ["asn:64500"]}), &ann(), &abroad),
+        (
+            json!({"when": {"time_zone": "UTC", "weekly": [{"from": "01:00", "to": "02:00"}]}}),
+            &Question { now_unix: i64::MAX - 1, ..ann() },
+            &ann(),
+        ),
+    ] {
+        let denial = denies(rule.clone());
+        let decision = denial.decide(unknown);
+        assert!(!decision.allowed, "{rule}");
+        assert!(decision.by.to_string().contains("cannot be told"), "{}", decision.by);
+        assert!(denial.decide(known).allowed, "{rule}: it is known that this is not meant");
+        assert!(!allows(rule.clone()).decide(unknown).allowed, "{rule}");
+        // What is known not to be meant is not denied for what is not known.
+        let mut narrow = rule;
+        narrow["what"]["ports"] = json!([5432]);
+        assert!(denies(narrow).decide(unknown).allowed);
+    }
+    let staff = json!({"who": {"groups": ["staff"], "email_domains": ["other.org"]}});
+    assert!(denies(staff).decide(&silent).allowed, "of another domain, whatever the groups");
+    let stranger = denies(json!({"who": {"emails": ["bob@example.com"]}}));
+    assert!(!stranger.lets_somebody_in(), "without a login everybody may be the one who is denied");
+    let partly = denies(json!({"who": {"emails": ["bob@example.com"]}, "where": ["10.0.0.0/8"]}));
+    assert!(partly.lets_somebody_in());
 }
 
 #[test]
@@ -371,10 +420,12 @@ fn rule() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether the rule means the question, condition by condition, as the description of the language says it.
-fn means(rule: &PolicyRule, question: &Question<'_>) -> bool {
+/// Whether the rule means the question, condition by condition, as the description of the language says it; `doubt` stands
+/// for what nobody can tell.
+fn means(rule: &PolicyRule, question: &Question<'_>, doubt: bool) -> bool {
     let who = rule.who.clone().unwrap_or_default();
     let what = rule.what.clone().unwrap_or_default();
+    let names_somebody = emails_or_more(&who) || who.service_tokens.is_some();
     let person = question.person;
     let of = |list: &Option<Vec<String>>, value: Option<&str>| {
         list.as_ref().is_none_or(|list| value.is_some_and(|value| list.iter().any(|entry| entry == value)))
@@ -382,13 +433,18 @@ fn means(rule: &PolicyRule, question: &Question<'_>) -> bool {
     let emails = who.emails.map(|list| list.iter().map(|email| email.to_string()).collect());
     let domains = who.email_domains.map(|list| list.iter().map(|domain| domain.as_str().to_owned()).collect());
     let providers = who.providers.map(|list| list.iter().map(|provider| provider.to_string()).collect());
-    let in_group =
-        |list: &Vec<String>| person.is_some_and(|person| person.groups.iter().any(|group| list.contains(group)));
+    let in_group = |list: &Vec<String>| {
+        let doubt = doubt && person.is_some_and(|person| !person.groups_stated);
+        person.is_some_and(|person| person.groups.iter().any(|group| list.contains(group))) || doubt
+    };
+    let is_private = ["10.0.0.1", "10.1.0.1", "::1"].contains(&question.address.to_string().as_str());
+    let doubt_of_place = doubt && !is_private;
     let place = |rule: &Rule| match rule {
         Rule::Network(network) => network.contains(question.address),
-        Rule::Country(country) => question.country == Some(*country),
-        Rule::Asn(asn) => question.asn == Some(*asn),
+        Rule::Country(country) => question.country.map_or(doubt_of_place, |found| found == *country),
+        Rule::Asn(asn) => question.asn.map_or(doubt_of_place, |found| found == *asn),
     };
+    let is_stranger = person.is_none() && question.service.is_none();
     let beneath = |pattern: &str| {
         let segments = |path: &str| path.split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect::<Vec<_>>();
         let (pattern, path) = (segments(pattern), segments(question.path.unwrap()));
@@ -402,16 +458,21 @@ fn means(rule: &PolicyRule, question: &Question<'_>) -> bool {
         // The windows begin on Monday and on Sunday.
         [0, 6].into_iter().any(|day| (week_hour - day * 24 - from).rem_euclid(7 * 24) < length)
     };
-    of(&emails, person.map(|person| person.email))
+    let is_meant = of(&emails, person.map(|person| person.email))
         && of(&domains, person.map(|person| person.domain))
         && of(&providers, person.map(|person| person.provider))
         && of(&who.service_tokens, question.service)
-        && who.groups.as_ref().is_none_or(in_group)
+        && who.groups.as_ref().is_none_or(in_group);
+    (if is_stranger && names_somebody { doubt } else { is_meant })
         && rule.from.as_ref().is_none_or(|rules| rules.iter().any(place))
         && of(&what.methods, question.method)
         && what.paths.as_ref().is_none_or(|paths| paths.iter().any(|path| beneath(path.as_str())))
         && what.ports.as_ref().is_none_or(|ports| ports.contains(&question.port))
         && rule.when.as_ref().is_none_or(|when| when.weekly.as_ref().unwrap().iter().any(in_window))
+}
+
+fn emails_or_more(who: &sallyport_policy::Who) -> bool {
+    who.emails.is_some() || who.email_domains.is_some() || who.groups.is_some() || who.providers.is_some()
 }
 
 proptest! {
@@ -422,6 +483,7 @@ proptest! {
         policies in vec((vec(rule(), 1..3), vec(rule(), 0..3)), 0..3),
         inline in (subsequence(&EMAILS, 0..2), subsequence(&DOMAINS, 0..1)),
         identity in any::<bool>(),
+        stated in any::<bool>(),
         person in option::of((select(&EMAILS[..]), subsequence(&GROUPS, 0..3), select(&["corp", "home"][..]))),
         service in option::weighted(0.3, select(&["ci", "cd"][..])),
         place in (select(&ADDRESSES[..]), option::of(select(&["CH", "DE"][..])), option::of(select(&[64_500_u32, 1][..]))),
@@ -439,7 +501,7 @@ proptest! {
             country: place.1.map(|country| country.parse::<Country>().unwrap()),
             asn: place.2.and_then(Asn::new),
             person: person.as_ref().map(|(email, _, provider)| PersonView {
-                email, domain: email.split_once('@').unwrap().1, groups: &groups, provider,
+                email, domain: email.split_once('@').unwrap().1, groups: &groups, groups_stated: stated, provider,
             }),
             service: if person.is_some() { None } else { service },
             method: Some(what.0),
@@ -447,11 +509,11 @@ proptest! {
             port: what.2,
         };
         let documents: Vec<Document> = policies.iter().map(|(_, value)| document(value)).collect();
-        let found = |list: fn(&Document) -> &[PolicyRule]| {
-            documents.iter().any(|document| list(document).iter().any(|rule| means(rule, &question)))
+        let found = |list: fn(&Document) -> &[PolicyRule], doubt: bool| {
+            documents.iter().any(|document| list(document).iter().any(|rule| means(rule, &question, doubt)))
         };
-        let denied = found(|document| &document.deny);
-        let allowed = found(|document| document.allow.as_deref().unwrap_or_default());
+        let denied = found(|document| &document.deny, true);
+        let allowed = found(|document| document.allow.as_deref().unwrap_or_default(), false);
         let own = question.person.is_some_and(|person| inline.0.contains(&person.email) || inline.1.contains(&person.domain));
         let nobody = identity && question.person.is_none() && question.service.is_none();
         let asks = identity || !documents.is_empty();
@@ -469,7 +531,7 @@ proptest! {
         let value = json!({"allow": allow, "deny": deny});
         if let Err(DocumentError::AllowsNobody { .. }) = document(&value).check(1_800_000_000) {
             let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
-            let person = PersonView { email, domain: email.split_once('@').unwrap().1, groups: &groups, provider: "corp" };
+            let person = PersonView { email, domain: email.split_once('@').unwrap().1, groups: &groups, groups_stated: true, provider: "corp" };
             let question = Question {
                 now_unix: 1_800_000_000 + hour * 3_600, address: address.parse().unwrap(), person: Some(person),
                 country: "CH".parse().ok(), asn: Asn::new(64_500), method: Some(method), path: Some(path), ..anybody()

@@ -9,6 +9,7 @@
 mod awaited;
 pub mod backoff;
 mod by_number;
+mod clients;
 pub mod datagram;
 pub mod demand;
 pub mod frame;
@@ -23,14 +24,15 @@ mod violation;
 pub use awaited::Awaited;
 pub use backoff::Backoff;
 pub use by_number::{ByNumber, NumberHasher};
+pub use clients::{Client, MAX_OF_LEFT, Shares};
 pub use datagram::{DatagramInput, DatagramLeg, DatagramStats, FlowEnd, FlowId, FlowOpen, FlowOpenError};
 pub use demand::LegDemand;
 pub use frame::{Carrier, FrameHeader, FrameType, Side};
 pub use leg::{LegInput, LegMisuse, LegState};
 pub use log_budget::{LOGGED_PER_SECOND, LogBudget, LogShare, MAX_LOGGED_BURST};
 pub use message::{
-    Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join, Neighbours, NotAttached, Open,
-    OpenFailure, Refusal, ResetCode, StreamProtocol, Welcome,
+    Attach, Attached, Detach, EdgePlace, Edges, FailureReason, GoAway, Hello, Join, NOT_YET_KNOWN, Neighbours,
+    NotAttached, Open, OpenFailure, Refusal, ResetCode, StreamProtocol, Welcome,
 };
 pub use session::{DownReason, Event, OpenError, Read, Session, SessionConfig, StreamError, StreamId, TimeoutReason};
 pub use violation::Violation;

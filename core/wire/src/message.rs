@@ -10,7 +10,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-use sallyport_model::{EdgeName, FlowRecord, RegionName, RequestRecord, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, HealthRecord, OriginAddr, RegionName, RequestRecord, TunnelId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -31,6 +31,8 @@ pub const MAX_TEXT_BYTES: usize = 1_024;
 pub const MAX_CREDENTIAL_BYTES: usize = 512;
 /// The longest name of a connector's program, in bytes.
 pub const MAX_AGENT_BYTES: usize = 128;
+/// The longest name of a connector's machine, in bytes: Linux has no longer ones.
+pub const MAX_HOST_BYTES: usize = 64;
 
 /// How many features HELLO may name; what follows is left out.
 pub const MAX_FEATURES: usize = 32;
@@ -45,6 +47,8 @@ pub mod feature {
     pub const OPEN_FIELDS: &str = "open-fields";
     /// It takes flows that ended in REQUEST_LOG, beside requests.
     pub const FLOW_LOG: &str = "flow-log";
+    /// It is told in REQUEST_LOG how the edge finds its origins.
+    pub const HEALTH_LOG: &str = "health-log";
     /// It is told of other edges, by WELCOME and EDGES.
     pub const EDGES: &str = "edges";
 }
@@ -81,13 +85,17 @@ pub struct Hello {
     /// What it can do beyond what every connector can; see [`feature`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
+    /// The name of the machine that it runs on, as that calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 json_message!(Hello, Hello);
 
 impl Hello {
     fn bounded(&self) -> Self {
         let features = self.features.iter().take(MAX_FEATURES).map(|name| clean(name, MAX_CODE_BYTES)).collect();
-        Self { agent: clean(&self.agent, MAX_AGENT_BYTES), features, ..self.clone() }
+        let host = self.host.as_deref().map(|host| clean(host, MAX_HOST_BYTES)).filter(|host| !host.trim().is_empty());
+        Self { agent: clean(&self.agent, MAX_AGENT_BYTES), features, host, ..self.clone() }
     }
 
     /// Whether the connector can do this; see [`feature`].
@@ -150,12 +158,15 @@ impl fmt::Debug for Welcome {
     }
 }
 
+/// The code of a refusal by an edge that cannot tell yet whether there is such a tunnel: a later one may take it.
+pub const NOT_YET_KNOWN: &str = "not-yet-known";
+
 /// A refusal: of a carrier (the REFUSED frame) or of one tunnel (within NOT_ATTACHED).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct Refusal {
     /// A short word for programs: "unknown-tunnel", "bad-credential", "replaced", "deleted", "shutting-down",
-    /// "version", "protocol", "busy", "nothing-attached".
+    /// "version", "protocol", "busy", "nothing-attached", [`NOT_YET_KNOWN`].
     pub code: String,
     /// One sentence for people.
     pub message: String,
@@ -193,6 +204,10 @@ pub struct Attach {
     /// The region that the origin is in, as far as the connector knows it; else that of the edge is meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<RegionName>,
+    /// The address at which the connector dials the origin, which may be what that is told as its host; older ones do not
+    /// say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginAddr>,
 }
 
 impl Attach {
@@ -203,7 +218,9 @@ impl Attach {
 
     /// Reads the payload of such a frame.
     pub fn decode(payload: &[u8]) -> Result<Self, Violation> {
-        let message: Self = get_json(FrameType::Attach, payload)?;
+        let mut message: Self = get_json(FrameType::Attach, payload)?;
+        // What is no address says nothing.
+        message.origin = message.origin.and_then(|origin| origin.to_string().parse().ok());
         if message.credential.len() > MAX_CREDENTIAL_BYTES {
             return Err(bad(FrameType::Attach, format!("the credential is longer than {MAX_CREDENTIAL_BYTES} bytes")));
         }
@@ -592,7 +609,7 @@ pub(crate) fn decode_reset(payload: &[u8]) -> Result<(u32, ResetCode), Violation
     Ok((serial, ResetCode::from_byte(code)))
 }
 
-/// What a REQUEST_LOG frame tells: the fields say which of the two it is.
+/// What a REQUEST_LOG frame tells: the fields say which of the three it is.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum LogRecord {
@@ -600,6 +617,8 @@ pub(crate) enum LogRecord {
     Request(RequestRecord),
     /// A flow that ended; see [`feature::FLOW_LOG`].
     Flow(FlowRecord),
+    /// How an origin is found; see [`feature::HEALTH_LOG`].
+    Health(HealthRecord),
 }
 
 /// Appends one record as a REQUEST_LOG frame; false, and nothing appended, if it is too long for one.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::line::{Hash, START, hex, unhex};
 
-const HEAD_FILE: &str = "head";
-const NEW_HEAD_FILE: &str = "head.new";
+pub(crate) const HEAD_FILE: &str = "head";
+pub(crate) const NEW_HEAD_FILE: &str = "head.new";
 /// The longest head that is read, in bytes.
 const MAX_HEAD_BYTES: u64 = 4_096;
 

@@ -8,6 +8,7 @@
 //! the hash of the last event, sealed with a key, so that a log that was cut off at its end shows; and from which event
 //! on the log is kept, so that only what the log itself removed may be missing at its beginning.
 
+mod copy;
 mod export;
 mod head;
 mod inbox;
@@ -42,6 +43,7 @@ use prometheus_client::{
 use sallyport_api::{AuditEvent, AuditVerification};
 use tokio::sync::watch;
 
+pub use copy::{Copied, copy};
 pub use export::{SyslogTarget, SyslogTargetError};
 pub use inbox::{Inbox, StreamPlace};
 pub use otlp::{OtlpTarget, OtlpTargetError};

@@ -63,6 +63,11 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<Segment>, AuditError> {
     Ok(segments)
 }
 
+/// Whether a file of this name is one of the log.
+pub(crate) fn is_segment(name: &str) -> bool {
+    name.strip_suffix(SUFFIX).is_some_and(|number| number.parse::<u64>().is_ok())
+}
+
 /// A file that lines are added to.
 pub(crate) trait Medium: Send {
     /// Writes all of it at the end.

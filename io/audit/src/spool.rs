@@ -19,6 +19,11 @@ const NEW_PREFIX: &str = "new-spool-";
 /// How much a process may leave, in bytes.
 const MAX_SPOOL_BYTES: u64 = 64 * 1024 * 1024;
 
+/// Whether a file of this name is one that a process leaves or is about to leave.
+pub(crate) fn is_spool(name: &str) -> bool {
+    name.starts_with(PREFIX) || name.starts_with(NEW_PREFIX)
+}
+
 /// The file that this process leaves; it is locked for as long as the process lives.
 pub(crate) struct Spool {
     file: File,

@@ -572,3 +572,37 @@ fn places_of_syslog_servers_are_read() {
         assert_eq!(read(bad), Err(SyslogTargetError), "{bad}");
     }
 }
+
+#[test]
+fn a_copy_of_a_log_that_is_written_is_a_log() {
+    let (lab, elsewhere) = (Lab::new(), tempfile::tempdir().unwrap());
+    let to = |name: &str| elsewhere.path().join(name);
+    assert_eq!(copy(&lab.path(), &to("none")).unwrap(), None, "there is no log yet");
+    let log = lab.open();
+    for number in 0..100 {
+        log.record(event(number));
+    }
+    log.flush().unwrap();
+    // The next line is on its way, and what a successor takes in belongs to this process.
+    let segment = segment::list(&lab.path()).unwrap().pop().unwrap();
+    OpenOptions::new().append(true).open(&segment.path).unwrap().write_all(b"{\"half").unwrap();
+    for (name, text) in [("spool-1-2", "{}"), ("head.new", "x"), ("outbox.new", "x"), ("outbox", "{}")] {
+        fs::write(lab.path().join(name), text).unwrap();
+    }
+    let copied = copy(&lab.path(), &to("copy")).unwrap().unwrap();
+    let mut names: Vec<_> = fs::read_dir(to("copy")).unwrap().map(|one| one.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, [segment.name().as_str(), "head", "outbox"]);
+    assert_eq!(copied.files, 3);
+    assert_eq!(fs::metadata(to("copy")).unwrap().permissions().mode() & 0o777, 0o700);
+    let found = verify(&to("copy"), &KEY).unwrap();
+    assert!(found.is_good && found.events == 100, "{found:?}");
+    // It goes on from there, without a gap.
+    let again = AuditLog::open(&to("copy"), config()).unwrap();
+    again.record(event(100));
+    again.flush().unwrap();
+    let found = again.verify().unwrap();
+    assert!(found.is_good && found.events == 101 && found.gaps == 0, "{found:?}");
+    assert!(copy(&lab.path(), &to("copy")).is_err(), "nothing is written over");
+    log.close().unwrap();
+}

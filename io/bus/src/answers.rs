@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::atomic::Ordering, time::UNIX_EPOCH};
 
-use sallyport_model::{DirectOriginId, SocketId, SocketName, SocketType, SpanCounts, TunnelId};
+use sallyport_model::{DirectOriginId, SocketId, SocketName, SocketType, SpanBounds, SpanCounts, TunnelId};
 use serde::{Deserialize, Serialize};
 
 use crate::LiveFlow;
@@ -90,9 +90,15 @@ pub struct SocketUse {
     /// How long requests and flows took.
     #[serde(default)]
     pub durations: SpanCounts,
+    /// The shortest and the longest of them; nothing from an edge that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_bounds: Option<SpanBounds>,
     /// How long the first byte of answers took.
     #[serde(default)]
     pub first_bytes: SpanCounts,
+    /// The shortest and the longest of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte_bounds: Option<SpanBounds>,
     /// What each origin took.
     #[serde(default)]
     pub origins: Vec<OriginUse>,

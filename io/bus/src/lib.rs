@@ -27,8 +27,8 @@ use std::{
 };
 
 use sallyport_model::{
-    AccountId, LoginSession, LoginSessionId, OriginHealth, OriginRef, ServiceTokenId, ServiceTokenRoute, SocketId,
-    SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence,
+    AccountId, HealthFailure, LoginSession, LoginSessionId, OriginHealth, OriginRef, ServiceTokenId, ServiceTokenRoute,
+    SocketId, SocketName, SocketRoute, SshLogin, TunnelId, TunnelPresence,
 };
 use tokio::sync::{broadcast, watch};
 
@@ -198,7 +198,14 @@ pub struct Directory {
     present: Arc<RwLock<HashMap<TunnelId, TunnelPresence>>>,
     changes: broadcast::Sender<TunnelId>,
     /// What health checks say of the origins of those that are checked.
-    well: Arc<RwLock<HashMap<OriginRef, bool>>>,
+    well: Arc<RwLock<HashMap<OriginRef, Checked>>>,
+}
+
+/// What health checks have said of an origin.
+#[derive(Debug, Clone, Default)]
+struct Checked {
+    is_well: bool,
+    failure: Option<HealthFailure>,
 }
 
 impl Default for Directory {
@@ -236,7 +243,7 @@ impl Directory {
         let is_up = origin.tunnel().is_none_or(|tunnel| present.contains_key(&tunnel));
         let mut well = self.well.write().unwrap_or_else(PoisonError::into_inner);
         match is_well {
-            Some(is_well) if is_up => well.insert(origin, is_well),
+            Some(is_well) if is_up => well.insert(origin, Checked { is_well, failure: None }),
             _ => well.remove(&origin),
         };
     }
@@ -244,19 +251,39 @@ impl Directory {
     /// Whether the origin is well, as far as health checks have said.
     #[must_use]
     pub fn is_well(&self, origin: impl Into<OriginRef>) -> Option<bool> {
-        self.well.read().unwrap_or_else(PoisonError::into_inner).get(&origin.into()).copied()
+        let well = self.well.read().unwrap_or_else(PoisonError::into_inner);
+        well.get(&origin.into()).map(|checked| checked.is_well)
     }
 
-    /// The edge that holds the tunnel finds its origin so; nothing is said of a tunnel that is not up. `health` is asked while
-    /// nobody else says something.
-    pub fn finds(&self, tunnel: TunnelId, health: impl FnOnce() -> OriginHealth) {
+    /// Health checks say that the origin is not well, for this reason; as [`Directory::checked`].
+    pub fn check_failed(&self, origin: impl Into<OriginRef>, failure: HealthFailure) {
+        let origin = origin.into();
+        self.checked(origin, Some(false));
+        if let Some(checked) = self.well.write().unwrap_or_else(PoisonError::into_inner).get_mut(&origin) {
+            checked.failure = Some(failure);
+        }
+    }
+
+    /// Why the origin is not well, as far as health checks have said.
+    #[must_use]
+    pub fn failure(&self, origin: impl Into<OriginRef>) -> Option<HealthFailure> {
+        let well = self.well.read().unwrap_or_else(PoisonError::into_inner);
+        well.get(&origin.into()).filter(|checked| !checked.is_well)?.failure.clone()
+    }
+
+    /// The edge that holds the tunnel finds its origin so, for this reason; nothing is said of a tunnel that is not up. `health`
+    /// is asked while nobody else says something. Returns whether that is new.
+    pub fn finds(&self, tunnel: TunnelId, health: impl FnOnce() -> (OriginHealth, Option<HealthFailure>)) -> bool {
         let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(presence) = present.get_mut(&tunnel) else { return };
-        let former = std::mem::replace(&mut presence.health, health());
-        if former != presence.health {
+        let Some(presence) = present.get_mut(&tunnel) else { return false };
+        let found = health();
+        let is_new = (presence.health, &presence.failure) != (found.0, &found.1);
+        (presence.health, presence.failure) = found;
+        if is_new {
             drop(present);
             let _ = self.changes.send(tunnel);
         }
+        is_new
     }
 
     /// The tunnel is gone.
@@ -558,6 +585,7 @@ mod tests {
                 email: email.parse().unwrap(),
                 name: None,
                 groups: Vec::new(),
+                groups_stated: true,
                 provider: "dex".parse().unwrap(),
                 subject: email.to_owned(),
             },

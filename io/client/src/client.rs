@@ -16,13 +16,13 @@ use sallyport_api::{
     Socket, SshAuthority, SshCertificate, SshHostCertificate, SshKey, Token, Tunnel, UpdateSocket, UpdateSshAuthority,
     UpdateTunnel,
 };
-use sallyport_model::{EdgeId, ServiceTokenId, TokenId, TunnelId};
+use sallyport_model::{EdgeId, ServiceTokenId, TokenId};
 use sallyport_net::{Outbound, Trust};
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::{ApiAddress, ClientError, SessionStore, SocketRef, session, transport};
+use crate::{ApiAddress, ClientError, SessionStore, SocketRef, TunnelRef, session, transport};
 
 /// The most items that a whole list may have, over all its pages.
 pub const MAX_LIST_ITEMS: usize = 100_000;
@@ -97,6 +97,16 @@ impl ApiClient {
     #[must_use]
     pub fn address(&self) -> &ApiAddress {
         &self.address
+    }
+
+    /// By which way it is reached.
+    pub(crate) fn outbound(&self) -> &Outbound {
+        &self.outbound
+    }
+
+    /// Whom it trusts.
+    pub(crate) fn tls(&self) -> &Arc<rustls::ClientConfig> {
+        &self.tls
     }
 
     /// What this installation is.
@@ -313,7 +323,7 @@ impl ApiClient {
     /// # Errors
     /// The account has none with this id or name.
     pub async fn socket(&self, socket: &SocketRef) -> Result<Socket, ClientError> {
-        self.get(&format!("/v1/sockets/{socket}")).await
+        self.get(&format!("/v1/sockets/{}", socket.segment())).await
     }
 
     /// Changes a socket.
@@ -321,7 +331,7 @@ impl ApiClient {
     /// # Errors
     /// The account has none with this id or name, or what is asked for is not valid.
     pub async fn update_socket(&self, socket: &SocketRef, update: &UpdateSocket) -> Result<Socket, ClientError> {
-        self.send(Method::PATCH, &format!("/v1/sockets/{socket}"), update).await
+        self.send(Method::PATCH, &format!("/v1/sockets/{}", socket.segment()), update).await
     }
 
     /// Deletes a socket and its tunnels.
@@ -329,7 +339,7 @@ impl ApiClient {
     /// # Errors
     /// The account has none with this id or name.
     pub async fn delete_socket(&self, socket: &SocketRef) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/sockets/{socket}")).await
+        self.delete(&format!("/v1/sockets/{}", socket.segment())).await
     }
 
     /// All tunnels of a socket.
@@ -337,7 +347,7 @@ impl ApiClient {
     /// # Errors
     /// The account has no such socket.
     pub async fn tunnels(&self, socket: &SocketRef) -> Result<Vec<Tunnel>, ClientError> {
-        self.list(&format!("/v1/sockets/{socket}/tunnels")).await
+        self.list(&format!("/v1/sockets/{}/tunnels", socket.segment())).await
     }
 
     /// Makes a tunnel.
@@ -345,7 +355,7 @@ impl ApiClient {
     /// # Errors
     /// The account has no such socket, or the socket has as many tunnels as it can.
     pub async fn create_tunnel(&self, socket: &SocketRef, tunnel: &CreateTunnel) -> Result<CreatedTunnel, ClientError> {
-        self.send(Method::POST, &format!("/v1/sockets/{socket}/tunnels"), tunnel).await
+        self.send(Method::POST, &format!("/v1/sockets/{}/tunnels", socket.segment()), tunnel).await
     }
 
     /// Changes a tunnel.
@@ -355,34 +365,35 @@ impl ApiClient {
     pub async fn update_tunnel(
         &self,
         socket: &SocketRef,
-        tunnel: TunnelId,
+        tunnel: &TunnelRef,
         update: &UpdateTunnel,
     ) -> Result<Tunnel, ClientError> {
-        self.send(Method::PATCH, &format!("/v1/sockets/{socket}/tunnels/{tunnel}"), update).await
+        self.send(Method::PATCH, &format!("/v1/sockets/{}/tunnels/{}", socket.segment(), tunnel.segment()), update)
+            .await
     }
 
     /// One tunnel.
     ///
     /// # Errors
     /// The account has no such socket or tunnel.
-    pub async fn tunnel(&self, socket: &SocketRef, tunnel: TunnelId) -> Result<Tunnel, ClientError> {
-        self.get(&format!("/v1/sockets/{socket}/tunnels/{tunnel}")).await
+    pub async fn tunnel(&self, socket: &SocketRef, tunnel: &TunnelRef) -> Result<Tunnel, ClientError> {
+        self.get(&format!("/v1/sockets/{}/tunnels/{}", socket.segment(), tunnel.segment())).await
     }
 
     /// Deletes a tunnel.
     ///
     /// # Errors
     /// The account has no such socket or tunnel.
-    pub async fn delete_tunnel(&self, socket: &SocketRef, tunnel: TunnelId) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/sockets/{socket}/tunnels/{tunnel}")).await
+    pub async fn delete_tunnel(&self, socket: &SocketRef, tunnel: &TunnelRef) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/sockets/{}/tunnels/{}", socket.segment(), tunnel.segment())).await
     }
 
     /// Gives a tunnel a new credential; the old one ends.
     ///
     /// # Errors
     /// The account has no such socket or tunnel.
-    pub async fn renew_credential(&self, socket: &SocketRef, tunnel: TunnelId) -> Result<CreatedTunnel, ClientError> {
-        let path = format!("/v1/sockets/{socket}/tunnels/{tunnel}/credential");
+    pub async fn renew_credential(&self, socket: &SocketRef, tunnel: &TunnelRef) -> Result<CreatedTunnel, ClientError> {
+        let path = format!("/v1/sockets/{}/tunnels/{}/credential", socket.segment(), tunnel.segment());
         self.call(Call { method: Method::POST, path: &path, body: Bytes::new(), key: None }).await
     }
 
@@ -393,10 +404,15 @@ impl ApiClient {
     pub async fn sign_ssh_key(
         &self,
         socket: &SocketRef,
-        tunnel: TunnelId,
+        tunnel: &TunnelRef,
         key: &CreateSshCertificate,
     ) -> Result<SshCertificate, ClientError> {
-        self.send(Method::POST, &format!("/v1/sockets/{socket}/tunnels/{tunnel}/ssh-certificate"), key).await
+        self.send(
+            Method::POST,
+            &format!("/v1/sockets/{}/tunnels/{}/ssh-certificate", socket.segment(), tunnel.segment()),
+            key,
+        )
+        .await
     }
 
     /// Who has logged in with the token of a program.
@@ -483,7 +499,7 @@ impl ApiClient {
         socket: &SocketRef,
         key: &CreateSshHostCertificate,
     ) -> Result<SshHostCertificate, ClientError> {
-        self.send(Method::POST, &format!("/v1/sockets/{socket}/ssh-host-certificate"), key).await
+        self.send(Method::POST, &format!("/v1/sockets/{}/ssh-host-certificate", socket.segment()), key).await
     }
 
     /// All ssh keys of the account.
@@ -511,7 +527,7 @@ impl ApiClient {
     }
 
     /// A call that needs nobody to be logged in.
-    async fn open<B: Serialize, T: DeserializeOwned>(
+    pub(crate) async fn open<B: Serialize, T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,

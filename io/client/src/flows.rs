@@ -60,6 +60,6 @@ impl ApiClient {
     /// # Errors
     /// There is no such socket.
     pub async fn socket_stats(&self, socket: &SocketRef) -> Result<SocketStats, ClientError> {
-        self.get(&format!("/v1/sockets/{socket}/stats")).await
+        self.get(&format!("/v1/sockets/{}/stats", socket.segment())).await
     }
 }

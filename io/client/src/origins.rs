@@ -12,7 +12,7 @@ impl ApiClient {
     /// # Errors
     /// The account has no such socket.
     pub async fn direct_origins(&self, socket: &SocketRef) -> Result<Vec<DirectOrigin>, ClientError> {
-        self.list(&format!("/v1/sockets/{socket}/origins")).await
+        self.list(&format!("/v1/sockets/{}/origins", socket.segment())).await
     }
 
     /// Makes a direct origin.
@@ -24,7 +24,7 @@ impl ApiClient {
         socket: &SocketRef,
         origin: &CreateDirectOrigin,
     ) -> Result<DirectOrigin, ClientError> {
-        self.send(Method::POST, &format!("/v1/sockets/{socket}/origins"), origin).await
+        self.send(Method::POST, &format!("/v1/sockets/{}/origins", socket.segment()), origin).await
     }
 
     /// Changes a direct origin.
@@ -37,7 +37,7 @@ impl ApiClient {
         origin: DirectOriginId,
         update: &UpdateDirectOrigin,
     ) -> Result<DirectOrigin, ClientError> {
-        self.send(Method::PATCH, &format!("/v1/sockets/{socket}/origins/{origin}"), update).await
+        self.send(Method::PATCH, &format!("/v1/sockets/{}/origins/{origin}", socket.segment()), update).await
     }
 
     /// Deletes a direct origin.
@@ -45,6 +45,6 @@ impl ApiClient {
     /// # Errors
     /// The account has no such socket or origin.
     pub async fn delete_direct_origin(&self, socket: &SocketRef, origin: DirectOriginId) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/sockets/{socket}/origins/{origin}")).await
+        self.delete(&format!("/v1/sockets/{}/origins/{origin}", socket.segment())).await
     }
 }

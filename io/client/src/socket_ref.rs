@@ -1,41 +1,62 @@
-//! How people name a socket.
+//! How people name a socket or a tunnel.
 
 use std::{fmt, str::FromStr};
 
-use sallyport_model::{SocketId, SocketName};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use sallyport_model::{DisplayName, SocketId, SocketName, TunnelId};
 
-/// A socket by its id or by its name.
+/// All that could change a path. A dot is among it: a segment of dots alone would mean another folder.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
+
+/// A socket by its id, by its public name, or by what its owner calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketRef {
     /// Its id.
     Id(SocketId),
     /// The first label of its DNS name.
     Name(SocketName),
+    /// Its name, its DNS name, or the beginning of its id: the API knows which.
+    Called(DisplayName),
+    /// Whichever socket a tunnel has that is named beside it.
+    Any,
 }
 
 /// The text names no socket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no socket: expected its id, or its name such as wandering-shape-7752")]
+#[error("{0:?} names no socket: expected its name, its public name such as wandering-shape-7752, or its id")]
 pub struct SocketRefError(pub String);
+
+impl SocketRef {
+    /// The socket as one segment of a path.
+    pub(crate) fn segment(&self) -> String {
+        segment(&self.to_string()).to_string()
+    }
+}
+
+/// The text as one segment of a path.
+fn segment(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, SEGMENT)
+}
 
 impl FromStr for SocketRef {
     type Err = SocketRefError;
 
-    /// Reads an id, a name, a full DNS name, or the socket's URL.
+    /// Reads an id or the beginning of one, a name, a DNS name, or the socket's URL.
     fn from_str(text: &str) -> Result<Self, SocketRefError> {
         let text = text.trim();
         if let Ok(id) = text.parse() {
             return Ok(Self::Id(id));
         }
-        let lower = text.to_ascii_lowercase();
-        let rest = match lower.split_once("://") {
-            Some(("https" | "tcp" | "tls" | "udp", rest)) if !rest.contains("://") => rest,
-            Some(_) => "",
-            None => &lower,
+        let wrong = || SocketRefError(text.chars().take(100).collect());
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return text.parse().map(Self::Called).map_err(|_| wrong());
         };
-        let host = rest.split(['/', ':']).next().unwrap_or_default();
+        if !["https", "tcp", "tls", "udp"].contains(&&*scheme.to_ascii_lowercase()) || rest.contains("://") {
+            return Err(wrong());
+        }
+        let host = rest.split(['/', ':']).next().unwrap_or_default().to_ascii_lowercase();
         let label = host.split('.').next().unwrap_or_default();
-        label.parse().map(Self::Name).map_err(|_| SocketRefError(text.chars().take(100).collect()))
+        label.parse().map(Self::Name).map_err(|_| wrong())
     }
 }
 
@@ -44,6 +65,8 @@ impl fmt::Display for SocketRef {
         match self {
             Self::Id(id) => id.fmt(f),
             Self::Name(name) => name.fmt(f),
+            Self::Called(name) => name.fmt(f),
+            Self::Any => f.write_str("-"),
         }
     }
 }
@@ -51,6 +74,59 @@ impl fmt::Display for SocketRef {
 impl From<SocketId> for SocketRef {
     fn from(id: SocketId) -> Self {
         Self::Id(id)
+    }
+}
+
+/// A tunnel by its id or the beginning of it, or by what its owner calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TunnelRef {
+    /// Its id.
+    Id(TunnelId),
+    /// Its name, or the beginning of its id: the API knows which.
+    Called(DisplayName),
+}
+
+/// The text names no tunnel.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names no tunnel: expected its name or its id")]
+pub struct TunnelRefError(pub String);
+
+impl TunnelRef {
+    /// The tunnel as one segment of a path.
+    pub(crate) fn segment(&self) -> String {
+        segment(&self.to_string()).to_string()
+    }
+}
+
+impl FromStr for TunnelRef {
+    type Err = TunnelRefError;
+
+    fn from_str(text: &str) -> Result<Self, TunnelRefError> {
+        if let Ok(id) = text.trim().parse() {
+            return Ok(Self::Id(id));
+        }
+        text.parse().map(Self::Called).map_err(|_| TunnelRefError(text.chars().take(100).collect()))
+    }
+}
+
+impl fmt::Display for TunnelRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => id.fmt(f),
+            Self::Called(name) => name.fmt(f),
+        }
+    }
+}
+
+impl From<TunnelId> for TunnelRef {
+    fn from(id: TunnelId) -> Self {
+        Self::Id(id)
+    }
+}
+
+impl From<DisplayName> for TunnelRef {
+    fn from(name: DisplayName) -> Self {
+        Self::Called(name)
     }
 }
 
@@ -64,8 +140,8 @@ mod tests {
         assert_eq!(id.parse::<SocketRef>().unwrap().to_string(), id);
         for text in [
             "wandering-shape-7752",
-            "Wandering-Shape-7752.localhost",
             "https://wandering-shape-7752.localhost:8443/x?y",
+            "HTTPS://Wandering-Shape-7752.localhost:8443",
             "tcp://wandering-shape-7752.localhost:20000",
             "tls://wandering-shape-7752.localhost:8443",
             "udp://wandering-shape-7752.localhost:20001",
@@ -73,13 +149,24 @@ mod tests {
         ] {
             assert_eq!(text.parse::<SocketRef>().unwrap().to_string(), "wandering-shape-7752", "{text}");
         }
+        for text in ["my test service", "localhost:8000", "Größe", "Wandering-Shape-7752.localhost", "0b7e3c1a"] {
+            assert_eq!(text.parse::<SocketRef>().unwrap().to_string(), text);
+        }
     }
 
     #[test]
     fn nothing_that_could_change_a_path_gets_through() {
-        for bad in ["", "/", "../x", "a b", "a%2f", "http://a", "ftp://a", "tcp://https://a", "äö", "a_b", "?x"] {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_~%".contains(c);
+        for text in ["/", "..", "../x", "a b", "a%2f", "äö", "a_b", "?x", "#", "a;b"] {
+            let segment = text.parse::<SocketRef>().unwrap().segment();
+            assert!(!segment.is_empty() && segment.chars().all(is_plain), "{text}: {segment}");
+            let segment = text.parse::<TunnelRef>().unwrap().segment();
+            assert!(!segment.is_empty() && segment.chars().all(is_plain), "{text}: {segment}");
+        }
+        for bad in ["", " ", "a\nb", "http://a", "ftp://a", "tcp://https://a", "https://"] {
             let error = bad.parse::<SocketRef>().unwrap_err();
             assert!(error.to_string().contains("names no socket"), "{error}");
         }
+        assert!("a\u{202e}b".parse::<TunnelRef>().unwrap_err().to_string().contains("names no tunnel"));
     }
 }

@@ -15,7 +15,7 @@ use crate::{ApiAddress, ClientError};
 /// How long one call may take, from the first packet to the last byte of the answer.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long making a connection may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer that is read, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 4 * 1_024 * 1_024;
 

@@ -53,6 +53,15 @@ pub struct CertificateStats {
     pub cached: usize,
 }
 
+/// When certificates end, in seconds since 1970.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CertificateEnds {
+    /// The first of those that clients are shown; nothing before the first is made, and where they are given.
+    pub server: Option<i64>,
+    /// The root of those that are signed here.
+    pub authority: Option<i64>,
+}
+
 /// Chooses the certificate of each handshake by the name that the client asked for.
 pub struct Certificates {
     source: Source,
@@ -207,6 +216,16 @@ impl Certificates {
         match &self.source {
             Source::Signed { ca, .. } => Some(ca),
             Source::Given(_) => None,
+        }
+    }
+
+    /// When they end.
+    #[must_use]
+    pub fn ends(&self) -> CertificateEnds {
+        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        CertificateEnds {
+            server: cache.values().map(|entry| entry.not_after.unix_timestamp()).min(),
+            authority: self.ca().map(|ca| ca.root().not_after.unix_timestamp()),
         }
     }
 

@@ -91,7 +91,9 @@ pub(crate) fn handshake_failure(error: io::Error, at: &str, server_name: &str) -
     };
     let sentence = match tls {
         Error::InvalidCertificate(reason) => certificate_sentence(reason, at, server_name),
-        Error::AlertReceived(AlertDescription::AccessDenied | AlertDescription::UnrecognisedName) => {
+        Error::AlertReceived(
+            AlertDescription::AccessDenied | AlertDescription::UnrecognisedName | AlertDescription::MissingExtension,
+        ) => {
             format!("{at} has no certificate for {server_name}: it does not serve that name")
         }
         Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => {

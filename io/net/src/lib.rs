@@ -49,7 +49,9 @@ mod udp;
 pub use acceptor::Acceptor;
 pub use background::spawn_boxed;
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
-pub use certificates::{CertificateStats, Certificates, GivenError, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND};
+pub use certificates::{
+    CertificateEnds, CertificateStats, Certificates, GivenError, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND,
+};
 pub use client::{Trust, TrustError, client_config, client_config_by, client_config_of_pem, roots};
 pub use client_hello::{offers_session, offers_tls13};
 pub use congestion::{Congestion, CongestionError};
@@ -77,7 +79,7 @@ pub use proxy_protocol::{
 pub use read_ahead::ReadAhead;
 pub use recorded::{MAX_RECORDED_BYTES, Recorded};
 pub use relay::{Broke, Carried, Pace, RelayEnd, Side, Unpaced, relay};
-pub use sallyport_pki::{Fingerprint, FingerprintError, RootInfo};
+pub use sallyport_pki::{CertificateSummary, Fingerprint, FingerprintError, RootInfo};
 pub use server::{
     Negotiated, Welcome, lean_server_config, negotiated, server_config, server_config_for, server_config_for_holders,
     server_config_for_returning, server_config_for_some_holders, server_config_for_tunnels,

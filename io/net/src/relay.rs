@@ -24,6 +24,17 @@ const MAX_SPARE_BUFFERS: usize = 64;
 /// How many times a direction goes round, filling or writing a buffer, before other tasks get their turn.
 const MAX_ROUNDS: usize = 8;
 
+/// The longest record of TLS that is an alert, in bytes: two of its own, and what encryption adds.
+const MAX_ALERT_BYTES: usize = 96;
+
+/// Whether this is one record of TLS that is an alert, or in TLS 1.3 may be one (RFC 8446 section 5).
+fn is_alert(bytes: &[u8]) -> bool {
+    let [kind, 3, _, high, low, rest @ ..] = bytes else { return false };
+    let length = usize::from(u16::from_be_bytes([*high, *low]));
+    // In TLS 1.3 an alert looks like data: two bytes, the type, and the tag of 16 bytes.
+    length == rest.len() && bytes.len() <= MAX_ALERT_BYTES && (*kind == 21 || (*kind == 23 && length == 19))
+}
+
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
 fn take_buffer() -> Box<[u8]> {
@@ -53,6 +64,10 @@ pub enum Side {
 pub struct Broke {
     /// The connection that broke.
     pub side: Side,
+    /// Whether all was said: the first connection had ended its direction, the second one had answered before that, and said nothing
+    /// more, or an alert of TLS alone. A service that closes while such an alert lies unread resets its connection, as a
+    /// client does that gets one when it has closed (RFC 1122 section 4.2.2.13).
+    pub is_done: bool,
     /// How.
     pub error: io::Error,
 }
@@ -182,10 +197,14 @@ pub async fn relay(
 ) -> Result<(), Broke> {
     let (mut forth, mut back) = (Direction::new(), Direction::new());
     let (mut first_watch, mut second_watch) = (GivenUp::default(), GivenUp::default());
-    let broke = |side, error: io::Error| Poll::Ready(Err(Broke { side, error }));
+    let broke = |side, error: io::Error| Poll::Ready(Err(Broke { side, is_done: false, error }));
     poll_fn(|cx| {
         if forth.is_running() {
             forth.poll(cx, first, second, pace, &mut carried.forth);
+            // What came while the connection was made was carried before.
+            if back.last_words.is_none() && forth.has_ended() && (carried.back > 0 || back.read > 0) {
+                back.last_words = Some(Vec::new());
+            }
             if let Some(error) = forth.reader_broke.take() {
                 return broke(Side::First, error);
             }
@@ -193,10 +212,11 @@ pub async fn relay(
         if back.is_running() {
             back.poll(cx, second, first, pace, &mut carried.back);
             if let Some(error) = back.reader_broke.take() {
-                return broke(Side::Second, error);
+                let is_done = back.last_words.as_ref().is_some_and(|words| words.is_empty() || is_alert(words));
+                return Poll::Ready(Err(Broke { side: Side::Second, is_done, error }));
             }
             if let Some(error) = back.writer_broke.take() {
-                return broke(Side::First, error);
+                return Poll::Ready(Err(Broke { side: Side::First, is_done: back.has_said_farewell(), error }));
             }
             if back.is_running() && pace.acknowledges(Carried { forth: forth.read, back: back.read }) {
                 second.tcp().into_iter().for_each(acknowledge);
@@ -208,7 +228,7 @@ pub async fn relay(
             && back.is_running()
             && let Poll::Ready(error) = poll_given_up(first, &mut first_watch, cx)
         {
-            return broke(Side::First, error);
+            return Poll::Ready(Err(Broke { side: Side::First, is_done: back.has_said_farewell(), error }));
         }
         if back.state == State::Over
             && forth.is_running()
@@ -242,6 +262,8 @@ struct Direction {
     said: Said,
     /// How many bytes were read so far.
     read: u64,
+    /// What was read since the other direction has ended, as far as it could be an alert of TLS.
+    last_words: Option<Vec<u8>>,
     reader_broke: Option<io::Error>,
     writer_broke: Option<io::Error>,
 }
@@ -267,7 +289,29 @@ impl Direction {
     fn new() -> Self {
         let (reader_broke, writer_broke) = (None, None);
         let (state, said) = (State::Moving, Said::More);
-        Self { buffer: None, start: 0, end: 0, unflushed: false, state, said, read: 0, reader_broke, writer_broke }
+        let (buffer, last_words) = (None, None);
+        Self {
+            buffer,
+            start: 0,
+            end: 0,
+            unflushed: false,
+            state,
+            said,
+            read: 0,
+            last_words,
+            reader_broke,
+            writer_broke,
+        }
+    }
+
+    /// Whether its reader has said all.
+    fn has_ended(&self) -> bool {
+        self.state != State::Moving || matches!(self.said, Said::End)
+    }
+
+    /// Whether nothing but an alert of TLS came since the other direction has ended.
+    fn has_said_farewell(&self) -> bool {
+        self.last_words.as_ref().is_some_and(|words| is_alert(words))
     }
 
     fn is_running(&self) -> bool {
@@ -345,6 +389,10 @@ impl Direction {
                 pace.moved(filled);
                 sallyport_shards::weigh(filled);
                 self.read += filled as u64;
+                if let (Some(words), Some(buffer)) = (&mut self.last_words, &buffer) {
+                    let room = (MAX_ALERT_BYTES + 1).saturating_sub(words.len());
+                    words.extend_from_slice(&buffer[..filled.min(room)]);
+                }
                 (self.buffer, self.start, self.end) = (buffer.take(), 0, filled);
             }
             Poll::Ready(Ok(0)) => self.state = State::Ending,
@@ -560,5 +608,19 @@ mod tests {
         assert_eq!(answer, "go away");
         drop((client, service));
         relaying.await.unwrap().0.unwrap();
+    }
+
+    #[test]
+    fn an_alert_is_told_from_data() {
+        let record = |kind: u8, length: usize| {
+            let bytes = u16::try_from(length).unwrap().to_be_bytes();
+            [&[kind, 3, 3], &bytes[..], &vec![7; length]].concat()
+        };
+        assert!(is_alert(&record(21, 2)) && is_alert(&record(21, 26)) && is_alert(&record(23, 19)));
+        assert!(!is_alert(&record(23, 20)) && !is_alert(&record(22, 19)) && !is_alert(&record(21, 200)));
+        let two = record(23, 19).repeat(2);
+        for bad in [&b""[..], b"part of an answer", &two, &two[..23], &two[..25]] {
+            assert!(!is_alert(bad), "{bad:?}");
+        }
     }
 }

@@ -34,6 +34,15 @@ pub(crate) struct Discovery {
     jwks_uri: String,
     #[serde(default)]
     pub(crate) userinfo_endpoint: Option<String>,
+    /// Where a browser is logged out (OpenID Connect RP-Initiated Logout 1.0 section 2.1).
+    #[serde(default)]
+    pub(crate) end_session_endpoint: Option<String>,
+    /// Where it is asked about a token (RFC 7662, RFC 8414 section 2).
+    #[serde(default)]
+    pub(crate) introspection_endpoint: Option<String>,
+    /// Whether it tells of logouts (OpenID Connect Back-Channel Logout 1.0 section 2.1).
+    #[serde(default)]
+    backchannel_logout_supported: bool,
     #[serde(default)]
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
     #[serde(default)]
@@ -64,6 +73,24 @@ impl Discovery {
         if has_chooser || kind != ProviderKind::Oidc { "select_account" } else { "login" }
     }
 
+    /// The word that makes the provider ask who it is, whether or not it knows. Google has none but the choice of an account.
+    pub(crate) fn login_prompt(kind: ProviderKind) -> &'static str {
+        if kind == ProviderKind::Google { "select_account" } else { "login" }
+    }
+
+    /// What is said of it.
+    pub(crate) fn found(&self, keys: usize) -> Found {
+        let scopes = self.scopes_supported.as_ref();
+        Found {
+            issuer: self.issuer.clone(),
+            authorization_endpoint: self.authorization_endpoint.clone(),
+            keys,
+            tells_of_logouts: self.backchannel_logout_supported,
+            introspects: self.introspection_endpoint.is_some(),
+            has_offline_access: scopes.is_some_and(|scopes| scopes.iter().any(|scope| scope == "offline_access")),
+        }
+    }
+
     /// Whether the provider knows the scope, as far as it says.
     pub(crate) fn may_have_scope(&self, scope: &str) -> bool {
         self.scopes_supported.as_ref().is_none_or(|scopes| scopes.iter().any(|has| has == scope))
@@ -79,6 +106,12 @@ pub struct Found {
     pub authorization_endpoint: String,
     /// How many keys it signs with that can be used.
     pub keys: usize,
+    /// Whether it says that it tells of logouts.
+    pub tells_of_logouts: bool,
+    /// Whether it can be asked about a token.
+    pub introspects: bool,
+    /// Whether it knows the scope by which some give refresh tokens.
+    pub has_offline_access: bool,
 }
 
 /// One provider, as it is known.
@@ -162,7 +195,7 @@ async fn discover(http: &Http, config: &ProviderConfig) -> Result<Discovery, Oid
         config.oidc_issuer().ok_or_else(|| OidcError::Config("it does not speak OpenID Connect".to_owned()))?;
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
     let answer = http.call(config.ca_pem.as_deref(), Call::get("a request for its discovery document", &url)).await?;
-    let discovery: Discovery = answer.good()?;
+    let mut discovery: Discovery = answer.good()?;
     if discovery.issuer != issuer {
         return Err(OidcError::Issuer { expected: issuer, found: harmless(&discovery.issuer) });
     }
@@ -174,5 +207,10 @@ async fn discover(http: &Http, config: &ProviderConfig) -> Result<Discovery, Oid
             return Err(OidcError::Insecure(harmless(url)));
         }
     }
+    // Logins do without these two, so they do not fail where one of them cannot be used.
+    let is_usable =
+        |url: &String| check_url(url).is_ok() && (url.starts_with("https://") || issuer.starts_with("http://"));
+    discovery.end_session_endpoint = discovery.end_session_endpoint.filter(is_usable);
+    discovery.introspection_endpoint = discovery.introspection_endpoint.filter(is_usable);
     Ok(discovery)
 }

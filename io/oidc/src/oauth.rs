@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    Begin, Finish, OidcError,
+    Asks, Begin, Finish, OidcError,
     discovery::ClientAuth,
     error::harmless,
-    http::{Call, Http},
+    http::{Answer, Call, Http},
     query::{encoded, form, with_query},
 };
 
@@ -22,7 +22,7 @@ const FACEBOOK_API: &str = "https://graph.facebook.com";
 /// The version of Facebook's API that this is written for.
 const FACEBOOK_VERSION: &str = "v23.0";
 
-/// What came for the code.
+/// What came for the code, or for a refresh token.
 #[derive(Deserialize)]
 pub(crate) struct Tokens {
     #[serde(default)]
@@ -30,26 +30,76 @@ pub(crate) struct Tokens {
     #[serde(default)]
     pub(crate) id_token: Option<String>,
     #[serde(default)]
+    pub(crate) refresh_token: Option<String>,
+    /// For how many seconds the access token is good.
+    #[serde(default)]
+    pub(crate) expires_in: Option<Value>,
+    #[serde(default)]
     error: Option<Value>,
     #[serde(default)]
     error_description: Option<String>,
 }
 
+/// The client, as it shows itself to its provider.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientOf<'a> {
+    pub(crate) config: &'a ProviderConfig,
+    pub(crate) secret: &'a str,
+    pub(crate) auth: ClientAuth,
+}
+
 /// Exchanges the code.
 pub(crate) async fn exchange(
     http: &Http,
-    config: &ProviderConfig,
-    secret: &str,
+    client: ClientOf<'_>,
     endpoint: &str,
-    auth: ClientAuth,
     finish: &Finish<'_>,
 ) -> Result<Tokens, OidcError> {
-    let mut parameters = vec![
+    let parameters = vec![
         ("grant_type", "authorization_code"),
         ("code", finish.code),
         ("redirect_uri", finish.redirect_uri),
         ("code_verifier", finish.verifier),
     ];
+    tokens(post(http, client, endpoint, "the exchange of its code", parameters).await?)
+}
+
+/// Exchanges a refresh token (RFC 6749 section 6).
+pub(crate) async fn refresh(
+    http: &Http,
+    client: ClientOf<'_>,
+    endpoint: &str,
+    refresh_token: &str,
+) -> Result<Tokens, OidcError> {
+    let parameters = vec![("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
+    tokens(post(http, client, endpoint, "the exchange of a refresh token", parameters).await?)
+}
+
+/// Whether an access token is good still (RFC 7662 section 2).
+pub(crate) async fn introspect(
+    http: &Http,
+    client: ClientOf<'_>,
+    endpoint: &str,
+    access_token: &str,
+) -> Result<bool, OidcError> {
+    #[derive(Deserialize)]
+    struct Introspected {
+        active: bool,
+    }
+    let parameters = vec![("token", access_token), ("token_type_hint", "access_token")];
+    let answer = post(http, client, endpoint, "a question about a token", parameters).await?;
+    Ok(answer.good::<Introspected>()?.active)
+}
+
+/// Sends a form in which the client shows its secret.
+async fn post<'a>(
+    http: &Http,
+    client: ClientOf<'a>,
+    endpoint: &str,
+    to: &'static str,
+    mut parameters: Vec<(&'a str, &'a str)>,
+) -> Result<Answer, OidcError> {
+    let ClientOf { config, secret, auth } = client;
     let mut authorization = None;
     match auth {
         // RFC 6749 section 2.3.1: both are encoded as in a form first.
@@ -64,15 +114,13 @@ pub(crate) async fn exchange(
             }
         }
     }
-    let call = Call {
-        to: "the exchange of its code",
-        method: Method::POST,
-        url: endpoint,
-        authorization,
-        body: Some(form(&parameters)),
-        more: Vec::new(),
-    };
-    let answer = http.call(config.ca_pem.as_deref(), call).await?;
+    let body = Some(form(&parameters));
+    let call = Call { to, method: Method::POST, url: endpoint, authorization, body, more: Vec::new() };
+    http.call(config.ca_pem.as_deref(), call).await
+}
+
+/// The tokens of an answer.
+fn tokens(answer: Answer) -> Result<Tokens, OidcError> {
     let tokens: Result<Tokens, OidcError> = answer.json();
     match tokens {
         Ok(Tokens { error: Some(error), error_description, .. }) => {
@@ -114,7 +162,7 @@ pub(crate) fn begin(config: &ProviderConfig, begin: &Begin<'_>) -> String {
         ("code_challenge", begin.challenge),
         ("code_challenge_method", "S256"),
     ];
-    if begin.switch {
+    if begin.asks != Asks::IfUnknown {
         parameters.push(match config.kind {
             ProviderKind::Github => ("prompt", "select_account"),
             _ => ("auth_type", "reauthenticate"),
@@ -131,7 +179,7 @@ pub(crate) async fn finish(
     finish: &Finish<'_>,
 ) -> Result<Claims, OidcError> {
     let (_, endpoint, api) = places(config);
-    let tokens = exchange(http, config, secret, &endpoint, ClientAuth::Post, finish).await?;
+    let tokens = exchange(http, ClientOf { config, secret, auth: ClientAuth::Post }, &endpoint, finish).await?;
     let token = tokens.access_token.ok_or_else(|| OidcError::Answer {
         host: api.clone(),
         to: "the exchange of its code",

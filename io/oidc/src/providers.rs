@@ -6,8 +6,10 @@ use std::{
 };
 
 use http::Method;
-use sallyport_identity::{Claims, Expected, IdTokenError, person, verify_id_token};
-use sallyport_model::{Person, ProviderConfig, ProviderKind, ProviderName};
+use sallyport_identity::{
+    Claims, Expected, IdTokenError, has_groups, join_groups, person, session_of, verify_id_token,
+};
+use sallyport_model::{ProviderConfig, ProviderKind, ProviderName};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -15,8 +17,9 @@ use crate::{
     OidcError, Reach,
     discovery::{Discovery, Found, Known},
     http::{Call, Http, check_url},
-    oauth,
+    oauth::{self, ClientOf},
     query::with_query,
+    standing::{Finished, ProviderTokens},
 };
 
 /// How many providers are remembered; the rest are asked each time.
@@ -33,8 +36,19 @@ pub struct Begin<'a> {
     pub nonce: &'a str,
     /// SHA-256 of the verifier, in base64url (RFC 7636 section 4.2).
     pub challenge: &'a str,
-    /// Whether the person wants to be somebody else than now.
-    pub switch: bool,
+    /// Whether the provider asks the person.
+    pub asks: Asks,
+}
+
+/// Whether a provider asks who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// Where it does not know.
+    IfUnknown,
+    /// In any case: the person has logged out here.
+    Always,
+    /// The person wants to be somebody else than now.
+    ForAnother,
 }
 
 /// A login that comes back.
@@ -94,13 +108,13 @@ impl Providers {
         name: &ProviderName,
         secret: &str,
         finish: Finish<'_>,
-    ) -> Result<Person, OidcError> {
-        let claims = match config.kind {
+    ) -> Result<Finished, OidcError> {
+        let (claims, tokens) = match config.kind {
             ProviderKind::Local => return Err(OidcError::NotAsked),
             kind if kind.is_oidc() => self.finish_oidc(config, secret, &finish).await?,
-            _ => oauth::finish(&self.http, config, secret, &finish).await?,
+            _ => (oauth::finish(&self.http, config, secret, &finish).await?, ProviderTokens::default()),
         };
-        Ok(person(config, name, &claims)?)
+        Ok(Finished { person: person(config, name, &claims)?, sid: session_of(&claims)?, tokens })
     }
 
     /// Asks the provider what it is, whatever is remembered.
@@ -114,7 +128,14 @@ impl Providers {
         if !config.kind.is_oidc() {
             let authorization_endpoint = oauth::authorization_endpoint(config);
             check_url(&authorization_endpoint)?;
-            return Ok(Found { issuer: String::new(), authorization_endpoint, keys: 0 });
+            return Ok(Found {
+                issuer: String::new(),
+                authorization_endpoint,
+                keys: 0,
+                tells_of_logouts: false,
+                introspects: false,
+                has_offline_access: false,
+            });
         }
         let mut fresh = Known::default();
         let discovery = fresh.discovery(&self.http, config).await?;
@@ -122,11 +143,7 @@ impl Providers {
         if keys == 0 {
             return Err(OidcError::Config("it has no keys to sign with".to_owned()));
         }
-        let found = Found {
-            issuer: config.oidc_issuer().unwrap_or_default(),
-            authorization_endpoint: discovery.authorization_endpoint,
-            keys,
-        };
+        let found = discovery.found(keys);
         *self.known(config).lock().await = fresh;
         Ok(found)
     }
@@ -136,7 +153,7 @@ impl Providers {
         config: &ProviderConfig,
         secret: &str,
         finish: &Finish<'_>,
-    ) -> Result<Claims, OidcError> {
+    ) -> Result<(Claims, ProviderTokens), OidcError> {
         let known = self.known(config);
         let discovery = known.lock().await.discovery(&self.http, config).await?;
         let issuer = config.oidc_issuer().unwrap_or_default();
@@ -147,24 +164,45 @@ impl Providers {
         if !is_issuer {
             return Err(IdTokenError::Claim("iss").into());
         }
-        let endpoint = &discovery.token_endpoint;
-        let tokens = oauth::exchange(&self.http, config, secret, endpoint, discovery.client_auth(), finish).await?;
-        let token = tokens.id_token.ok_or(IdTokenError::Malformed)?;
-        let expected = Expected { issuer: &issuer, client_id: &config.client_id, nonce: finish.nonce, now: finish.now };
+        let client = ClientOf { config, secret, auth: discovery.client_auth() };
+        let tokens = oauth::exchange(&self.http, client, &discovery.token_endpoint, finish).await?;
+        let token = tokens.id_token.clone().ok_or(IdTokenError::Malformed)?;
+        let claims = self.id_claims(config, &token, Some(finish.nonce), finish.now).await?;
+        // Userinfo may lack what it is no matter of.
+        let sid = claims.get("sid").cloned();
+        let access_token = tokens.access_token.clone();
+        let mut claims = self.with_userinfo(config, &discovery, claims, access_token).await?;
+        match sid {
+            Some(sid) => claims.insert("sid".to_owned(), sid),
+            None => claims.remove("sid"),
+        };
+        Ok((claims, ProviderTokens::of(tokens, finish.now)))
+    }
+
+    /// The claims of an ID token that this provider has signed.
+    pub(crate) async fn id_claims(
+        &self,
+        config: &ProviderConfig,
+        token: &str,
+        nonce: Option<&str>,
+        now: i64,
+    ) -> Result<Claims, OidcError> {
+        let issuer = config.oidc_issuer().unwrap_or_default();
+        let known = self.known(config);
+        let expected = Expected { issuer: &issuer, client_id: &config.client_id, nonce, now };
         let keys = known.lock().await.keys(&self.http, config).await?;
-        let mut verified = verify_id_token(&token, &keys, expected);
+        let mut verified = verify_id_token(token, &keys, expected);
         // A key that is not known, or one of another's under its name: the provider may have newer ones.
         if matches!(verified, Err(IdTokenError::UnknownKey | IdTokenError::Signature))
             && let Some(keys) = known.lock().await.newer_keys(&self.http, config).await?
         {
-            verified = verify_id_token(&token, &keys, expected);
+            verified = verify_id_token(token, &keys, expected);
         }
-        let claims = verified?;
-        self.with_userinfo(config, &discovery, claims, tokens.access_token).await
+        Ok(verified?)
     }
 
     /// The claims, with those of userinfo where the token lacks what is needed (OpenID Connect Core 1.0 section 5.3).
-    async fn with_userinfo(
+    pub(crate) async fn with_userinfo(
         &self,
         config: &ProviderConfig,
         discovery: &Discovery,
@@ -172,8 +210,7 @@ impl Providers {
         access_token: Option<String>,
     ) -> Result<Claims, OidcError> {
         let has_email = claims.contains_key("email") && (claims.contains_key("email_verified"));
-        let has_groups =
-            config.groups_claim.as_deref().is_none_or(|claim| claim.starts_with('/') || claims.contains_key(claim));
+        let has_groups = has_groups(config, &claims);
         let (Some(url), Some(token)) = (&discovery.userinfo_endpoint, access_token) else { return Ok(claims) };
         if config.kind != ProviderKind::Oidc || (has_email && has_groups) {
             return Ok(claims);
@@ -188,6 +225,7 @@ impl Providers {
         if more.get("sub").and_then(Value::as_str) != claims.get("sub").and_then(Value::as_str) {
             return Err(IdTokenError::Claim("sub").into());
         }
+        join_groups(config, &mut claims, &more)?;
         // An address and what is said of it come from one place.
         if !has_email && more.contains_key("email") {
             claims.remove("email");
@@ -203,7 +241,7 @@ impl Providers {
     }
 
     /// What is known of the provider. Others with the same issuer and other authorities are others.
-    fn known(&self, config: &ProviderConfig) -> Arc<Mutex<Known>> {
+    pub(crate) fn known(&self, config: &ProviderConfig) -> Arc<Mutex<Known>> {
         let key =
             format!("{}\n{}", config.oidc_issuer().unwrap_or_default(), config.ca_pem.as_deref().unwrap_or_default());
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,8 +274,10 @@ fn authorization_url(config: &ProviderConfig, discovery: &Discovery, begin: &Beg
         ("code_challenge", begin.challenge),
         ("code_challenge_method", "S256"),
     ];
-    if begin.switch {
-        parameters.push(("prompt", discovery.switch_prompt(config.kind)));
+    match begin.asks {
+        Asks::IfUnknown => {}
+        Asks::Always => parameters.push(("prompt", Discovery::login_prompt(config.kind))),
+        Asks::ForAnother => parameters.push(("prompt", discovery.switch_prompt(config.kind))),
     }
     with_query(&discovery.authorization_endpoint, &parameters)
 }

@@ -28,6 +28,7 @@ fn config(issuer: &str) -> ProviderConfig {
         ca_pem: None,
         hook: None,
         require_totp: false,
+        check_minutes: None,
     }
 }
 
@@ -120,8 +121,13 @@ async fn answers_are_bounded_and_silence_ends() {
         "{refused}"
     );
     // Many who want to log in while it is broken do not each wait for it.
-    let begin =
-        sallyport_oidc::Begin { redirect_uri: "https://l/", state: "s", nonce: "n", challenge: "c", switch: false };
+    let begin = sallyport_oidc::Begin {
+        redirect_uri: "https://l/",
+        state: "s",
+        nonce: "n",
+        challenge: "c",
+        asks: sallyport_oidc::Asks::IfUnknown,
+    };
     for _ in 0..20 {
         assert!(providers.begin(&config(&issuer), begin).await.is_err());
     }

@@ -19,6 +19,12 @@ pub trait SshGate: Send + Sync + 'static {
     /// the server answers a refusal after a fixed time.
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict>;
 
+    /// A client wants to prove that it owns this RSA key with a signature by SHA-1, which is refused. Called once for a
+    /// connection at most; whether the client owns the key is not known. Must not wait.
+    fn refused_sha1(&self, user: &str, key: &PublicKey, peer: SocketAddr) {
+        let _ = (user, key, peer);
+    }
+
     /// A login has succeeded. Its forwards come after this. Must not wait.
     fn opened(&self, connection: &Connection) {
         let _ = connection;

@@ -33,6 +33,8 @@ pub(crate) struct Handler {
     connection: Arc<Inner>,
     /// Whether a forward was asked for, in vain or not.
     has_asked: bool,
+    /// Whether a signature with SHA-1 was refused.
+    has_refused_sha1: bool,
     sessions: HashMap<ChannelId, SessionChannel>,
 }
 
@@ -59,7 +61,7 @@ impl Drop for Shell {
 
 impl Handler {
     pub(crate) fn new(server: Arc<Shared>, connection: Arc<Inner>) -> Self {
-        Self { server, connection, has_asked: false, sessions: HashMap::new() }
+        Self { server, connection, has_asked: false, has_refused_sha1: false, sessions: HashMap::new() }
     }
 
     /// Asks the gate; a good attempt that is final becomes the login.
@@ -90,6 +92,18 @@ impl Handler {
                 Auth::reject()
             }
         }
+    }
+
+    /// Whether the key may be used in this way; tells the gate of the first one that would sign with SHA-1.
+    fn is_usable(&mut self, user: &str, key: &PublicKey, uses_sha1: bool) -> bool {
+        if uses_sha1 && !self.has_refused_sha1 {
+            self.has_refused_sha1 = true;
+            count(&self.connection.stats().sha1_refused);
+            if user.len() <= MAX_USER_BYTES {
+                self.server.gate.refused_sha1(user, key, self.connection.peer());
+            }
+        }
+        is_strong_enough(key, uses_sha1)
     }
 
     async fn ask_forward(&self, forward: &Forward) -> Result<crate::Granted, ForwardRefusal> {
@@ -202,7 +216,7 @@ impl russh::server::Handler for Handler {
     }
 
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, Self::Error> {
-        if !is_strong_enough(offer.public_key, is_sha1(offer.algorithm)) {
+        if !self.is_usable(user, offer.public_key, is_sha1(offer.algorithm)) {
             return Ok(Auth::reject());
         }
         match offer.certificate {
@@ -218,7 +232,7 @@ impl russh::server::Handler for Handler {
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
-        if !is_strong_enough(key.public_key, is_sha1(key.algorithm)) {
+        if !self.is_usable(user, key.public_key, is_sha1(key.algorithm)) {
             return Ok(Auth::reject());
         }
         Ok(self.ask(user, Credential::Key(key.public_key)).await)

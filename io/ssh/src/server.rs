@@ -2,8 +2,10 @@
 
 use std::{
     collections::HashMap,
+    future::Future,
     io::ErrorKind,
     net::{IpAddr, SocketAddr},
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -101,7 +103,21 @@ impl SshServer {
     }
 
     /// Serves one connection until it is over. `stream` should have `TCP_NODELAY`.
-    pub async fn serve_connection<S>(&self, mut stream: S, peer: SocketAddr) -> ConnectionEnd
+    pub async fn serve_connection<S>(&self, stream: S, peer: SocketAddr) -> ConnectionEnd
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.serve_in_place(stream, peer, std::future::pending()).await
+    }
+
+    /// The same, of a connection that has a place until it has logged in. `pushed_out` is that place: it resolves when
+    /// somebody else needs it, which ends the connection, and is dropped with the login.
+    pub async fn serve_in_place<S>(
+        &self,
+        mut stream: S,
+        peer: SocketAddr,
+        pushed_out: impl Future<Output = ()> + Send + 'static,
+    ) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -120,7 +136,7 @@ impl SshServer {
         let connection = Arc::new(Inner::new(id, peer, limit, shared.stats.clone(), cut.clone()));
         // Also when the caller drops this future.
         let mut over = Over { shared: shared.clone(), connection: connection.clone(), cut, place };
-        let end = shared.run(stream, &mut over).await;
+        let end = shared.run(stream, &mut over, Box::pin(pushed_out)).await;
         debug!(connection = id, ?end, "ssh connection over");
         end
     }
@@ -143,19 +159,20 @@ impl std::fmt::Debug for SshServer {
 }
 
 impl Shared {
-    async fn run<S>(self: &Arc<Self>, stream: CutStream<S>, over: &mut Over) -> ConnectionEnd
+    async fn run<S>(self: &Arc<Self>, stream: CutStream<S>, over: &mut Over, pushed_out: PushedOut) -> ConnectionEnd
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let mut pushed_out = Some(pushed_out);
         let connection = &over.connection;
         let login_until = Instant::now() + self.config.auth_time;
         let handler = Handler::new(self.clone(), connection.clone());
-        let mut session = match timeout(
-            self.config.auth_time,
-            russh::server::run_stream(self.russh.clone(), stream, handler),
-        )
-        .await
-        {
+        let begun = timeout(self.config.auth_time, russh::server::run_stream(self.russh.clone(), stream, handler));
+        let begun = tokio::select! {
+            begun = begun => begun,
+            () = needed(&mut pushed_out) => return self.was_pushed_out(),
+        };
+        let mut session = match begun {
             Ok(Ok(session)) => session,
             Ok(Err(error)) => {
                 debug!(%error, "no ssh client");
@@ -171,6 +188,7 @@ impl Shared {
         loop {
             if connection.is_logged_in() {
                 over.place.logged_in();
+                pushed_out = None;
             }
             if let Some(ending) = connection.ending() {
                 let until = Instant::now() + ending.grace;
@@ -187,6 +205,11 @@ impl Shared {
                 result = &mut session => return self.over(connection, result),
                 () = connection.changed.notified() => {}
                 _ = shutdown.changed() => {}
+                () = needed(&mut pushed_out), if !over.place.is_logged_in => {
+                    if !connection.is_logged_in() {
+                        return self.was_pushed_out();
+                    }
+                }
                 () = sleep_until(login_until), if !over.place.is_logged_in => {
                     if !connection.is_logged_in() {
                         count(&self.stats.logins_timed_out);
@@ -202,6 +225,11 @@ impl Shared {
                 }
             }
         }
+    }
+
+    fn was_pushed_out(&self) -> ConnectionEnd {
+        count(&self.stats.logins_pushed_out);
+        ConnectionEnd::NotLoggedIn
     }
 
     /// Lets streams end first.
@@ -259,12 +287,27 @@ impl Shared {
         places.by_address.insert(address, from_address + 1);
         drop(places);
         count(&self.stats.connections_open);
+        count(&self.stats.logins_pending);
         self.open.send_modify(|open| *open += 1);
         Some(Place { shared: self.clone(), address, is_logged_in: false })
     }
 
     fn lock_places(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of a connection that has not logged in: resolves when somebody else needs it.
+type PushedOut = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Resolves when the place is needed, and never where there is none.
+async fn needed(place: &mut Option<PushedOut>) {
+    match place {
+        Some(pushed_out) => {
+            pushed_out.await;
+            *place = None;
+        }
+        None => std::future::pending().await,
     }
 }
 
@@ -323,6 +366,7 @@ impl Place {
     fn logged_in(&mut self) {
         if !std::mem::replace(&mut self.is_logged_in, true) {
             self.shared.lock_places().unauthenticated -= 1;
+            uncount(&self.shared.stats.logins_pending);
         }
     }
 }
@@ -340,6 +384,9 @@ impl Drop for Place {
         }
         drop(places);
         uncount(&self.shared.stats.connections_open);
+        if !self.is_logged_in {
+            uncount(&self.shared.stats.logins_pending);
+        }
         self.shared.open.send_modify(|open| *open -= 1);
     }
 }

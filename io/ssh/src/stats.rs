@@ -15,8 +15,14 @@ pub struct SshStats {
     pub logins: AtomicU64,
     /// Attempts to log in that were refused; the question which methods there are is not counted.
     pub logins_refused: AtomicU64,
+    /// Connections that wanted to sign with RSA and SHA-1, and were told no.
+    pub sha1_refused: AtomicU64,
     /// Connections that did not log in within the time for it.
     pub logins_timed_out: AtomicU64,
+    /// Connections that had not logged in and made room for newer ones.
+    pub logins_pushed_out: AtomicU64,
+    /// Connections that have not logged in (gauge).
+    pub logins_pending: AtomicU64,
     /// Forwards that were granted.
     pub forwards: AtomicU64,
     /// Forwards that are in use now (gauge).

@@ -3,9 +3,10 @@
 use sallyport_model::{Account, AccountId, Email, SocketId};
 
 use crate::{
-    SshKey, Store, StoreError,
+    Invitation, SecretHash, SshKey, Store, StoreError, invitations,
+    organisations::take_in,
     row::{self, DbRow},
-    sql, ssh_keys,
+    setup, sql, ssh_keys,
 };
 
 /// An account to be made.
@@ -17,8 +18,42 @@ pub struct NewAccount {
     pub password_hash: String,
     /// Its first ssh key.
     pub ssh_key: Option<SshKey>,
-    /// Whether it is made only where there is no other account.
-    pub only_as_first: bool,
+    /// How it comes in.
+    pub admission: Admission,
+}
+
+/// How a new account comes in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admission {
+    /// What the first account needs besides.
+    pub setup: Setup,
+    /// What every other one needs.
+    pub entry: Entry,
+}
+
+impl Admission {
+    /// For everybody.
+    pub const OPEN: Self = Self { setup: Setup::Free, entry: Entry::Open };
+}
+
+/// What the first account of an installation needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Setup {
+    /// Nothing.
+    Free,
+    /// The setup token; this is the hash of what was shown as one.
+    Token(Option<SecretHash>),
+}
+
+/// What every account but the first needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// Nothing.
+    Open,
+    /// There is no way in.
+    Closed,
+    /// An invitation of its address, whose code has this hash. It is used up, and the account belongs to the organisation.
+    Invitation(SecretHash),
 }
 
 /// What became of deleting an account.
@@ -53,24 +88,40 @@ pub(crate) fn email_key(email: &Email) -> String {
 }
 
 impl Store {
-    /// Makes an account.
+    /// Makes an account. Gives the invitation by which it came, which is used up.
     ///
     /// # Errors
-    /// [`StoreError::EmailTaken`], [`StoreError::NotFirst`], or what stands in the way.
-    pub async fn create_account(&self, new: NewAccount) -> Result<(), StoreError> {
+    /// [`StoreError::EmailTaken`], [`StoreError::NotFirst`], [`StoreError::SetupToken`], [`StoreError::NoInvitation`], or what
+    /// stands in the way.
+    pub async fn create_account(&self, new: NewAccount) -> Result<Option<Invitation>, StoreError> {
         let mut write = self.write().await?;
-        let others: i64 =
-            sql::query_scalar("SELECT count(*) FROM accounts WHERE email_key <> ''").fetch_one(write.sql()).await?;
-        if others > 0 && new.only_as_first {
-            return Err(StoreError::NotFirst);
-        }
-        if others == 0 {
+        let is_first = !setup::has_accounts(&mut write).await?;
+        if is_first {
+            if let Setup::Token(shown) = new.admission.setup {
+                let is_right = match shown {
+                    Some(shown) => setup::take(&mut write, shown).await?,
+                    None => false,
+                };
+                if !is_right {
+                    return Err(StoreError::SetupToken);
+                }
+            }
+            setup::forget(&mut write).await?;
             sql::query("DELETE FROM installation_owner").execute(write.sql()).await?;
             sql::query("INSERT INTO installation_owner (account) VALUES ($1)")
                 .bind(new.account.id.as_bytes().as_slice())
                 .execute(write.sql())
                 .await?;
         }
+        let (email, now) = (&new.account.email, new.account.created_at);
+        let invitation = match new.admission.entry {
+            Entry::Closed if !is_first => return Err(StoreError::NotFirst),
+            Entry::Invitation(hash) => {
+                let taken = invitations::take(&mut write, email, hash, now).await?;
+                Some(taken.ok_or(StoreError::NoInvitation)?)
+            }
+            _ => None,
+        };
         let inserted = sql::query(
             "INSERT INTO accounts (id, name, email, email_key, password_hash, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
         )
@@ -90,7 +141,11 @@ impl Store {
         if let Some(key) = &new.ssh_key {
             ssh_keys::insert(&mut write, new.account.id, key).await?;
         }
-        write.commit().await
+        if let Some(invitation) = &invitation {
+            take_in(&mut write, invitation.organisation, new.account.id, invitation.role, now).await?;
+        }
+        write.commit().await?;
+        Ok(invitation)
     }
 
     /// Makes the account of guests, unless it is there.

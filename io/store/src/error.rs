@@ -86,6 +86,12 @@ pub enum StoreError {
     /// There is an account already, and this one was to be the first.
     #[error("there is an account already")]
     NotFirst,
+    /// The first account needs the setup token, and what was shown is none.
+    #[error("the first account is made with the setup token of this server")]
+    SetupToken,
+    /// No open invitation of the address has this code.
+    #[error("no open invitation of this address has this code")]
+    NoInvitation,
     /// One more than there may be.
     #[error("no more than {max} {what}")]
     Limit {
@@ -119,6 +125,20 @@ pub enum StoreError {
     ServiceTokenTaken {
         /// The name.
         name: String,
+    },
+    /// Another socket or tunnel of the organisation is called so.
+    #[error("{by} is called {name:?} already: names are unique in an organisation, so give another one")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// What has it.
+        by: String,
+    },
+    /// Several things have ids that begin so.
+    #[error("several ids begin with {start}: give more of the id, or a name")]
+    AmbiguousId {
+        /// How they begin.
+        start: String,
     },
     /// Every random forward port was taken.
     #[error("no free forward port was found: try again")]

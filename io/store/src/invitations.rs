@@ -201,22 +201,29 @@ impl Store {
         now: i64,
     ) -> Result<Option<Invitation>, StoreError> {
         let mut write = self.write().await?;
-        let found = sql::query(
-            "DELETE FROM invitations WHERE hash = $1 AND email_key = $2 AND expires_at > $3
-             RETURNING id, organisation, email, role, invited_by, created_at, expires_at",
-        )
-        .bind(hash.as_slice())
-        .bind(email_key(&account.email))
-        .bind(now)
-        .fetch_optional(write.sql())
-        .await?;
-        let Some(found) = found.as_ref().map(invitation).transpose()? else { return Ok(None) };
+        let Some(found) = take(&mut write, &account.email, hash, now).await? else { return Ok(None) };
         // Who has become a member since by another invitation keeps that role.
         if role_in(&mut write, found.organisation, account.id).await?.is_none() {
             take_in(&mut write, found.organisation, account.id, found.role, now).await?;
         }
         write.commit().await?;
         Ok(Some(found))
+    }
+
+    /// Whether an invitation of this address is open whose code has this hash: it stays so.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn is_invited(&self, email: &Email, hash: SecretHash, now: i64) -> Result<bool, StoreError> {
+        let count: i64 = sql::query_scalar(
+            "SELECT count(*) FROM invitations WHERE hash = $1 AND email_key = $2 AND expires_at > $3",
+        )
+        .bind(hash.as_slice())
+        .bind(email_key(email))
+        .bind(now)
+        .fetch_one(&self.reader)
+        .await?;
+        Ok(count > 0)
     }
 
     /// Turns down an invitation of this address. Gives it, if there was one.
@@ -237,6 +244,25 @@ impl Store {
         write.commit().await?;
         Ok(found)
     }
+}
+
+/// Takes the open invitation of this address whose code has this hash: it is used up.
+pub(crate) async fn take(
+    write: &mut Write,
+    email: &Email,
+    hash: SecretHash,
+    now: i64,
+) -> Result<Option<Invitation>, StoreError> {
+    let found = sql::query(
+        "DELETE FROM invitations WHERE hash = $1 AND email_key = $2 AND expires_at > $3
+         RETURNING id, organisation, email, role, invited_by, created_at, expires_at",
+    )
+    .bind(hash.as_slice())
+    .bind(email_key(email))
+    .bind(now)
+    .fetch_optional(write.sql())
+    .await?;
+    found.as_ref().map(invitation).transpose()
 }
 
 async fn insert(write: &mut Write, new: &Invitation, key: &str, hash: SecretHash) -> Result<(), StoreError> {

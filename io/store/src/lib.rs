@@ -9,6 +9,7 @@
 //! The store reads no clock and makes no secrets: times (seconds since 1970), ids, hashes and random numbers are
 //! arguments.
 
+mod account_access;
 mod accounts;
 mod authorities;
 mod controls;
@@ -28,10 +29,14 @@ mod persons;
 mod policies;
 mod ports;
 mod postgres;
+mod provider_sessions;
 mod providers;
 mod row;
+mod second_factor;
 mod service_tokens;
 mod sessions;
+mod setup;
+mod socket_names;
 mod sockets;
 mod sql;
 mod ssh_keys;
@@ -45,7 +50,8 @@ use std::path::{Path, PathBuf};
 
 use sql::DbPool;
 
-pub use accounts::{Deletion, MAX_GUEST_SOCKETS, NewAccount, guest_account};
+pub use account_access::{AccountAccess, MAX_RESETS_PER_ACCOUNT, NewReset, ResetMaker};
+pub use accounts::{Admission, Deletion, Entry, MAX_GUEST_SOCKETS, NewAccount, Setup, guest_account};
 pub use authorities::{AuthorityKind, IssuedCertificate, MAX_LISTED_CERTIFICATES, StoredAuthority};
 pub use controls::{HolderId, MAX_CONTROLS, StoredControl};
 pub use device_logins::{
@@ -65,15 +71,17 @@ pub use organisations::{
 };
 pub use origins::DirectOriginChange;
 pub use person_sessions::{MAX_SESSIONS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON};
-pub use persons::{
-    LocalPerson, MAX_LINKS_PER_PERSON, MAX_PERSONS_PER_ORGANISATION, NewPersonLink, PersonSecrets, RECOVERY_CODES,
-};
+pub use persons::{LocalPerson, MAX_LINKS_PER_PERSON, MAX_PERSONS_PER_ORGANISATION, NewPersonLink, PersonSecrets};
 pub use policies::{Attachment, MAX_POLICIES_PER_ORGANISATION, NewPolicy, Policy, PolicyChange};
 pub use ports::PortWish;
 pub use postgres::PostgresAddress;
+pub use provider_sessions::{DueCheck, LogoutOf, MAX_CLAIMED_CHECKS, NewProviderSession};
 pub use providers::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
+pub use second_factor::{CodeOwner, RECOVERY_CODES};
 pub use service_tokens::{MAX_SERVICE_TOKENS, NewServiceToken, StoredServiceToken};
-pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, Rotation, SessionId};
+pub use sessions::{MAX_SESSIONS_PER_ACCOUNT, NewSession, Rotation, SessionClient, SessionId, StoredSession};
+pub use setup::StoredSetupToken;
+pub use socket_names::IfTaken;
 pub use sockets::{MAX_SOCKETS_PER_ACCOUNT, Maker, NewSocket, SocketChange};
 pub use ssh_keys::{MAX_SSH_KEYS_PER_ACCOUNT, SshKey};
 pub use tokens::{MAX_TOKENS_PER_ACCOUNT, NewToken, StoredToken};
@@ -141,6 +149,7 @@ impl Store {
             .execute(write.sql())
             .await?;
         sql::query("DELETE FROM person_links WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
+        sql::query("DELETE FROM account_resets WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
         sql::query("DELETE FROM device_logins WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
         sql::query("DELETE FROM used_once WHERE expires_at <= $1").bind(now).execute(write.sql()).await?;
         sql::query("DELETE FROM edge_tokens WHERE expires_at <= $1")

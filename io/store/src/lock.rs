@@ -64,10 +64,7 @@ impl DataDirLock {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                let read = (&mut file).take(MAX_PID_BYTES).read_to_string(&mut pid);
-                let pid = if read.is_ok() && !pid.trim().is_empty() { pid.trim() } else { "?" };
-                return Err(LockError::InUse { dir: dir.to_owned(), pid: pid.to_owned() });
+                return Err(LockError::InUse { dir: dir.to_owned(), pid: read_pid(&mut file) });
             }
             Err(errno) => return Err(fail(errno.into())),
         }
@@ -76,9 +73,29 @@ impl DataDirLock {
         Ok(Self { _file: file, dir: dir.to_owned() })
     }
 
+    /// The process that held the directory last, and may hold it now. Nothing is made, changed or locked, so that one that starts
+    /// at this moment is not kept from it.
+    ///
+    /// # Errors
+    /// The lock file cannot be read.
+    pub fn last_holder(dir: &Path) -> io::Result<Option<u32>> {
+        let mut file = match File::open(dir.join(LOCK_FILE)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(read_pid(&mut file).parse().ok())
+    }
+
     /// The directory that is held.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
+}
+
+fn read_pid(file: &mut File) -> String {
+    let mut pid = String::new();
+    let read = file.take(MAX_PID_BYTES).read_to_string(&mut pid);
+    if read.is_ok() && !pid.trim().is_empty() { pid.trim().to_owned() } else { "?".to_owned() }
 }

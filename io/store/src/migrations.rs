@@ -403,7 +403,76 @@ const MIGRATIONS: &[&str] = &[
             )
     );
     ",
+    "
+    -- Which paths of its socket an origin serves, and what stands in the place of the prefix when it is asked.
+    ALTER TABLE tunnels ADD COLUMN path TEXT NOT NULL DEFAULT '/';
+    ALTER TABLE tunnels ADD COLUMN rewrite_path TEXT;
+    ALTER TABLE direct_origins ADD COLUMN path TEXT NOT NULL DEFAULT '/';
+    ALTER TABLE direct_origins ADD COLUMN rewrite_path TEXT;
+    ",
+    "
+    -- Codes of an authenticator beside the password of an account: the secret is encrypted with a key that is not in the database.
+    ALTER TABLE accounts ADD COLUMN totp_secret TEXT;
+    ALTER TABLE accounts ADD COLUMN totp_step INTEGER NOT NULL DEFAULT 0;
+    -- Grows with every change of the password or the codes: a login that began before does not go on.
+    ALTER TABLE accounts ADD COLUMN access_revision INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE account_recovery_codes (
+        account BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        hash    BLOB NOT NULL CHECK (length(hash) = 32),
+        PRIMARY KEY (account, hash)
+    ) STRICT;
+    -- Codes with which the owner of an account sets another password, and by whom they were made.
+    CREATE TABLE account_resets (
+        hash       BLOB PRIMARY KEY CHECK (length(hash) = 32),
+        account    BLOB NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+        made_by    TEXT NOT NULL CHECK (made_by IN ('self', 'owner', 'operator')),
+        expires_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX account_resets_of_account ON account_resets (account, expires_at);
+    CREATE INDEX account_resets_by_end ON account_resets (expires_at);
+    -- When a login was last used, from where and by which program.
+    ALTER TABLE login_sessions ADD COLUMN last_used_at INTEGER;
+    ALTER TABLE login_sessions ADD COLUMN client_address TEXT;
+    ALTER TABLE login_sessions ADD COLUMN client_program TEXT;
+    -- With what the first account is made, encrypted with a key that is not in the database; one for all controls.
+    CREATE TABLE setup_token (
+        hash   BLOB PRIMARY KEY CHECK (length(hash) = 32),
+        sealed TEXT NOT NULL
+    ) STRICT;
+    ",
+    // What providers gave with logins, and when they are asked next. Logins of before are over: groups that could not be
+    // kept were left out of them.
+    "
+    DELETE FROM person_sessions;
+    CREATE TABLE provider_sessions (
+        session      BLOB PRIMARY KEY REFERENCES person_sessions (id) ON DELETE CASCADE,
+        organisation BLOB NOT NULL,
+        provider     BLOB NOT NULL REFERENCES providers (id) ON DELETE CASCADE,
+        subject      TEXT NOT NULL,
+        sid          TEXT,
+        tokens       BLOB,
+        check_at     INTEGER,
+        failures     INTEGER NOT NULL DEFAULT 0
+    ) STRICT;
+    CREATE INDEX provider_sessions_by_check ON provider_sessions (check_at);
+    CREATE INDEX provider_sessions_of_provider ON provider_sessions (provider, subject);
+    CREATE INDEX provider_sessions_by_sid ON provider_sessions (provider, sid);
+    ALTER TABLE service_tokens ADD COLUMN email TEXT;
+    ALTER TABLE service_tokens ADD COLUMN display_name TEXT;
+    ",
+    "
+    -- What the names of sockets and tunnels are compared by: one organisation has no two that are the same. Rows without it
+    -- get it when the database is opened (`socket_names.rs`).
+    ALTER TABLE sockets ADD COLUMN name_key TEXT;
+    CREATE UNIQUE INDEX sockets_by_name_key ON sockets (account, name_key);
+    ALTER TABLE tunnels ADD COLUMN display_name TEXT;
+    ALTER TABLE tunnels ADD COLUMN name_key TEXT;
+    CREATE INDEX tunnels_by_name_key ON tunnels (name_key);
+    ",
 ];
+
+/// After how many steps the write-ahead log goes into the database.
+const STEPS_TO_A_CHECKPOINT: i64 = 8;
 
 /// The version that this program writes.
 pub(crate) fn newest() -> i64 {
@@ -418,6 +487,7 @@ pub(crate) fn after(found: i64) -> impl Iterator<Item = &'static str> {
 /// Brings the SQLite database to the newest version, one transaction per step.
 pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
     let found: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(writer).await?;
+    let sqlite = writer;
     let writer = DbPool::Sqlite(writer.clone());
     for (version, sql) in (1..).zip(MIGRATIONS.iter().copied()).skip(usize::try_from(found).unwrap_or(0)) {
         let mut write = Write::begin(&writer).await?;
@@ -427,6 +497,10 @@ pub(crate) async fn run(writer: &SqlitePool) -> Result<(), StoreError> {
         write.sql().script(mark).await?;
         write.commit().await?;
         tracing::debug!(version, "database brought to a new version");
+        // The log of many steps would take more room than the database.
+        if version % STEPS_TO_A_CHECKPOINT == 0 {
+            sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(sqlite).await?;
+        }
     }
     tell(found);
     Ok(())

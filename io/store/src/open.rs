@@ -13,7 +13,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use crate::{Store, StoreError, migrations, sql::DbPool};
+use crate::{Store, StoreError, migrations, socket_names, sql::DbPool};
 
 /// The database's file name in the data directory.
 pub const DATABASE_FILE: &str = "sallyport.db";
@@ -66,13 +66,15 @@ impl Store {
         };
         let writer = pool().max_connections(1).connect_with(options.clone()).await.map_err(|e| name_file(e.into()))?;
         migrations::run(&writer).await.map_err(name_file)?;
+        let writer = DbPool::Sqlite(writer);
+        socket_names::settle(&writer).await.map_err(name_file)?;
         let reader = pool()
             .min_connections(1)
             .max_connections(MAX_READERS)
             .connect_with(options.pragma("query_only", "ON"))
             .await
             .map_err(|e| name_file(e.into()))?;
-        Ok(Self { writer: DbPool::Sqlite(writer), reader: DbPool::Sqlite(reader), path })
+        Ok(Self { writer, reader: DbPool::Sqlite(reader), path })
     }
 }
 
@@ -95,6 +97,21 @@ impl Store {
         let _ = connection.close().await;
         written?;
         File::open(&copy).and_then(|file| file.sync_all()).map_err(io_error)
+    }
+
+    /// Whether the database in `dir` is of the version that this program writes: opening it changes no table then.
+    ///
+    /// # Errors
+    /// When it is damaged, of a newer version or of another program.
+    pub async fn is_of_this_version(dir: &Path) -> Result<bool, StoreError> {
+        let path = dir.join(DATABASE_FILE);
+        let options = SqliteConnectOptions::new().filename(&path).read_only(true).busy_timeout(MAX_WAIT);
+        let mut connection =
+            SqliteConnection::connect_with(&options).await.map_err(|error| named(error.into(), &path))?;
+        let found = sqlx::query_scalar::<_, i64>("PRAGMA user_version").fetch_one(&mut connection).await;
+        // What was found counts, not how the connection ends.
+        let _ = connection.close().await;
+        Ok(found? == migrations::newest())
     }
 
     /// Looks whether the database in `dir` can be opened, without changing it.

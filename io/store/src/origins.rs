@@ -1,14 +1,14 @@
 //! Direct origins.
 
 use sallyport_model::{
-    AccountId, DirectOrigin, DirectOriginId, MAX_DIRECT_ORIGINS_PER_SOCKET, OriginAddr, OriginTlsSettings, RegionName,
-    SocketId,
+    AccountId, DirectOrigin, DirectOriginId, MAX_DIRECT_ORIGINS_PER_SOCKET, OriginAddr, OriginTlsSettings, PathPrefix,
+    PathRoute, RegionName, SocketId,
 };
 
 use crate::{
     Creation, Keyed, Position, Store, StoreError,
     row::{self, DbRow},
-    sql,
+    sql, tunnels,
     write::Write,
 };
 
@@ -23,6 +23,8 @@ pub struct DirectOriginChange {
     pub weight: Option<u16>,
     /// How it proves who it is.
     pub tls: Option<OriginTlsSettings>,
+    /// Which paths of the socket it serves.
+    pub path: Option<PathRoute>,
 }
 
 impl Store {
@@ -48,9 +50,10 @@ impl Store {
         write.require_room(count, new.socket.as_bytes(), MAX_DIRECT_ORIGINS_PER_SOCKET, what).await?;
         refuse_taken(&mut write, new).await?;
         let inserted = sql::query(
-            "INSERT INTO direct_origins (id, socket, position, address, region, weight, tls, created_at)
+            "INSERT INTO direct_origins (id, socket, position, address, region, weight, tls, created_at, path,
+                 rewrite_path)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM direct_origins WHERE socket = $2), $4, $5, $6,
-                    $7, $8
+                    $7, $8, $9, $10
              FROM sockets WHERE id = $2 AND account = $3",
         )
         .bind(new.id.as_bytes().as_slice())
@@ -61,6 +64,8 @@ impl Store {
         .bind(new.weight)
         .bind(row::json(&new.tls)?)
         .bind(new.created_at)
+        .bind(new.path.prefix.as_str())
+        .bind(new.path.rewrite.as_ref().map(PathPrefix::as_str))
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -131,17 +136,23 @@ impl Store {
             region: change.region.unwrap_or(former.region),
             weight: change.weight.unwrap_or(former.weight),
             tls: change.tls.unwrap_or(former.tls),
+            path: change.path.unwrap_or(former.path),
             ..former
         };
         refuse_taken(&mut write, &changed).await?;
-        sql::query("UPDATE direct_origins SET address = $2, region = $3, weight = $4, tls = $5 WHERE id = $1")
-            .bind(id.as_bytes().as_slice())
-            .bind(changed.address.to_string())
-            .bind(changed.region.as_ref().map(RegionName::as_str))
-            .bind(changed.weight)
-            .bind(row::json(&changed.tls)?)
-            .execute(write.sql())
-            .await?;
+        sql::query(
+            "UPDATE direct_origins SET address = $2, region = $3, weight = $4, tls = $5, path = $6, rewrite_path = $7
+             WHERE id = $1",
+        )
+        .bind(id.as_bytes().as_slice())
+        .bind(changed.address.to_string())
+        .bind(changed.region.as_ref().map(RegionName::as_str))
+        .bind(changed.weight)
+        .bind(row::json(&changed.tls)?)
+        .bind(changed.path.prefix.as_str())
+        .bind(changed.path.rewrite.as_ref().map(PathPrefix::as_str))
+        .execute(write.sql())
+        .await?;
         write.commit().await?;
         Ok(Some(changed))
     }
@@ -185,6 +196,7 @@ pub(crate) fn origin(found: &DbRow) -> Result<DirectOrigin, StoreError> {
         region,
         weight: found.try_get("weight")?,
         tls: row::from_json(found, "tls")?,
+        path: tunnels::path(found)?,
         created_at: found.try_get("created_at")?,
     })
 }

@@ -3,7 +3,7 @@
 use sallyport_model::{AccountId, LoginSession, LoginSessionId, Person, PersonEmail, ProviderName};
 
 use crate::{
-    Position, Store, StoreError,
+    NewProviderSession, Position, Store, StoreError, provider_sessions,
     row::{self, DbRow},
     sql,
 };
@@ -19,6 +19,18 @@ impl Store {
     /// # Errors
     /// [`StoreError::Gone`] when the organisation is gone, or what stands in the way.
     pub async fn begin_person_session(&self, session: &LoginSession) -> Result<Vec<LoginSessionId>, StoreError> {
+        self.begin_provider_session(session, None).await
+    }
+
+    /// The same for a login that was made at a provider.
+    ///
+    /// # Errors
+    /// As [`Store::begin_person_session`].
+    pub async fn begin_provider_session(
+        &self,
+        session: &LoginSession,
+        there: Option<&NewProviderSession>,
+    ) -> Result<Vec<LoginSessionId>, StoreError> {
         let mut write = self.write().await?;
         let inserted = sql::query(
             "INSERT INTO person_sessions (id, organisation, email, person, authenticated_at, expires_at)
@@ -51,6 +63,9 @@ impl Store {
         .fetch_all(write.sql())
         .await?;
         let ended = ids(&ended)?;
+        if let Some(there) = there {
+            provider_sessions::insert(&mut write, session, there).await?;
+        }
         write.commit().await?;
         Ok(ended)
     }
@@ -145,7 +160,7 @@ fn ids(rows: &[DbRow]) -> Result<Vec<LoginSessionId>, StoreError> {
     rows.iter().map(|found| Ok(LoginSessionId::from_bytes(row::bytes(found, "id")?))).collect()
 }
 
-fn session(found: &DbRow) -> Result<LoginSession, StoreError> {
+pub(crate) fn session(found: &DbRow) -> Result<LoginSession, StoreError> {
     Ok(LoginSession {
         id: LoginSessionId::from_bytes(row::bytes(found, "id")?),
         organisation: AccountId::from_bytes(row::bytes(found, "organisation")?),

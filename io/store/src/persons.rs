@@ -5,15 +5,13 @@ use sallyport_model::{AccountId, PersonEmail, PersonId, ProviderId};
 use crate::{
     Position, SecretHash, Store, StoreError,
     row::{self, DbConnection, DbRow},
-    sql,
+    second_factor, sql,
 };
 
 /// How many persons an organisation has.
 pub const MAX_PERSONS_PER_ORGANISATION: usize = 10_000;
 /// How many links of one person are good at once; the oldest go first.
 pub const MAX_LINKS_PER_PERSON: usize = 3;
-/// How many recovery codes a person gets.
-pub const RECOVERY_CODES: usize = 10;
 
 /// A statement that reads persons, with how many recovery codes each has.
 macro_rules! select {
@@ -354,84 +352,9 @@ impl Store {
             .await?;
         end_links(write.sql(), id).await?;
         if with_totp {
-            set_totp(write.sql(), id, None, 0, now).await?;
+            second_factor::set_totp(write.sql(), id.into(), None, 0, now).await?;
         }
         write.commit().await
-    }
-
-    /// Has codes asked for from now on, the last one used being of this step, with these recovery codes in the place of the
-    /// former. Gives `false` when codes are asked for already.
-    ///
-    /// # Errors
-    /// What stands in the way.
-    pub async fn begin_person_totp(
-        &self,
-        id: PersonId,
-        secret: &str,
-        step: i64,
-        recovery: &[SecretHash],
-        now: i64,
-    ) -> Result<bool, StoreError> {
-        let mut write = self.write().await?;
-        let free: i64 = sql::query_scalar("SELECT count(*) FROM persons WHERE id = $1 AND totp_secret IS NULL")
-            .bind(id.as_bytes().as_slice())
-            .fetch_one(write.sql())
-            .await?;
-        if free == 0 {
-            return Ok(false);
-        }
-        set_totp(write.sql(), id, Some(secret), step, now).await?;
-        for hash in recovery.iter().take(RECOVERY_CODES) {
-            sql::query("INSERT INTO person_recovery_codes (person, hash) VALUES ($1, $2) ON CONFLICT DO NOTHING")
-                .bind(id.as_bytes().as_slice())
-                .bind(hash.as_slice())
-                .execute(write.sql())
-                .await?;
-        }
-        write.commit().await?;
-        Ok(true)
-    }
-
-    /// Has no codes asked for any more.
-    ///
-    /// # Errors
-    /// What stands in the way.
-    pub async fn end_person_totp(&self, id: PersonId, now: i64) -> Result<(), StoreError> {
-        let mut write = self.write().await?;
-        set_totp(write.sql(), id, None, 0, now).await?;
-        write.commit().await
-    }
-
-    /// Takes the code of this step. Gives whether none of it or of a later one was taken before.
-    ///
-    /// # Errors
-    /// What stands in the way.
-    pub async fn take_totp_step(&self, id: PersonId, step: i64) -> Result<bool, StoreError> {
-        let mut write = self.write().await?;
-        let taken = sql::query(
-            "UPDATE persons SET totp_step = $2 WHERE id = $1 AND totp_step < $2 AND totp_secret IS NOT NULL",
-        )
-        .bind(id.as_bytes().as_slice())
-        .bind(step)
-        .execute(write.sql())
-        .await?;
-        write.commit().await?;
-        Ok(taken.rows_affected() > 0)
-    }
-
-    /// Takes a recovery code. Gives whether it was there.
-    ///
-    /// # Errors
-    /// What stands in the way.
-    pub async fn take_recovery_code(&self, id: PersonId, hash: SecretHash) -> Result<bool, StoreError> {
-        let mut write = self.write().await?;
-        let taken = sql::query("DELETE FROM person_recovery_codes WHERE person = $1 AND hash = $2")
-            .bind(id.as_bytes().as_slice())
-            .bind(hash.as_slice())
-            .execute(write.sql())
-            .await?;
-        write.commit().await?;
-        Ok(taken.rows_affected() > 0)
     }
 
     /// The person has logged in.
@@ -451,28 +374,6 @@ impl Store {
 
 async fn end_links(sql: &mut DbConnection, id: PersonId) -> Result<(), StoreError> {
     sql::query("DELETE FROM person_links WHERE person = $1").bind(id.as_bytes().as_slice()).execute(sql).await?;
-    Ok(())
-}
-
-/// Puts the secret of codes in the place of the former one; recovery codes of that go with it.
-async fn set_totp(
-    sql: &mut DbConnection,
-    id: PersonId,
-    secret: Option<&str>,
-    step: i64,
-    now: i64,
-) -> Result<(), StoreError> {
-    sql::query("UPDATE persons SET totp_secret = $2, totp_step = $3, changed_at = $4 WHERE id = $1")
-        .bind(id.as_bytes().as_slice())
-        .bind(secret)
-        .bind(step)
-        .bind(now)
-        .execute(&mut *sql)
-        .await?;
-    sql::query("DELETE FROM person_recovery_codes WHERE person = $1")
-        .bind(id.as_bytes().as_slice())
-        .execute(sql)
-        .await?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use sqlx::{
 use crate::{
     SecretHash, Store, StoreError, dialect,
     error::postgres_code,
-    migrations, row,
+    migrations, row, socket_names,
     sql::{self, DbPool},
     write::Write,
 };
@@ -104,6 +104,7 @@ impl Store {
         examine(address).await?;
         let writer = writer(address).await?;
         migrate(&writer, address).await?;
+        socket_names::settle(&writer).await?;
         let reader = pool().max_connections(MAX_READERS).connect_lazy_with(address.options.clone());
         Ok(Self { writer, reader: DbPool::Postgres(reader), path: PathBuf::from(address.to_string()) })
     }

@@ -158,7 +158,7 @@ fn taken(error: sqlx::Error) -> StoreError {
     if StoreError::is_unique_violation(&error) { StoreError::ProviderTaken } else { error.into() }
 }
 
-fn provider(found: &DbRow) -> Result<StoredProvider, StoreError> {
+pub(crate) fn provider(found: &DbRow) -> Result<StoredProvider, StoreError> {
     let secret: Vec<u8> = found.try_get("secret")?;
     Ok(StoredProvider {
         id: ProviderId::from_bytes(row::bytes(found, "id")?),

@@ -35,6 +35,12 @@ pub(crate) fn display_name(row: &DbRow, column: &'static str) -> Result<DisplayN
     DisplayName::from_kept(value).map_err(|error| damaged(column, error))
 }
 
+/// The same, where it may be called nothing.
+pub(crate) fn optional_display_name(row: &DbRow, column: &'static str) -> Result<Option<DisplayName>, StoreError> {
+    let value: Option<&str> = row.try_get(column)?;
+    value.map(DisplayName::from_kept).transpose().map_err(|error| damaged(column, error))
+}
+
 /// A column of JSON.
 pub(crate) fn from_json<T: DeserializeOwned>(row: &DbRow, column: &'static str) -> Result<T, StoreError> {
     let value: &str = row.try_get(column)?;

@@ -1,6 +1,8 @@
 //! Tokens with which machines come to sockets that ask who comes.
 
-use sallyport_model::{AccountId, DisplayName, ServiceTokenId, ServiceTokenRoute, ServiceTokenScope, SocketId};
+use sallyport_model::{
+    AccountId, DisplayName, PersonEmail, ServiceTokenId, ServiceTokenRoute, ServiceTokenScope, SocketId,
+};
 
 use crate::{
     Creation, Keyed, Position, SecretHash, Store, StoreError,
@@ -28,6 +30,10 @@ pub struct StoredServiceToken {
     pub scope: ServiceTokenScope,
     /// When the last of its client certificates ends, in seconds since 1970, where it has any.
     pub certified_until: Option<i64>,
+    /// The e-mail address that origins are told of it.
+    pub email: Option<PersonEmail>,
+    /// What origins are told that it is called, in the place of its name.
+    pub display_name: Option<DisplayName>,
 }
 
 /// A service token to be made.
@@ -54,6 +60,8 @@ impl NewServiceToken {
             expires_at: self.token.expires_at,
             scope: self.token.scope.clone(),
             certified_until: self.token.certified_until,
+            email: self.token.email.clone(),
+            display_name: self.token.display_name.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -89,9 +97,10 @@ impl Store {
         let sockets: Vec<String> = new.token.sockets.iter().map(SocketId::to_string).collect();
         let scope = row::json(&new.token.scope)?;
         let inserted = sql::query(
-            "INSERT INTO service_tokens (id, organisation, position, name, hash, sockets, created_at, expires_at, scope)
+            "INSERT INTO service_tokens (id, organisation, position, name, hash, sockets, created_at, expires_at, scope,
+                                         email, display_name)
              SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM service_tokens WHERE organisation = $2),
-                    $3, $4, $5, $6, $7, $8
+                    $3, $4, $5, $6, $7, $8, $9, $10
              FROM accounts WHERE id = $2",
         )
         .bind(new.token.id.as_bytes().as_slice())
@@ -102,6 +111,8 @@ impl Store {
         .bind(new.token.created_at)
         .bind(new.token.expires_at)
         .bind(scope)
+        .bind(new.token.email.as_ref().map(PersonEmail::as_str))
+        .bind(new.token.display_name.as_ref().map(DisplayName::as_str))
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -123,7 +134,8 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<(Position, StoredServiceToken)>, StoreError> {
         let rows = sql::query(
-            "SELECT position, id, name, sockets, created_at, expires_at, scope, certified_until FROM service_tokens
+            "SELECT position, id, name, sockets, created_at, expires_at, scope, certified_until, email,
+                    display_name FROM service_tokens
              WHERE organisation = $1 AND position > $2 ORDER BY position LIMIT $3",
         )
         .bind(organisation.as_bytes().as_slice())
@@ -140,7 +152,8 @@ impl Store {
     /// What stands in the way.
     pub async fn service_token_routes(&self, now: i64) -> Result<Vec<ServiceTokenRoute>, StoreError> {
         let rows = sql::query(
-            "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until
+            "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until, email,
+                    display_name
              FROM service_tokens WHERE expires_at IS NULL OR expires_at > $1",
         )
         .bind(now)
@@ -159,7 +172,8 @@ impl Store {
         id: ServiceTokenId,
     ) -> Result<Option<NewServiceToken>, StoreError> {
         let found = sql::query(
-            "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until
+            "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until, email,
+                    display_name
              FROM service_tokens WHERE id = $1 AND organisation = $2",
         )
         .bind(id.as_bytes().as_slice())
@@ -185,7 +199,8 @@ impl Store {
             "UPDATE service_tokens
              SET certified_until = CASE WHEN coalesce(certified_until, 0) > $3 THEN certified_until ELSE $3 END
              WHERE id = $1 AND organisation = $2
-             RETURNING id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until",
+             RETURNING id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until,
+                       email, display_name",
         )
         .bind(id.as_bytes().as_slice())
         .bind(organisation.as_bytes().as_slice())
@@ -207,7 +222,8 @@ impl Store {
         now: i64,
     ) -> Result<Option<ServiceTokenRoute>, StoreError> {
         let found = sql::query(
-            "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until
+            "SELECT id, organisation, name, hash, sockets, created_at, expires_at, scope, certified_until, email,
+                    display_name
              FROM service_tokens WHERE id = $1 AND (expires_at IS NULL OR expires_at > $2)",
         )
         .bind(id.as_bytes().as_slice())
@@ -253,5 +269,20 @@ fn token(found: &DbRow) -> Result<StoredServiceToken, StoreError> {
         expires_at: found.try_get("expires_at")?,
         scope: row::from_json(found, "scope")?,
         certified_until: found.try_get("certified_until")?,
+        email: optional(found, "email", |text| {
+            text.parse::<PersonEmail>().map_err(|error| row::damaged("email", error))
+        })?,
+        display_name: optional(found, "display_name", |text| {
+            DisplayName::from_kept(text).map_err(|error| row::damaged("display_name", error))
+        })?,
     })
+}
+
+fn optional<T>(
+    found: &DbRow,
+    column: &'static str,
+    read: impl FnOnce(&str) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    let text: Option<&str> = found.try_get(column)?;
+    text.map(read).transpose()
 }

@@ -36,28 +36,69 @@ pub enum Rotation {
     Invalid,
 }
 
+/// Where a session is used from, as far as that is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionClient {
+    /// The address.
+    pub address: Option<String>,
+    /// The program, as it calls itself.
+    pub program: Option<String>,
+}
+
+/// A session that begins.
+#[derive(Debug, Clone)]
+pub struct NewSession {
+    /// What it will be.
+    pub id: SessionId,
+    /// Whose.
+    pub account: AccountId,
+    /// The revision of what lets the account's owner in, as it was looked at.
+    pub revision: i64,
+    /// SHA-256 of its first refresh token.
+    pub refresh: SecretHash,
+    /// Now, in seconds since 1970.
+    pub now: i64,
+    /// When it ends unless it is renewed, in seconds since 1970.
+    pub expires_at: i64,
+    /// From where.
+    pub client: SessionClient,
+}
+
+/// A session that goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredSession {
+    /// Which.
+    pub id: SessionId,
+    /// Since when, in seconds since 1970.
+    pub created_at: i64,
+    /// When it was last begun or renewed, in seconds since 1970; unknown of those that an older version began.
+    pub last_used_at: Option<i64>,
+    /// When it ends unless it is renewed, in seconds since 1970.
+    pub expires_at: i64,
+    /// From where it was last begun or renewed.
+    pub client: SessionClient,
+}
+
 impl Store {
     /// Begins a session.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the account is gone, or what stands in the way.
-    pub async fn begin_session(
-        &self,
-        id: SessionId,
-        account: AccountId,
-        refresh: SecretHash,
-        now: i64,
-        expires_at: i64,
-    ) -> Result<(), StoreError> {
+    /// [`StoreError::Gone`] when the account is gone, or its password or codes were changed meanwhile; or what stands in the
+    /// way.
+    pub async fn begin_session(&self, new: &NewSession) -> Result<(), StoreError> {
+        let NewSession { id, account, refresh, now, expires_at, .. } = *new;
         let mut write = self.write().await?;
         let inserted = sql::query(
-            "INSERT INTO login_sessions (id, account, created_at, expires_at)
-             SELECT $1, id, $3, $4 FROM accounts WHERE id = $2",
+            "INSERT INTO login_sessions (id, account, created_at, expires_at, last_used_at, client_address, client_program)
+             SELECT $1, id, $3, $4, $3, $5, $6 FROM accounts WHERE id = $2 AND access_revision = $7",
         )
         .bind(id.as_slice())
         .bind(account.as_bytes().as_slice())
         .bind(now)
         .bind(expires_at)
+        .bind(new.client.address.as_deref())
+        .bind(new.client.program.as_deref())
+        .bind(new.revision)
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -85,6 +126,7 @@ impl Store {
         new: SecretHash,
         now: i64,
         expires_at: i64,
+        client: &SessionClient,
     ) -> Result<Rotation, StoreError> {
         let mut write = self.write().await?;
         let found = sql::query(
@@ -113,11 +155,17 @@ impl Store {
             .execute(write.sql())
             .await?;
         insert_refresh(&mut write, session, new, expires_at).await?;
-        sql::query("UPDATE login_sessions SET expires_at = $2 WHERE id = $1")
-            .bind(session.as_slice())
-            .bind(expires_at)
-            .execute(write.sql())
-            .await?;
+        sql::query(
+            "UPDATE login_sessions SET expires_at = $2, last_used_at = $3, client_address = coalesce($4, client_address),
+             client_program = coalesce($5, client_program) WHERE id = $1",
+        )
+        .bind(session.as_slice())
+        .bind(expires_at)
+        .bind(now)
+        .bind(client.address.as_deref())
+        .bind(client.program.as_deref())
+        .execute(write.sql())
+        .await?;
         // Used tokens are kept to recognise a second use, as many as there is room for.
         sql::query(
             "DELETE FROM refresh_tokens WHERE session = $1 AND rowid <= (
@@ -164,6 +212,74 @@ impl Store {
         write.commit().await?;
         Ok(Some(account))
     }
+}
+
+impl Store {
+    /// The sessions of an account that have not ended, the oldest first.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn account_sessions(&self, account: AccountId, now: i64) -> Result<Vec<StoredSession>, StoreError> {
+        let rows = sql::query(
+            "SELECT id, created_at, last_used_at, expires_at, client_address, client_program FROM login_sessions
+             WHERE account = $1 AND ended = 0 AND expires_at > $2 ORDER BY created_at, rowid LIMIT $3",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(now)
+        .bind(MAX_SESSIONS_PER_ACCOUNT as i64)
+        .fetch_all(&self.reader)
+        .await?;
+        let session = |found: &row::DbRow| {
+            Ok(StoredSession {
+                id: row::bytes(found, "id")?,
+                created_at: found.try_get("created_at")?,
+                last_used_at: found.try_get("last_used_at")?,
+                expires_at: found.try_get("expires_at")?,
+                client: SessionClient {
+                    address: found.try_get("client_address")?,
+                    program: found.try_get("client_program")?,
+                },
+            })
+        };
+        rows.iter().map(session).collect()
+    }
+
+    /// Ends a session of an account. Gives whether it had one that had not ended.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn end_account_session(&self, account: AccountId, id: SessionId) -> Result<bool, StoreError> {
+        let mut write = self.write().await?;
+        let ended = sql::query("UPDATE login_sessions SET ended = 1 WHERE account = $1 AND id = $2 AND ended = 0")
+            .bind(account.as_bytes().as_slice())
+            .bind(id.as_slice())
+            .execute(write.sql())
+            .await?;
+        write.commit().await?;
+        Ok(ended.rows_affected() > 0)
+    }
+
+    /// Ends the sessions of an account, but for one. Gives how many ended.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn end_account_sessions(&self, account: AccountId, but: Option<SessionId>) -> Result<u64, StoreError> {
+        let mut write = self.write().await?;
+        let ended = end_all(&mut write, account, but).await?;
+        write.commit().await?;
+        Ok(ended)
+    }
+}
+
+/// Ends the sessions of an account, but for one. Gives how many ended.
+pub(crate) async fn end_all(write: &mut Write, account: AccountId, but: Option<SessionId>) -> Result<u64, StoreError> {
+    let ended =
+        sql::query("UPDATE login_sessions SET ended = 1 WHERE account = $1 AND ended = 0 AND id IS DISTINCT FROM $2")
+            .bind(account.as_bytes().as_slice())
+            .bind(but.as_ref().map(<[u8; 16]>::as_slice))
+            .execute(write.sql())
+            .await?;
+    Ok(ended.rows_affected())
 }
 
 async fn insert_refresh(

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 
 use sallyport_model::{
-    AccountId, AttachedPolicy, BasicAuth, DisplayName, OriginProtocol, PolicyId, Socket, SocketId, SocketName,
+    AccountId, AttachedPolicy, BasicAuth, DisplayName, OriginProtocol, PolicyId, ShortId, Socket, SocketId, SocketName,
     SocketRoute, SocketSettings, SocketType, TunnelId, TunnelRoute,
 };
 
 use crate::{
-    AuthorityKind, Creation, HolderId, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account, origins,
-    policies,
+    AuthorityKind, Creation, HolderId, IfTaken, Keyed, MAX_GUEST_SOCKETS, Position, Store, StoreError, guest_account,
+    origins, policies,
     ports::{PortWish, take_port},
     row::{self, DbRow},
-    sql, tunnels,
+    socket_names, sql, tunnels,
     write::Write,
 };
 
@@ -31,6 +31,8 @@ pub struct NewSocket {
     pub account: AccountId,
     /// What its owner calls it.
     pub display_name: DisplayName,
+    /// What happens when another socket of the account is called so.
+    pub if_taken: IfTaken,
     /// What it speaks.
     pub socket_type: SocketType,
     /// Which HTTP version the origin is spoken to with.
@@ -91,7 +93,7 @@ impl Store {
     /// gets and what is remembered for a repetition; it must hold no secret.
     ///
     /// # Errors
-    /// [`StoreError::Limit`], [`StoreError::NoFreeName`], [`StoreError::PortsExhausted`], [`StoreError::PortTaken`],
+    /// [`StoreError::Limit`], [`StoreError::NameTaken`], [`StoreError::NoFreeName`], [`StoreError::PortsExhausted`], [`StoreError::PortTaken`],
     /// [`StoreError::KeyReused`], [`StoreError::Gone`], or what stands in the way.
     pub async fn create_socket(
         &self,
@@ -119,6 +121,7 @@ impl Store {
         if new.port != PortWish::None {
             bound_ports(&mut write, new.account, new.max_ports).await?;
         }
+        let display_name = socket_names::take(&mut write, new.account, new.id, new.display_name, new.if_taken).await?;
         let (name, former_port) = match former_name(&mut write, new.maker).await? {
             Some((name, port)) => (name, port),
             None => (take_name(&mut write, randoms, new.maker, new.created_at).await?, None),
@@ -129,7 +132,7 @@ impl Store {
             id: new.id,
             account: new.account,
             name,
-            display_name: new.display_name,
+            display_name,
             socket_type: new.socket_type,
             origin_protocol: new.origin_protocol,
             basic_auth: new.basic_auth,
@@ -202,6 +205,40 @@ impl Store {
         found.as_ref().map(socket).transpose()
     }
 
+    /// The socket of the account that its owner calls so.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn socket_by_display_name(
+        &self,
+        account: AccountId,
+        name: &DisplayName,
+    ) -> Result<Option<Socket>, StoreError> {
+        let found = sql::query("SELECT * FROM sockets WHERE account = $1 AND name_key = $2")
+            .bind(account.as_bytes().as_slice())
+            .bind(name.key())
+            .fetch_optional(&self.reader)
+            .await?;
+        found.as_ref().map(socket).transpose()
+    }
+
+    /// The socket of the account whose id begins so.
+    ///
+    /// # Errors
+    /// [`StoreError::AmbiguousId`], or what stands in the way.
+    pub async fn socket_by_short_id(&self, account: AccountId, start: &ShortId) -> Result<Option<Socket>, StoreError> {
+        let found = sql::query("SELECT * FROM sockets WHERE account = $1 AND id >= $2 AND id <= $3 LIMIT 2")
+            .bind(account.as_bytes().as_slice())
+            .bind(start.first().as_slice())
+            .bind(start.last().as_slice())
+            .fetch_all(&self.reader)
+            .await?;
+        if found.len() > 1 {
+            return Err(StoreError::AmbiguousId { start: start.to_string() });
+        }
+        found.first().map(socket).transpose()
+    }
+
     /// Changes a socket of the account as `change` says of what it is now; nothing else can change it in between. Gives
     /// it as it is afterwards, or `None` when there is none.
     ///
@@ -230,6 +267,9 @@ impl Store {
         let Some(found) = find(&mut write, account, id).await? else { return Ok(None) };
         let attached = policies::attached(write.sql(), policies::Of::Socket(id)).await?;
         let change = change(&found, attached.into_iter().map(|(_, policy)| policy).collect())?;
+        if let Some(name) = change.display_name.as_ref().filter(|name| name.key() != found.display_name.key()) {
+            socket_names::require_free(&mut write, account, id, name).await?;
+        }
         let changed = update(&mut write, found, change).await?;
         write.commit().await?;
         Ok(Some(changed))
@@ -416,7 +456,7 @@ async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Resu
     };
     sql::query(
         "UPDATE sockets SET display_name = $2, socket_type = $3, origin_protocol = $4, basic_username = $5,
-                            basic_password_hash = $6, settings = $7
+                            basic_password_hash = $6, settings = $7, name_key = $8
          WHERE id = $1",
     )
     .bind(socket.id.as_bytes().as_slice())
@@ -426,6 +466,7 @@ async fn update(write: &mut Write, former: Socket, change: SocketChange) -> Resu
     .bind(socket.basic_auth.as_ref().map(|basic| basic.username.as_str()))
     .bind(socket.basic_auth.as_ref().map(|basic| basic.password_hash.as_str()))
     .bind(row::json(&socket.settings)?)
+    .bind(socket.display_name.key())
     .execute(write.sql())
     .await?;
     Ok(socket)
@@ -487,9 +528,10 @@ async fn take_name(
 async fn insert(write: &mut Write, socket: &Socket, temporary: Option<HolderId>) -> Result<(), StoreError> {
     let inserted = sql::query(
         "INSERT INTO sockets (id, account, position, name, display_name, socket_type, origin_protocol,
-                              basic_username, basic_password_hash, port, settings, created_at, temporary, holder)
+                              basic_username, basic_password_hash, port, settings, created_at, temporary, holder,
+                              name_key)
          SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM sockets WHERE account = $2), $3, $4, $5, $6, $7, $8,
-                $9, $10, $11, $12, $13
+                $9, $10, $11, $12, $13, $14
          FROM accounts WHERE id = $2",
     )
     .bind(socket.id.as_bytes().as_slice())
@@ -505,6 +547,7 @@ async fn insert(write: &mut Write, socket: &Socket, temporary: Option<HolderId>)
     .bind(socket.created_at)
     .bind(temporary.is_some())
     .bind(temporary.map(Vec::from))
+    .bind(socket.display_name.key())
     .execute(write.sql())
     .await?;
     if inserted.rows_affected() == 0 { Err(StoreError::Gone) } else { Ok(()) }
@@ -560,5 +603,6 @@ fn tunnel_route(tunnel: &sallyport_model::Tunnel) -> TunnelRoute {
         credential: tunnel.credential,
         weight: tunnel.weight,
         forward_port: tunnel.forward_port,
+        path: tunnel.path.clone(),
     }
 }

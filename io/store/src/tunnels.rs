@@ -1,11 +1,14 @@
 //! Tunnels.
 
-use sallyport_model::{AccountId, CredentialHash, MAX_TUNNELS_PER_SOCKET, SocketId, Tunnel, TunnelId};
+use sallyport_model::{
+    AccountId, CredentialHash, DisplayName, MAX_TUNNELS_PER_SOCKET, PathPrefix, PathRoute, ShortId, SocketId, Tunnel,
+    TunnelId,
+};
 
 use crate::{
     Creation, HolderId, Keyed, Position, Store, StoreError,
     row::{self, DbRow},
-    sql,
+    socket_names, sql,
     write::Write,
 };
 
@@ -16,10 +19,14 @@ pub struct NewTunnel {
     pub id: TunnelId,
     /// The socket it will belong to.
     pub socket: SocketId,
+    /// What its owner calls it, if anything.
+    pub name: Option<DisplayName>,
     /// SHA-256 of the credential that its connector shows.
     pub credential: CredentialHash,
     /// Its share of the socket's flows beside the other tunnels.
     pub weight: u16,
+    /// Which paths of the socket it serves.
+    pub path: PathRoute,
     /// Who keeps it, when it goes with what it was made for, and with whoever keeps it at the latest.
     pub temporary: Option<HolderId>,
     /// When it is made, in seconds since 1970.
@@ -31,7 +38,7 @@ impl Store {
     /// no other tunnel of the account has. The answer is not remembered, since it holds the credential.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`],
+    /// [`StoreError::Gone`] when the account has no such socket, [`StoreError::Limit`], [`StoreError::NameTaken`],
     /// [`StoreError::NoFreeForwardPort`], [`StoreError::KeyReused`], or what stands in the way.
     pub async fn create_tunnel(
         &self,
@@ -47,17 +54,24 @@ impl Store {
         let (count, what) =
             ("SELECT count(*) FROM tunnels WHERE socket = $1", "tunnels at one socket: delete some first");
         write.require_room(count, new.socket.as_bytes(), MAX_TUNNELS_PER_SOCKET, what).await?;
+        if let Some(name) = &new.name {
+            socket_names::require_free_tunnel(&mut write, account, new.id, name).await?;
+        }
         let tunnel = Tunnel {
             id: new.id,
             socket: new.socket,
+            name: new.name.clone(),
             credential: new.credential,
             weight: new.weight,
+            path: new.path.clone(),
             forward_port: take_forward_port(&mut write, account, forward_ports).await?,
             created_at: new.created_at,
         };
         let inserted = sql::query(
-            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary, holder)
-             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), $4, $5, $6, $7, $8, $9
+            "INSERT INTO tunnels (id, socket, position, credential, weight, forward_port, created_at, temporary, holder,
+                 path, rewrite_path, display_name, name_key)
+             SELECT $1, id, (SELECT coalesce(max(position), 0) + 1 FROM tunnels WHERE socket = $2), $4, $5, $6, $7, $8, $9,
+                    $10, $11, $12, $13
              FROM sockets WHERE id = $2 AND account = $3",
         )
         .bind(tunnel.id.as_bytes().as_slice())
@@ -69,6 +83,10 @@ impl Store {
         .bind(tunnel.created_at)
         .bind(new.temporary.is_some())
         .bind(new.temporary.map(Vec::from))
+        .bind(tunnel.path.prefix.as_str())
+        .bind(tunnel.path.rewrite.as_ref().map(PathPrefix::as_str))
+        .bind(tunnel.name.as_ref().map(DisplayName::as_str))
+        .bind(tunnel.name.as_ref().map(DisplayName::key))
         .execute(write.sql())
         .await?;
         if inserted.rows_affected() == 0 {
@@ -99,6 +117,112 @@ impl Store {
         rows.iter().map(|found| Ok((found.try_get("position")?, tunnel(found)?))).collect()
     }
 
+    /// All tunnels of the account after a position among all, oldest first, with their positions.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn tunnels_of_account(
+        &self,
+        account: AccountId,
+        after: Position,
+        limit: u32,
+    ) -> Result<Vec<(Position, Tunnel)>, StoreError> {
+        let rows = sql::query(
+            "SELECT t.*, t.rowid AS place FROM tunnels t JOIN sockets s ON s.id = t.socket
+             WHERE s.account = $1 AND t.rowid > $2 ORDER BY t.rowid LIMIT $3",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&self.reader)
+        .await?;
+        rows.iter().map(|found| Ok((found.try_get("place")?, tunnel(found)?))).collect()
+    }
+
+    /// The tunnel of the account with this id.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn tunnel_of_account(&self, account: AccountId, id: TunnelId) -> Result<Option<Tunnel>, StoreError> {
+        let id: &[u8; 16] = id.as_bytes();
+        Ok(self.tunnels_between(account, id, id).await?.pop())
+    }
+
+    /// The tunnel of the account that its owner calls so.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn tunnel_by_name(&self, account: AccountId, name: &DisplayName) -> Result<Option<Tunnel>, StoreError> {
+        let found = sql::query(
+            "SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket WHERE s.account = $1 AND t.name_key = $2",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(name.key())
+        .fetch_optional(&self.reader)
+        .await?;
+        found.as_ref().map(tunnel).transpose()
+    }
+
+    /// The tunnel of the account whose id begins so.
+    ///
+    /// # Errors
+    /// [`StoreError::AmbiguousId`], or what stands in the way.
+    pub async fn tunnel_by_short_id(&self, account: AccountId, start: &ShortId) -> Result<Option<Tunnel>, StoreError> {
+        let mut found = self.tunnels_between(account, &start.first(), &start.last()).await?;
+        if found.len() > 1 {
+            return Err(StoreError::AmbiguousId { start: start.to_string() });
+        }
+        Ok(found.pop())
+    }
+
+    /// Two of the account's tunnels at most whose ids are none before `first` and none after `last`.
+    async fn tunnels_between(
+        &self,
+        account: AccountId,
+        first: &[u8; 16],
+        last: &[u8; 16],
+    ) -> Result<Vec<Tunnel>, StoreError> {
+        let found = sql::query(
+            "SELECT t.* FROM tunnels t JOIN sockets s ON s.id = t.socket
+             WHERE s.account = $1 AND t.id >= $2 AND t.id <= $3 LIMIT 2",
+        )
+        .bind(account.as_bytes().as_slice())
+        .bind(first.as_slice())
+        .bind(last.as_slice())
+        .fetch_all(&self.reader)
+        .await?;
+        found.iter().map(tunnel).collect()
+    }
+
+    /// Calls a tunnel of the account otherwise. Gives it as it is now, or `None` when there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::NameTaken`], or what stands in the way.
+    pub async fn rename_tunnel(
+        &self,
+        account: AccountId,
+        id: TunnelId,
+        name: Option<&DisplayName>,
+    ) -> Result<Option<Tunnel>, StoreError> {
+        let mut write = self.write().await?;
+        if let Some(name) = name {
+            socket_names::require_free_tunnel(&mut write, account, id, name).await?;
+        }
+        let found = sql::query(
+            "UPDATE tunnels SET display_name = $3, name_key = $4
+             WHERE id = $1 AND socket IN (SELECT id FROM sockets WHERE account = $2) RETURNING *",
+        )
+        .bind(id.as_bytes().as_slice())
+        .bind(account.as_bytes().as_slice())
+        .bind(name.map(DisplayName::as_str))
+        .bind(name.map(DisplayName::key))
+        .fetch_optional(write.sql())
+        .await?;
+        let changed = found.as_ref().map(tunnel).transpose()?;
+        write.commit().await?;
+        Ok(changed)
+    }
+
     /// A tunnel of the socket.
     ///
     /// # Errors
@@ -110,6 +234,18 @@ impl Store {
             .fetch_optional(&self.reader)
             .await?;
         found.as_ref().map(tunnel).transpose()
+    }
+
+    /// The hash of the credential of this tunnel, whosever it is.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn tunnel_credential(&self, id: TunnelId) -> Result<Option<CredentialHash>, StoreError> {
+        let found = sql::query("SELECT * FROM tunnels WHERE id = $1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(&self.reader)
+            .await?;
+        Ok(found.as_ref().map(tunnel).transpose()?.map(|tunnel| tunnel.credential))
     }
 
     /// The account's tunnel with this forward port, unless it is a temporary one.
@@ -142,23 +278,35 @@ impl Store {
         rows.iter().map(ids).collect()
     }
 
-    /// Gives a tunnel of the socket another weight. Gives it as it is now, or `None` when there is none.
+    /// Gives a tunnel of the socket another weight, other paths, or both; `None` leaves as is. Gives it as it is now, or
+    /// `None` when there is none.
     ///
     /// # Errors
     /// What stands in the way.
-    pub async fn change_weight(
+    pub async fn change_tunnel(
         &self,
         socket: SocketId,
         id: TunnelId,
-        weight: u16,
+        weight: Option<u16>,
+        path: Option<&PathRoute>,
     ) -> Result<Option<Tunnel>, StoreError> {
         let mut write = self.write().await?;
-        let found = sql::query("UPDATE tunnels SET weight = $3 WHERE id = $1 AND socket = $2 RETURNING *")
-            .bind(id.as_bytes().as_slice())
-            .bind(socket.as_bytes().as_slice())
-            .bind(weight)
-            .fetch_optional(write.sql())
-            .await?;
+        if let Some(path) = path {
+            sql::query("UPDATE tunnels SET path = $3, rewrite_path = $4 WHERE id = $1 AND socket = $2")
+                .bind(id.as_bytes().as_slice())
+                .bind(socket.as_bytes().as_slice())
+                .bind(path.prefix.as_str())
+                .bind(path.rewrite.as_ref().map(PathPrefix::as_str))
+                .execute(write.sql())
+                .await?;
+        }
+        let found =
+            sql::query("UPDATE tunnels SET weight = coalesce($3, weight) WHERE id = $1 AND socket = $2 RETURNING *")
+                .bind(id.as_bytes().as_slice())
+                .bind(socket.as_bytes().as_slice())
+                .bind(weight)
+                .fetch_optional(write.sql())
+                .await?;
         let changed = found.as_ref().map(tunnel).transpose()?;
         write.commit().await?;
         Ok(changed)
@@ -224,9 +372,20 @@ pub(crate) fn tunnel(found: &DbRow) -> Result<Tunnel, StoreError> {
     Ok(Tunnel {
         id: TunnelId::from_bytes(row::bytes(found, "id")?),
         socket: SocketId::from_bytes(row::bytes(found, "socket")?),
+        name: row::optional_display_name(found, "display_name")?,
         credential: CredentialHash(row::bytes(found, "credential")?),
         weight: found.try_get("weight")?,
         forward_port: found.try_get("forward_port")?,
+        path: path(found)?,
         created_at: found.try_get("created_at")?,
     })
+}
+
+/// The paths that an origin serves, as its row has them.
+pub(crate) fn path(found: &DbRow) -> Result<PathRoute, StoreError> {
+    let read = |column: &'static str| -> Result<Option<PathPrefix>, StoreError> {
+        let text: Option<&str> = found.try_get(column)?;
+        text.map(|text| text.parse().map_err(|error| row::damaged(column, error))).transpose()
+    };
+    Ok(PathRoute { prefix: read("path")?.unwrap_or_default(), rewrite: read("rewrite_path")? })
 }

@@ -9,6 +9,21 @@ use crate::{Store, StoreError, sql};
 pub const MAX_USED_ONCE_PER_ORGANISATION: usize = 50_000;
 
 impl Store {
+    /// Whether this was taken, and would still be good.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub async fn is_used(&self, organisation: AccountId, id: [u8; 16], now: i64) -> Result<bool, StoreError> {
+        let count: i64 =
+            sql::query_scalar("SELECT count(*) FROM used_once WHERE id = $1 AND organisation = $2 AND expires_at > $3")
+                .bind(id.as_slice())
+                .bind(organisation.as_bytes().as_slice())
+                .bind(now)
+                .fetch_one(&self.reader)
+                .await?;
+        Ok(count > 0)
+    }
+
     /// Takes what is good once, until `expires_at`. Gives whether it comes for the first time; that survives a restart, and
     /// holds for all who share the database.
     ///

@@ -1,18 +1,16 @@
 //! Putting a root certificate into the store that the programs of a Linux machine read, and taking it out again.
 //!
 //! Each distribution has a folder for the administrator's own roots and a program that rebuilds the store from it.
-//! Firefox, and Chromium on some systems, keep a store of their own, which this leaves alone: see [`BROWSER_HINT`].
+//! Firefox and Chromium keep stores of their own, one for each person: see [`BrowserStores`].
 
+mod browsers;
 mod layout;
 mod store;
 
+pub use browsers::{Browser, BrowserChange, BrowserStore, BrowserStores, CERTUTIL_PACKAGE, NoCertutil, Person};
 pub use store::{InstallError, Installed, RemoveError, Removed, Run, StoreError, TrustStore};
 
 use std::path::Path;
-
-/// What to tell someone whose browser does not believe the root though the system does.
-pub const BROWSER_HINT: &str = "browsers with a certificate store of their own (Firefox, Chromium) need the root there \
-                                too: import ca.pem under Settings, Certificates, Authorities";
 
 /// Puts the root certificate of this PEM file into the system's store. Doing it again is no error.
 ///

@@ -15,7 +15,7 @@ use crate::layout::{self, Found};
 /// The longest certificate file that is read, in bytes.
 const MAX_PEM_BYTES: u64 = 64 * 1_024;
 /// The most of a failed program's words that are repeated, in bytes.
-const MAX_REPEATED_BYTES: usize = 400;
+pub(crate) const MAX_REPEATED_BYTES: usize = 400;
 
 /// Runs a program with arguments and gives what it said when it failed.
 pub type Run = Box<dyn Fn(&Path, &[&str]) -> io::Result<Result<(), String>> + Send + Sync>;
@@ -221,9 +221,13 @@ impl std::fmt::Debug for TrustStore {
 }
 
 /// By fingerprint, so that roots of several machines lie side by side and each is found again.
-fn file_name(fingerprint: Fingerprint) -> String {
+pub(crate) fn stem(fingerprint: Fingerprint) -> String {
     let digits: String = fingerprint.as_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sallyport-{digits}.crt")
+    format!("sallyport-{digits}")
+}
+
+fn file_name(fingerprint: Fingerprint) -> String {
+    format!("{}.crt", stem(fingerprint))
 }
 
 fn read_root(path: &Path) -> Result<RootInfo, InstallError> {

@@ -9,8 +9,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use sallyport_pki::RootInfo;
 use sallyport_pki::{Authority, KeyPair, PKCS_ECDSA_P256_SHA256};
-use sallyport_trust::{InstallError, RemoveError, StoreError, TrustStore};
+use sallyport_trust::{Browser, BrowserStores, InstallError, Person, RemoveError, StoreError, TrustStore};
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 
@@ -183,4 +184,60 @@ fn this_machines_own_store_takes_and_loses_a_root() {
     let links = fs::read_dir("/etc/ssl/certs").unwrap().map(|entry| entry.unwrap().path());
     let ours = links.filter(|link| fs::read_link(link).is_ok_and(|to| to == removed.file.clone().unwrap()));
     assert_eq!(ours.count(), 0);
+}
+
+/// The stores of somebody with this home, on a machine with these programs and those of the system that are named.
+fn stores(home: &Path, made: &[&str], of_system: &[&str]) -> BrowserStores {
+    let bin = home.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    made.iter().for_each(|name| fs::write(bin.join(name), "").unwrap());
+    for name in of_system {
+        let found = ["/usr/bin", "/bin"].iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists());
+        std::os::unix::fs::symlink(found.unwrap(), bin.join(name)).unwrap();
+    }
+    BrowserStores::of(Person { home: home.to_owned(), ids: None }, vec![bin])
+}
+
+#[test]
+fn browsers_without_certutil_are_told_of_and_machines_without_browsers_are_left_in_peace() {
+    let home = TempDir::new().unwrap();
+    let root = RootInfo::from_pem(authority(OffsetDateTime::now_utc()).root_pem()).unwrap();
+    let none = stores(home.path(), &[], &[]);
+    assert_eq!((none.check(), none.install(&root)), (Ok(()), Ok(Vec::new())));
+    let home = TempDir::new().unwrap();
+    let chromium = stores(home.path(), &["chromium"], &[]);
+    let missing = chromium.check().unwrap_err();
+    assert!(missing.to_string().ends_with("install libnss3-tools"), "{missing}");
+    assert!(chromium.install(&root).is_err() && chromium.lacking(root.fingerprint).is_err());
+    assert!(!home.path().join(".pki").exists(), "nothing was done");
+}
+
+#[test]
+fn each_store_of_a_browser_gets_the_root_and_one_with_a_password_is_told_of() {
+    if !Path::new("/usr/bin/certutil").exists() {
+        assert!(std::env::var_os("CI").is_none(), "certutil must be there in CI");
+        println!("skipped: there is no certutil here (Debian's package `libnss3-tools`)");
+        return;
+    }
+    let home = TempDir::new().unwrap();
+    let locked = home.path().join("snap/firefox/common/.mozilla/firefox/x.default");
+    fs::create_dir_all(&locked).unwrap();
+    let password = home.path().join("password");
+    fs::write(&password, "secret\n").unwrap();
+    let mut certutil = std::process::Command::new("certutil");
+    certutil.args(["-N", "-f", password.to_str().unwrap(), "-d"]).arg(format!("sql:{}", locked.display()));
+    assert!(certutil.status().unwrap().success());
+    // A folder that is no profile.
+    fs::create_dir_all(home.path().join(".mozilla/firefox/Crash Reports")).unwrap();
+    let stores = stores(home.path(), &["google-chrome"], &["certutil", "mkdir"]);
+    let root = RootInfo::from_pem(authority(OffsetDateTime::now_utc()).root_pem()).unwrap();
+    assert_eq!(stores.lacking(root.fingerprint).unwrap().len(), 2);
+    let changes = stores.install(&root).unwrap();
+    let told: Vec<_> = changes.iter().map(|one| (one.store.browser, one.changed, one.error.as_deref())).collect();
+    assert_eq!(told, [(Browser::Chromium, true, None), (Browser::Firefox, false, Some("it has a password"))]);
+    assert_eq!(fs::metadata(home.path().join(".pki/nssdb")).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(stores.lacking(root.fingerprint).unwrap().len(), 1);
+    let removed = stores.remove(root.fingerprint).unwrap();
+    assert_eq!(removed.iter().map(|one| one.changed).collect::<Vec<_>>(), [true, false]);
+    assert!(stores.remove(root.fingerprint).unwrap().iter().all(|one| !one.changed && one.error.is_none()));
 }

@@ -1,11 +1,16 @@
 //! Counting streams, and waiting until there are none.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tokio::sync::Notify;
+
+use crate::share::HeldShare;
 
 /// How many there are of something.
 #[derive(Default)]
@@ -42,10 +47,11 @@ impl Counter {
     }
 }
 
-/// One stream, counted by one or two counters for as long as it lives.
+/// One stream, counted by one or two counters for as long as it lives, and at the edge as what its client has.
 pub(crate) struct Held {
     first: Arc<Counter>,
     second: Option<Arc<Counter>>,
+    share: Option<HeldShare>,
 }
 
 impl Held {
@@ -54,7 +60,22 @@ impl Held {
         if let Some(second) = second {
             second.add();
         }
-        Self { first: first.clone(), second: second.cloned() }
+        Self { first: first.clone(), second: second.cloned(), share: None }
+    }
+
+    /// The same, with what the stream has of a share.
+    pub(crate) fn with(mut self, share: HeldShare) -> Self {
+        self.share = Some(share);
+        self
+    }
+}
+
+impl Held {
+    /// Whose stream it is from now on; `None`: nobody's, as long as it rests.
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        if let Some(share) = &mut self.share {
+            share.set_client(client);
+        }
     }
 }
 

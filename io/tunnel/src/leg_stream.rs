@@ -3,6 +3,7 @@
 use std::{
     future::poll_fn,
     io::{self, IoSlice},
+    net::SocketAddr,
     pin::pin,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -108,6 +109,13 @@ impl LegStream {
             establishment: Establishment::default(),
             read_end: ReadEnd::None,
             held: Some(held),
+        }
+    }
+
+    /// Whose stream it is from now on.
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        if let Some(held) = &mut self.held {
+            held.set_client(client);
         }
     }
 

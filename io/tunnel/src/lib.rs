@@ -27,6 +27,7 @@ mod mux;
 mod passed;
 mod pool;
 mod roam;
+mod share;
 mod stream;
 mod unattached;
 mod watch;

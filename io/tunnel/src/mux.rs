@@ -5,6 +5,7 @@
 
 use std::{
     io::{self, IoSlice},
+    net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -13,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, TunnelId};
 use sallyport_shards::{ShardId, wake_at};
 use sallyport_wire::{
     Attach, ByNumber, Event, Neighbours, Open, OpenError, OpenFailure, Read, Refusal, ResetCode, Session, StreamError,
@@ -169,6 +170,10 @@ impl Mux {
 
     pub(crate) fn send_flow_log(&self, record: &FlowRecord) -> bool {
         self.act(|session| session.send_flow_log(record))
+    }
+
+    pub(crate) fn send_health_log(&self, record: &HealthRecord) -> bool {
+        self.act(|session| session.send_health_log(record))
     }
 
     pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {
@@ -409,6 +414,13 @@ impl MuxStream {
     fn new(mux: Arc<Mux>, id: StreamId, establishment: Establishment, held: Held) -> Self {
         let held = Some(held);
         Self { mux, id, establishment, read_ended: false, finished: false, held }
+    }
+
+    /// Whose stream it is from now on.
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        if let Some(held) = &mut self.held {
+            held.set_client(client);
+        }
     }
 
     pub(crate) fn establishment(&self) -> &Establishment {

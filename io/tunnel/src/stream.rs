@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
+    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -44,6 +45,14 @@ impl TunnelStream {
     pub(crate) fn watched(mut self, watch: Watch) -> Self {
         self.watch = Some(watch);
         self
+    }
+
+    /// Whose stream it is from now on, where clients have shares of what carries it; `None`: nobody's, as long as it rests.
+    pub fn set_client(&mut self, client: Option<SocketAddr>) {
+        match &mut self.inner {
+            Inner::Leg(stream) => stream.set_client(client),
+            Inner::Mux(stream) => stream.set_client(client),
+        }
     }
 
     /// What a write came to.

@@ -168,7 +168,7 @@ impl Edge {
 /// The service on this port, by the one tunnel of the edge.
 pub(crate) fn service_at(port: u16) -> Service {
     Service {
-        tunnel: TunnelCredential { tunnel: tunnel(), credential: "good".into(), request_log: false },
+        tunnel: TunnelCredential { tunnel: tunnel(), credential: "good".into(), request_log: false, origin: None },
         origin: OriginAddr { host: "localhost".into(), port },
         origin_tls: None,
         connect_timeout: Duration::from_secs(10),

@@ -10,7 +10,7 @@ use crate::{App, problem::ApiError};
 use axum::extract::FromRequestParts;
 use http::{HeaderMap, StatusCode, request::Parts};
 use sallyport_identity::is_worth;
-use sallyport_model::{ClientAddr, LoginSession, LoginSessionId, SocketRoute};
+use sallyport_model::{ClientAddr, LoginSession, LoginSessionId, Person, SocketRoute};
 use sallyport_policy::{PersonView, PolicySet, Question, SshGrant};
 
 /// The address that a request comes from.
@@ -74,6 +74,22 @@ impl App {
             .map_err(|why| login_required(&why.to_string()))
     }
 
+    /// Whether a person may look at the first page of this socket from this address now.
+    pub(crate) fn lets_visit(&self, route: &SocketRoute, person: &Person, address: IpAddr) -> bool {
+        let question = Question {
+            now_unix: self.clock.now().unix_seconds,
+            address,
+            country: self.config.geo.as_ref().and_then(|geo| geo.country(address)),
+            asn: self.config.geo.as_ref().and_then(|geo| geo.asn(address)),
+            person: Some(PersonView::from(person)),
+            service: None,
+            method: Some("GET"),
+            path: Some("/"),
+            port: self.config.public_port,
+        };
+        policies_of(route).decide(&question).allowed
+    }
+
     /// Lets a person in at this socket from this address now, or says why not.
     pub(crate) async fn admit(
         &self,
@@ -85,10 +101,7 @@ impl App {
         let session = self.session(session).await?;
         let session = session.ok_or_else(|| login_required("this login has ended: log in again"))?;
         self.believed(&session, &route)?;
-        let policies = PolicySet::of_route(&route).unwrap_or_else(|error| {
-            tracing::error!(socket = %route.id, %error, "a policy cannot be read: nobody is let in");
-            PolicySet::nobody()
-        });
+        let policies = policies_of(&route);
         // By which port the person will come is not known yet; the edge asks again with the one that it is.
         let ports = [route.port.unwrap_or(self.config.public_port), self.config.public_port];
         let question = |port| Question {
@@ -117,6 +130,14 @@ impl App {
         let detail = format!("{} may not come to {host} now: ask the socket's owner", session.person.email);
         Err(ApiError::new(StatusCode::FORBIDDEN, "not-allowed", detail))
     }
+}
+
+/// What a socket's owner has said; whatever cannot be read lets nobody in.
+fn policies_of(route: &SocketRoute) -> PolicySet {
+    PolicySet::of_route(route).unwrap_or_else(|error| {
+        tracing::error!(socket = %route.id, %error, "a policy cannot be read: nobody is let in");
+        PolicySet::nobody()
+    })
 }
 
 /// What programs answer by logging in.

@@ -80,7 +80,7 @@ pub(crate) async fn update_ssh_authority(
 /// fingerprint.
 #[utoipa::path(
     post, path = "/v1/sockets/{id}/ssh-host-certificate", tag = "programs", operation_id = "sign_ssh_host_key",
-    params(("id" = String, Path, description = "The socket's id or DNS name.")),
+    params(("id" = String, Path, description = "The socket's id, DNS name or name; or the beginning of its id.")),
     request_body = CreateSshHostCertificate,
     responses(
         (status = 200, description = "The certificate.", body = SshHostCertificate),

@@ -52,7 +52,7 @@ const GUESSES_OF_CLIENT: Rate = Rate { burst: 10, every: Duration::from_secs(60)
 const GUESSES_OF_ALL: Rate = Rate { burst: 1_000, every: Duration::from_secs(1) };
 
 /// The pages of the login host that come back to themselves when they have sent a browser to log in.
-pub(crate) const PAGES: [&str; 2] = ["/client", "/device"];
+pub(crate) const PAGES: [&str; 3] = ["/client", "/device", "/account"];
 
 /// How often programs ask; in memory, for minutes.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use axum::{
     extract::{OriginalUri, Query, State},
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use sallyport_http::page::Escaped;
 use sallyport_identity::Purpose;
 use sallyport_model::{LoginSession, SocketRoute};
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     App, extract,
-    login::page::{LoginError, page, written},
+    login::page::{LoginError, page, written, wrong},
     problem::ApiError,
     random,
 };
@@ -29,15 +29,11 @@ const MAX_STATE_BYTES: usize = 256;
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Where forms of these pages may lead: on to a program of the person's machine.
-const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self' http://127.0.0.1:* \
-     http://localhost:*; base-uri 'none'; frame-ancestors 'none'",
-);
+const PROGRAMS: &str = "http://127.0.0.1:* http://localhost:*";
 
-/// Where a person types a code: on from there the browser may be sent to a provider, and Chromium has `form-action` hold
-/// for where a form is sent on to, too.
-const TYPING_POLICY: HeaderValue =
-    HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'");
+/// The same for original clients: they send the browser on from there to a page of their own site, and browsers have
+/// `form-action` hold for that, too.
+const MYSOCKET_PROGRAMS: &str = "http://127.0.0.1:* http://localhost:* https:";
 
 fn bad(sentence: impl AsRef<str>) -> LoginError {
     let mut sentence = format!("{}.", sentence.as_ref());
@@ -79,6 +75,7 @@ impl App {
         says: (&str, &str),
     ) -> Result<Response, LoginError> {
         let (path, explanation) = says;
+        let programs = if matches!(wish, Wish::Mysocket { .. }) { MYSOCKET_PROGRAMS } else { PROGRAMS };
         let at = self.clock.now().unix_seconds;
         let form = Consent { session: session.id, socket: route.id, wish, at };
         let form = self.sealer.seal(Purpose::Form, &form, random::bytes().map_err(ApiError::from)?);
@@ -90,12 +87,10 @@ impl App {
             "<p>{explanation}</p><p>It wants to enter <code>{host}</code>, and the other services of the same owner that \
              let you in, as <strong>{email}</strong>, until this login ends.</p><p>Go on only if you have just started \
              it yourself.</p><form method=\"post\" action=\"{path}\"><input type=\"hidden\" name=\"form\" \
-             value=\"{form}\"><button class=\"go\" name=\"decision\" value=\"allow\">Let it in</button><button \
-             name=\"decision\" value=\"deny\">No</button></form>"
+             value=\"{form}\"><div class=\"acts\"><button name=\"decision\" value=\"allow\">Let it in</button><button \
+             class=\"other\" name=\"decision\" value=\"deny\">No</button></div></form>"
         );
-        Ok(written(StatusCode::OK, "Let this program in?", body)
-            .header(header::CONTENT_SECURITY_POLICY, POLICY)
-            .into_response())
+        Ok(written(StatusCode::OK, "Let this program in?", body).forms_lead(Some(programs)).into_response())
     }
 }
 
@@ -172,16 +167,16 @@ pub(super) async fn device(
     device_page(&app, &uri, address, &headers).await
 }
 
-/// The page on which a code is typed.
+/// The page on which a code is typed: on from there the browser may be sent to a provider.
 fn typing(status: StatusCode, body: String) -> Response {
-    written(status, "Log in a program", body).header(header::CONTENT_SECURITY_POLICY, TYPING_POLICY).into_response()
+    written(status, "Log in a program", body).forms_lead(None).into_response()
 }
 
 async fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap) -> Result<Response, LoginError> {
     let given = parameters(uri.query().unwrap_or_default())?;
     let form = "<form method=\"get\" action=\"/device\"><label>Code <input name=\"code\" autocomplete=\"off\" \
-                autocapitalize=\"characters\" spellcheck=\"false\" autofocus maxlength=\"12\"></label><button \
-                class=\"go\">Go on</button></form>";
+                autocapitalize=\"characters\" spellcheck=\"false\" autofocus maxlength=\"12\"></label><div \
+                class=\"acts\"><button>Go on</button></div></form>";
     let Some(text) = given.get("code").filter(|text| !text.is_empty()) else {
         let body = format!("<p>Type the code that the program shows.</p>{form}");
         return Ok(typing(StatusCode::OK, body));
@@ -197,7 +192,8 @@ async fn device_page(app: &App, uri: &Uri, address: IpAddr, headers: &HeaderMap)
         None => None,
     };
     let Some((waiting, route)) = found else {
-        let body = format!("<p>No program waits with this code: it may be mistyped, or too old.</p>{form}");
+        let wrong = wrong(Some("No program waits with this code: it may be mistyped, or too old."));
+        let body = format!("{wrong}{form}");
         return Ok(typing(StatusCode::NOT_FOUND, body));
     };
     app.client_logins.guess_was_right(address, now);

@@ -7,7 +7,7 @@ use axum::{
     routing::post,
 };
 use http::{HeaderName, HeaderValue, Request, StatusCode, header, request::Parts};
-use sallyport_api::{AskWorld, EdgeTold, EdgeWorld, JoinEdge, JoinedEdge, RenewEdge};
+use sallyport_api::{AskTunnel, AskWorld, EdgeTold, EdgeWorld, JoinEdge, JoinedEdge, RenewEdge, ToldTunnel};
 use sallyport_model::{ClientAddr, EdgeId, EdgeOrders};
 use sallyport_store::{JoinRefusal, JoiningEdge, StoredEdge};
 use tower_service::Service as _;
@@ -50,6 +50,7 @@ impl Control {
             .route("/node/v1/join", post(join))
             .route("/node/v1/renew", post(renew))
             .route("/node/v1/world", post(tell_world))
+            .route("/node/v1/tunnel", post(tell_tunnel))
             .route("/node/v1/ssh/begin", post(forwards::begin))
             .route("/node/v1/ssh/forward", post(forwards::open))
             .route("/node/v1/ssh/ended", post(forwards::ended))
@@ -84,6 +85,17 @@ impl Control {
             }
         })
     }
+}
+
+/// Whether there is a tunnel with this credential, for an edge that has not heard of it.
+async fn tell_tunnel(State(app): State<App>, Known(_): Known, input: Input<AskTunnel>) -> Result<Response, ApiError> {
+    let AskTunnel { tunnel, credential } = input.value;
+    let told = match app.store.tunnel_credential(tunnel).await? {
+        None => ToldTunnel::Unknown,
+        Some(stored) if stored == credential => ToldTunnel::Known,
+        Some(_) => ToldTunnel::BadCredential,
+    };
+    Ok(json(StatusCode::OK, &told))
 }
 
 fn is_for<B>(request: &Request<B>, host: &str) -> bool {

@@ -28,7 +28,7 @@ use crate::{
     App, audit_trail,
     auth::Caller,
     clock::date,
-    extract::{Input, json},
+    extract::{Input, OptionalInput, json},
     problem::ApiError,
     random,
 };
@@ -100,11 +100,11 @@ fn living(app: &App, config: &EdgesConfig) -> Vec<String> {
 }
 
 /// Refuses all but the owner of the installation, with everything that it may do.
-async fn require_owner(app: &App, caller: &Caller) -> Result<(), ApiError> {
+pub(crate) async fn require_owner(app: &App, caller: &Caller) -> Result<(), ApiError> {
     caller.require_own()?;
     if app.store.first_account().await? != Some(caller.who.id) {
         let detail =
-            "edges are for the account that owns this installation: the first that was made, or whom that has named";
+            "this is for the account that owns this installation: the first that was made, or whom that has named";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "not-owner", detail));
     }
     if !caller.scopes.covers(&ScopeSet::all()) {
@@ -239,7 +239,7 @@ pub(crate) async fn drain(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
-    input: Input<DrainEdge>,
+    input: OptionalInput<DrainEdge>,
 ) -> Result<Response, ApiError> {
     require_owner(&app, &caller).await?;
     let id = edge_id(&id)?;
@@ -320,7 +320,7 @@ pub(crate) async fn resume(
 pub(crate) async fn create_token(
     State(app): State<App>,
     caller: Caller,
-    input: Input<CreateEdgeToken>,
+    input: OptionalInput<CreateEdgeToken>,
 ) -> Result<Response, ApiError> {
     require_owner(&app, &caller).await?;
     let config = config(&app)?;

@@ -1,8 +1,13 @@
-//! `/account`: a person's own password and codes, for those whose passwords this installation keeps.
+//! `/account`: who is logged in in this browser, and what is open to them; a person's own password and codes, where this
+//! installation keeps them.
 
 use std::{collections::HashMap, sync::Arc};
 
-use axum::{body::Body, extract::State, response::Response};
+use axum::{
+    body::Body,
+    extract::State,
+    response::{IntoResponse, Response},
+};
 use http::{HeaderMap, StatusCode};
 use sallyport_api::Secret;
 use sallyport_http::page::Escaped;
@@ -18,9 +23,10 @@ use super::{
         try_password,
     },
     logout::logins,
-    page::{LoginError, page},
+    page::{self, LoginError, other_way, page, ways_on, wrong as wrong_text},
+    services::ways_to,
 };
-use crate::{App, attempts::Attempt, limits::Client, random};
+use crate::{App, attempts::Attempt, client::ClientAddress, limits::Client, random};
 
 /// How long codes may take to be set up, in seconds.
 const SETTING_UP_SECONDS: i64 = 600;
@@ -43,12 +49,17 @@ struct Mine {
     secrets: PersonSecrets,
 }
 
-async fn mine(app: &App, headers: &HeaderMap) -> Result<Vec<Mine>, LoginError> {
+/// The logins of this browser that are not over.
+async fn known(app: &App, headers: &HeaderMap) -> Result<Vec<Arc<LoginSession>>, LoginError> {
     let now = app.clock.now().unix_seconds;
+    let all = logins(app, headers).await?.into_iter();
+    Ok(all.filter(|session| session.expires_at > now).take(MAX_SHOWN_LOGINS).collect())
+}
+
+/// Those of them whose passwords are kept here.
+async fn mine(app: &App, sessions: &[Arc<LoginSession>]) -> Result<Vec<Mine>, LoginError> {
     let mut found = Vec::new();
-    for session in
-        logins(app, headers).await?.into_iter().filter(|session| session.expires_at > now).take(MAX_SHOWN_LOGINS)
-    {
+    for session in sessions.iter().cloned() {
         let Some(provider) = app.store.provider(session.organisation, &session.person.provider).await? else {
             continue;
         };
@@ -65,13 +76,23 @@ async fn mine(app: &App, headers: &HeaderMap) -> Result<Vec<Mine>, LoginError> {
     Ok(found)
 }
 
+/// The answer to a form of somebody who is not logged in any more.
 fn nobody() -> LoginError {
     LoginError::new(
         StatusCode::FORBIDDEN,
         "Not logged in",
         "Nobody is logged in in this browser with a password that is kept here.",
     )
-    .next("Open the address of a service, log in there, and come back to this page.")
+    .link("/account", "Log in")
+}
+
+/// Where somebody who is not logged in says with what to log in. The form leads on to an identity provider.
+fn way_in() -> Response {
+    let text = "<p>Nobody is logged in in this browser. With which service do you want to log in?</p><form \
+                action=\"/sign-on\"><input type=\"hidden\" name=\"to\" value=\"/account\"><label>Address of the service \
+                <input name=\"socket\" maxlength=\"300\" autocapitalize=\"none\" spellcheck=\"false\" required \
+                autofocus></label><div class=\"acts\"><button>Log in</button></div></form>";
+    page::written(StatusCode::FORBIDDEN, "Not logged in", text.to_owned()).forms_lead(None).into_response()
 }
 
 fn current_password() -> &'static str {
@@ -83,43 +104,72 @@ fn current_password() -> &'static str {
 fn section(mine: &Mine, action: &str, title: &str, fields: &str, button: &str) -> String {
     format!(
         "<h2>{title}</h2><form method=\"post\" action=\"/account\"><input type=\"hidden\" name=\"session\" \
-         value=\"{}\"><input type=\"hidden\" name=\"action\" value=\"{action}\">{fields}<p><button>{button}</button></p></form>",
+         value=\"{}\"><input type=\"hidden\" name=\"action\" value=\"{action}\">{fields}<div class=\"acts\">\
+         <button>{button}</button></div></form>",
         mine.session.id
     )
 }
 
-pub(super) async fn show(State(app): State<App>, client: Client, headers: HeaderMap) -> Result<Response, LoginError> {
+pub(super) async fn show(
+    State(app): State<App>,
+    client: Client,
+    ClientAddress(address): ClientAddress,
+    headers: HeaderMap,
+) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
-    let mine = mine(&app, &headers).await?;
-    if mine.is_empty() {
-        return Err(nobody());
+    let known = known(&app, &headers).await?;
+    if known.is_empty() {
+        return Ok(way_in());
     }
-    Ok(written(&mine, StatusCode::OK, None))
+    let mine = mine(&app, &known).await?;
+    let mut text = String::new();
+    for session in &known {
+        let by = Escaped(session.person.provider.as_str());
+        text.push_str(&format!(
+            "<p>Logged in as <code>{}</code> by <code>{by}</code>.</p>",
+            Escaped(session.person.email.as_str())
+        ));
+        let services = app.services_for(session.organisation, &session.person, address).await?;
+        if !services.is_empty() {
+            text.push_str("\n<p>You may use:</p>");
+            text.push_str(&ways_to(&services, "Go to"));
+        }
+        let own = mine.iter().find(|one| one.session.id == session.id);
+        text.push_str(&own.map(own_sections).unwrap_or_default());
+    }
+    text.push_str(&other_way("/logout", "Log out"));
+    Ok(page(StatusCode::OK, "Your account", text))
 }
 
+/// The page again, with what was wrong with a form on it.
 fn written(mine: &[Mine], status: StatusCode, says: Option<&str>) -> Response {
-    let mut text = says.map(|says| format!("<p><strong>{}</strong></p>", Escaped(says))).unwrap_or_default();
+    let mut text = wrong_text(says);
     for one in mine {
         text.push_str(&format!("<p>Logged in as <code>{}</code>.</p>", Escaped(one.person.email.as_str())));
-        let fields = format!("{}{}", current_password(), new_password_fields());
-        text.push_str(&section(one, "password", "Another password", &fields, "Set it"));
-        let code = "<label>Code <input name=\"code\" autocomplete=\"one-time-code\" maxlength=\"40\" required></label>";
-        let off = format!("{}{code}", current_password());
-        text.push_str(&match (one.person.has_totp, one.provider.config.require_totp) {
-            (true, true) => format!(
-                "<p>Codes are asked for beside your password, as the owner of the services wants; {} recovery codes are \
-                 left.</p>",
-                one.person.recovery_codes
-            ),
-            (true, false) => {
-                let title = format!("Codes ({} recovery codes are left)", one.person.recovery_codes);
-                section(one, "totp-off", &title, &off, "Ask for no codes any more")
-            }
-            (false, _) => section(one, "totp-on", "Codes", current_password(), "Ask for a code beside the password"),
-        });
-        text.push_str(&section(one, "sign-out", "Everywhere", "", "Log out everywhere"));
+        text.push_str(&own_sections(one));
     }
     page(status, "Your account", text)
+}
+
+/// What a person may change.
+fn own_sections(one: &Mine) -> String {
+    let fields = format!("{}{}", current_password(), new_password_fields());
+    let mut text = section(one, "password", "Another password", &fields, "Set it");
+    let code = "<label>Code <input name=\"code\" autocomplete=\"one-time-code\" maxlength=\"40\" required></label>";
+    let off = format!("{}{code}", current_password());
+    text.push_str(&match (one.person.has_totp, one.provider.config.require_totp) {
+        (true, true) => format!(
+            "<p>Codes are asked for beside your password, as whoever runs the services wants; {} recovery codes are left.</p>",
+            one.person.recovery_codes
+        ),
+        (true, false) => {
+            let title = format!("Codes ({} recovery codes are left)", one.person.recovery_codes);
+            section(one, "totp-off", &title, &off, "Ask for no codes any more")
+        }
+        (false, _) => section(one, "totp-on", "Codes", current_password(), "Ask for a code beside the password"),
+    });
+    text.push_str(&section(one, "sign-out", "Everywhere", "", "Log out everywhere"));
+    text
 }
 
 pub(super) async fn change(
@@ -130,7 +180,7 @@ pub(super) async fn change(
 ) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
     let given = form::read(&app, &headers, body).await?;
-    let all = mine(&app, &headers).await?;
+    let all = mine(&app, &known(&app, &headers).await?).await?;
     if all.is_empty() {
         return Err(nobody());
     }
@@ -145,7 +195,7 @@ pub(super) async fn change(
         Some("sign-out") => {
             app.end_logins_of(&one.person).await?;
             app.audit_person(one.person.organisation, one.person.email.as_str(), "person.sign-out");
-            Ok(page(StatusCode::OK, "Logged out", "<p>All your logins have ended.</p>".to_owned()))
+            Ok(ended("Logged out", "All your logins have ended."))
         }
         _ => Err(form::not_valid()),
     }
@@ -164,6 +214,12 @@ async fn knows_password(
         Tried::Right { attempt, .. } => Ok(Some(attempt)),
         Tried::Wrong => Ok(None),
     }
+}
+
+/// The page behind which nobody is logged in any more.
+fn ended(title: &str, sentence: &str) -> Response {
+    let ways = ways_on(&[("/account", "Log in again")]);
+    page(StatusCode::OK, title, format!("<p>{}</p>{ways}", Escaped(sentence)))
 }
 
 fn wrong_password(all: &[Mine]) -> Response {
@@ -191,9 +247,7 @@ async fn set_password(
     }
     app.end_logins_of(&one.person).await?;
     app.audit_person(one.person.organisation, one.person.email.as_str(), "person.password");
-    let text =
-        "<p>Your password is another one now, and all your logins have ended: log in again where you need to.</p>";
-    Ok(page(StatusCode::OK, "Password set", text.to_owned()))
+    Ok(ended("Password set", "Your password is another one now, and all your logins have ended."))
 }
 
 fn setting_up(
@@ -210,7 +264,7 @@ fn setting_up(
     );
     let text = format!(
         "{}{}{}",
-        wrong.map(|wrong| format!("<p><strong>{wrong}</strong></p>")).unwrap_or_default(),
+        wrong_text(wrong),
         enrolment(app, one.person.email.as_str(), secret),
         section(one, "totp-confirm", "Its first code", &fields, "Ask for codes from now on")
     );
@@ -251,7 +305,8 @@ async fn confirm(
     };
     app.limits.person_login_was_right(client, now.monotonic);
     app.attempts.was_right(attempt);
-    Ok(page(StatusCode::OK, "Your recovery codes", shown_recovery_codes(&codes.recovery)))
+    let back = ways_on(&[("/account", "Back to your account")]);
+    Ok(page(StatusCode::OK, "Your recovery codes", shown_recovery_codes(&codes.recovery) + &back))
 }
 
 async fn end_codes(
@@ -270,7 +325,8 @@ async fn end_codes(
         return Ok(written(all, StatusCode::FORBIDDEN, Some("The code is wrong, too old, or was used before.")));
     }
     app.attempts.was_right(attempt);
-    app.store.end_person_totp(one.person.id, app.clock.now().unix_seconds).await?;
+    app.store.end_totp(one.person.id, app.clock.now().unix_seconds).await?;
     app.audit_person(one.person.organisation, one.person.email.as_str(), "person.totp-off");
-    Ok(page(StatusCode::OK, "Codes are off", "<p>No codes are asked for any more.</p>".to_owned()))
+    let back = ways_on(&[("/account", "Back to your account")]);
+    Ok(page(StatusCode::OK, "Codes are off", format!("<p>No codes are asked for any more.</p>{back}")))
 }

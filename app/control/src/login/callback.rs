@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode, header};
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, Purpose};
 use sallyport_model::{AccountId, ProviderName};
 use sallyport_oidc::{Finish, OidcError};
+use sallyport_store::LogoutOf;
 use subtle::ConstantTimeEq as _;
 
 use super::{
@@ -121,8 +122,8 @@ async fn come_back(
             "The login did not work",
             "The provider's secret cannot be read any more.",
         )
-        .next("The owner of the service sets it again: `sallyport provider edit`.")
-        .inside("the secret of a provider was sealed with another key")
+        .next("Tell whoever runs the service.")
+        .inside("the secret of a provider was sealed with another key: `sallyport provider edit` sets it again")
     })?;
     let finish = Finish {
         redirect_uri: &app.redirect_uri(organisation, &name),
@@ -132,19 +133,27 @@ async fn come_back(
         nonce: &login.nonce_text(),
         now: now.unix_seconds,
     };
-    let person = app.providers.finish(&provider.config, &name, &secret, finish).await.map_err(|error| {
+    let finished = app.providers.finish(&provider.config, &name, &secret, finish).await.map_err(|error| {
         if let OidcError::Person(refused) = &error {
             app.audit_login(organisation, "", name.as_str(), Some(&refused.to_string()));
         }
         failed(&error, &service)
     })?;
     let former = app.signed_on(headers, organisation).await?.map(|session| session.id);
-    let session = app.begin_login_session(organisation, person, &asks, former).await?;
+    let (person, sid) = (finished.person.clone(), finished.sid.clone());
+    let session = app.begin_login_session(organisation, person, &asks, former, Some((&provider, &finished))).await?;
     app.audit_login(organisation, session.person.email.as_str(), name.as_str(), None);
     // Whoever changed or removed the provider meanwhile has ended its logins, and missed this one.
     let now_there = app.store.provider(organisation, &name).await?;
     if now_there.is_none_or(|there| there.id != provider.id || there.config != provider.config) {
         app.end_login_sessions(organisation, None, Some(&name)).await?;
+        return Err(not_begun());
+    }
+    // Whoever was logged out there meanwhile has not ended this login, which was not known yet.
+    if let Some(sid) = &sid
+        && app.has_ended_there(&provider, sid).await?
+    {
+        app.end_at_provider(&provider, LogoutOf { subject: Some(&session.person.subject), sid: Some(sid) }).await?;
         return Err(not_begun());
     }
     app.with_sign_on(app.grant(&route, &login.request, session.id)?, &session)
@@ -162,7 +171,7 @@ fn said_no(error: &str, service: &str) -> LoginError {
         "The login did not work",
         &format!("The identity provider refused to let you log in here: {error}."),
     )
-    .next("If it stays so, the owner of the service should look at what the provider was told.")
+    .next("If it stays so, tell whoever runs the service.")
     .link(service, "Try again")
     .inside(format!("the provider said {error}"))
 }

@@ -10,6 +10,10 @@ use crate::problem::ApiError;
 pub(super) const LOGIN_PREFIX: &str = "__Host-sallyport-to-";
 /// Who is logged in at an organisation; behind it the beginning of its id.
 pub(super) const SIGN_ON_PREFIX: &str = "__Host-sallyport-sso-";
+/// Who has logged out here: the next login asks. Behind it the beginning of the organisation's id.
+const LOGGED_OUT_PREFIX: &str = "__Host-sallyport-out-";
+/// How long a browser remembers that somebody has logged out, in seconds.
+const LOGGED_OUT_SECONDS: i64 = 30 * 24 * 3_600;
 /// How many characters of a state or an id a cookie's name has.
 const NAME_CHARS: usize = 12;
 /// How many logins may have begun in one browser at once; one more begins anew.
@@ -19,12 +23,12 @@ const MAX_COOKIES: usize = 200;
 
 /// The cookies of a request with their values, in their order.
 pub(super) fn all(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    // A cookie that is no text takes none of the others along.
     headers
         .get_all(header::COOKIE)
         .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b';'))
+        .filter_map(|pair| std::str::from_utf8(pair).ok()?.trim().split_once('='))
         .take(MAX_COOKIES)
 }
 
@@ -42,8 +46,22 @@ pub(super) fn login_name(state: &str) -> String {
 
 /// The name of the cookie of who is logged in at this organisation.
 pub(super) fn sign_on_name(organisation: AccountId) -> String {
+    of_organisation(SIGN_ON_PREFIX, organisation)
+}
+
+/// The name of the cookie of who has logged out of this organisation's services.
+pub(super) fn logged_out_name(organisation: AccountId) -> String {
+    of_organisation(LOGGED_OUT_PREFIX, organisation)
+}
+
+fn of_organisation(prefix: &str, organisation: AccountId) -> String {
     let id = organisation.uuid().simple().to_string();
-    format!("{SIGN_ON_PREFIX}{}", &id[..NAME_CHARS])
+    format!("{prefix}{}", &id[..NAME_CHARS])
+}
+
+/// Sets the cookie of who has logged out.
+pub(super) fn logged_out(organisation: AccountId) -> Result<HeaderValue, ApiError> {
+    set(&logged_out_name(organisation), "1", &format!("; Max-Age={LOGGED_OUT_SECONDS}"))
 }
 
 /// Sets a cookie of a login that has begun.
@@ -77,5 +95,7 @@ mod tests {
         headers.append(header::COOKIE, HeaderValue::from_static("a=4"));
         assert_eq!((one(&headers, "a"), one(&headers, "b"), one(&headers, "c")), (None, Some("2"), Some("3")));
         assert_eq!(one(&headers, "d"), None);
+        headers.append(header::COOKIE, HeaderValue::from_bytes(b"x=\xff; e=5").unwrap());
+        assert_eq!((one(&headers, "e"), one(&headers, "x")), (Some("5"), None));
     }
 }

@@ -1,4 +1,4 @@
-//! `/logout`: a browser's logins end, everywhere.
+//! `/logout`: a browser's logins end, everywhere; and at the provider, where the person wants that.
 
 use std::sync::Arc;
 
@@ -8,16 +8,20 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use sallyport_http::page::Escaped;
-use sallyport_identity::{LogoutTicket, Purpose, SignOn};
-use sallyport_model::{LoginSession, ProviderKind};
+use sallyport_identity::{LOGIN_SECONDS, LogoutTicket, Purpose, SignOn};
+use sallyport_model::{AccountId, LoginSession, ProviderKind, SocketId};
+use sallyport_oidc::with_query;
+use serde::{Deserialize, Serialize};
 
 use super::{
     cookies,
-    page::{LoginError, page},
+    page::{LoginError, page, ways_on},
     start::parameters,
 };
 use crate::{App, limits::Client, problem::ApiError};
 
+/// The longest ID token that stands in an address, in bytes: servers take addresses of 8 KiB.
+const MAX_HINT_BYTES: usize = 4_096;
 /// How many logins of one browser are looked at.
 const MAX_LOGINS: usize = 50;
 
@@ -48,42 +52,68 @@ pub(super) async fn ask(
         return by_ticket(&app, &headers, &ticket).await;
     }
     let logins = logins(&app, &headers).await?;
+    let from = came_from(&app, query.as_deref()).await?;
     if logins.is_empty() {
-        return Ok(page(
-            StatusCode::OK,
-            "Not logged in",
-            "<p>Nobody is logged in here with this browser.</p>".to_owned(),
-        ));
+        let text = format!("<p>Nobody is logged in here with this browser.</p>{}", ways_back(from.as_ref()));
+        return Ok(page(StatusCode::OK, "Not logged in", text));
     }
     let mut text = "<p>This browser is logged in as:</p>".to_owned();
     for session in logins {
         text.push_str(&format!("\n<p><code>{}</code></p>", Escaped(session.person.email.as_str())));
     }
-    text.push_str("\n<form method=\"post\" action=\"/logout\"><button>Log out everywhere</button></form>");
+    let path = from.as_ref().map(|(host, _)| with_query("/logout", &[("from", host)]));
+    text.push_str(&format!(
+        "\n<form method=\"post\" action=\"{}\"><div class=\"acts\"><button>Log out everywhere</button><a class=\"act \
+         other\" href=\"{}\">Stay</a></div></form>",
+        Escaped(path.as_deref().unwrap_or("/logout")),
+        Escaped(from.as_ref().map_or("/account", |(_, url)| url.as_str()))
+    ));
     Ok(page(StatusCode::OK, "Log out", text))
 }
 
+/// The service that the browser came from, as its edge has said in the query: its host and its address. It is one of this
+/// installation, whatever the query says.
+async fn came_from(app: &App, query: Option<&str>) -> Result<Option<(String, String)>, LoginError> {
+    let Some(from) = parameters(query).and_then(|mut parameters| parameters.remove("from")) else { return Ok(None) };
+    let found = app.asking_socket(&from).await.ok();
+    Ok(found.map(|(route, host)| (host, format!("{}/", app.service_url(&route)))))
+}
+
+/// The ways on for a browser in which nobody is logged in.
+fn ways_back(from: Option<&(String, String)>) -> String {
+    match from {
+        Some((host, url)) => ways_on(&[(url, &format!("Log in to {host}"))]),
+        None => ways_on(&[("/account", "Log in")]),
+    }
+}
+
 /// `POST`: ends the logins of this browser. Another site's form has another origin, and no cookies.
-pub(super) async fn logout(State(app): State<App>, client: Client, headers: HeaderMap) -> Result<Response, LoginError> {
+pub(super) async fn logout(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, LoginError> {
     app.limits.login_step(client, app.clock.now().monotonic)?;
     app.check_origin(&headers)?;
     let logins = logins(&app, &headers).await?;
-    let mut is_known_elsewhere = false;
+    let mut left = Left::default();
     for session in &logins {
-        is_known_elsewhere |= end(&app, session).await?;
+        end(&app, session, None, &mut left).await?;
     }
     let names: Vec<&str> =
         cookies::all(&headers).map(|(name, _)| name).filter(|name| name.starts_with(cookies::SIGN_ON_PREFIX)).collect();
-    done(&names, None, is_known_elsewhere)
+    let from = came_from(&app, query.as_deref()).await?;
+    done(&names, from.as_ref().map(|(_, url)| url.trim_end_matches('/')), &left)
 }
 
 async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Result<Response, LoginError> {
     let route = app.route(ticket.socket).await?;
-    let mut is_known_elsewhere = false;
+    let mut left = Left::default();
     if let Some(session) = app.session(ticket.session).await?
         && route.as_ref().is_some_and(|route| route.account == session.organisation)
     {
-        is_known_elsewhere = end(app, &session).await?;
+        end(app, &session, Some(ticket.socket), &mut left).await?;
     }
     // Somebody else's ticket takes nothing from this browser.
     let is_its = |sealed: &str| {
@@ -93,33 +123,96 @@ async fn by_ticket(app: &App, headers: &HeaderMap, ticket: &LogoutTicket) -> Res
         .filter(|(name, sealed)| name.starts_with(cookies::SIGN_ON_PREFIX) && is_its(sealed))
         .map(|(name, _)| name)
         .collect();
-    done(&names, route.map(|route| app.service_url(&route)).as_deref(), is_known_elsewhere)
+    done(&names, route.map(|route| app.service_url(&route)).as_deref(), &left)
 }
 
-/// Ends a login, and says whether a provider outside may still know the person.
-async fn end(app: &App, session: &LoginSession) -> Result<bool, LoginError> {
+/// What is left to do where logins have ended.
+#[derive(Default)]
+struct Left {
+    /// Whose next login asks.
+    organisations: Vec<AccountId>,
+    /// Whether a provider outside may still know the person.
+    is_known_elsewhere: bool,
+    /// Where they log out there, as HTML.
+    links: String,
+}
+
+/// Ends a login, and notes how the person logs out at the provider too.
+async fn end(app: &App, session: &LoginSession, socket: Option<SocketId>, left: &mut Left) -> Result<(), LoginError> {
     let provider = app.store.provider(session.organisation, &session.person.provider).await?;
+    let tokens = app.store.provider_tokens(session.id).await?;
     app.store.end_person_sessions(session.organisation, Some(session.id), None, None).await?;
     app.identities.end_these(&[session.id]);
     app.audit_logout(session);
     tracing::info!(account = %session.organisation, session = %session.id, "a person logged out");
-    Ok(provider.is_some_and(|provider| provider.config.kind != ProviderKind::Local))
+    left.organisations.push(session.organisation);
+    let Some(provider) = provider.filter(|provider| provider.config.kind != ProviderKind::Local) else { return Ok(()) };
+    left.is_known_elsewhere = true;
+    let hint = tokens.and_then(|sealed| app.open_tokens(session.id, &sealed)).and_then(|tokens| tokens.id_token);
+    if let Some(endpoint) = app.end_session_endpoint(&provider).await {
+        let came_from = LoggedOut { socket, at: app.clock.now().unix_seconds };
+        let state = app.seal(Purpose::LoggedOut, &came_from)?;
+        let back = app.post_logout_redirect_uri();
+        let mut parameters = vec![("client_id", provider.config.client_id.as_str())];
+        // By GET, which every provider takes, though all should take POST as well; so there is not room for every token.
+        parameters
+            .extend(hint.as_deref().filter(|hint| hint.len() <= MAX_HINT_BYTES).map(|hint| ("id_token_hint", hint)));
+        parameters.extend([("post_logout_redirect_uri", back.as_str()), ("state", state.as_str())]);
+        let (to, label) = (with_query(&endpoint, &parameters), format!("Log out at {} too", provider.name));
+        left.links.push_str(&format!("\n<p><a href=\"{}\">{}</a></p>", Escaped(&to), Escaped(&label)));
+    }
+    Ok(())
 }
 
-fn done(cookies_gone: &[&str], service: Option<&str>, is_known_elsewhere: bool) -> Result<Response, LoginError> {
+/// Where somebody was who has logged out at a provider.
+#[derive(Debug, Serialize, Deserialize)]
+struct LoggedOut {
+    socket: Option<SocketId>,
+    /// When, in seconds since 1970 (UTC).
+    at: i64,
+}
+
+/// `GET /logged-out`: a browser comes back from where it was logged out at a provider.
+pub(super) async fn logged_out(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+) -> Result<Response, LoginError> {
+    let now = app.clock.now();
+    app.limits.login_step(client, now.monotonic)?;
+    let state = parameters(query.as_deref()).and_then(|mut parameters| parameters.remove("state"));
+    let from: Option<LoggedOut> = state.and_then(|sealed| app.sealer.open(Purpose::LoggedOut, &sealed));
+    let is_fresh = |from: &LoggedOut| (0..=LOGIN_SECONDS).contains(&now.unix_seconds.saturating_sub(from.at));
+    let route = match from.filter(is_fresh).and_then(|from| from.socket) {
+        Some(socket) => app.route(socket).await?,
+        None => None,
+    };
+    let text = "<p>You are logged out, here and at the identity provider.</p>".to_owned();
+    Ok(page(StatusCode::OK, "Logged out", text + &again(route.map(|route| app.service_url(&route)).as_deref())))
+}
+
+fn again(service: Option<&str>) -> String {
+    let to = service.map_or_else(|| "/account".to_owned(), |service| format!("{service}/"));
+    ways_on(&[(&to, "Log in again")])
+}
+
+fn done(cookies_gone: &[&str], service: Option<&str>, left: &Left) -> Result<Response, LoginError> {
     let mut text = "<p>The login has ended, at every service that it was good for.".to_owned();
-    if is_known_elsewhere {
+    if left.is_known_elsewhere {
         text.push_str(" The identity provider may still know you: log out there too when others use this browser.");
     }
     text.push_str("</p>");
-    if let Some(service) = service {
-        text.push_str(&format!("\n<p><a href=\"{}/\">Log in again</a></p>", Escaped(service)));
-    }
+    text.push_str(&left.links);
+    text.push_str(&again(service));
     let mut response = page(StatusCode::OK, "Logged out", text);
+    let headers = response.headers_mut();
     for name in cookies_gone {
         if let Ok(gone) = cookies::gone(name) {
-            response.headers_mut().append(header::SET_COOKIE, gone);
+            headers.append(header::SET_COOKIE, gone);
         }
+    }
+    for organisation in &left.organisations {
+        headers.append(header::SET_COOKIE, cookies::logged_out(*organisation)?);
     }
     Ok(response)
 }

@@ -6,21 +6,24 @@
 //! this installation sealed, and from the store.
 
 mod account;
+mod backchannel;
 mod callback;
 mod cookies;
 mod form;
 mod local;
 mod logout;
 pub(crate) mod page;
+mod reset;
+mod services;
 mod session;
 mod start;
 
 use axum::{
     Router,
-    extract::Request,
+    extract::{Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use http::{HeaderValue, StatusCode, header};
 use tracing::Instrument as _;
@@ -38,30 +41,36 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/start", get(start::start))
         .route("/callback/{organisation}/{provider}", get(callback::callback))
         .route("/logout", get(logout::ask).post(logout::logout))
+        .route("/logged-out", get(logout::logged_out))
+        .route("/backchannel-logout/{organisation}/{provider}", post(backchannel::logout))
         .route("/sign-on", get(start::sign_on))
         .route("/account", get(account::show).post(account::change))
+        .route("/reset", get(reset::show).post(reset::set))
         .merge(local::pages())
         .merge(crate::client::pages())
         .fallback(no_such_page)
-        .layer(axum::middleware::from_fn(finish_page))
+        .layer(axum::middleware::from_fn_with_state(app.clone(), finish_page))
         .with_state(app.clone())
 }
 
 async fn index() -> Response {
-    let text = "<p>You are sent here by a service that wants to know who you are. Open the address of that service, and \
-                follow it from there.</p><p><a href=\"/account\">Your \
-                password and codes</a></p><p><a href=\"/logout\">Log out everywhere</a></p>";
-    page::page(StatusCode::OK, "Here people log in", text.to_owned())
+    let text =
+        "<p>You are sent here by a service that wants to know who you are. Open the address of that service, and \
+                follow it from there.</p>"
+            .to_owned();
+    let ways = page::ways_on(&[("/account", "Your account"), ("/logout", "Log out")]);
+    page::page(StatusCode::OK, "Here people log in", text + &ways)
 }
 
 async fn no_such_page() -> LoginError {
     LoginError::new(StatusCode::NOT_FOUND, "No such page", "There is nothing at this address.")
         .next("Open the address of the service that you want to use.")
+        .link("/", "To the start page")
 }
 
 /// Runs the request to its end, and writes the page that it has become. It runs in a task of its own: a browser that goes
 /// away does not stop a login between the store and the edges.
-async fn finish_page(request: Request, next: Next) -> Response {
+async fn finish_page(State(app): State<App>, request: Request, next: Next) -> Response {
     let request_id = finish::request_id(request.headers());
     let path = request.uri().path().to_owned();
     let too_long = request.uri().query().is_some_and(|query| query.len() > MAX_QUERY_BYTES);
@@ -87,7 +96,7 @@ async fn finish_page(request: Request, next: Next) -> Response {
             let status = error.status.as_u16();
             tracing::warn!(request_id, path, status, error = inside, "a login was not finished");
         }
-        response = error.render(&request_id);
+        response = error.render(&request_id, &app.config.site);
         for cookie in cookies {
             response.headers_mut().append(header::SET_COOKIE, cookie);
         }

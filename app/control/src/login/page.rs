@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use sallyport_http::page::{Escaped, frame};
+use sallyport_http::page::{Escaped, Frame, Prose, Site, content_policy};
 
 use crate::problem::ApiError;
 
@@ -16,16 +16,58 @@ pub(crate) fn page(status: StatusCode, title: &str, text: String) -> Response {
 
 /// The same, for those who add headers.
 pub(crate) fn written(status: StatusCode, title: &str, text: String) -> LoginError {
-    LoginError { status, title: title.to_owned(), text, inside: None, headers: Vec::new() }
+    LoginError {
+        status,
+        title: title.into(),
+        text,
+        is_trouble: false,
+        forms_lead: Some("'self'".into()),
+        inside: None,
+        headers: Vec::new(),
+    }
+}
+
+/// What was wrong with what somebody typed, above the form in which they type it again.
+pub(crate) fn wrong(what: Option<&str>) -> String {
+    what.map(|what| format!("<div class=\"wrong\" role=\"alert\"><strong>{}</strong></div>", Escaped(what)))
+        .unwrap_or_default()
+}
+
+/// Ways on, as buttons: addresses with what they say. What most want comes first, and looks like it.
+pub(crate) fn ways_on(ways: &[(&str, &str)]) -> String {
+    written_ways(ways, |at| at == 0)
+}
+
+/// Ways on of which none is wanted more than another.
+pub(crate) fn equal_ways(ways: &[(&str, &str)]) -> String {
+    written_ways(ways, |_| true)
+}
+
+/// A way on beside what the page is about.
+pub(crate) fn other_way(href: &str, label: &str) -> String {
+    written_ways(&[(href, label)], |_| false)
+}
+
+fn written_ways(ways: &[(&str, &str)], is_wanted: fn(usize) -> bool) -> String {
+    let mut text = "\n<div class=\"acts\">".to_owned();
+    for (at, (href, label)) in ways.iter().enumerate() {
+        let other = if is_wanted(at) { "" } else { " other" };
+        text.push_str(&format!("<a class=\"act{other}\" href=\"{}\">{}</a>", Escaped(href), Escaped(label)));
+    }
+    text + "</div>"
 }
 
 /// Why a login does not go on, as a page. (A page that is no error is one too: they are written in one place.)
 #[derive(Debug, Clone)]
 pub(crate) struct LoginError {
     pub(crate) status: StatusCode,
-    title: String,
+    title: Box<str>,
     /// HTML, escaped already.
     text: String,
+    /// Whether the status is shown: not beside a form that says what is wrong.
+    is_trouble: bool,
+    /// Where forms of the page lead, as its policy says it; `None`: anywhere.
+    forms_lead: Option<Box<str>>,
     /// For the log only.
     pub(crate) inside: Option<String>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -34,19 +76,25 @@ pub(crate) struct LoginError {
 impl LoginError {
     /// What happened, in a few words and in a sentence.
     pub(crate) fn new(status: StatusCode, title: &str, detail: &str) -> Self {
-        let text = format!("<p>{}</p>", Escaped(detail));
-        Self { status, title: title.to_owned(), text, inside: None, headers: Vec::new() }
+        Self { is_trouble: true, ..written(status, title, format!("<p>{}</p>", Prose(detail))) }
     }
 
     /// What the reader can do about it.
     pub(crate) fn next(mut self, step: &str) -> Self {
-        self.text.push_str(&format!("\n<p>{}</p>", Escaped(step)));
+        self.text.push_str(&format!("\n<p>{}</p>", Prose(step)));
         self
     }
 
     /// An address to go to.
     pub(crate) fn link(mut self, href: &str, label: &str) -> Self {
-        self.text.push_str(&format!("\n<p><a href=\"{}\">{}</a></p>", Escaped(href), Escaped(label)));
+        self.text.push_str(&ways_on(&[(href, label)]));
+        self
+    }
+
+    /// Where forms of the page, and answers to them, lead beside this host: sources of a policy; `None`: anywhere. Chromium has
+    /// `form-action` hold for where a form is sent on to, too.
+    pub(crate) fn forms_lead(mut self, sources: Option<&str>) -> Self {
+        self.forms_lead = sources.map(|sources| format!("'self' {sources}").into());
         self
     }
 
@@ -62,12 +110,26 @@ impl LoginError {
         self
     }
 
-    pub(super) fn render(self, request_id: &str) -> Response {
-        let body = frame(self.status, &self.title, &self.text, request_id);
-        let mut response = Response::new(Body::from(body));
+    pub(super) fn render(self, request_id: &str, site: &Site) -> Response {
+        let is_error = self.status.is_client_error() || self.status.is_server_error();
+        let frame = Frame {
+            site,
+            home: Some("/"),
+            title: &self.title,
+            html: &self.text,
+            has_form: true,
+            status: (self.is_trouble && is_error).then_some(self.status),
+            code: "",
+            request_id,
+        };
+        let mut response = Response::new(Body::from(frame.to_string()));
         *response.status_mut() = self.status;
-        response.headers_mut().extend(self.headers.into_iter().map(|(name, value)| (Some(name), value)));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        let headers = response.headers_mut();
+        headers.extend(self.headers.into_iter().map(|(name, value)| (Some(name), value)));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        if let Ok(policy) = HeaderValue::from_str(&content_policy(self.forms_lead.as_deref())) {
+            headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+        }
         response
     }
 }
@@ -115,10 +177,9 @@ pub(super) fn secure(headers: &mut HeaderMap, request_id: &str) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    // The page on which a program is let in sends the browser on to the program.
-    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(
-        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    ));
+    if let Ok(policy) = HeaderValue::from_str(&content_policy(Some("'self'"))) {
+        headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
+    }
     if let Ok(id) = HeaderValue::from_str(request_id) {
         headers.insert("x-request-id", id);
     }

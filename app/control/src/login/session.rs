@@ -6,7 +6,8 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 use sallyport_identity::{Grant, LoginRequest, Purpose, SignOn, safe_return_to};
 use sallyport_model::{AccountId, IdentitySettings, LoginSession, LoginSessionId, Person, SocketRoute};
-use sallyport_oidc::with_query;
+use sallyport_oidc::{Finished, with_query};
+use sallyport_store::StoredProvider;
 
 use super::{
     cookies,
@@ -52,6 +53,7 @@ impl App {
         person: Person,
         asks: &IdentitySettings,
         former: Option<LoginSessionId>,
+        there: Option<(&StoredProvider, &Finished)>,
     ) -> Result<LoginSession, LoginError> {
         let now = self.clock.now().unix_seconds;
         // As long as the socket that believes a login the longest; each asks again by its own measure.
@@ -71,7 +73,8 @@ impl App {
             authenticated_at: now,
             expires_at: now.saturating_add(i64::from(minutes) * 60),
         };
-        let mut ended = self.store.begin_person_session(&session).await?;
+        let there = there.map(|(provider, finished)| self.at_provider(session.id, provider, finished)).transpose()?;
+        let mut ended = self.store.begin_provider_session(&session, there.as_ref()).await?;
         self.identities.put_session(session.clone());
         if let Some(former) = former {
             ended.extend(self.store.end_person_sessions(organisation, Some(former), None, None).await?);
@@ -128,6 +131,9 @@ impl App {
 
     /// The answer with the cookie that says who this browser is at the organisation.
     pub(super) fn with_sign_on(&self, mut response: Response, session: &LoginSession) -> Result<Response, LoginError> {
+        response
+            .headers_mut()
+            .append(header::SET_COOKIE, cookies::gone(&cookies::logged_out_name(session.organisation))?);
         let sealed = self.seal(Purpose::SignOn, &SignOn { session: session.id })?;
         response.headers_mut().append(header::SET_COOKIE, cookies::signed_on(session.organisation, &sealed)?);
         Ok(response)

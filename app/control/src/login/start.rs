@@ -12,14 +12,14 @@ use percent_encoding::percent_decode_str;
 use sallyport_http::page::Escaped;
 use sallyport_identity::{LoginRequest, Purpose, is_worth, safe_return_to};
 use sallyport_model::{AccountId, IdentitySettings, ProviderId, ProviderKind};
-use sallyport_oidc::{Begin, OidcError, with_query};
+use sallyport_oidc::{Asks, Begin, OidcError, with_query};
 use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
     cookies,
-    page::{LoginError, page, see_other},
+    page::{LoginError, equal_ways, page, see_other},
 };
 use crate::{App, limits::Client, random};
 
@@ -98,7 +98,14 @@ pub(super) fn failed(error: &OidcError, service: &str) -> LoginError {
     let sentence = error.to_string();
     let mut letters = sentence.chars();
     let detail: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
-    let page = LoginError::new(status, title, &format!("{detail}.")).link(service, "Try again");
+    let page = LoginError::new(status, title, &format!("{detail}."));
+    let page = if status == StatusCode::FORBIDDEN {
+        // The same account would come back with the same words.
+        page.next("When that is mended there, log in again; or use another account.")
+            .link(&format!("{service}/.sallyport/login?switch=1"), "Use another account")
+    } else {
+        page.link(service, "Try again")
+    };
     // An address that is refused stands in the sentence, and has no place in the log.
     if status == StatusCode::FORBIDDEN { page } else { page.inside(error) }
 }
@@ -128,6 +135,8 @@ pub(super) async fn start(
     {
         return app.grant(&route, &request, session.id);
     }
+    // Who has logged out here is asked, and does not come straight back in.
+    let has_logged_out = cookies::one(&headers, &cookies::logged_out_name(organisation)).is_some();
     let mut providers = app.providers_for(organisation, &asks).await?;
     if let Some(wanted) = wanted {
         providers.retain(|provider| provider.name.as_str() == wanted);
@@ -139,17 +148,25 @@ pub(super) async fn start(
         [] => Err(LoginError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "Nobody can log in here yet",
-            "The owner of this service asks for a login, and has no identity provider for it.",
+            "This service asks for a login, and there is no identity provider for it yet.",
         )
-        .next("If that is you: `sallyport provider add` adds one.")),
-        [one] if wanted.is_some() || !request.switch => {
+        .next("Tell whoever runs the service.")
+        .inside("a socket asks for a login, and its organisation has no identity provider that it takes")),
+        [one]
+            if wanted.is_some() || !(request.switch || (has_logged_out && one.config.kind != ProviderKind::Local)) =>
+        {
             let provider = one.clone();
+            let asks = match (request.switch, has_logged_out) {
+                (true, _) => Asks::ForAnother,
+                (false, true) => Asks::Always,
+                (false, false) => Asks::IfUnknown,
+            };
             match provider.config.kind {
                 ProviderKind::Local => app.begin_local(&headers, &provider, request),
-                _ => app.send_to(&headers, &service, provider, request).await,
+                _ => app.send_to(&headers, &service, provider, request, asks).await,
             }
         }
-        several => Ok(chooser(&route.name, sealed, several)),
+        several => Ok(chooser(&service, sealed, several, has_logged_out && !request.switch)),
     }
 }
 
@@ -163,7 +180,10 @@ pub(super) async fn sign_on(
     app.limits.login_step(client, now.monotonic)?;
     let parameters = parameters(query.as_deref()).ok_or_else(not_ours)?;
     let (socket, to) = parameters.get("socket").zip(parameters.get("to")).ok_or_else(not_ours)?;
-    let (route, _) = app.asking_socket(socket).await?;
+    let (route, _) = app
+        .asking_socket(host_in(socket))
+        .await
+        .map_err(|error| if error.status() == StatusCode::NOT_FOUND { no_such_service() } else { error.into() })?;
     let is_ours = |page: &str| to == page || to.strip_prefix(page).is_some_and(|rest| rest.starts_with(['?', '/']));
     if safe_return_to(to) != to || !crate::client::PAGES.iter().any(|page| is_ours(page)) {
         return Err(not_ours());
@@ -180,10 +200,26 @@ pub(super) async fn sign_on(
     see_other(&with_query("/start", &[("request", &sealed)]))
 }
 
+/// The host in what somebody typed or pasted: a host, or an address with more around it.
+fn host_in(typed: &str) -> &str {
+    let typed = typed.trim();
+    let behind = typed.split_once("://").map_or(typed, |(_, behind)| behind);
+    behind.split(['/', ':', '?', '#']).next().unwrap_or_default()
+}
+
+fn no_such_service() -> LoginError {
+    LoginError::new(StatusCode::NOT_FOUND, "No such service", "There is no service at this address.")
+        .next("Check the address for mistakes.")
+        .link("/account", "Try again")
+}
+
 /// A page with a link for each provider: links, so that no form leads to another host.
-fn chooser(socket: impl std::fmt::Display, sealed: &str, providers: &[StoredProvider]) -> Response {
-    let mut text =
-        format!("<p>The service <code>{}</code> wants to know who you are.</p>", Escaped(&socket.to_string()));
+fn chooser(service: &str, sealed: &str, providers: &[StoredProvider], has_logged_out: bool) -> Response {
+    let mut text = format!("<p>The service <code>{}</code> wants to know who you are.</p>", Escaped(host_of(service)));
+    if has_logged_out {
+        text.push_str("\n<p>You have logged out in this browser.</p>");
+    }
+    let mut ways = Vec::with_capacity(providers.len());
     for provider in providers {
         let href = with_query("/start", &[("request", sealed), ("provider", provider.name.as_str())]);
         let label = match provider.config.kind {
@@ -198,9 +234,16 @@ fn chooser(socket: impl std::fmt::Display, sealed: &str, providers: &[StoredProv
         let has_one_name = matches!(provider.config.kind, ProviderKind::Oidc | ProviderKind::Local);
         let alias = if label.eq_ignore_ascii_case(name) || has_one_name { String::new() } else { format!(" ({name})") };
         let label = format!("Log in with {label}{alias}");
-        text.push_str(&format!("\n<p><a href=\"{}\">{}</a></p>", Escaped(&href), Escaped(&label)));
+        ways.push((href, label));
     }
+    let ways: Vec<_> = ways.iter().map(|(href, label)| (href.as_str(), label.as_str())).collect();
+    text.push_str(&equal_ways(&ways));
     page(StatusCode::OK, "Log in", text)
+}
+
+/// What people know a service by: its address without `https://`.
+pub(super) fn host_of(service: &str) -> &str {
+    service.strip_prefix("https://").unwrap_or(service)
 }
 
 impl App {
@@ -223,6 +266,7 @@ impl App {
         service: &str,
         provider: StoredProvider,
         request: LoginRequest,
+        asks: Asks,
     ) -> Result<Response, LoginError> {
         let organisation = provider.organisation;
         let login = ProviderLogin {
@@ -241,7 +285,7 @@ impl App {
             state: &state,
             nonce: &nonce,
             challenge: &challenge,
-            switch: login.request.switch,
+            asks,
         };
         let to = self.providers.begin(&provider.config, begin).await.map_err(|error| failed(&error, service))?;
         let mut response = see_other(&to)?;
@@ -269,6 +313,16 @@ pub(super) fn make_room(headers: &HeaderMap, response: &mut Response) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_paste_whole_addresses() {
+        for typed in
+            ["app.example.com", " https://app.example.com/a?b#c", "app.example.com:8443", "http://app.example.com:80/"]
+        {
+            assert_eq!(host_in(typed), "app.example.com", "{typed}");
+        }
+        assert_eq!(host_in("://"), "");
+    }
 
     #[test]
     fn a_query_is_read_once_and_whole() {

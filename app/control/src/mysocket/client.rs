@@ -23,6 +23,9 @@ use crate::{
     signed_token::TokenError,
 };
 
+/// What the recipe for `ProxyCommand` of the original clients puts behind the name of a socket.
+const DUMMY: &str = ".mysocket-dummy";
+
 /// Whom a token is of.
 pub(super) struct Person {
     session: LoginSessionId,
@@ -48,10 +51,20 @@ impl FromRequestParts<App> for Person {
     }
 }
 
+/// The name that a client means by this: an ssh configuration of theirs puts a word behind it, which not all of them take
+/// away again.
+fn meant(dnsname: &str) -> &str {
+    let end = dnsname.len().saturating_sub(DUMMY.len());
+    match dnsname.split_at_checked(end) {
+        Some((name, dummy)) if dummy.eq_ignore_ascii_case(DUMMY) => name,
+        _ => dnsname,
+    }
+}
+
 impl Person {
     /// Refuses another socket than the one that the token is for.
     fn is_for(&self, dnsname: &str) -> Result<(), ApiError> {
-        if dnsname.eq_ignore_ascii_case(&self.says.socket_dns) {
+        if meant(dnsname).eq_ignore_ascii_case(&self.says.socket_dns) {
             return Ok(());
         }
         Err(ApiError::new(
@@ -86,6 +99,7 @@ pub(super) async fn auth(
     let port = ports.next().and_then(|(_, port)| port.parse::<u16>().ok()).filter(|port| *port > 0);
     let port =
         port.filter(|_| ports.next().is_none()).ok_or_else(|| ApiError::field("port", "it is missing, or no port"))?;
+    let dnsname = meant(&dnsname);
     let is_name =
         dnsname.len() <= 253 && dnsname.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
     if !is_name {
@@ -121,4 +135,23 @@ pub(super) async fn ssh(
     let admitted = app.admit(person.session, &person.says.socket_dns, address).await?;
     let signed = app.sign_person(&admitted, "ssh_public_key", &input.value.ssh_public_key, true).await?;
     Ok(json(StatusCode::OK, &SignedKey { signed_ssh_cert: signed.certificate }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_the_word_of_their_ssh_recipe_means_the_name() {
+        for (given, expected) in [
+            ("calm-bay-1000.localhost.mysocket-dummy", "calm-bay-1000.localhost"),
+            ("calm-bay-1000.localhost.MySocket-Dummy", "calm-bay-1000.localhost"),
+            ("calm-bay-1000.localhost", "calm-bay-1000.localhost"),
+            (".mysocket-dummy", ""),
+            ("\u{e9}\u{e9}mysocket-dummy", "\u{e9}\u{e9}mysocket-dummy"),
+            ("", ""),
+        ] {
+            assert_eq!(meant(given), expected);
+        }
+    }
 }

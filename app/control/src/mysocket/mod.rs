@@ -52,9 +52,17 @@ pub(crate) fn routes() -> Router<App> {
         .route("/socket/{id}/tunnel", get(tunnels::list).post(tunnels::create))
         .route("/socket/{id}/tunnel/{tunnel_id}", get(tunnels::get).delete(tunnels::delete))
         .route("/socket/{id}/tunnel/{tunnel_id}/signkey", post(tunnels::sign_key))
+        .route("/latest_version.txt", get(latest_version))
         .route("/mtls-ca/socket/{dnsname}/auth", get(client::auth))
         .route("/mtls-ca/socket/{dnsname}/csr", post(client::csr))
         .route("/mtls-ca/socket/{dnsname}/ssh", post(client::ssh))
+}
+
+/// The Go clients ask for a version before they log in, and go no further without one. Where it is another than theirs, they
+/// say that there is a newer one.
+async fn latest_version() -> Response {
+    let text = concat!(env!("CARGO_PKG_VERSION"), "\n");
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
 /// The error as these clients read it.

@@ -7,10 +7,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
-use sallyport_api::{CreateSocket, Protect, UpdateSocket};
+use sallyport_api::{CreateSocket, CreateTunnel, Protect, UpdateSocket};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{IdentitySettings, SocketType};
-use sallyport_store::{Creation, MAX_SOCKETS_PER_ACCOUNT};
+use sallyport_store::{Creation, IfTaken, MAX_SOCKETS_PER_ACCOUNT};
 
 use super::{
     Caller,
@@ -69,7 +69,9 @@ impl App {
             identity,
             ..CreateSocket::new(name, wish.socket_type.unwrap_or(SocketType::Http))
         };
-        match self.create_socket(caller.account.id, create, Lifetime::Lasting, None, true).await? {
+        // These clients know nothing of names that are unique.
+        let kind = (Lifetime::Lasting, IfTaken::Number);
+        match self.create_socket(caller.account.id, create, kind, None, true).await? {
             Creation::Made((socket, _)) => Ok(socket),
             Creation::Repeated(_) => Err(ApiError::internal("a repetition without a key")),
         }
@@ -145,7 +147,7 @@ pub(super) async fn connect(
     input: Input<SocketWish>,
 ) -> Result<Response, ApiError> {
     let socket = app.create_mysocket(&caller, input.value).await?;
-    if let Err(error) = app.create_tunnel(&socket, None, None, None).await {
+    if let Err(error) = app.create_tunnel(&socket, CreateTunnel::default(), None, None).await {
         app.delete_socket(&socket).await?;
         return Err(error);
     }

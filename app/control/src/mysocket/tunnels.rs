@@ -5,6 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::StatusCode;
+use sallyport_api::CreateTunnel;
 use sallyport_model::MAX_TUNNELS_PER_SOCKET;
 use sallyport_store::Creation;
 
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     App,
-    extract::{Input, json},
+    extract::{Input, OptionalInput, json},
     problem::ApiError,
 };
 
@@ -36,10 +37,10 @@ pub(super) async fn create(
     State(app): State<App>,
     caller: Caller,
     Path(socket): Path<String>,
-    _input: Input<Nothing>,
+    _input: OptionalInput<Nothing>,
 ) -> Result<Response, ApiError> {
     let socket = app.find_socket(caller.account.id, &socket).await?;
-    match app.create_tunnel(&socket, None, None, None).await? {
+    match app.create_tunnel(&socket, CreateTunnel::default(), None, None).await? {
         // Its holder logs in with an ssh key; the credential is for connectors, which can ask for another.
         Creation::Made((tunnel, _credential)) => {
             Ok(json(StatusCode::OK, &app.mysocket_tunnel(tunnel.id, tunnel.forward_port)))

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     App,
-    extract::{Input, json},
-    limits::Client,
+    extract::{Input, OptionalInput, json},
+    limits::{CameFrom, Client},
     problem::ApiError,
 };
 
@@ -38,9 +38,10 @@ pub(super) async fn create(
     client: Client,
     input: Input<NewUser>,
 ) -> Result<Response, ApiError> {
-    let NewUser { name, email, password, sshkey } = input.value;
+    let NewUser { name, email, password, sshkey, invitation, setup_token } = input.value;
     let ssh_key = sshkey.filter(|key| !key.trim().is_empty());
-    let account = app.create_account(client, CreateAccount { name, email, password, ssh_key }).await?;
+    let create = CreateAccount { name, email, password, ssh_key, invitation, setup_token };
+    let account = app.create_account(client, create).await?;
     Ok(json(StatusCode::OK, &shown(&app, &account).await?))
 }
 
@@ -57,10 +58,16 @@ pub(super) async fn get(
 }
 
 /// A token for a password.
-pub(super) async fn login(State(app): State<App>, client: Client, input: Input<Login>) -> Result<Response, ApiError> {
-    let account = app.check_login(client, &input.value.email, input.value.password).await?;
+pub(super) async fn login(
+    State(app): State<App>,
+    client: Client,
+    CameFrom(from): CameFrom,
+    input: Input<Login>,
+) -> Result<Response, ApiError> {
+    let Login { email, password, code } = input.value;
+    let (account, revision) = app.check_login(client, &email, password, code.as_ref()).await?;
     // These clients have no use for a refresh token: the session's own is thrown away.
-    let (session, _refresh) = app.begin_session(account.id).await?;
+    let (session, _refresh) = app.begin_session((account.id, revision), from).await?;
     let logged_in_at = app.clock.now().unix_seconds;
     token(&app, Shown { account: account.id, session, logged_in_at })
 }
@@ -70,7 +77,7 @@ pub(super) async fn refresh(
     State(app): State<App>,
     client: Client,
     caller: Caller,
-    _input: Input<Nothing>,
+    _input: OptionalInput<Nothing>,
 ) -> Result<Response, ApiError> {
     app.limits.refresh(client, app.clock.now().monotonic)?;
     token(&app, caller.shown)

@@ -20,6 +20,11 @@ pub(super) struct NewUser {
     pub(super) password: Secret,
     #[serde(default)]
     pub(super) sshkey: Option<String>,
+    /// What these clients do not send, and whoever speaks for them can: as in `/v1/accounts`.
+    #[serde(default)]
+    pub(super) invitation: Option<Secret>,
+    #[serde(default)]
+    pub(super) setup_token: Option<Secret>,
 }
 
 /// An account.
@@ -38,6 +43,9 @@ pub(super) struct User {
 pub(super) struct Login {
     pub(super) email: Email,
     pub(super) password: Secret,
+    /// What these clients cannot ask for: whoever speaks for them can send it.
+    #[serde(default)]
+    pub(super) code: Option<Secret>,
 }
 
 /// `POST /login/refresh`

@@ -9,7 +9,7 @@ use sallyport_model::{
 };
 use sallyport_store::{Creation, DirectOriginChange, Keyed, StoreError};
 
-use super::tunnels::checked_weight;
+use super::tunnels::{changed_path, checked_path, checked_weight};
 use crate::{App, audit_trail, problem::ApiError, random};
 
 impl App {
@@ -28,6 +28,7 @@ impl App {
             region: create.region,
             weight: checked_weight(create.weight.unwrap_or(DEFAULT_WEIGHT))?,
             tls: checked_tls(create.tls.unwrap_or_default(), socket.socket_type)?,
+            path: checked_path(create.path, create.rewrite_path, socket.socket_type)?,
             created_at: self.clock.now().unix_seconds,
         };
         let made = self.store.create_direct_origin(socket.account, &origin, keyed).await;
@@ -62,7 +63,10 @@ impl App {
     ) -> Result<DirectOrigin, ApiError> {
         let found = self.find_direct_origin(socket, id).await?;
         if update.is_empty() {
-            return Err(ApiError::field("", "nothing is to change: send an address, a region, a weight or tls"));
+            return Err(ApiError::field(
+                "",
+                "nothing is to change: send an address, a region, a weight, tls, a path or a rewrite_path",
+            ));
         }
         let tls = update.tls.map(|tls| checked_tls(tls.unwrap_or_default(), socket.socket_type)).transpose()?;
         let change = DirectOriginChange {
@@ -70,6 +74,7 @@ impl App {
             region: update.region,
             weight: update.weight.map(checked_weight).transpose()?,
             tls,
+            path: changed_path(&found.path, update.path, update.rewrite_path, socket.socket_type)?,
         };
         let changed = self.store.change_direct_origin(socket.id, found.id, change).await?;
         let origin = changed.ok_or_else(|| ApiError::not_found("direct origin"))?;

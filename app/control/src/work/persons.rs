@@ -1,6 +1,7 @@
 //! Persons whose passwords this installation keeps: adding, changing and inviting them.
 
 use sallyport_api::{CreatePerson, ResetPerson, Secret, UpdatePerson};
+use sallyport_identity::{MAX_TOLD_GROUPS_BYTES, header_groups};
 use sallyport_model::{
     AccountId, MAX_GROUP_BYTES, MAX_GROUPS, MAX_PERSON_NAME_BYTES, PersonId, ProviderKind, ProviderName, misleads,
 };
@@ -60,9 +61,11 @@ fn check_groups(mut groups: Vec<String>) -> Result<Vec<String>, ApiError> {
     let is_group = |group: &String| {
         (1..=MAX_GROUP_BYTES).contains(&group.len()) && !group.chars().any(misleads) && group.trim() == group
     };
-    if groups.len() > MAX_GROUPS || !groups.iter().all(is_group) {
+    let is_told = header_groups(&groups).is_some();
+    if groups.len() > MAX_GROUPS || !groups.iter().all(is_group) || !is_told {
         let reason = format!(
-            "at most {MAX_GROUPS} groups of 1 to {MAX_GROUP_BYTES} bytes, without blanks around them, or what hides or turns text"
+            "at most {MAX_GROUPS} groups of 1 to {MAX_GROUP_BYTES} bytes, without blanks around them, or what hides or \
+             turns text; origins are told all of them, so they have at most {MAX_TOLD_GROUPS_BYTES} bytes together"
         );
         return Err(ApiError::field("groups", reason));
     }

@@ -231,12 +231,25 @@ impl App {
         } else {
             alone("tested", &test.document.as_ref().map(Document::to_json).unwrap_or_default())?
         };
-        answer(&set, &test, self.clock.now().unix_seconds, http, port)
+        let groups_stated = match &test.provider {
+            Some(name) => {
+                let provider = self.store.provider(organisation, name).await?;
+                provider.is_none_or(|provider| provider.config.states_groups())
+            }
+            None => true,
+        };
+        answer(&set, &test, groups_stated, self.clock.now().unix_seconds, (http, port))
     }
 }
 
 /// Asks the set.
-fn answer(set: &PolicySet, test: &TestPolicy, now: i64, http: bool, port: u16) -> Result<PolicyTest, ApiError> {
+fn answer(
+    set: &PolicySet,
+    test: &TestPolicy,
+    groups_stated: bool,
+    now: i64,
+    (http, port): (bool, u16),
+) -> Result<PolicyTest, ApiError> {
     if test.email.is_some() && test.service_token.is_some() {
         return Err(ApiError::field("service_token", "nobody is a person and a service token at once"));
     }
@@ -257,6 +270,7 @@ fn answer(set: &PolicySet, test: &TestPolicy, now: i64, http: bool, port: u16) -
         email: email.as_str(),
         domain: email.domain(),
         groups: &test.groups,
+        groups_stated: groups_stated || !test.groups.is_empty(),
         provider,
     });
     let question = Question {
@@ -272,7 +286,7 @@ fn answer(set: &PolicySet, test: &TestPolicy, now: i64, http: bool, port: u16) -
     };
     let decision = set.decide(&question);
     let (policy, rule) = match decision.by {
-        DecidedBy::Rule { policy, rule } => (Some(policy.to_owned()), Some(rule.to_owned())),
+        DecidedBy::Rule { policy, rule, .. } => (Some(policy.to_owned()), Some(rule.to_owned())),
         _ => (None, None),
     };
     let rules = set.explain(&question).into_iter().map(|rule| RuleTested {
@@ -344,8 +358,8 @@ pub(super) fn check_that_somebody_enters(
         }
         (false, _) => {
             let detail = format!(
-                "nobody could enter: the policies that concern the socket ({names}) let nobody in who has not logged in; \
-                 set identity, or attach a policy that allows anyone"
+                "nobody could enter: the policies that concern the socket ({names}) let nobody in who has not logged in, or \
+                 deny somebody, who may be anybody there; set identity, or attach policies that say nothing of who comes"
             );
             ApiError::field("identity", detail)
         }

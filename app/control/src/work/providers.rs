@@ -7,6 +7,7 @@ use sallyport_model::{
     AccountId, MAX_CLIENT_SECRET_BYTES, MIN_HOOK_SECRET_BYTES, PersonEmail, ProviderConfig, ProviderConfigError,
     ProviderId, ProviderKind, ProviderName, SocketRoute, SocketSettings,
 };
+use sallyport_oidc::Found;
 use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, StoredProvider};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,16 @@ impl App {
     /// what another says (RFC 9700 section 4.4.2).
     pub(crate) fn redirect_uri(&self, organisation: AccountId, name: &ProviderName) -> String {
         format!("{}/callback/{}/{name}", self.login_url(), organisation.uuid().simple())
+    }
+
+    /// Where a provider tells that a login has ended there.
+    pub(crate) fn backchannel_logout_uri(&self, organisation: AccountId, name: &ProviderName) -> String {
+        format!("{}/backchannel-logout/{}/{name}", self.login_url(), organisation.uuid().simple())
+    }
+
+    /// Where a provider sends browsers back to that were logged out there.
+    pub(crate) fn post_logout_redirect_uri(&self) -> String {
+        format!("{}/logged-out", self.login_url())
     }
 
     /// The client secret.
@@ -75,6 +86,7 @@ impl App {
             ca_pem: create.ca_pem,
             hook: create.hook,
             require_totp: create.require_totp,
+            check_minutes: create.check_minutes,
         };
         config.check()?;
         check_secret(&config, create.client_secret.as_ref())?;
@@ -156,6 +168,9 @@ impl App {
         if let Some(require_totp) = update.require_totp {
             config.require_totp = require_totp;
         }
+        if let Some(minutes) = update.check_minutes {
+            config.check_minutes = minutes;
+        }
         config.check()?;
         let kept = self.open_secret(&provider).filter(|kept| !kept.is_empty()).map(Secret::from);
         let secret = match &update.client_secret {
@@ -177,9 +192,11 @@ impl App {
         }
         let who = |config: &ProviderConfig| (config.issuer.clone(), config.tenant.clone(), config.client_id.clone());
         let wants_codes = provider.config.require_totp && !former.require_totp;
+        let has_other_groups = former.groups_claim != provider.config.groups_claim;
         // Whom another provider meant by a name, or an address that is believed no longer, is nobody now; nor is known who
-        // has logged in without a code.
-        if who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email || wants_codes {
+        // has logged in without a code, or which groups those are in of whom another claim was read.
+        let is_other = who(&former) != who(&provider.config) || former.trust_email != provider.config.trust_email;
+        if is_other || wants_codes || has_other_groups {
             self.end_login_sessions(provider.organisation, None, Some(&provider.name)).await?;
         }
         tracing::info!(account = %provider.organisation, provider = %provider.name, "provider changed");
@@ -242,7 +259,12 @@ impl App {
                 detail: if found.issuer.is_empty() {
                     format!("{} has no discovery to ask: the first login shows whether it works", config.kind)
                 } else {
-                    format!("{} answers and has {} keys to sign with", found.issuer, found.keys)
+                    format!(
+                        "{} answers and has {} keys to sign with{}",
+                        found.issuer,
+                        found.keys,
+                        can_end(&found, config)
+                    )
                 },
                 authorization_endpoint: Some(found.authorization_endpoint),
                 keys: (!found.issuer.is_empty()).then(|| u32::try_from(found.keys).unwrap_or(u32::MAX)),
@@ -269,6 +291,23 @@ impl App {
         });
         Ok(stored.len().max(told))
     }
+}
+
+/// How a login ends here that has ended at the provider, in words.
+fn can_end(found: &Found, config: &ProviderConfig) -> String {
+    let tells = if found.tells_of_logouts { "tells of logouts" } else { "does not say that it tells of logouts" };
+    let asked = match config.check_seconds() {
+        None => "logins are not checked there".to_owned(),
+        Some(seconds) => {
+            let way = if found.introspects { "refresh tokens, or introspection" } else { "refresh tokens" };
+            format!("logins are checked there every {} minutes by {way}, where it gives any", seconds / 60)
+        }
+    };
+    let hint = match found.has_offline_access && !config.scopes.iter().any(|scope| scope == "offline_access") {
+        true if config.check_seconds().is_some() => " (it may want the scope offline_access for that)",
+        _ => "",
+    };
+    format!("; it {tells}; {asked}{hint}")
 }
 
 /// Who knows only how to speak of itself needs no secret; GitHub, Google, Facebook and Microsoft give one to each; with the

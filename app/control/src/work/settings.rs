@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sallyport_api::{CreateSocket, HealthCheck, UpdateSocket};
 use sallyport_model::{
-    AccessRules, Affinity, EndpointGroup, IdentitySettings, Limits, ProxyProtocol, RegionName, SocketSettings,
-    SocketType, TlsMode,
+    AccessRules, Affinity, EndpointGroup, HeaderRules, HostHeader, IdentitySettings, Limits, ProxyProtocol, RegionName,
+    SocketSettings, SocketType, TlsMode,
 };
 use sallyport_policy::{AccessList, Rule};
 
@@ -23,6 +23,8 @@ pub(super) struct SettingsWish {
     amplification_guard: Option<Option<bool>>,
     identity: Option<Option<IdentitySettings>>,
     regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
+    host_header: Option<Option<HostHeader>>,
+    headers: Option<Option<HeaderRules>>,
 }
 
 impl SettingsWish {
@@ -38,6 +40,8 @@ impl SettingsWish {
             amplification_guard: Some(create.amplification_guard),
             identity: Some(create.identity.clone()),
             regions: Some(create.regions.clone()),
+            host_header: Some(create.host_header.clone()),
+            headers: Some(create.headers.clone()),
         }
     }
 
@@ -53,6 +57,8 @@ impl SettingsWish {
             amplification_guard: update.amplification_guard,
             identity: update.identity.clone(),
             regions: update.regions.clone(),
+            host_header: update.host_header.clone(),
+            headers: update.headers.clone(),
         }
     }
 
@@ -95,11 +101,13 @@ impl SettingsWish {
             amplification_guard: self.amplification_guard.map_or(now.amplification_guard, |wish| wish.unwrap_or(true)),
             identity: self.identity.clone().unwrap_or_else(|| now.identity.clone()),
             regions: or(&self.regions, &now.regions),
+            host_header: self.host_header.clone().unwrap_or_else(|| now.host_header.clone()),
+            headers: or(&self.headers, &now.headers),
         })
     }
 
     /// Each setting by itself among defaults, so that a refusal names the field, and whether it is wished for.
-    fn parts(&self, settings: &SocketSettings) -> [(&'static str, SocketSettings, bool); 10] {
+    fn parts(&self, settings: &SocketSettings) -> [(&'static str, SocketSettings, bool); 12] {
         let plain = SocketSettings::default;
         // All of them are named here, so that none is forgotten.
         let SocketSettings {
@@ -113,6 +121,8 @@ impl SettingsWish {
             amplification_guard,
             identity,
             regions,
+            host_header,
+            headers,
         } = settings.clone();
         [
             ("proxy_protocol", SocketSettings { proxy_protocol, ..plain() }, self.proxy_protocol.is_some()),
@@ -129,6 +139,8 @@ impl SettingsWish {
             ),
             ("identity", SocketSettings { identity, ..plain() }, self.identity.is_some()),
             ("regions", SocketSettings { regions, ..plain() }, self.regions.is_some()),
+            ("host_header", SocketSettings { host_header, ..plain() }, self.host_header.is_some()),
+            ("headers", SocketSettings { headers, ..plain() }, self.headers.is_some()),
         ]
     }
 }
@@ -180,7 +192,9 @@ fn checked_access(access: &AccessRules, databases: AddressDatabases) -> Result<A
     ] {
         if is_missing {
             let detail = format!("this server cannot tell the {what} of a client: it was started without {option}");
-            return Err(ApiError::field("access", detail));
+            let is_it = |texts: &[String]| texts.iter().any(|text| text.to_ascii_lowercase().starts_with(what));
+            let field = if is_it(&access.allow) { "access.allow" } else { "access.deny" };
+            return Err(ApiError::field(field, detail));
         }
     }
     let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect();

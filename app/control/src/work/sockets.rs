@@ -4,11 +4,11 @@ use http::StatusCode;
 use sallyport_api::{CreateSocket, FieldError, Protect, Protected, Socket, SshAccess, UpdateSocket};
 use sallyport_bus::ssh_login_name;
 use sallyport_model::{
-    AccountId, AttachedPolicy, BasicAuth, IdentitySettings, MAX_PASSWORD_BYTES, OriginProtocol, SocketId, SocketName,
-    SocketSettings, SocketType,
+    AccountId, AttachedPolicy, BasicAuth, DisplayName, IdentitySettings, MAX_PASSWORD_BYTES, OriginProtocol, ShortId,
+    SocketId, SocketName, SocketSettings, SocketType,
 };
 use sallyport_policy::PolicySet;
-use sallyport_store::{Creation, HolderId, Keyed, Maker, NewSocket, PortWish, SocketChange};
+use sallyport_store::{Creation, HolderId, IfTaken, Keyed, Maker, NewSocket, PortWish, SocketChange};
 
 use super::{
     policies::{check_that_somebody_enters, note_on_logins},
@@ -61,6 +61,7 @@ impl App {
         let route = self.routes.get(socket.id);
         let tunnels = route.as_ref().map(|route| route.tunnels.as_slice()).unwrap_or_default();
         let up = tunnels.iter().filter(|tunnel| self.directory.get(tunnel.id).is_some()).count();
+        let (origins_failing, failure) = route.as_ref().map(|route| self.socket_failures(route)).unwrap_or_default();
         let ssh = self.ssh_access(&socket).filter(|_| by_own);
         let policies = route.as_ref().map(|route| route.policies.as_slice()).unwrap_or_default();
         let mut notes = self.notes_on_regions(socket.id, &socket.settings);
@@ -90,12 +91,16 @@ impl App {
                 .filter(|_| settings.identity.is_some() && socket.socket_type == SocketType::Tls),
             identity: settings.identity,
             regions: settings.regions,
+            host_header: settings.host_header,
+            headers: settings.headers,
             notes,
             policies: policies.iter().map(|policy| policy.name.clone()).collect(),
             ssh,
             created_at: date(socket.created_at),
             tunnels_total: u32::try_from(tunnels.len()).unwrap_or(u32::MAX),
             tunnels_up: u32::try_from(up).unwrap_or(u32::MAX),
+            origins_failing,
+            failure,
         }
     }
 
@@ -131,16 +136,27 @@ impl App {
         })
     }
 
-    /// The account's socket with this id or DNS name.
+    /// The account's socket with this id or DNS name, else the one that is called so, else the one whose id begins so. What
+    /// cannot change goes first, so that nobody takes the place of another by a name.
     pub(crate) async fn find_socket(
         &self,
         account: AccountId,
         id_or_name: &str,
     ) -> Result<sallyport_model::Socket, ApiError> {
-        let found = if let Ok(id) = id_or_name.parse::<SocketId>() {
-            self.store.socket(account, id).await?
-        } else {
-            self.socket_named(account, id_or_name).await?
+        if let Ok(id) = id_or_name.parse::<SocketId>() {
+            return self.store.socket(account, id).await?.ok_or_else(|| ApiError::not_found("socket"));
+        }
+        if let Some(socket) = self.socket_named(account, &id_or_name.to_ascii_lowercase()).await? {
+            return Ok(socket);
+        }
+        if let Ok(name) = id_or_name.parse::<DisplayName>()
+            && let Some(socket) = self.store.socket_by_display_name(account, &name).await?
+        {
+            return Ok(socket);
+        }
+        let found = match id_or_name.parse::<ShortId>() {
+            Ok(start) => self.store.socket_by_short_id(account, &start).await?,
+            Err(_) => None,
         };
         found.ok_or_else(|| ApiError::not_found("socket"))
     }
@@ -161,10 +177,11 @@ impl App {
         &self,
         account: AccountId,
         create: CreateSocket,
-        lifetime: Lifetime,
+        (lifetime, if_taken): (Lifetime, IfTaken),
         keyed: Option<&Keyed>,
         by_own: bool,
     ) -> Result<Creation<(sallyport_model::Socket, String)>, ApiError> {
+        check_name(&create.name)?;
         self.limits.create(account, self.clock.now().monotonic)?;
         let socket_type = create.socket_type;
         only_http(socket_type, create.protected.is_some(), create.origin_protocol)?;
@@ -188,6 +205,7 @@ impl App {
             id: SocketId::from_random(random::bytes()?),
             account,
             display_name: create.name,
+            if_taken,
             socket_type,
             origin_protocol: create.origin_protocol,
             basic_auth,
@@ -282,6 +300,7 @@ impl App {
         update: UpdateSocket,
         identity: impl FnOnce(&sallyport_model::Socket) -> Result<Option<Option<IdentitySettings>>, ApiError> + Send,
     ) -> Result<sallyport_model::Socket, ApiError> {
+        update.name.as_ref().map(check_name).transpose()?;
         let found = self.find_socket(account, id_or_name).await?;
         let wish = SettingsWish::of_change(&update);
         self.keeps_guard(&wish)?;
@@ -379,6 +398,14 @@ impl App {
         }
         Ok(BasicAuth { username, password_hash: self.passwords.hash(password).await? })
     }
+}
+
+/// Refuses a name that would be taken for an id.
+pub(super) fn check_name(name: &DisplayName) -> Result<(), ApiError> {
+    if name.as_str().parse::<SocketId>().is_err() {
+        return Ok(());
+    }
+    Err(ApiError::field("name", "a name that looks like an id would be taken for one: give another one"))
 }
 
 /// The names of the fields that are given; behind those that are taken away stands `=null`.

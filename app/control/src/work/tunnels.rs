@@ -1,10 +1,17 @@
 //! Making, finding, changing and deleting tunnels.
 
-use sallyport_api::Secret;
-use sallyport_model::{AccountId, CredentialHash, DEFAULT_WEIGHT, MAX_WEIGHT, Socket, SocketId, Tunnel, TunnelId};
+use sallyport_api::{CreateTunnel, Secret, UpdateTunnel};
+use sallyport_model::{
+    AccountId, CredentialHash, DEFAULT_WEIGHT, DisplayName, MAX_WEIGHT, PathPrefix, PathRoute, ShortId, Socket,
+    SocketId, SocketType, Tunnel, TunnelId,
+};
 use sallyport_store::{Creation, HolderId, Keyed, NewTunnel, StoreError};
 
+use super::sockets::check_name;
 use crate::{App, audit_trail, problem::ApiError, random};
+
+/// Stands in paths for whichever socket a tunnel has.
+pub(crate) const ANY_SOCKET: &str = "-";
 
 /// How tunnel credentials begin.
 const CREDENTIAL_PREFIX: &str = "spc_";
@@ -18,17 +25,20 @@ impl App {
     pub(crate) async fn create_tunnel(
         &self,
         socket: &Socket,
-        weight: Option<u16>,
+        create: CreateTunnel,
         temporary: Option<HolderId>,
         keyed: Option<&Keyed>,
     ) -> Result<Creation<(Tunnel, Secret)>, ApiError> {
         self.limits.create(socket.account, self.clock.now().monotonic)?;
+        create.name.as_ref().map(check_name).transpose()?;
         let (credential, hash) = random::secret(CREDENTIAL_PREFIX)?;
         let new = NewTunnel {
             id: TunnelId::from_random(random::bytes()?),
             socket: socket.id,
+            name: create.name,
             credential: CredentialHash(hash),
-            weight: checked_weight(weight.unwrap_or(DEFAULT_WEIGHT))?,
+            weight: checked_weight(create.weight.unwrap_or(DEFAULT_WEIGHT))?,
+            path: checked_path(create.path, create.rewrite_path, socket.socket_type)?,
             temporary,
             created_at: self.clock.now().unix_seconds,
         };
@@ -58,23 +68,62 @@ impl App {
         Ok(ports)
     }
 
-    /// A tunnel of a socket of the account.
+    /// A tunnel of the account, at this socket or, where that is [`ANY_SOCKET`], at any: the one with this id, else the one
+    /// that is called so, else the one whose id begins so.
     pub(crate) async fn find_tunnel(&self, account: AccountId, socket: &str, id: &str) -> Result<Tunnel, ApiError> {
-        let socket = self.find_socket(account, socket).await?;
-        audit_trail::target(format_args!("{}/{id}", socket.name));
-        let found = match id.parse::<TunnelId>() {
-            Ok(id) => self.store.tunnel(socket.id, id).await?,
-            Err(_) => None,
-        };
-        found.ok_or_else(|| ApiError::not_found("tunnel"))
+        let socket = if socket == ANY_SOCKET { None } else { Some(self.find_socket(account, socket).await?) };
+        let place = socket.as_ref().map_or(ANY_SOCKET, |socket| socket.name.as_str());
+        audit_trail::target(format_args!("{place}/{id}"));
+        let found = self.tunnel_called(account, id).await?;
+        let is_there = |tunnel: &Tunnel| socket.as_ref().is_none_or(|socket| socket.id == tunnel.socket);
+        found.filter(is_there).ok_or_else(|| ApiError::not_found("tunnel"))
     }
 
-    /// Gives a tunnel another weight; when this returns, edges know it.
-    pub(crate) async fn change_weight(&self, tunnel: &Tunnel, weight: u16) -> Result<Tunnel, ApiError> {
-        let changed = self.store.change_weight(tunnel.socket, tunnel.id, checked_weight(weight)?).await?;
-        let tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
-        self.publish(tunnel.socket).await?;
-        tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, weight, "tunnel got another weight");
+    async fn tunnel_called(&self, account: AccountId, text: &str) -> Result<Option<Tunnel>, ApiError> {
+        if let Ok(id) = text.parse::<TunnelId>() {
+            return Ok(self.store.tunnel_of_account(account, id).await?);
+        }
+        if let Ok(name) = text.parse::<DisplayName>()
+            && let Some(tunnel) = self.store.tunnel_by_name(account, &name).await?
+        {
+            return Ok(Some(tunnel));
+        }
+        match text.parse::<ShortId>() {
+            Ok(start) => Ok(self.store.tunnel_by_short_id(account, &start).await?),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Gives a tunnel another name, weight or path; when this returns, edges know it.
+    pub(crate) async fn change_tunnel(
+        &self,
+        account: AccountId,
+        mut tunnel: Tunnel,
+        update: UpdateTunnel,
+    ) -> Result<Tunnel, ApiError> {
+        update.name.iter().flatten().try_for_each(check_name)?;
+        let weight = update.weight.map(checked_weight).transpose()?;
+        let path = if update.path.is_some() || update.rewrite_path.is_some() {
+            let socket = self.store.socket(account, tunnel.socket).await?;
+            let socket = socket.ok_or_else(|| ApiError::not_found("tunnel"))?;
+            changed_path(&tunnel.path, update.path, update.rewrite_path, socket.socket_type)?
+        } else {
+            None
+        };
+        if let Some(name) = update.name {
+            let changed = self.store.rename_tunnel(account, tunnel.id, name.as_ref()).await?;
+            tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
+            tracing::info!(socket = %tunnel.socket, tunnel = %tunnel.id, "tunnel got another name");
+        }
+        if weight.is_some() || path.is_some() {
+            let changed = self.store.change_tunnel(tunnel.socket, tunnel.id, weight, path.as_ref()).await?;
+            tunnel = changed.ok_or_else(|| ApiError::not_found("tunnel"))?;
+            self.publish(tunnel.socket).await?;
+            tracing::info!(
+                socket = %tunnel.socket, tunnel = %tunnel.id, weight = tunnel.weight, path = %tunnel.path.prefix,
+                "tunnel changed"
+            );
+        }
         Ok(tunnel)
     }
 
@@ -97,6 +146,35 @@ impl App {
         tracing::info!(%socket, %tunnel, "tunnel deleted");
         Ok(())
     }
+}
+
+/// The paths that an origin is to serve, when its socket can have such.
+pub(super) fn checked_path(
+    prefix: Option<PathPrefix>,
+    rewrite: Option<PathPrefix>,
+    socket_type: SocketType,
+) -> Result<PathRoute, ApiError> {
+    let path = PathRoute { prefix: prefix.unwrap_or_default(), rewrite };
+    if !path.is_plain() && !socket_type.is_http() {
+        let field = if path.prefix.is_root() { "rewrite_path" } else { "path" };
+        let detail = format!("paths are for http and https sockets, and this one is of the type {socket_type}");
+        return Err(ApiError::field(field, detail));
+    }
+    Ok(path)
+}
+
+/// The paths that an origin is to serve instead of these, where that is to change.
+pub(super) fn changed_path(
+    now: &PathRoute,
+    prefix: Option<Option<PathPrefix>>,
+    rewrite: Option<Option<PathPrefix>>,
+    socket_type: SocketType,
+) -> Result<Option<PathRoute>, ApiError> {
+    if prefix.is_none() && rewrite.is_none() {
+        return Ok(None);
+    }
+    let prefix = prefix.unwrap_or_else(|| Some(now.prefix.clone()));
+    checked_path(prefix, rewrite.unwrap_or_else(|| now.rewrite.clone()), socket_type).map(Some)
 }
 
 /// The weight, when there is such a one.

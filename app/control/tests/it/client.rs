@@ -35,13 +35,16 @@ fn person(email: &str) -> Person {
         email: email.parse().unwrap(),
         name: Some("Ann".into()),
         groups: Vec::new(),
+        groups_stated: true,
         provider: "dex".parse().unwrap(),
         subject: "1".into(),
     }
 }
 
 async fn tls_socket(api: &Api, token: &str, identity: Value) -> Socket {
-    let body = json!({"name": "db", "type": "tls", "identity": identity});
+    static MADE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
+    let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let body = json!({"name": format!("db {number}"), "type": "tls", "identity": identity});
     api.post("/v1/sockets", Some(token), body).await.read(StatusCode::CREATED)
 }
 
@@ -505,6 +508,10 @@ async fn the_original_clients_log_in_with_their_own_words() {
     assert_eq!(page, format!("/client/mysocket?host={}&port=4711", world.host()));
     assert_eq!(world.get_page(page, None).await.status, StatusCode::SEE_OTHER);
     let consent = world.get_page(page, Some(&world.cookie)).await;
+    // From the program the browser goes on to a page of the program's own site, by which a browser judges the form as well.
+    let policy = consent.header("content-security-policy").unwrap();
+    let forms = "form-action 'self' http://127.0.0.1:* http://localhost:* https:";
+    assert!(policy.split("; ").any(|directive| directive == forms), "{policy}");
     let sent = world.decide("/client/mysocket", &consent, "allow").await;
     let token = sent.header("location").unwrap().strip_prefix("http://localhost:4711/?token=").unwrap().to_owned();
     // What they read of it, unverified.
@@ -529,6 +536,14 @@ async fn the_original_clients_log_in_with_their_own_words() {
     assert!(made.json()["client_certificate"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
     let signed = send(world.host(), "ssh", &token, json!({"ssh_public_key": KEY})).await;
     assert!(signed.json()["signed_ssh_cert"].as_str().unwrap().starts_with("ssh-ed25519-cert-v01@openssh.com "));
+
+    // The word that the recipe for ssh puts behind a name is not part of it.
+    let dummy = format!("{}.mysocket-dummy", world.host());
+    let auth = world.api.get(&format!("/mtls-ca/socket/{dummy}/auth?port=4711"), None).await;
+    assert_eq!((auth.status, auth.header("location")), (StatusCode::FOUND, Some(to)));
+    let signed = send(&dummy, "ssh", &token, json!({"ssh_public_key": KEY})).await;
+    assert_eq!(signed.status, StatusCode::OK, "{}", signed.text);
+    assert_eq!(send(&dummy, "csr", &token, csr.clone()).await.status, StatusCode::OK);
 
     let second = tls_socket(&world.api, &world.token, json!({"email_domains": ["example.com"]})).await.dns_name;
     for (host, token) in [(second.as_str(), token.as_str()), (world.host(), "x"), (world.host(), &world.token)] {

@@ -8,6 +8,7 @@ use sallyport_control::NodePeer;
 use sallyport_model::{ClientAddr, EdgeId, SocketId};
 use sallyport_store::{JoiningEdge, NewEdgeToken};
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use crate::harness::Api;
 
@@ -39,7 +40,7 @@ async fn a_client_that_goes_away_leaves_edges_with_what_the_store_has() {
     // What was begun is finished behind the clients' backs, and the store makes one thing after the other.
     let mut tries = 0;
     loop {
-        api.socket(&token, "another").await;
+        api.socket(&token, &format!("another {tries}")).await;
         let sorted = |mut ids: Vec<SocketId>| {
             ids.sort_unstable();
             ids
@@ -82,6 +83,49 @@ async fn what_happens_is_counted() {
     assert_eq!(api.control.check().await, Ok(()));
 }
 
+/// An edge that has joined.
+async fn joined_edge(api: &Api) -> EdgeId {
+    // Later than what is swept away.
+    let now = 4_000_000_000;
+    let token = NewEdgeToken { hash: [1; 32], name: None, region: None, created_at: now, expires_at: now + 60 };
+    api.store.create_edge_token(&token).await.unwrap();
+    let (name, region) = (Some("eu-1".parse().unwrap()), Some("eu".parse().unwrap()));
+    let joining = JoiningEdge { id: EdgeId::from_random([1; 16]), name, region, now };
+    api.store.join_edge([1; 32], &joining).await.unwrap().unwrap().id
+}
+
+#[tokio::test]
+async fn an_edge_that_has_not_heard_of_a_tunnel_learns_whether_there_is_one() {
+    let api = Api::start().await;
+    let edge = joined_edge(&api).await;
+    let token = api.account("ann@example.com").await;
+    let socket = api.socket(&token, "s").await;
+    let made = api.tunnel(&token, &socket).await;
+    let (tunnel, credential) = (made.details.id, made.credential.expose());
+    let ask = async |tunnel: &str, credential: &str| {
+        let hash: [u8; 32] = Sha256::digest(credential).into();
+        let body = json!({ "tunnel": tunnel, "credential": hash }).to_string();
+        let request = Request::post("https://control/node/v1/tunnel").header("content-type", "application/json");
+        let mut request = request.body(Body::from(body)).unwrap();
+        let address = ClientAddr("192.0.2.7:7".parse().unwrap());
+        request.extensions_mut().insert(NodePeer { edge: Some(edge), address });
+        request.extensions_mut().insert(address);
+        let answer = Api::answer(api.control.node_router(), request).await;
+        (answer.status, answer.json()["status"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(ask(&tunnel.to_string(), credential).await, (StatusCode::OK, "known".into()));
+    assert_eq!(ask(&tunnel.to_string(), "another").await, (StatusCode::OK, "bad-credential".into()));
+    let nobody = "00000000-0000-4000-8000-000000000001";
+    assert_eq!(ask(nobody, credential).await, (StatusCode::OK, "unknown".into()));
+    assert_ne!(ask("nothing", credential).await.0, StatusCode::OK);
+    api.send("DELETE", &format!("/v1/sockets/{}", socket.id), Some(&token), None).await;
+    assert_eq!(
+        ask(&tunnel.to_string(), credential).await,
+        (StatusCode::OK, "unknown".into()),
+        "it went with its socket"
+    );
+}
+
 /// What an edge asks, on a connection where this answers.
 async fn ask(router: Router, edge: Option<EdgeId>, path: &str, client: Option<&str>) -> (StatusCode, String) {
     let mut request = Request::post(format!("https://api.localhost{path}")).header("content-type", "application/json");
@@ -99,15 +143,9 @@ async fn ask(router: Router, edge: Option<EdgeId>, path: &str, client: Option<&s
 #[tokio::test]
 async fn what_edges_ask_themselves_is_answered_on_their_own_connections_alone() {
     let api = Api::start().await;
-    // Later than what is swept away.
-    let now = 4_000_000_000;
-    let token = NewEdgeToken { hash: [1; 32], name: None, region: None, created_at: now, expires_at: now + 60 };
-    api.store.create_edge_token(&token).await.unwrap();
-    let (name, region) = (Some("eu-1".parse().unwrap()), Some("eu".parse().unwrap()));
-    let joining = JoiningEdge { id: EdgeId::from_random([1; 16]), name, region, now };
-    let edge = Some(api.store.join_edge([1; 32], &joining).await.unwrap().unwrap().id);
+    let edge = Some(joined_edge(&api).await);
     let client = Some("192.0.2.1:1");
-    for path in ["join", "renew", "world", "ssh/begin", "ssh/forward", "ssh/ended"] {
+    for path in ["join", "renew", "world", "tunnel", "ssh/begin", "ssh/forward", "ssh/ended"] {
         let path = format!("/node/v1/{path}");
         let own = ask(api.control.node_router(), edge, &path, None).await;
         assert!(own.0 != StatusCode::NOT_FOUND && own.1 != "no-client", "{path}: {own:?}");

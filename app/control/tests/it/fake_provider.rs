@@ -54,6 +54,16 @@ pub(crate) struct Says {
     pub(crate) token_answer: Option<(u16, String)>,
     pub(crate) key_id: String,
     pub(crate) now: i64,
+    /// Written over the answer to a good code, beside the tokens.
+    pub(crate) with_tokens: Value,
+    /// Written over the claims of an ID token that comes with a refresh token; nothing: none comes.
+    pub(crate) refreshed: Option<Value>,
+    /// The answer to a refresh token in the place of tokens, with its status.
+    pub(crate) refresh_answer: Option<(u16, String)>,
+    /// The refresh token that is taken next.
+    pub(crate) refresh_token: Option<String>,
+    /// The answer to a question about a token.
+    pub(crate) introspection: (u16, Value),
     pair: EcdsaKeyPair,
     codes: HashMap<String, (String, String)>,
     asked: Vec<String>,
@@ -90,6 +100,11 @@ impl FakeProvider {
             token_answer: None,
             key_id: "k1".to_owned(),
             now: START,
+            with_tokens: json!({}),
+            refreshed: None,
+            refresh_answer: None,
+            refresh_token: None,
+            introspection: (200, json!({"active": true})),
             pair: new_pair(),
             codes: HashMap::new(),
             asked: Vec::new(),
@@ -194,7 +209,9 @@ impl Says {
             }
             "/keys" => (200, json!({"keys": [{"kty": "new"}, self.jwk()]}).to_string()),
             "/userinfo" => (200, self.userinfo.to_string()),
+            "/token" if body.contains("grant_type=refresh_token") => self.refresh(issuer, body),
             "/token" => self.token(issuer, head, body),
+            "/introspect" => (self.introspection.0, self.introspection.1.to_string()),
             "/login/oauth/access_token" | "/v23.0/oauth/access_token" => self.plain_token(body),
             "/api/v3/user" | "/api/v3/user/emails" | "/v23.0/me?fields=id,name,email" if !is_bearer => {
                 (401, "{}".to_owned())
@@ -234,7 +251,40 @@ impl Says {
             "email": "Ann@Example.com", "email_verified": true, "name": "Ann \u{c5}", "groups": ["eng", "ops"],
         });
         let token = self.sign(&over(good, &self.claims));
-        (200, json!({"access_token": "at", "token_type": "Bearer", "id_token": token}).to_string())
+        let tokens = json!({"access_token": "at", "token_type": "Bearer", "id_token": token});
+        let tokens = over(tokens, &self.with_tokens);
+        self.refresh_token = tokens["refresh_token"].as_str().map(str::to_owned);
+        (200, tokens.to_string())
+    }
+
+    /// Each refresh token is good once, and another one comes for it.
+    fn refresh(&mut self, issuer: &str, body: &str) -> (u16, String) {
+        if let Some(answer) = &self.refresh_answer {
+            return answer.clone();
+        }
+        let given = crate::login::parameters(body).remove("refresh_token");
+        if given.is_none() || given != self.refresh_token {
+            return (400, json!({"error": "invalid_grant", "error_description": "no such token"}).to_string());
+        }
+        self.refresh_token = given.map(|given| format!("{given}+"));
+        let mut tokens = json!({"access_token": "at", "token_type": "Bearer", "refresh_token": self.refresh_token});
+        if let Some(claims) = &self.refreshed {
+            let good = json!({
+                "iss": issuer, "aud": CLIENT_ID, "sub": "u-1", "iat": self.now, "exp": self.now + 300,
+                "email": "Ann@Example.com", "email_verified": true, "name": "Ann \u{c5}", "groups": ["eng", "ops"],
+            });
+            tokens["id_token"] = json!(self.sign(&over(good, claims)));
+        }
+        (200, tokens.to_string())
+    }
+
+    /// A logout token, with these claims over those of a good one.
+    pub(crate) fn logout_token(&self, issuer: &str, claims: &Value) -> String {
+        let good = json!({
+            "iss": issuer, "aud": CLIENT_ID, "sub": "u-1", "iat": self.now, "exp": self.now + 120, "jti": "j-1",
+            "events": {"http://schemas.openid.net/event/backchannel-logout": {}},
+        });
+        self.sign(&over(good, claims))
     }
 
     /// The token of GitHub and Facebook, who want the secret in the form.

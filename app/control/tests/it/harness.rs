@@ -11,10 +11,15 @@ use std::{
 
 use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use sallyport_audit::{AuditConfig, AuditLog};
 use sallyport_bus::{Asker, Bus, Directory, Identities, LiveFlows, Routes, SshLogins};
-use sallyport_control::{AddressDatabases, Clock, Control, ControlConfig, Moment, Reach, Secrets, SignUp, SshInfo};
+use sallyport_control::{
+    AddressDatabases, Clock, Control, ControlConfig, MailHook, Moment, Reach, SETUP_TOKEN_FILE, Secrets, SignUp,
+    SshInfo,
+};
+use sallyport_http::page::Site;
 use sallyport_identity::Sealer;
 use sallyport_model::ClientAddr;
 use sallyport_policy::DialedNetworks;
@@ -23,6 +28,8 @@ use sallyport_store::Store;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tower_service::Service;
+
+use crate::contract::{self, Exchange};
 
 pub(crate) const PASSWORD: &str = "correct horse battery";
 /// 2027-01-15T08:00:00Z.
@@ -157,6 +164,13 @@ impl Api {
         Self::start_in(tempfile::tempdir().unwrap(), TestClock::new(), SignUp::Closed).await
     }
 
+    /// An API of an installation with this name and mark.
+    pub(crate) async fn start_named(name: &str, icon: &[u8]) -> Self {
+        let site = Site::of_domain("localhost").named(name).unwrap().with_icon(icon).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        Self::start_with(dir, TestClock::new(), SignUp::Open, |config| config.site = site).await
+    }
+
     /// An API whose data is in this folder.
     pub(crate) async fn start_under(parent: &std::path::Path) -> Self {
         Self::start_in(tempfile::tempdir_in(parent).unwrap(), TestClock::new(), SignUp::Open).await
@@ -182,6 +196,28 @@ impl Api {
             config.direct_origins = DialedNetworks::default()
         })
         .await
+    }
+
+    /// An API that sends messages to owners of accounts by this hook, where sign-up is closed.
+    pub(crate) async fn start_with_hook(url: &str, secret: &str) -> Self {
+        let (dir, hook) = (tempfile::tempdir().unwrap(), MailHook::new(url, secret.into(), None).unwrap());
+        Self::start_with(dir, TestClock::new(), SignUp::Closed, |config| config.mail_hook = Some(hook)).await
+    }
+
+    /// An API whose first account takes the setup token in its folder.
+    pub(crate) async fn start_with_setup(sign_up: SignUp) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(SETUP_TOKEN_FILE);
+        Self::start_with(dir, TestClock::new(), sign_up, |config| config.setup_token_file = Some(file)).await
+    }
+
+    /// The same after a restart.
+    pub(crate) async fn restart_with_setup(self) -> Self {
+        self.store.close().await;
+        self.audit.close().unwrap();
+        let file = self.dir.path().join(SETUP_TOKEN_FILE);
+        let change = |config: &mut ControlConfig| config.setup_token_file = Some(file);
+        Self::start_with(self.dir, self.clock, SignUp::Closed, change).await
     }
 
     async fn start_in(dir: tempfile::TempDir, clock: TestClock, sign_up: SignUp) -> Self {
@@ -224,6 +260,7 @@ impl Api {
             direct_origins: DialedNetworks::new(vec!["10.0.0.0/8".parse().unwrap(), "fd00:1::/32".parse().unwrap()]),
             geo: None,
             domain: "localhost".into(),
+            site: Site::of_domain("localhost"),
             public_port: 8443,
             tunnel_host: "tunnel.localhost".into(),
             quic_port: Some(8444),
@@ -242,6 +279,8 @@ impl Api {
             provider_reach: Reach::Anywhere,
             audit: Some(audit.clone()),
             asker: Asker::here(Arc::new(flows.clone())),
+            mail_hook: None,
+            setup_token_file: None,
         };
         change(&mut config);
         let secrets = Secrets::open_or_create(keys).unwrap();
@@ -315,7 +354,30 @@ impl Api {
     /// Any request at all.
     pub(crate) async fn raw(&self, mut request: Request<Body>) -> Answer {
         request.extensions_mut().insert(ClientAddr(self.client));
-        Self::answer(self.router.clone(), request).await
+        Self::as_described(self.router.clone(), request).await
+    }
+
+    /// What the API answers, which must be as its description says.
+    async fn as_described(router: Router, request: Request<Body>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let (method, target) = (parts.method.clone(), parts.uri.to_string());
+        // A body whose length is not known may have no end.
+        let (asked, body) = if body.size_hint().exact().is_some() {
+            let bytes = body.collect().await.unwrap().to_bytes();
+            (Some(bytes.clone()), Body::from(bytes))
+        } else {
+            (None, body)
+        };
+        let answer = Self::answer(router, Request::from_parts(parts, body)).await;
+        contract::check(&Exchange {
+            method: method.as_str(),
+            target: &target,
+            request: asked.as_deref(),
+            status: answer.status.as_u16(),
+            content_type: answer.header("content-type").unwrap_or_default(),
+            answer: &answer.text,
+        });
+        answer
     }
 
     /// A request to the place where people log in.
@@ -381,10 +443,7 @@ impl Requests<'_> {
             }
             None => Body::empty(),
         };
-        let response = self.api.router.clone().call(request.body(body).unwrap()).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        Api::as_described(self.api.router.clone(), request.body(body).unwrap()).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {

@@ -132,9 +132,14 @@ fn recovery_codes(page: &Answer) -> Vec<String> {
     codes.map(|rest| rest.split('<').next().unwrap().to_owned()).collect()
 }
 
-/// What a page says, without what is different each time.
+/// What a page says, without what is different each time and without the address that was typed.
 fn said(answer: &Answer, walk: &Walk<'_>) -> (StatusCode, String) {
-    (answer.status, answer.text.split("<footer>").next().unwrap().replace(&walk.state, "STATE"))
+    let text = answer.text.split("<footer>").next().unwrap().replace(&walk.state, "STATE").replace(" autofocus", "");
+    let text = match text.split_once("maxlength=\"254\" value=\"") {
+        Some((before, typed)) => format!("{before}{}", typed.split_once('"').unwrap().1),
+        None => text,
+    };
+    (answer.status, text)
 }
 
 #[tokio::test]

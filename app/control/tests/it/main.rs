@@ -2,22 +2,28 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod account_access;
 mod accounts;
+mod admission;
 mod audit;
 mod client;
+mod contract;
 mod controls;
 mod creations;
 mod edges;
 mod fake_hook;
 mod fake_provider;
 mod harness;
-
+mod json_schema;
 mod local;
 mod login;
+mod logout;
 mod mysocket;
+mod names;
 mod openapi;
 mod organisations;
 mod origins;
+mod pages;
 mod persons;
 mod policies;
 #[path = "../../../../io/store/tests/it/postgres/server.rs"]
@@ -33,3 +39,4 @@ mod ssh;
 mod sshd;
 mod tokens;
 mod tunnels;
+mod web;

@@ -224,6 +224,10 @@ async fn errors_have_the_form_that_these_clients_print() {
         is_error(&call(&api, "POST", "/socket", &token, Some(body)).await, StatusCode::UNPROCESSABLE_ENTITY);
     }
     is_error(&call(&api, "PATCH", "/socket", &token, None).await, StatusCode::METHOD_NOT_ALLOWED);
+    // The Go clients log in only where there is a version.
+    let version = api.get("/latest_version.txt", None).await;
+    assert_eq!((version.status, version.header("content-type")), (StatusCode::OK, Some("text/plain; charset=utf-8")));
+    assert_eq!(version.text.trim(), env!("CARGO_PKG_VERSION"));
     is_error(&call(&api, "GET", "/mtls-ca/socket/x/other", &token, None).await, StatusCode::NOT_FOUND);
     assert_eq!(get(&api, "/socket", &token).await, json!([]), "nothing was made");
     for _ in 0..5 {

@@ -58,6 +58,8 @@ async fn every_described_path_is_served() {
             let open = [
                 "/v1/info",
                 "/v1/accounts",
+                "/v1/accounts/forgot",
+                "/v1/accounts/password",
                 "/v1/login",
                 "/v1/login/refresh",
                 "/v1/logout",
@@ -72,4 +74,30 @@ async fn every_described_path_is_served() {
             }
         }
     }
+}
+
+/// A request without the body that its description asks for changes nothing.
+#[tokio::test]
+async fn a_body_that_is_needed_is_asked_for() {
+    let api = Api::start().await;
+    let token = api.account("ann@example.com").await;
+    let json: serde_json::Value = serde_json::from_str(&sallyport_control::openapi_json()).unwrap();
+    let mut asked = BTreeSet::new();
+    for (path, operations) in json["paths"].as_object().unwrap() {
+        let operations = operations.as_object().unwrap().iter();
+        for (method, _) in operations.filter(|(_, operation)| operation["requestBody"]["required"] == true) {
+            let concrete =
+                path.replace("{id}", "calm-bay-1000").replace("{tunnel_id}", "x").replace("{origin_id}", "x");
+            let answer = api.send(&method.to_uppercase(), &concrete, Some(&token), None).await;
+            assert!(answer.status.is_client_error(), "{method} {path} takes no body for one: {}", answer.text);
+            if answer.text.contains("the body is missing") {
+                answer.is_problem(StatusCode::UNPROCESSABLE_ENTITY, "invalid-request");
+                asked.insert(format!("{method} {path}"));
+            }
+        }
+    }
+    for one in ["patch /v1/ssh-authority", "patch /v1/policies/{id}", "patch /v1/sockets/{id}", "post /v1/tokens"] {
+        assert!(asked.contains(one), "{one} is not among {asked:?}");
+    }
+    assert!(asked.len() >= 25, "{asked:?}");
 }

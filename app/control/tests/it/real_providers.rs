@@ -247,3 +247,147 @@ provider.listen({port}, '127.0.0.1');
     let refused = browser.get(&shop.api, &back).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.text);
 }
+
+/// The pages where people log in, at a port of their own: providers speak to them. Ends with the test.
+fn serve(shop: &Shop) -> (u16, tokio::task::JoinHandle<()>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    let (port, router) = (listener.local_addr().unwrap().port(), shop.api.login.clone());
+    let serving = tokio::spawn(async move {
+        while let Ok((stream, peer)) = listener.accept().await {
+            let router = router.clone();
+            tokio::spawn(async move { serve_one(stream, peer, router).await });
+        }
+    });
+    (port, serving)
+}
+
+async fn serve_one(mut stream: TcpStream, peer: std::net::SocketAddr, router: axum::Router) -> Option<()> {
+    let mut request = Vec::new();
+    let (head, body) = loop {
+        let mut chunk = [0; 4_096];
+        let read = stream.read(&mut chunk).await.ok().filter(|read| *read > 0)?;
+        request.extend_from_slice(&chunk[..read]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length =
+            head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        if body.len() >= length.unwrap_or(0) {
+            break (head.to_owned(), body.to_owned());
+        }
+    };
+    let mut words = head.split(' ');
+    let mut request = http::Request::builder().method(words.next()?).uri(words.next()?);
+    for line in head.lines().skip(1) {
+        let (name, value) = line.split_once(": ")?;
+        request = request.header(name, value);
+    }
+    let mut request = request.body(axum::body::Body::from(body)).ok()?;
+    request.extensions_mut().insert(sallyport_model::ClientAddr(peer));
+    let answer = crate::harness::Api::answer(router, request).await;
+    let text = format!(
+        "HTTP/1.1 {} X\r\ncontent-length: {}\r\n\r\n{}",
+        answer.status.as_u16(),
+        answer.text.len(),
+        answer.text
+    );
+    stream.write_all(text.as_bytes()).await.ok()?;
+    stream.shutdown().await.ok()
+}
+
+#[tokio::test]
+async fn who_logs_out_or_is_disabled_at_oidc_provider_is_out_here() {
+    let Some(folder) = tool("oidc-provider") else { return };
+    let shop = Shop::open_at(now()).await;
+    let (port, (own_port, serving)) = (free_port(), serve(&shop));
+    let issuer = format!("http://127.0.0.1:{port}");
+    let redirect = add(&shop, &issuer, json!({})).await;
+    let provider: sallyport_api::Provider =
+        shop.api.get("/v1/providers/real", Some(&shop.token)).await.read(StatusCode::OK);
+    let host = format!("http://127.0.0.1:{own_port}");
+    let tells = provider.backchannel_logout_uri.replace("https://login.localhost:8443", &host);
+    let package = folder.join("node_modules/oidc-provider/lib/index.js");
+    let gone = shop.api.dir.path().join("carol-is-gone");
+    let script = format!(
+        "import fs from 'node:fs';
+import Provider from '{}';
+const provider = new Provider('{issuer}', {{
+  clients: [{{ client_id: 'edge', client_secret: '{SECRET}', redirect_uris: ['{redirect}'],
+    grant_types: ['authorization_code', 'refresh_token'], post_logout_redirect_uris: ['{back}'],
+    backchannel_logout_uri: '{tells}', backchannel_logout_session_required: true }}],
+  claims: {{ openid: ['sub'], email: ['email', 'email_verified'] }},
+  cookies: {{ keys: ['a key for tests'] }},
+  features: {{ backchannelLogout: {{ enabled: true }} }},
+  issueRefreshToken: async () => true,
+  // By itself it speaks to no address of this machine.
+  fetch: (url, {{ dispatcher, ...options }}) => globalThis.fetch(url, options),
+  findAccount: (_, id) => id === 'carol' && fs.existsSync('{gone}') ? undefined : ({{
+    accountId: id, claims: () => ({{ sub: id, email: id + '@example.com', email_verified: true }}) }}),
+}});
+provider.on('backchannel.error', (_, error) => console.error('backchannel', error));
+provider.listen({port}, '127.0.0.1');
+",
+        package.display(),
+        back = provider.post_logout_redirect_uri,
+        gone = gone.display(),
+    );
+    let file = shop.api.dir.path().join("provider.mjs");
+    std::fs::write(&file, script).unwrap();
+    let log_file = shop.api.dir.path().join("provider.log");
+    let log = std::fs::File::create(&log_file).unwrap();
+    let _node = Running(Command::new("node").arg(&file).stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    wait_for(port, "/.well-known/openid-configuration").await;
+    let found = shop.api.post("/v1/providers/real/test", Some(&shop.token), json!({})).await.json();
+    assert!(found["detail"].as_str().unwrap().contains("it tells of logouts"), "{found}");
+
+    let form = |user: &'static str| {
+        move |page: &str| match page.contains("value=\"consent\"") {
+            true => "prompt=consent".to_owned(),
+            false => format!("prompt=login&login={user}&password=x"),
+        }
+    };
+    let log_in = async |visitor: &mut Visitor, browser: &mut Browser, user: &'static str| {
+        let (to, _) = shop.begin(browser, &shop.request()).await;
+        let back = visitor.log_in(&to, form(user)).await;
+        shop.grant(&browser.get(&shop.api, &back).await).session
+    };
+    let is_in = |session| shop.api.identities.session(session).is_some();
+    let (mut visitor, mut here, mut there) = (Visitor::new(port), Browser::default(), Browser::default());
+    let first = log_in(&mut visitor, &mut here, "bob").await;
+    let second = log_in(&mut visitor, &mut there, "bob").await;
+    let carol = log_in(&mut Visitor::new(port), &mut Browser::default(), "carol").await;
+
+    // Bob logs out here, and by the button at the provider, which tells of it: the other browser is out, too.
+    let ticket = sallyport_identity::LogoutTicket { session: first, socket: shop.socket.id, at: shop.at };
+    let ticket = shop.api.sealer.seal(sallyport_identity::Purpose::Logout, &ticket, [5; 12]).unwrap();
+    let page = here.get(&shop.api, &format!("/logout?ticket={ticket}")).await;
+    assert!(!is_in(first) && is_in(second) && is_in(carol));
+    let led = crate::pages::ways(&page);
+    let link = led.iter().find(|to| to.contains("id_token_hint=")).unwrap_or_else(|| panic!("{led:?}"));
+    let asked = visitor.ask(link, None).await.unwrap();
+    assert_eq!(asked.status, 200, "{}", asked.body);
+    let xsrf = asked.body.split("name=\"xsrf\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let confirm = asked.body.split("action=\"").nth(1).unwrap().split('"').next().unwrap();
+    let done = visitor.ask(confirm, Some(&format!("xsrf={xsrf}&logout=yes"))).await.unwrap();
+    let back = done.location.unwrap_or_default();
+    assert!(back.starts_with(&format!("{}?state=", provider.post_logout_redirect_uri)), "{back} {}", done.body);
+    let back = here.get(&shop.api, back.strip_prefix("https://login.localhost:8443").unwrap()).await;
+    assert!(back.text.contains(&shop.socket.dns_name), "{}", back.text);
+    for _ in 0..200 {
+        if !is_in(second) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let said = std::fs::read_to_string(&log_file).unwrap();
+    assert!(!is_in(second) && is_in(carol), "{said}");
+
+    // Carol is asked about, and is disabled there.
+    shop.api.clock.pass(300);
+    assert_eq!((shop.api.control.check_providers().await.unwrap(), is_in(carol)), (1, true), "{said}");
+    std::fs::write(&gone, "").unwrap();
+    shop.api.clock.pass(300);
+    assert_eq!((shop.api.control.check_providers().await.unwrap(), is_in(carol)), (1, false));
+    serving.abort();
+}

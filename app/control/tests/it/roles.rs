@@ -12,12 +12,17 @@ use sallyport_bus::LiveFlow;
 use sallyport_model::{LoginSession, LoginSessionId, Person, SocketType};
 use serde_json::{Value, json};
 
-use crate::{harness::Api, ssh::KEY};
+use crate::{
+    harness::{Api, PASSWORD},
+    ssh::KEY,
+};
 
 /// Asked by nobody in particular, or by persons' programs, whose tokens belong to no account.
-const NOT_OF_ACCOUNTS: [&str; 12] = [
+const NOT_OF_ACCOUNTS: [&str; 14] = [
     "get_info",
     "create_account",
+    "forgot_account_password",
+    "set_account_password",
     "login",
     "refresh",
     "logout",
@@ -30,9 +35,17 @@ const NOT_OF_ACCOUNTS: [&str; 12] = [
     "create_client_ssh_certificate",
 ];
 /// What a person owns, wherever they are.
-const OF_PERSONS: [&str; 9] = [
+const OF_PERSONS: [&str; 17] = [
     "get_account",
     "delete_account",
+    "change_account_password",
+    "begin_account_totp",
+    "confirm_account_totp",
+    "disable_account_totp",
+    "renew_account_recovery_codes",
+    "list_account_sessions",
+    "end_account_session",
+    "end_other_account_sessions",
     "list_ssh_keys",
     "create_ssh_key",
     "delete_ssh_key",
@@ -42,7 +55,8 @@ const OF_PERSONS: [&str; 9] = [
     "list_organisations",
 ];
 /// What belongs to the installation, and so to the account that owns it: everybody else is refused by name.
-const OF_THE_INSTALLATION: [&str; 8] = [
+const OF_THE_INSTALLATION: [&str; 9] = [
+    "reset_account",
     "list_edges",
     "delete_edge",
     "drain_edge",
@@ -126,6 +140,7 @@ impl House {
                 email: "secret-person@example.com".parse().unwrap(),
                 name: None,
                 groups: Vec::new(),
+                groups_stated: true,
             },
             authenticated_at: api.clock.unix_seconds(),
             expires_at: api.clock.unix_seconds() + 800,
@@ -196,6 +211,8 @@ impl House {
             "service-tokens" => &self.service_token,
             "login-sessions" => &self.login_session,
             "invitations" | "account/invitations" => &self.invitation,
+            // Nobody else is told whether there is such a session.
+            "account/sessions" => "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d12",
             "members" => &self.viewer_id,
             "flows" => "secret-flow",
             "persons" => "secret@example.com",
@@ -211,6 +228,13 @@ impl House {
     /// A body that would be taken from somebody who may.
     fn body(&self, operation: &str) -> Value {
         match operation {
+            "change_account_password" => json!({"current_password": PASSWORD, "new_password": "another horse battery"}),
+            "begin_account_totp" => json!({"current_password": PASSWORD}),
+            "confirm_account_totp" => json!({"enrolment": "x", "code": "123456"}),
+            "disable_account_totp" | "renew_account_recovery_codes" => {
+                json!({"current_password": PASSWORD, "code": "123456"})
+            }
+            "reset_account" => json!({"email": "ann@example.com"}),
             "create_token" => json!({"name": "x", "scopes": ["sockets:read"]}),
             "create_socket" | "update_socket" | "update_organisation" => json!({"name": "x"}),
             "create_tunnel" | "update_provider" | "update_ssh_authority" => json!({}),

@@ -19,7 +19,7 @@ async fn a_port_stays_with_its_socket_and_is_in_its_url() {
     let tcp = make(&api, &token, json!({"name": "db", "type": "tcp"})).await;
     assert_eq!((tcp.socket_type, tcp.port), (SocketType::Tcp, Some(20_000)));
     assert_eq!(tcp.url, format!("tcp://{}:20000", tcp.dns_name));
-    let tls = make(&api, &token, json!({"name": "db", "type": "tls", "port": 20_003})).await;
+    let tls = make(&api, &token, json!({"name": "db by tls", "type": "tls", "port": 20_003})).await;
     assert_eq!((tls.url.as_str(), tls.port), (format!("tls://{}:8443", tls.dns_name).as_str(), Some(20_003)));
     let udp = make(&api, &token, json!({"name": "dns", "type": "udp", "port": null})).await;
     assert_eq!((udp.url.as_str(), udp.port), (format!("udp://{}:20001", udp.dns_name).as_str(), Some(20_001)));

@@ -82,7 +82,7 @@ async fn two_hundred_and_fifty_sockets_are_listed_page_by_page() {
     for n in 0..250 {
         made.push(api.socket(&token, &format!("socket {n}")).await.id);
         if n % 50 == 0 {
-            api.socket(&other, "not mine").await;
+            api.socket(&other, &format!("not mine {n}")).await;
         }
     }
     for (limit, pages) in [("", 5), ("?limit=100", 3), ("?limit=50", 5), ("?limit=7", 36)] {
@@ -184,8 +184,8 @@ async fn an_account_has_at_most_a_thousand_sockets_and_makes_them_at_a_bounded_r
     let api = Api::start().await;
     let token = api.account("ann@example.com").await;
     let mut last = api.socket(&token, "s").await.id;
-    for _ in 1..1_000 {
-        last = api.socket(&token, "s").await.id;
+    for number in 1..1_000 {
+        last = api.socket(&token, &format!("s{number}")).await.id;
     }
     let create = async || api.post("/v1/sockets", Some(&token), json!({"name": "one more"})).await;
     let detail = create().await.is_problem(StatusCode::CONFLICT, "limit-reached");

@@ -57,6 +57,7 @@ async fn each_endpoint_asks_for_its_scope() {
     let bodies = |method: &str, path: &str| match (method, path) {
         ("POST", "/v1/tokens") => Some(json!({"name": "x", "scopes": ["account:read"]})),
         ("POST", "/v1/sockets") => Some(json!({"name": "x"})),
+        ("PATCH", _) => Some(json!({})),
         _ => None,
     };
     for scope in sallyport_model::Scope::ALL.map(sallyport_model::Scope::as_str) {

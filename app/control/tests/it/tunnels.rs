@@ -2,7 +2,9 @@
 
 use http::StatusCode;
 use sallyport_api::{CreatedTunnel, Page, Socket, Tunnel, TunnelStatus};
-use sallyport_model::{CredentialHash, OriginHealth, SocketId, TunnelId, TunnelPresence};
+use sallyport_model::{
+    CredentialHash, HealthFailure, HealthFailureCode, OriginHealth, SocketId, TunnelId, TunnelPresence,
+};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -56,7 +58,10 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
         agent: agent.clone(),
         since: START + 5,
         home: None,
+        origin: None,
+        host: Some("shed".to_owned()),
         health: OriginHealth::default(),
+        failure: None,
     });
     let path = format!("/v1/sockets/{}", socket.id);
     let seen: Tunnel = api.get(&format!("{path}/tunnels/{}", tunnel.id), Some(&token)).await.read(StatusCode::OK);
@@ -64,12 +69,24 @@ async fn a_tunnel_is_up_while_an_edge_holds_it() {
         (seen.status, seen.connector_addr, seen.agent, seen.since.map(time::OffsetDateTime::unix_timestamp)),
         (TunnelStatus::Up, Some(connector_addr), Some(agent), Some(START + 5))
     );
+    assert_eq!(seen.host.as_deref(), Some("shed"));
     let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!((seen.tunnels_total, seen.tunnels_up), (2, 1));
     api.directory.checked(tunnel.id, Some(false));
     let path_of_tunnel = format!("{path}/tunnels/{}", tunnel.id);
     let checked: Tunnel = api.get(&path_of_tunnel, Some(&token)).await.read(StatusCode::OK);
     assert_eq!(checked.healthy, Some(false));
+    let failure = HealthFailure::new(HealthFailureCode::Status, "status 503 for GET /up", START + 9);
+    api.directory.finds(tunnel.id, || (OriginHealth::Unwell, Some(failure)));
+    let checked: Tunnel = api.get(&path_of_tunnel, Some(&token)).await.read(StatusCode::OK);
+    let told = checked.failure.unwrap();
+    assert_eq!((told.code.as_str(), told.message.as_str()), ("status", "status 503 for GET /up"));
+    assert_eq!(told.since.unix_timestamp(), START + 9);
+    let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!((seen.origins_failing, seen.failure), (1, Some(told)));
+    api.directory.finds(tunnel.id, || (OriginHealth::Well, None));
+    let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
+    assert_eq!((seen.origins_failing, seen.failure), (0, None));
     api.directory.left(tunnel.id);
     let seen: Socket = api.get(&path, Some(&token)).await.read(StatusCode::OK);
     assert_eq!((seen.tunnels_total, seen.tunnels_up), (2, 0));

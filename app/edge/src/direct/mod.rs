@@ -23,7 +23,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use sallyport_bus::{Fleet, Routes};
-use sallyport_model::{DirectOriginId, DirectOriginRoute, EdgeName, RegionName, SocketId, SocketType};
+use sallyport_model::{DirectOriginId, DirectOriginRoute, EdgeName, OriginAddr, RegionName, SocketId, SocketType};
 use sallyport_net::{NearTcp, RelayEnd};
 use sallyport_policy::DialedNetworks;
 use sallyport_wire::{FailureReason, OpenFailure, StreamProtocol};
@@ -221,6 +221,11 @@ impl DirectWay {
         self.origin.id
     }
 
+    /// Where it is dialed.
+    pub(crate) fn address(&self) -> &OriginAddr {
+        &self.origin.address
+    }
+
     /// In which region it counts, where that is said.
     pub(crate) fn region(&self) -> Option<&RegionName> {
         self.origin.region.as_ref()
@@ -239,10 +244,11 @@ impl DirectWay {
         self.round_trip_us.store(smoothed.max(1), Ordering::Relaxed);
     }
 
-    /// Whether it is the way to this origin as it is now, apart from its weight.
+    /// Whether it is the way to this origin as it is now, apart from its weight and its paths.
     pub(crate) fn leads_to(&self, origin: &DirectOriginRoute, socket_type: SocketType) -> bool {
-        let same_weight = DirectOriginRoute { weight: self.origin.weight, ..origin.clone() };
-        same_weight == self.origin && socket_type == self.socket_type
+        let (weight, path) = (self.origin.weight, self.origin.path.clone());
+        let same_share = DirectOriginRoute { weight, path, ..origin.clone() };
+        same_share == self.origin && socket_type == self.socket_type
     }
 
     /// Whether new connections can be opened.

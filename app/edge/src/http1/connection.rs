@@ -25,7 +25,7 @@ use super::{
 use crate::{
     Edge,
     body::{AnswerBody, BoxError, ClientBody},
-    connection::Client,
+    connection::{Client, Lingering},
     date::date,
     guarded_io::{GuardedIo, Refused},
     request,
@@ -116,10 +116,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Ok(Ended::Switches(upgraded));
             }
             // Also where no request follows: an origin may take the rest of this one behind its answer.
-            let has_next = self.finish_upload(client.send_timeout).await?;
+            let has_next = self.finish_upload(client.send_timeout, goes_on).await?;
             if !goes_on || !has_next || client.wire.is_going() {
-                if to.keeps_connection {
-                    // The client may have sent its next request before it heard that none is taken.
+                if to.keeps_connection || !has_next {
+                    // The client may be sending its body still, or have sent its next request before it heard that none is taken.
                     client.wire.left_unread();
                 }
                 return Ok(Ended::Closes);
@@ -230,7 +230,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         date(&mut head.headers);
         // A client that was never told to send its body may send it or not: what comes next cannot be known.
         let is_awaited = self.upload.as_mut().is_some_and(Upload::is_answered);
-        self.has_next &= !is_awaited;
+        //= RFC 9112 section 9.3
+        //# A server MUST read the entire request message body or close the connection after sending its response
+        let has_short_rest = self.upload.as_ref().is_none_or(Upload::has_short_rest);
+        self.has_next &= !is_awaited && has_short_rest;
         let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
         let to_write = AnswerHead {
             status: head.status,
@@ -274,22 +277,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         return Poll::Ready(sending.failed.take().map_or(Ok(()), |error| Err(Broken::Answer(error))));
                     }
                 }
+                if let Some(body) = sending.body.as_mut().filter(|_| !has_room && self.upload.is_some()) {
+                    body.poll_upload(cx);
+                }
                 ready!(self.poll_input(cx))?;
             }
         })
         .await
     }
 
-    /// Reads the rest of a request's body while somebody takes it, and does so within this time. Whether another request can
-    /// follow.
-    async fn finish_upload(&mut self, bound: Duration) -> Result<bool, Broken> {
+    /// Reads the rest of a request's body while somebody takes it, and does so within this time. Where nobody does, and the
+    /// connection goes on, the rest is read all the same, within bounds. Whether another request can follow.
+    async fn finish_upload(&mut self, bound: Duration, goes_on: bool) -> Result<bool, Broken> {
         let mut patience = Patience::new(bound);
+        let mut lingering = None;
         poll_fn(|cx| {
-            while self.upload.is_some() {
-                match self.poll_input(cx)? {
-                    Poll::Ready(()) => patience.moved = true,
-                    Poll::Pending => {
-                        ready!(patience.poll_over(cx));
+            while let Some(upload) = &self.upload {
+                let is_unwanted = upload.is_unwanted();
+                if is_unwanted && !goes_on {
+                    // It is read behind the end of ours, which the client may wait for.
+                    (self.upload, self.has_next) = (None, false);
+                    break;
+                }
+                let lingering = is_unwanted.then(|| lingering.get_or_insert_with(Lingering::new));
+                match (self.poll_input(cx)?, lingering) {
+                    (Poll::Ready(()), Some(lingering)) => lingering.moved(),
+                    (Poll::Ready(()), None) => patience.moved = true,
+                    (Poll::Pending, lingering) => {
+                        ready!(match lingering {
+                            Some(lingering) => lingering.poll_over(cx),
+                            None => patience.poll_over(cx),
+                        });
                         (self.upload, self.has_next) = (None, false);
                     }
                 }

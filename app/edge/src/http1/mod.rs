@@ -18,7 +18,7 @@ pub(crate) use self::upload::Http1Body;
 use crate::{
     Edge,
     body::{AnswerBody, ClientBody},
-    connection::{Call, Client, ClientStream, MAX_LINGER, call, linger},
+    connection::{Call, Client, ClientStream, MAX_CLOSE, call, linger},
     drain::{self, Phase},
     guarded_io::{GuardedIo, Silence, WireState},
     identity::Shown,
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
         match waited {
             Ok(true) => {}
             Ok(false) => {
-                let _ = tokio::time::timeout(MAX_LINGER, io.shutdown()).await;
+                let _ = tokio::time::timeout(MAX_CLOSE, io.shutdown()).await;
                 return;
             }
             Err(error) => {
@@ -113,7 +113,10 @@ async fn serve_until_rest(
     };
     match ended {
         None => return Some(connection.into_io()),
-        Some(Ok(Ended::Closes)) => end(connection.into_io(), &client.wire).await,
+        Some(Ok(Ended::Closes)) => tokio::select! {
+            () = end(connection.into_io(), &client.wire) => {}
+            () = drain::cut(phase) => {}
+        },
         Some(Ok(Ended::Switches(upgraded))) => {
             let (stream, said) = connection.into_upgraded();
             upgraded.start(edge, client.clone(), stream, said);
@@ -156,7 +159,7 @@ pub(crate) async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// Ends a connection behind its last answer.
 async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut io: GuardedIo<S>, wire: &WireState) {
-    let _ = tokio::time::timeout(MAX_LINGER, io.shutdown()).await;
+    let _ = tokio::time::timeout(MAX_CLOSE, io.shutdown()).await;
     if wire.is_unread() {
         linger(io.into_unguarded()).await;
     }

@@ -11,13 +11,14 @@ use http_body::{Body, Frame, SizeHint};
 use sallyport_http::codec::{BodyReader, Framing, Piece};
 use tokio::io::AsyncRead;
 
-use crate::{body::BoxError, guarded_io::GuardedIo};
+use crate::{body::BoxError, connection::MAX_LINGER_BYTES, guarded_io::GuardedIo};
 
 /// How much room is made for what comes, in bytes: a record of TLS. More where a body is known to be long.
 const READ_BYTES: usize = 16 * 1024;
 const MAX_READ_BYTES: usize = 64 * 1024;
-/// How much is read of a body that nobody wants, in bytes, where it is there already: the connection can go on then.
-const MAX_UNWANTED_BYTES: usize = 64 * 1024;
+/// The longest rest of a body that nobody wants which is waited for, in bytes, so that the next request has the connection. A
+/// client that has more to send is told that the connection closes, and may stop.
+const MAX_AWAITED_REST_BYTES: u64 = 1024 * 1024;
 
 /// What a connection and whoever takes the body have in common.
 #[derive(Debug, Default)]
@@ -148,13 +149,15 @@ pub(super) struct Upload {
     body: BodyReader,
     /// The client waits for `100 Continue`.
     is_awaited: bool,
+    /// How much was read since nobody wanted it, in bytes.
+    dropped: u64,
 }
 
 impl Upload {
     /// The body that follows, of which `read` may have the beginning.
     pub(super) fn new(framing: Framing, is_awaited: bool, read: &mut BytesMut) -> (Http1Body, Option<Self>) {
         let inbox = Arc::<Inbox>::default();
-        let mut upload = Self { inbox: inbox.clone(), body: BodyReader::new(framing), is_awaited };
+        let mut upload = Self { inbox: inbox.clone(), body: BodyReader::new(framing), is_awaited, dropped: 0 };
         if let Framing::Length(bytes) = framing {
             inbox.lock().left = Some(bytes);
         }
@@ -208,7 +211,17 @@ impl Upload {
             wake_other(state.taker.as_ref(), cx);
             return Poll::Ready(Moved::Given);
         }
-        Poll::Ready(self.drain(io, read, cx))
+        self.poll_unwanted(io, read, cx)
+    }
+
+    /// Whether nobody takes it any more.
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.inbox.lock().is_left
+    }
+
+    /// Whether its end is worth waiting for, should nobody take the rest: that is short, or may be.
+    pub(super) fn has_short_rest(&self) -> bool {
+        self.body.bytes_left().is_none_or(|left| left <= MAX_AWAITED_REST_BYTES)
     }
 
     /// How much is read at once.
@@ -238,29 +251,33 @@ impl Upload {
         Some(if state.is_whole { Moved::Whole } else { Moved::On })
     }
 
-    /// Reads what is there of a body that nobody wants, within a bound.
-    fn drain<S: AsyncRead + Unpin>(
+    /// Reads of a body that nobody wants, within a bound: ready when something of it came, or nothing more will.
+    fn poll_unwanted<S: AsyncRead + Unpin>(
         &mut self,
         io: &mut GuardedIo<S>,
         read: &mut BytesMut,
         cx: &mut Context<'_>,
-    ) -> Moved {
-        let mut drained = 0;
-        while drained <= MAX_UNWANTED_BYTES {
+    ) -> Poll<Moved> {
+        loop {
             match self.body.next(read) {
-                Ok(Piece::Data(data)) => drained += data.len(),
-                Ok(Piece::Trailers(_) | Piece::End) => return Moved::Whole,
-                Ok(Piece::Missing) => match io.poll_passed(read, READ_BYTES, cx) {
-                    Poll::Ready(Ok(true)) => {}
-                    _ => return Moved::Given,
-                },
-                Err(_) => return Moved::Given,
+                Ok(Piece::Data(data)) => self.dropped += data.len() as u64,
+                Ok(Piece::Trailers(_) | Piece::End) => return Poll::Ready(Moved::Whole),
+                Ok(Piece::Missing) => {
+                    let Ok(true) = ready!(io.poll_passed(read, READ_BYTES, cx)) else {
+                        return Poll::Ready(Moved::Given);
+                    };
+                    // A client that did not wait needs no word.
+                    self.is_awaited = false;
+                    continue;
+                }
+                Err(_) => return Poll::Ready(Moved::Given),
             }
-            if self.body.is_over() {
-                return Moved::Whole;
-            }
+            return Poll::Ready(match self.body.is_over() {
+                true => Moved::Whole,
+                false if self.dropped > MAX_LINGER_BYTES => Moved::Given,
+                false => Moved::On,
+            });
         }
-        Moved::Given
     }
 }
 

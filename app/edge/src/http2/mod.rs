@@ -19,7 +19,7 @@ use self::connection::Connection;
 use crate::{
     Edge,
     connection::{Call, Client, call, linger},
-    drain::Phase,
+    drain::{self, Phase},
     identity::Shown,
     limits::ConnectionPlace,
 };
@@ -62,7 +62,11 @@ where
         if until_end(&edge, &client, &mut connection).await
             && let Some(io) = connection.unread()
         {
-            linger(io).await;
+            let mut phase = edge.phase.subscribe();
+            tokio::select! {
+                () = linger(io) => {}
+                () = drain::cut(&mut phase) => {}
+            }
         }
         drop(held);
     }

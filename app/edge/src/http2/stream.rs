@@ -15,7 +15,7 @@ use http::{
 };
 use http_body::Body as _;
 use sallyport_http::RequestRefusal;
-use sallyport_http2::{ErrorCode, NewRequest, Room, StreamId};
+use sallyport_http2::{ErrorCode, HeadRefusal, NewRequest, Room, StreamId};
 
 use super::{body::Http2Body, shared::Shared};
 use crate::{
@@ -63,8 +63,11 @@ pub(super) fn serve(
         false => ClientBody::Empty,
     };
     let mut head = new.head;
-    if new.is_too_long {
-        head.extensions.insert(Refused::Malformed(RequestRefusal::HeadLong));
+    if let Some(refusal) = new.refusal {
+        head.extensions.insert(Refused::Malformed(match refusal {
+            HeadRefusal::TooLong => RequestRefusal::HeadLong,
+            HeadRefusal::Target => RequestRefusal::Target,
+        }));
     }
     let answering = Answering { shared: shared.clone(), stream };
     // In a box of its own, whose room is given up when the answer begins: that may last.
@@ -133,7 +136,21 @@ impl Answering {
     }
 
     async fn send(&self, answer: Response<AnswerBody>) {
-        let (mut head, mut body) = answer.into_parts();
+        let (head, mut body) = answer.into_parts();
+        if !self.send_whole(head, &mut body).await {
+            return;
+        }
+        let Some(mut unwanted) = body.into_unwanted() else { return };
+        send_bound::waits_for_origin();
+        poll_fn(|cx| match unwanted.poll_end(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.poll_gone(cx),
+        })
+        .await;
+    }
+
+    /// Sends an answer to its end. Whether that was reached.
+    async fn send_whole(&self, mut head: Parts, body: &mut AnswerBody) -> bool {
         date(&mut head.headers);
         if !body.is_of_origin() {
             // Those of origins have lost them on their way.
@@ -147,31 +164,44 @@ impl Answering {
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
         let sent = poll_fn(|cx| self.poll_send_head(&head, ends, cx));
-        if sent.await.is_none() || ends {
-            return;
+        if sent.await.is_none() {
+            return false;
+        }
+        if ends {
+            return true;
         }
         drop(head);
         loop {
-            let frame = poll_fn(|cx| match Pin::new(&mut body).poll_frame(cx) {
+            let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Ready(frame) => Poll::Ready(Ok(frame)),
                 Poll::Pending => self.poll_gone(cx).map(Err),
             });
             let frame = match frame.await {
                 Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return self.break_off(&error),
-                Ok(None) => return self.end(),
-                Err(()) => return,
+                Ok(Some(Err(error))) => {
+                    self.break_off(&error);
+                    return false;
+                }
+                Ok(None) => {
+                    self.end();
+                    return true;
+                }
+                Err(()) => return false,
             };
             match frame.into_data() {
                 Ok(data) => {
                     let ends = body.is_end_stream();
-                    if self.send_data(data, ends).await.is_none() || ends {
-                        return;
+                    if self.send_data(data, ends).await.is_none() {
+                        return false;
+                    }
+                    if ends {
+                        return true;
                     }
                 }
                 Err(frame) => {
                     if let Ok(fields) = frame.into_trailers() {
-                        return self.shared.with(|server| server.send_trailers(self.stream, &fields));
+                        self.shared.with(|server| server.send_trailers(self.stream, &fields));
+                        return true;
                     }
                 }
             }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use http::{HeaderName, HeaderValue};
-use sallyport_identity::{ASSERTION_SECONDS, Assertion, header_groups, header_text, told_groups};
+use sallyport_identity::{ASSERTION_SECONDS, Assertion, header_groups, header_text};
 use sallyport_model::{Identity, SocketId, SocketRoute};
 
 use super::Reception;
@@ -92,7 +92,7 @@ impl Reception {
                 sub: &session.person.subject,
                 email: Some(session.person.email.as_str()),
                 name: session.person.name.as_deref(),
-                groups: told_groups(&session.person.groups),
+                groups: &session.person.groups,
                 provider: session.person.provider.as_str(),
                 iat: now,
                 exp: now + ASSERTION_SECONDS,
@@ -102,8 +102,8 @@ impl Reception {
                 iss: &self.login_url,
                 aud: url,
                 sub: &id,
-                email: None,
-                name: Some(&token.name),
+                email: token.email.as_ref().map(sallyport_model::PersonEmail::as_str),
+                name: Some(token.display_name.as_deref().unwrap_or(&token.name)),
                 groups: &no_groups,
                 provider: SERVICE,
                 iat: now,
@@ -121,7 +121,7 @@ impl Reception {
         };
         put(X_AUTH_EMAIL, assertion.email.unwrap_or_default().to_owned())?;
         put(X_AUTH_NAME, header_text(assertion.name.unwrap_or_default()))?;
-        put(X_AUTH_GROUPS, header_groups(assertion.groups))?;
+        put(X_AUTH_GROUPS, header_groups(assertion.groups)?)?;
         put(X_AUTH_PROVIDER, assertion.provider.to_owned())?;
         put(X_SALLYPORT_ASSERTION, token)?;
         Some(fields.into())

@@ -323,7 +323,7 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: Some(&login_url),
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id).into()
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.edge.site()).into()
     }
 
     /// Sends the browser to where people log in.
@@ -362,7 +362,7 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id)
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.edge.site())
     }
 
     fn not_allowed(&self, known: &Known) -> OwnAnswer {
@@ -373,12 +373,14 @@ impl Visit<'_> {
             let href = own_paths::login_path(wanted, true).into();
             let paragraphs = [
                 &format!(
-                    "You are signed in as {who}, and the owner of this service does not let that account in here."
+                    "You are signed in as `{who}`, and the owner of this service does not let that account in here."
                 )[..],
                 "Ask the owner, or use another account.",
             ];
-            let action = Some(Action::Link { href, label: "Use another account".into() });
-            return OwnAnswer::page("not-allowed", StatusCode::FORBIDDEN, "Not allowed", &paragraphs, action, self.id);
+            let actions = vec![Action::Link { href, label: "Use another account".into() }];
+            let site = self.edge.site();
+            let by = (self.id, &*site);
+            return OwnAnswer::page("not-allowed", StatusCode::FORBIDDEN, "Not allowed", &paragraphs, actions, by);
         }
         let refusal = Refusal {
             status: StatusCode::FORBIDDEN,
@@ -387,7 +389,7 @@ impl Visit<'_> {
             detail: format!("The owner of this service does not let {who} do that."),
             login_url: None,
         };
-        refusal.answer(format, self.id)
+        refusal.answer(format, self.id, &self.edge.site())
     }
 
     fn elsewhere_refused(&self) -> OwnAnswer {
@@ -399,6 +401,6 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id)
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.edge.site())
     }
 }

@@ -110,8 +110,10 @@ fn callback(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
         "This login cannot be used: it is too old, was used before, or was begun in another browser.",
         "Cookies of this site have to be allowed.",
     ];
-    let action = Some(Action::Link { href: login_path(&return_to, false).into(), label: "Log in again".into() });
-    OwnAnswer::page("bad-grant", StatusCode::BAD_REQUEST, "Not logged in", &paragraphs, action, visit.id)
+    let actions = vec![Action::Link { href: login_path(&return_to, false).into(), label: "Log in again".into() }];
+    let site = visit.edge.site();
+    let by = (visit.id, &*site);
+    OwnAnswer::page("bad-grant", StatusCode::BAD_REQUEST, "Not logged in", &paragraphs, actions, by)
 }
 
 /// The login that a grant stands for, when it is good in this browser at this socket and was not used before.
@@ -130,21 +132,24 @@ fn accept(visit: &Visit<'_>, grant: &Grant) -> Option<std::sync::Arc<LoginSessio
 }
 
 fn ask_logout(visit: &Visit<'_>) -> OwnAnswer {
-    let action = Some(Action::Button {
+    let out = Action::Button {
         path: "/.sallyport/logout".into(),
         label: "Log out".into(),
         leads_to: visit.edge.reception.login_url.as_str().into(),
-    });
+    };
+    let actions = vec![out, Action::Link { href: "/".into(), label: "Stay".into() }];
     let paragraphs = ["You will have to log in again here, and wherever else the same login is used."];
-    OwnAnswer::page("own-page", StatusCode::OK, "Log out?", &paragraphs, action, visit.id)
+    OwnAnswer::page("own-page", StatusCode::OK, "Log out?", &paragraphs, actions, (visit.id, &visit.edge.site()))
 }
 
 /// Ends the login here, and goes on to where it is ended everywhere. Only a page of this very host may ask for it.
 fn logout(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
     if visit.sender() != Sender::Itself {
         let paragraphs = ["This did not come from the page of this site that asks whether you want to log out."];
-        let action = Some(Action::Link { href: "/.sallyport/logout".into(), label: "To that page".into() });
-        return OwnAnswer::page("cross-site", StatusCode::FORBIDDEN, "Not logged out", &paragraphs, action, visit.id);
+        let actions = vec![Action::Link { href: "/.sallyport/logout".into(), label: "To that page".into() }];
+        let site = visit.edge.site();
+        let by = (visit.id, &*site);
+        return OwnAnswer::page("cross-site", StatusCode::FORBIDDEN, "Not logged out", &paragraphs, actions, by);
     }
     let ticket = match known.map(|known| &known.identity) {
         Some(Identity::Person(session)) => {
@@ -153,8 +158,9 @@ fn logout(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
         }
         _ => None,
     };
-    let ticket = ticket.map(|ticket| format!("?ticket={ticket}")).unwrap_or_default();
-    let to = format!("{}/logout{ticket}", visit.edge.reception.login_url);
+    // Whoever is not known here may be known elsewhere, and wants to come back here in the end.
+    let says = ticket.map_or_else(|| format!("from={}", visit.host.name()), |ticket| format!("ticket={ticket}"));
+    let to = format!("{}/logout?{says}", visit.edge.reception.login_url);
     let gone = [cookies::LOGIN, cookies::BINDING].map(|name| cookies::set(name, "", 0));
     OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &to, visit.id).with_cookies(gone)
 }
@@ -174,6 +180,8 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) ->
         },
         Service {
             service: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            email: Option<&'a str>,
             expires_at: Option<i64>,
             allowed: bool,
         },
@@ -196,7 +204,8 @@ fn who_am_i(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) ->
             (StatusCode::OK, who)
         }
         Some(Identity::Service(token)) => {
-            (StatusCode::OK, Who::Service { service: &token.name, expires_at: token.expires_at, allowed })
+            let email = token.email.as_ref().map(sallyport_model::PersonEmail::as_str);
+            (StatusCode::OK, Who::Service { service: &token.name, email, expires_at: token.expires_at, allowed })
         }
         None => (StatusCode::UNAUTHORIZED, Who::Nobody { email: None }),
     };

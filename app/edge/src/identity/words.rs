@@ -8,7 +8,7 @@ use http::{
 use sallyport_http::{
     RequestId,
     forward::X_REQUEST_ID,
-    page::{Action, Format, Page, Problem},
+    page::{Action, Format, Page, Problem, Site},
 };
 use serde::Serialize;
 
@@ -92,28 +92,34 @@ impl OwnAnswer {
         Self::new(reason, response)
     }
 
-    /// A page for people.
+    /// A page for people, of this installation.
     pub(super) fn page(
         reason: &'static str,
         status: StatusCode,
         title: &str,
         paragraphs: &[&str],
-        action: Option<Action<'_>>,
-        id: RequestId,
+        actions: Vec<Action<'_>>,
+        (id, site): (RequestId, &Site),
     ) -> Self {
         let paragraphs = paragraphs.iter().map(|text| (*text).into()).collect();
-        let page = Page { status, title: title.into(), paragraphs, action, request_id: id.as_str() };
-        Self::new(reason, page.respond())
+        let page = Page { status, title: title.into(), paragraphs, actions, request_id: id.as_str() };
+        Self::new(reason, page.respond(site))
     }
 }
 
 impl Refusal<'_> {
     /// The refusal as programs read it: a status for gRPC, `application/problem+json` (RFC 9457) for all others.
-    pub(super) fn answer(&self, format: Format, id: RequestId) -> OwnAnswer {
+    pub(super) fn answer(&self, format: Format, id: RequestId, site: &Site) -> OwnAnswer {
         let answer = if format == Format::Grpc {
-            let (title, detail) = (self.title.into(), self.detail.as_str().into());
-            let problem = Problem { status: self.status, title, detail, next_step: "".into(), request_id: id.as_str() };
-            OwnAnswer::new(self.code, problem.respond(format))
+            let problem = Problem {
+                status: self.status,
+                code: self.code,
+                title: self.title.into(),
+                detail: self.detail.as_str().into(),
+                next_step: "".into(),
+                request_id: id.as_str(),
+            };
+            OwnAnswer::new(self.code, problem.respond(format, site))
         } else {
             OwnAnswer::plain(self.code, self.status, "application/problem+json", self.json(id), id)
         };

@@ -280,12 +280,12 @@ fn pass_on(edge: Arc<Edge>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
         metrics.carried(carried);
         match end {
             Ok(()) => {}
-            Err(Some(Broke { side: Side::First, error })) => {
+            Err(Some(Broke { side: Side::First, error, .. })) => {
                 debug!(%tunnel, %error, "a stream of another edge broke off");
                 stream.reset(ResetCode::Cancelled);
                 near.stream.reset(ResetCode::Cancelled);
             }
-            Err(Some(Broke { side: Side::Second, error })) => {
+            Err(Some(Broke { side: Side::Second, error, .. })) => {
                 debug!(%tunnel, %error, "a stream for another edge broke off");
                 near.broke(pool.as_deref()).await;
             }

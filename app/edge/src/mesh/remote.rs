@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use sallyport_model::{EdgeId, EdgeName, FlowRecord, RequestRecord, SocketId, TunnelId};
+use sallyport_model::{EdgeId, EdgeName, FlowRecord, OriginAddr, RequestRecord, SocketId, TunnelId};
 use sallyport_net::RelayEnd;
 use sallyport_tunnel::{
     Establishment, FlowHandle, FlowOpen, FlowSink, OpenError, OpenFlowError, TunnelHandle, TunnelStream,
@@ -56,6 +56,12 @@ impl RemoteWay {
         held.into_iter().find(|held| held.card.edge == self.edge()).map(|held| held.presence.connector_addr)
     }
 
+    /// The address at which the tunnel's connector dials the origin, as that edge says.
+    pub(crate) fn dialed(&self) -> Option<OriginAddr> {
+        let held = self.mesh.upgrade()?.settings.fleet.held(self.tunnel);
+        held.into_iter().find(|held| held.card.edge == self.edge())?.presence.origin
+    }
+
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.peer.round_trip()
     }
@@ -72,6 +78,11 @@ impl RemoteWay {
 
     pub(crate) fn has_idle_leg(&self) -> bool {
         self.linked().is_some_and(|handle| handle.has_idle_leg())
+    }
+
+    /// Whether a stream for this client may have a connection for itself, as far as is known.
+    pub(crate) fn has_leg_for(&self, client: SocketAddr) -> bool {
+        self.linked().is_none_or(|handle| handle.has_leg_for(client))
     }
 
     /// The tunnel on the link that there is.
@@ -174,6 +185,12 @@ impl LinkingStream {
 
     pub(crate) fn establishment(&self) -> Establishment {
         self.establishment.clone()
+    }
+
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        if let LinkingState::Open(stream) = &mut self.state {
+            stream.set_client(client);
+        }
     }
 
     pub(crate) fn reset(self, code: ResetCode) {

@@ -186,7 +186,8 @@ async fn an_http2_upload_that_nobody_wants_gets_its_answer_and_is_not_cut_off() 
         let answer = soon(sender.send_request(request)).await.unwrap();
         assert_eq!(answer.status(), status, "{host}");
         assert!(soon(answer.into_body().collect()).await.is_ok(), "{host}");
-        assert_eq!(taken.load(Ordering::SeqCst), PIECES * PIECE.len(), "{host}: the upload was cut off");
+        // The answer ends before the upload does, which goes on to its own end.
+        until("the upload was not cut off", || taken.load(Ordering::SeqCst) == PIECES * PIECE.len()).await;
     }
 }
 

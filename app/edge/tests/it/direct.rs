@@ -44,7 +44,14 @@ impl TestSocket {
         let number = u8::try_from(self.route.origins.len()).unwrap();
         let id = DirectOriginId::from_random([100 + number; 16]);
         let (address, tls) = (address.parse().unwrap(), OriginTlsSettings::default());
-        self.route.origins.push(DirectOriginRoute { id, address, region: None, weight: 100, tls });
+        self.route.origins.push(DirectOriginRoute {
+            id,
+            address,
+            region: None,
+            weight: 100,
+            tls,
+            path: Default::default(),
+        });
         world.routes.put(self.route.clone());
         id
     }

@@ -169,6 +169,54 @@ async fn resets_pass_in_both_directions() {
 }
 
 #[tokio::test]
+async fn a_service_that_closes_with_a_reset_when_its_client_has_ended_is_done() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    // It resets its connection as PostgreSQL does that does not read the last alert of TLS; what it does before is what it is told.
+    let addr = service(|mut stream| async move {
+        let mut word = [0; 6];
+        stream.read_exact(&mut word).await.unwrap();
+        if &word != b"silent" {
+            stream.write_all(b"hello").await.unwrap();
+        }
+        read_rest(&mut stream).await;
+        // An alert of TLS 1.3 has these bytes in the clear, and this length.
+        let last: &[u8] = match &word {
+            b"midway" => b"part of an answer",
+            b"by tls" => &[23, 3, 3, 0, 19, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0],
+            _ => b"",
+        };
+        stream.write_all(last).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        stream.set_zero_linger().unwrap();
+    })
+    .await;
+    let port = socket.is_of_type(&world, SocketType::Tcp).await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    let verdicts = |verdict: &str, count: usize| {
+        let line = format!("flows_total{{transport=\"tcp\",verdict=\"{verdict}\"}} {count}");
+        world.edge.metrics_text().unwrap().contains(&line)
+    };
+    for (number, (word, verdict, count)) in
+        [("usual.", "complete", 1), ("silent", "broken", 1), ("by tls", "complete", 2), ("midway", "broken", 2)]
+            .into_iter()
+            .enumerate()
+    {
+        let mut client = connect(port).await;
+        client.write_all(word.as_bytes()).await.unwrap();
+        if word != "silent" {
+            let mut hello = [0; 5];
+            soon(client.read_exact(&mut hello)).await.unwrap();
+        }
+        client.shutdown().await.unwrap();
+        // Whoever still listens is told.
+        let end = soon(client.read_to_end(&mut Vec::new())).await;
+        assert!(end.is_err(), "{number}: {word} looks complete");
+        until("it is counted", || verdicts(verdict, count)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_breaks_off_after_its_end_is_noticed_while_the_origin_is_silent() {
     let world = World::start().await;
     let mut socket = world.socket();

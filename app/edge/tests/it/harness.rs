@@ -186,6 +186,7 @@ impl World {
             credential: CredentialHash(Sha256::digest(credential(id)).into()),
             weight: sallyport_model::DEFAULT_WEIGHT,
             forward_port: 1_024 + u16::from(number),
+            path: Default::default(),
         });
         self.routes.put(socket.route.clone());
         id
@@ -213,7 +214,8 @@ impl World {
         let tls = client_config(&Trust::Ca(self.ca.clone()), &[ALPN]).unwrap();
         let dial = Arc::new(TestDial { addr: self.addr, tls: TlsConnector::from(tls) });
         let (events, mut told) = mpsc::channel(1_024);
-        let held = TunnelCredential { tunnel, credential: credential(tunnel), request_log: true };
+        let origin = Some("app.internal:3000".parse().unwrap());
+        let held = TunnelCredential { tunnel, credential: credential(tunnel), request_log: true, origin };
         let mut id = [0; 16];
         getrandom::fill(&mut id).unwrap();
         let config = ConnectorConfig::new("test/1", id, vec![held]);

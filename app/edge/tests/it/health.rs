@@ -9,7 +9,8 @@ use std::{
 };
 
 use http::{Response, StatusCode};
-use sallyport_model::{HealthCheck, Probe, ProxyProtocol, SocketType};
+use sallyport_model::{HealthCheck, HealthFailureCode, OriginHealth, Probe, ProxyProtocol, SocketType};
+use sallyport_tunnel::ConnectorEvent;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
@@ -100,7 +101,7 @@ async fn when_no_origin_is_well_clients_are_told_so_at_once() {
     let answer = world.get(&socket, "/").await;
     assert!(began.elapsed() < Duration::from_secs(4), "nothing is waited for");
     assert_eq!(answer.status, 503);
-    assert!(answer.text().contains("No healthy origin"), "{}", answer.text());
+    assert!(answer.text().contains("no-healthy-origin"), "{}", answer.text());
     assert!(answer.header("retry-after").is_some());
     assert_eq!(metric(&world, r#"sallyport_edge_refusals_total{reason="no-healthy-origin"}"#), Some(1));
     well.store(true, Ordering::SeqCst);
@@ -186,4 +187,58 @@ async fn the_last_origin_is_never_left_out() {
     let mut client = connect(addr).await;
     assert!(soon(client.read(&mut [0; 1])).await.is_err());
     assert!(metric(&world, r#"sallyport_edge_flows_total{transport="tcp",verdict="origin-refused"}"#) >= Some(11));
+}
+
+#[tokio::test]
+async fn why_an_origin_fails_is_known_since_when_it_does_and_its_connector_is_told() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let well = Arc::new(AtomicBool::new(false));
+    let (sick, _) = moody_origin("sick", well.clone()).await;
+    let mut connector = world.tunnel(&mut socket, sick).await;
+    let _dead = world.tunnel(&mut socket, dead_origin()).await;
+    socket.set(&world, |settings| settings.health_check = http_check());
+    let found = |at: usize| world.directory.get(socket.route.tunnels[at].id).unwrap();
+    until("both fail", || [0, 1].map(|at| found(at).health) == [OriginHealth::Unwell; 2]).await;
+    let failure = found(0).failure.unwrap();
+    assert_eq!((failure.code, failure.message.as_str()), (HealthFailureCode::Status, "status 500 for GET /up?really"));
+    assert_eq!(world.directory.failure(socket.route.tunnels[0].id), Some(failure.clone()));
+    let dead = found(1).failure.unwrap();
+    assert_eq!(dead.code, HealthFailureCode::Refused);
+    assert!(dead.message.contains("refused"), "{}", dead.message);
+    let mut told = async || loop {
+        if let ConnectorEvent::Health(record) = soon(connector.log.recv()).await.unwrap() {
+            return record;
+        }
+    };
+    let record = told().await;
+    assert_eq!((record.tunnel, record.health), (socket.route.tunnels[0].id, OriginHealth::Unwell));
+    assert_eq!(record.failure, Some(failure));
+    well.store(true, Ordering::SeqCst);
+    let record = told().await;
+    assert_eq!((record.health, record.failure), (OriginHealth::Well, None));
+    assert_eq!(world.directory.failure(socket.route.tunnels[0].id), None);
+}
+
+#[tokio::test]
+async fn another_reason_is_told_with_the_time_of_the_first() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let status = Arc::new(std::sync::atomic::AtomicU16::new(500));
+    let asked = status.clone();
+    let addr = origin(move |_| {
+        let mut answer = Response::new(text("x"));
+        *answer.status_mut() = StatusCode::from_u16(asked.load(Ordering::SeqCst)).unwrap();
+        async move { answer }
+    })
+    .await;
+    let _connector = world.tunnel(&mut socket, addr).await;
+    socket.set(&world, |settings| settings.health_check = http_check());
+    let failure = || world.directory.get(socket.route.tunnels[0].id).unwrap().failure;
+    until("it fails", || failure().is_some()).await;
+    let first = failure().unwrap();
+    // A second later at the earliest, so that the time would be another one.
+    status.store(503, Ordering::SeqCst);
+    until("it fails otherwise", || failure().is_some_and(|failure| failure.message.contains("503"))).await;
+    assert_eq!(failure().unwrap().since, first.since);
 }

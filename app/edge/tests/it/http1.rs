@@ -347,3 +347,42 @@ async fn an_origin_that_closes_idle_connections_costs_no_request() {
     }
     assert_eq!(connections.load(Ordering::SeqCst), 20);
 }
+
+#[tokio::test]
+async fn the_owner_sees_the_requests_that_the_edge_refused_and_why() {
+    let world = World::start().await;
+    let mut socket = world.socket();
+    let mut connector = world.tunnel(&mut socket, named_origin("x").await).await;
+    let mut seen = async || loop {
+        if let sallyport_tunnel::ConnectorEvent::Request(record) = soon(connector.log.recv()).await.unwrap() {
+            break record;
+        }
+    };
+    socket.protect(&world, "ann", "right");
+    assert_eq!(world.get(&socket, "/private?key=secret").await.status, 401);
+    let record = seen().await;
+    assert_eq!((record.status, record.refused.as_deref()), (401, Some("unauthorized")));
+    assert_eq!(record.target, "/private", "what strangers put into a query stays out");
+    assert_eq!(record.tunnel, Some(socket.route.tunnels[0].id));
+    socket.set(&world, |settings| settings.access.deny = vec!["127.0.0.0/8".to_owned()]);
+    assert_eq!(world.get(&socket, "/").await.status, 403);
+    assert_eq!(seen().await.refused.as_deref(), Some("denied"));
+    // No more of them than of others: a stranger must not fill the owner's terminal. What is left out is counted.
+    let began = std::time::Instant::now();
+    let mut asked = 400;
+    for _ in 0..asked {
+        assert_eq!(world.get(&socket, "/flood").await.status, 403);
+    }
+    let (mut told, mut omitted) = (0, 0);
+    while told + omitted < asked {
+        match tokio::time::timeout(std::time::Duration::from_secs(1), seen()).await {
+            Ok(record) => (told, omitted) = (told + 1, omitted + u64::from(record.omitted_before)),
+            // How many were left out stands in the next one.
+            Err(_) => {
+                assert_eq!(world.get(&socket, "/last").await.status, 403);
+                asked += 1;
+            }
+        }
+    }
+    assert!(told <= 200 + 51 * (began.elapsed().as_secs() + 1), "{told} of {asked} were told of");
+}

@@ -40,6 +40,7 @@ pub(crate) fn session(number: u8, email: &str) -> LoginSession {
             email: email.parse().unwrap(),
             name: Some("J\u{fc}rg".to_owned()),
             groups: vec!["staff".to_owned(), "a,admins".to_owned()],
+            groups_stated: true,
             provider: "dex".parse().unwrap(),
             subject: format!("sub-{number}"),
         },
@@ -412,7 +413,7 @@ async fn who_is_not_allowed_is_told_who_they_are_and_may_be_somebody_else() {
         let page = house.ask(&socket, "GET /secret?a=b", &format!("{BROWSER}{cookie}")).await;
         assert_eq!((page.status, page.header("cache-control")), (403, Some("no-store")));
         assert!(page.text().contains(email) && page.text().contains("Use another account"), "{}", page.text());
-        let start = page.text().find("href=\"").unwrap() + 6;
+        let start = page.text().find("class=\"act\" href=\"").unwrap() + 18;
         let link = page.text()[start..].split('"').next().unwrap().replace("&amp;", "&");
         let (request, _) =
             house.begun(&house.ask(&socket, &format!("GET {link}"), &format!("{BROWSER}{cookie}")).await);
@@ -444,6 +445,10 @@ async fn logging_out_takes_a_page_of_this_site() {
     assert_eq!((answer.status, ticket.session, ticket.socket), (303, ann.id, socket.route.id));
     assert!(answer.header("set-cookie").unwrap().starts_with("__Host-sallyport=; "), "{}", answer.head);
     assert!(answer.header("set-cookie").unwrap().ends_with("Max-Age=0"), "{}", answer.head);
+    // Who is not known here may be known elsewhere, and comes back here in the end.
+    let answer = house.ask(&socket, "POST /.sallyport/logout", &format!("Origin: https://{}\r\n", socket.host())).await;
+    let login = format!("https://login.localhost:{}/logout?from={}", house.world.addr.port(), socket.route.name);
+    assert!(answer.status == 303 && answer.header("location").unwrap().starts_with(&login), "{}", answer.head);
 }
 
 #[tokio::test]
@@ -484,6 +489,8 @@ pub(crate) fn machine(number: u8) -> ServiceTokenRoute {
         expires_at: None,
         scope: ServiceTokenScope::default(),
         certified_until: None,
+        email: None,
+        display_name: None,
     }
 }
 
@@ -528,6 +535,37 @@ async fn a_machine_comes_in_with_its_token() {
     }
     house.identities.remove_token(token(1).id);
     assert_eq!(house.ask(&socket, "GET /", &shown(1, "the secret")).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_machine_is_told_as_its_maker_chose_and_is_no_person_by_that() {
+    let house = House::start().await;
+    let (mut socket, _connector) = house.socket().await;
+    let named = ServiceTokenRoute {
+        email: Some("ann@example.com".parse().unwrap()),
+        display_name: Some("Ann's calendar".to_owned()),
+        ..machine(1)
+    };
+    house.identities.put_token(named.clone());
+    let shown = format!("Sallyport-Token-Id: {}\r\nSallyport-Token-Secret: the secret\r\n", named.id);
+    // The socket lets everybody of example.com in, by its own list and by a policy: the address of a token is none of a person.
+    let people = r#"{"allow":[{"who":{"emails":["ann@example.com"]}},{"who":{"email_domains":["example.com"]}}]}"#;
+    let machines = r#"{"allow":[{"who":{"service_tokens":["ci"]}}]}"#;
+    for (document, status) in [(people, 403), (machines, 200)] {
+        socket.route.policies =
+            vec![AttachedPolicy { id: PolicyId::from_random([1; 16]), name: "p".into(), document: document.into() }];
+        house.world.routes.put(socket.route.clone());
+        let answer = house.ask(&socket, "GET /", &shown).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        if status == 200 {
+            let told = answer.text();
+            assert_eq!(field(told, "x-auth-email"), Some("ann@example.com"));
+            assert_eq!(field(told, "x-auth-name"), Some("Ann's calendar"));
+            assert_eq!(field(told, "x-auth-provider"), Some("service"), "whoever reads it sees that it is a machine");
+        }
+    }
+    let who = house.ask(&socket, "GET /.sallyport/whoami", &shown).await;
+    assert!(who.text().contains("\"service\":\"ci\",\"email\":\"ann@example.com\""), "{}", who.text());
 }
 
 #[tokio::test]

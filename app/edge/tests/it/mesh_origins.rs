@@ -119,7 +119,7 @@ async fn an_origin_that_its_edge_finds_unwell_gets_nothing_from_others() {
         }
     };
     let answer = soon(none()).await;
-    assert!(answer.text().contains("No healthy origin"), "{}", answer.text());
+    assert!(answer.text().contains("no-healthy-origin"), "{}", answer.text());
     moods[0].store(true, Ordering::SeqCst);
     until("it is well again", || b.finds(one) == Some(OriginHealth::Well)).await;
     installation.tell(&[&b]);

@@ -1,13 +1,24 @@
 //! `sallyport account`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, Subcommand};
-use sallyport_api::{Account, CreateAccount, HandOver};
+use sallyport_api::{Account, CreateAccount, HandOver, Secret};
 use sallyport_client::ClientError;
+use sallyport_control::SETUP_TOKEN_FILE;
+use sallyport_net::{Fingerprint, Trust};
 use serde_json::json;
 
-use super::{display_name, email, ssh_key, utc};
+use super::{
+    account_access::{self, ForgotArgs, PasswordChangeArgs, ResetArgs, SessionCommand, TotpCommand},
+    display_name, email,
+    login::reach,
+    ssh_key, utc,
+};
 use crate::{
     context::Context,
     failure::{self, Failure, Kind},
@@ -17,6 +28,8 @@ use crate::{
 
 /// The environment variable of the account's password.
 pub(crate) const PASSWORD_ENV: &str = "SALLYPORT_PASSWORD";
+/// The longest setup token that is read, in bytes.
+const MAX_TOKEN_BYTES: u64 = 256;
 
 /// What can be done with accounts.
 #[derive(Debug, Subcommand)]
@@ -25,6 +38,20 @@ pub(crate) enum AccountCommand {
     Create(CreateArgs),
     /// Show the account that is logged in
     Show,
+    /// Set another password; the other sessions end. With --code, after a reset
+    #[command(alias = "passwd")]
+    Password(PasswordChangeArgs),
+    /// Have a message with a code for another password sent, where the server sends messages
+    Forgot(ForgotArgs),
+    /// Take an account's password away and make a code for another one: for the owner of the installation, or with --data for who
+    /// has the data directory
+    Reset(ResetArgs),
+    /// Codes of an authenticator beside the password
+    #[command(subcommand)]
+    Totp(TotpCommand),
+    /// Where you are logged in
+    #[command(subcommand)]
+    Session(SessionCommand),
     /// Make another account the owner of the installation, who lets edges join: for the one that is its owner now
     HandOver(HandOverArgs),
 }
@@ -49,6 +76,16 @@ pub(crate) struct CreateArgs {
     /// The file with a public ssh key that may log in, - for the standard input
     #[arg(long, alias = "sshkey", value_name = "FILE")]
     ssh_key: Option<PathBuf>,
+    /// The code of an invitation of this address, as `member add` shows it
+    #[arg(long, value_name = "CODE")]
+    invitation: Option<String>,
+    /// The setup token, for the first account of a server that others can reach: it is in the server's log, and in the file
+    /// setup-token of its data directory, where this command finds it by itself
+    #[arg(long, value_name = "TOKEN", env = "SALLYPORT_SETUP_TOKEN", hide_env_values = true)]
+    setup_token: Option<String>,
+    /// The fingerprint of the API's root certificate, as `sallyport up` logs it: sha256:...
+    #[arg(long, value_name = "FINGERPRINT", conflicts_with = "ca")]
+    ca_fingerprint: Option<Fingerprint>,
     #[command(flatten)]
     password: PasswordArgs,
 }
@@ -61,6 +98,11 @@ pub(crate) async fn run(context: &Context, command: AccountCommand) -> anyhow::R
             let account = context.client_of_self(&context.target()?)?.account().await?;
             context.output.data(&account, show)
         }
+        AccountCommand::Password(args) => account_access::password(context, args).await,
+        AccountCommand::Forgot(args) => account_access::forgot(context, args).await,
+        AccountCommand::Reset(args) => account_access::reset(context, args).await,
+        AccountCommand::Totp(command) => account_access::totp(context, command).await,
+        AccountCommand::Session(command) => account_access::session(context, command).await,
         AccountCommand::HandOver(args) => {
             let email = email(&args.email)?;
             let client = context.client_of_self(&context.target()?)?;
@@ -73,27 +115,61 @@ pub(crate) async fn run(context: &Context, command: AccountCommand) -> anyhow::R
 
 async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
     let (name, email) = (display_name(&args.name)?, email(&args.email)?);
-    let client = context.client_of_nobody(&context.target()?)?;
+    let mut target = context.target()?;
+    if let Some(pin) = &args.ca_fingerprint {
+        target.trust = Trust::Pinned(pin.to_string());
+    }
     if args.password.password_stdin && args.ssh_key.as_deref() == Some(Path::new("-")) {
         return Err(Failure::usage("the standard input cannot be both the password and the ssh key")
             .next("name the file of the public key")
             .into());
     }
     let ssh_key = args.ssh_key.map(|file| ssh_key::read(Some(file))).transpose()?;
+    let client = if args.invitation.is_some() {
+        reach(context, &mut target).await?
+    } else {
+        context.client_of_nobody(&target)?
+    };
     let password = args.password.read(Ask { env: PASSWORD_ENV, prompt: "New password", twice: true })?;
-    let create = CreateAccount { name, email: email.clone(), password, ssh_key };
-    let login = context.login_command(&email);
-    let account = client.create_account(&create).await.map_err(|error| taken(error, &login))?;
+    let setup_token = args.setup_token.filter(|token| !token.trim().is_empty()).map(|token| token.trim().into());
+    let create = CreateAccount {
+        name,
+        email: email.clone(),
+        password,
+        ssh_key,
+        invitation: args.invitation.map(|code| code.trim().into()),
+        setup_token: setup_token.or_else(|| setup_token_beside(&target.trust)),
+    };
+    let login = match &args.ca_fingerprint {
+        Some(pin) => format!("{} --ca-fingerprint {pin}", context.login_command(&email)),
+        None => context.login_command(&email),
+    };
+    let account = client.create_account(&create).await.map_err(|error| not_made(error, &login))?;
     context.output.data(&account, show)?;
     context.output.hint(&format!("next: {login}"));
     Ok(())
 }
 
-/// Who has an account already needs no other one.
-fn taken(error: ClientError, login: &str) -> anyhow::Error {
+/// The setup token in the data directory whose root certificate is trusted: the server has proved to be the one of that directory
+/// before anything is sent to it.
+fn setup_token_beside(trust: &Trust) -> Option<Secret> {
+    let Trust::Ca(root) = trust else { return None };
+    let mut text = String::new();
+    File::open(root.with_file_name(SETUP_TOKEN_FILE)).ok()?.take(MAX_TOKEN_BYTES).read_to_string(&mut text).ok()?;
+    Some(text.trim()).filter(|token| !token.is_empty()).map(Secret::from)
+}
+
+/// Who has an account already needs no other one, and the first one of a server is made by its operator.
+fn not_made(error: ClientError, login: &str) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.code == "email-taken" => {
             Failure::new(Kind::Refused, problem.to_string()).next(format!("if it is yours, run `{login}`")).into()
+        }
+        ClientError::Problem(problem) if problem.code == "setup-token-needed" => {
+            let says = "the first account of this server takes its setup token";
+            let next = "run this on the server, as the user that runs it, or give the token with --setup-token: it is in the \
+                        server's log and in the file setup-token of its data directory";
+            Failure::new(Kind::NotAllowed, says).next(next).into()
         }
         _ => error.into(),
     }
@@ -105,8 +181,16 @@ fn show(account: &Account) -> String {
         ("name", account.name.clone()),
         ("e-mail", account.email.to_string()),
         ("ssh user", account.ssh_user.clone()),
+        ("codes", codes(account)),
         ("created", utc(account.created_at)),
     ])
+}
+
+fn codes(account: &Account) -> String {
+    match (account.totp, account.recovery_codes) {
+        (false, _) => "not asked for".to_owned(),
+        (true, left) => format!("asked for; {left} recovery codes are left"),
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +202,7 @@ mod tests {
         let refused = |code: &str| {
             let json = format!(r#"{{"status":409,"detail":"taken","code":"{code}"}}"#);
             let error = ClientError::Problem(Box::new(serde_json::from_str(&json).unwrap()));
-            crate::failure::describe(&taken(error, "sallyport login --email ann@example.com")).unwrap()
+            crate::failure::describe(&not_made(error, "sallyport login --email ann@example.com")).unwrap()
         };
         let next = refused("email-taken").next_step.unwrap();
         assert!(next.contains("`sallyport login --email ann@example.com`"), "{next}");

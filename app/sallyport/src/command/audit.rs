@@ -13,6 +13,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::utc;
 use crate::{
+    columns::{self, Column},
     context::Context,
     duration,
     failure::{Failure, Kind},
@@ -172,11 +173,20 @@ fn show(context: &Context, events: &[AuditEvent], by_line: bool) -> anyhow::Resu
     if context.output.format == Format::Json || by_line {
         return events.iter().try_for_each(|event| output::line(&line(context, event)?));
     }
-    let table = |events: &[AuditEvent]| {
-        output::table(["WHEN", "WHO", "WHAT", "FROM", "LASTED", "IN", "OUT", "VERDICT"], events.iter().map(row))
-    };
+    let table = |events: &[AuditEvent]| columns::table(&context.output, COLUMNS, events.iter().map(row));
     context.output.list(events, "nothing is on record yet", table)
 }
+
+const COLUMNS: [Column; 8] = [
+    Column::Plain("WHEN"),
+    Column::Cut("WHO"),
+    Column::Cut("WHAT"),
+    Column::Wide("FROM"),
+    Column::Wide("LASTED"),
+    Column::Wide("IN"),
+    Column::Wide("OUT"),
+    Column::Cut("VERDICT"),
+];
 
 /// An event as one line.
 fn line(context: &Context, event: &AuditEvent) -> anyhow::Result<String> {

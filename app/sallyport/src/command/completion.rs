@@ -1,23 +1,30 @@
-//! `sallyport completion`: scripts that let a shell complete our commands.
+//! `sallyport completion`: scripts that let a shell complete our commands, and the names of what there is.
 
 use std::io;
 
-use clap::{Args, CommandFactory as _};
-use clap_complete::Shell;
+use clap::{Args, builder::PossibleValuesParser};
+use clap_complete::env::Shells;
 
-use crate::{cli::Cli, output};
+use crate::{complete, failure::Failure, output};
 
 /// Options of `completion`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+  bash  source <(sallyport completion bash)      in ~/.bashrc
+  zsh   source <(sallyport completion zsh)       in ~/.zshrc, after compinit
+  fish  sallyport completion fish | source       in ~/.config/fish/config.fish")]
 pub(crate) struct CompletionArgs {
     /// The shell to write the script for
-    shell: Shell,
+    #[arg(value_parser = PossibleValuesParser::new(["bash", "elvish", "fish", "powershell", "zsh"]))]
+    shell: String,
 }
 
-/// Prints the script.
+/// Prints the script, which asks this program at each TAB.
 pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<()> {
+    let shells = Shells::builtins();
+    let shell = shells.completer(&args.shell).ok_or_else(|| Failure::usage("there is no script for this shell"))?;
     let mut script: Vec<u8> = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "sallyport", &mut script);
+    shell.write_registration(complete::VARIABLE, "sallyport", "sallyport", "sallyport", &mut script)?;
     let script = String::from_utf8(script).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     output::line(script.trim_end())
 }

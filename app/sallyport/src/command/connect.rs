@@ -1,36 +1,43 @@
-//! `sallyport connect`: a socket and its tunnel for as long as the command runs.
+//! `sallyport connect`: a tunnel for as long as the command runs, and a socket for as long, or one that stays with its name.
 
 use clap::Args;
-use sallyport_api::{CreateSocket, CreateTunnel, Socket};
+use clap_complete::engine::ArgValueCompleter;
+use sallyport_api::{CreateSocket, Socket};
 use sallyport_client::{ApiClient, SocketRef};
 use sallyport_model::{OriginProtocol, SocketType};
 
 use super::{
     display_name,
-    hold::{self, Credential, Origin, OriginArgs},
+    hold::{self, Credential, OriginArgs},
     identity::PoliciesArg,
-    options::{PortArgs, ProtectArgs, idempotency_key, origin_protocol, socket_type},
+    options::{PortArgs, ProtectArgs, origin_protocol, socket_type},
     settings::SettingsArgs,
+    tunnel,
+    wish::Wish,
 };
 use crate::{
+    complete,
     context::Context,
     failure::{self, Failure, Kind},
     live::Live,
+    service::PathsArgs,
     signals::Signals,
 };
 
 /// Options of `connect`.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// What to call the socket [default: host and port of the service]
-    #[arg(long)]
+    /// What to call the socket, which then stays: the next `connect` with the same name gets the same public name again, and
+    /// one beside it shares its requests. Without a name, the socket is removed at the end
+    #[arg(long, add = ArgValueCompleter::new(complete::sockets))]
     name: Option<String>,
-    /// What the service speaks: http, https, tcp, tls or udp
-    #[arg(long = "type", value_name = "TYPE", default_value = "http", value_parser = socket_type())]
-    socket_type: SocketType,
-    /// Which HTTP version the service is spoken to with
-    #[arg(long, value_name = "PROTOCOL", default_value = "auto", value_parser = origin_protocol())]
-    origin_protocol: OriginProtocol,
+    /// What the service speaks: http, https, tcp, tls or udp [default: as its address says, or what the socket of this name is,
+    /// else http]
+    #[arg(long = "type", value_name = "TYPE", value_parser = socket_type())]
+    socket_type: Option<SocketType>,
+    /// Which HTTP version the service is spoken to with: auto, http1 or http2 [default: auto]
+    #[arg(long, value_name = "PROTOCOL", value_parser = origin_protocol(), hide_possible_values = true)]
+    origin_protocol: Option<OriginProtocol>,
     #[command(flatten)]
     port: PortArgs,
     #[command(flatten)]
@@ -40,29 +47,49 @@ pub(crate) struct ConnectArgs {
     #[command(flatten)]
     policies: PoliciesArg,
     #[command(flatten)]
+    paths: PathsArgs,
+    #[command(flatten)]
     origin: OriginArgs,
 }
 
 impl ConnectArgs {
-    /// The socket to make, and the service behind it.
+    /// The socket to have, and the services behind it.
     ///
     /// # Errors
     /// Options that do not go together.
-    pub(super) fn read(self) -> anyhow::Result<(CreateSocket, Origin)> {
+    pub(super) fn read(self) -> anyhow::Result<Wish> {
         let name = match &self.name {
             Some(name) => display_name(name)?,
             None => display_name(&self.origin.address().to_string())?,
         };
-        let origin = self.origin.prepare(self.socket_type)?;
+        let socket_type = self.origin.socket_type(self.socket_type)?;
+        let (path, others) = self.paths.read(self.origin.service())?;
         let mut create = CreateSocket {
-            origin_protocol: self.origin_protocol,
-            protected: self.protect.read(self.socket_type, None)?,
+            origin_protocol: self.origin_protocol.unwrap_or_default(),
+            protected: self.protect.read(socket_type, None)?,
             port: self.port.public_port,
             policies: self.policies.get(),
-            ..CreateSocket::new(name, self.socket_type)
+            ..CreateSocket::new(name, socket_type)
         };
-        self.settings.set(&mut create)?;
-        Ok((create, origin))
+        let set = self.settings.clone().set(&mut create);
+        let wish = Wish {
+            create,
+            is_named: self.name.is_some(),
+            socket_type: self.socket_type,
+            origin_protocol: self.origin_protocol,
+            settings: self.settings,
+            path,
+            others,
+            origin: self.origin,
+        };
+        // What a socket of this name is and has, only the API knows.
+        if !wish.is_named {
+            set?;
+        }
+        if !wish.is_named || wish.socket_type.is_some() {
+            wish.services(socket_type)?;
+        }
+        Ok(wish)
     }
 
     /// Whether somebody would have to be asked for a password.
@@ -71,35 +98,55 @@ impl ConnectArgs {
     }
 }
 
-/// Gives the service a public name, and takes it back at the end.
+/// Gives the service a public name; at the end, takes it back or leaves it to the next one who asks for it by its name.
 pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
-    let (create, origin) = args.read()?;
+    let wish = args.read()?;
     let target = context.target()?;
     let client = context.client(&target)?;
     // From here on the socket must be taken back, whatever ends us.
     let mut signals = Signals::take()?;
-    let key = idempotency_key()?;
     tracing::debug!("making a socket");
-    let socket = tokio::select! {
-        made = client.create_socket(&create, &key) => made?,
+    let had = tokio::select! {
+        had = wish.socket(&client) => had?,
         () = signals.next() => return Err(given_up().into()),
     };
-    let mut live = Live::new(context.output, context.offset);
+    let socket = had.socket;
+    let mut live = match wish.others.is_empty() {
+        true => Live::new(context.output, context.offset),
+        false => Live::of_paths(context.output, context.offset),
+    };
+    let mut made = Vec::new();
     let held = async {
-        live.header(&socket, &origin.to_string())?;
+        let services = wish.services(socket.socket_type)?;
+        let origins: Vec<_> = services.iter().map(|one| (one.path.clone(), one.origin.to_string())).collect();
+        live.header(&socket, &origins)?;
+        if !had.is_new && socket.tunnels_up > 0 {
+            let already =
+                format!("{} has a service already: requests are shared among all that are there", socket.name);
+            context.output.hint(&already);
+        }
         let reference = socket.id.into();
-        let plain = CreateTunnel::default();
-        let tunnel = tokio::select! {
-            made = client.create_tunnel(&reference, &plain) => made?,
-            () = signals.next() => return Ok(()),
-        };
-        hold::hold(&target, Credential::from(tunnel), origin, &mut live, &mut signals).await
+        let mut held = Vec::new();
+        for service in services {
+            let create = service.tunnel();
+            let tunnel = tokio::select! {
+                made = client.create_tunnel(&reference, &create) => made?,
+                () = signals.next() => return Ok(()),
+            };
+            made.push(tunnel.details.id);
+            live.name(tunnel.details.id, service.path.prefix.as_str());
+            held.push((Credential::from(tunnel), service.origin));
+        }
+        hold::hold(&target, held, &mut live, &mut signals).await
     }
     .await;
-    let removed = remove(&client, &socket, &mut signals).await;
+    let (removed, said) = match wish.is_named {
+        false => (remove(&client, &socket, &mut signals).await, "socket removed".to_owned()),
+        true => (tunnel::remove(&client, &socket.id.into(), &made, &mut signals).await, stays(&socket)),
+    };
     match (held, removed) {
         (held, Ok(())) => {
-            context.output.hint("socket removed");
+            context.output.hint(&said);
             held
         }
         (Ok(()), Err(failure)) => Err(failure.into()),
@@ -108,6 +155,14 @@ pub(crate) async fn run(context: &Context, args: ConnectArgs) -> anyhow::Result<
             Err(error)
         }
     }
+}
+
+/// The socket is there without us.
+fn stays(socket: &Socket) -> String {
+    let name = super::quoted(socket.name.as_str());
+    format!(
+        "the socket {name} stays, for the next `connect --name {name}`; `sallyport socket delete {name}` removes it"
+    )
 }
 
 /// The API has not said yet whether there is a socket.

@@ -9,6 +9,10 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
+use sallyport_api::AuditVerification;
+use sallyport_audit::AUDIT_DIR;
+use sallyport_control::SETUP_TOKEN_FILE;
+use sallyport_control::Secrets;
 use sallyport_store::{DATABASE_FILE, DataDirLock, PostgresAddress, Store, TransferredTable};
 use serde_json::json;
 
@@ -17,7 +21,7 @@ use crate::{
     database::{self, DatabaseArgs},
     failure::{Failure, Kind},
     installation::{self, KeyArgs},
-    up::default_data_dir,
+    up::{AUDIT_KEY, default_data_dir},
 };
 
 /// The file that is locked, which belongs to no backup.
@@ -64,6 +68,9 @@ pub(crate) struct BackupArgs {
     /// The data directory [default: as for `up`]
     #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
     data: Option<PathBuf>,
+    /// Leave the audit log out, which may be large
+    #[arg(long)]
+    without_audit: bool,
 }
 
 /// Options of `restore`.
@@ -169,19 +176,32 @@ pub(crate) async fn backup(context: &Context, args: BackupArgs) -> anyhow::Resul
     if has_database {
         files.push(DATABASE_FILE.to_owned());
     }
+    // A log alone is no installation.
+    let audit = if args.without_audit || files.is_empty() {
+        None
+    } else {
+        sallyport_audit::copy(&data.join(AUDIT_DIR), &args.to.join(AUDIT_DIR))?
+    };
+    if audit.is_some() {
+        files.push(AUDIT_DIR.to_owned());
+    }
     if files.is_empty() {
         return Err(Failure::new(Kind::NotFound, format!("there is nothing to keep in {}", data.display())).into());
     }
     files.sort();
     File::open(&args.to)?.sync_all()?;
-    let json = json!({ "backup": args.to, "data": data, "files": files });
+    let json =
+        json!({ "backup": args.to, "data": data, "files": files, "audit_bytes": audit.map(|copied| copied.bytes) });
     context.output.data(&json, |_| format!("kept {} in {}", files.join(", "), args.to.display()))?;
+    let log = if audit.is_some() { "the audit log" } else { "no audit log" };
     let hint = if has_database {
-        "keep it as safe as the keys in it; the audit log (audit/) is not in it"
+        format!("keep it as safe as the keys in it; {log} is in it")
     } else {
-        "this is the keys alone, as safe to be kept as they are; the database is PostgreSQL: back it up with pg_dump"
+        format!(
+            "this is the keys, and {log}: keep it as safe as they are; the database is PostgreSQL: back it up with pg_dump"
+        )
     };
-    context.output.hint(hint);
+    context.output.hint(&hint);
     Ok(())
 }
 
@@ -216,17 +236,65 @@ pub(crate) async fn restore(context: &Context, args: RestoreArgs) -> anyhow::Res
             .next("restore into another directory, or move this one away")
             .into());
     }
+    let audit = args.from.join(AUDIT_DIR).is_dir();
+    if audit && is_used(&data.join(AUDIT_DIR))? {
+        let message = format!("{} is in use: there is an audit log in it", data.display());
+        return Err(Failure::new(Kind::Refused, message)
+            .next("restore into another directory, or move this one away")
+            .into());
+    }
     // The database last: without it, what was broken off is seen to be no installation.
     files.sort_by_key(|name| name == DATABASE_FILE);
+    if audit {
+        let into = data.join(AUDIT_DIR);
+        if into.is_dir() {
+            fs::remove_dir(&into).with_context(|| format!("cannot use {}", into.display()))?;
+        }
+        sallyport_audit::copy(&args.from.join(AUDIT_DIR), &into)?;
+    }
     for name in &files {
         copy(&args.from.join(name), &data.join(name))?;
     }
     File::open(&data)?.sync_all()?;
+    if audit {
+        files.push(AUDIT_DIR.to_owned());
+    }
     files.sort();
-    let json = json!({ "data": data, "backup": args.from, "files": files });
+    let found = if audit { verified(&data)? } else { None };
+    let json = json!({ "data": data, "backup": args.from, "files": files, "audit": found });
     context.output.data(&json, |_| format!("restored {} into {}", files.join(", "), data.display()))?;
+    match &found {
+        Some(found) if found.is_good => context.output.hint(&format!(
+            "the audit log has {} events, and none was removed, changed or put in; what came after the backup is not in it",
+            found.events
+        )),
+        Some(_) => context.output.hint(&format!(
+            "the audit log is not as it was written: `sallyport audit verify --data {}` says what is wrong",
+            data.display()
+        )),
+        None if audit => context.output.hint("look at the audit log with `sallyport audit verify` when control runs"),
+        None => context.output.hint("there is no audit log in the backup: a new one begins"),
+    }
     context.output.hint(&format!("start `sallyport up --data {}` with the options as before", data.display()));
     Ok(())
+}
+
+/// Whether there is something in this directory.
+fn is_used(dir: &Path) -> anyhow::Result<bool> {
+    match fs::read_dir(dir) {
+        Ok(mut entries) => Ok(entries.next().is_some()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", dir.display())),
+    }
+}
+
+/// What the audit log of a data directory is worth; nothing where its key is in a database.
+fn verified(data: &Path) -> anyhow::Result<Option<AuditVerification>> {
+    if !data.join(sallyport_control::TOKEN_KEY_FILE).is_file() {
+        return Ok(None);
+    }
+    let key = Secrets::open_or_create(data)?.derived(AUDIT_KEY);
+    Ok(Some(sallyport_audit::verify(&data.join(AUDIT_DIR), &key)?))
 }
 
 /// The files beside the database that make an installation what it is: keys and certificates.
@@ -235,7 +303,8 @@ fn kept_files(dir: &Path) -> anyhow::Result<Vec<String>> {
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let is_own = name == LOCK_FILE || name == database::OWN_ID_FILE;
+        // A setup token is of the database as it is now.
+        let is_own = [LOCK_FILE, database::OWN_ID_FILE, SETUP_TOKEN_FILE].contains(&name.as_str());
         if entry.file_type()?.is_file() && !is_own && !name.starts_with(DATABASE_FILE) {
             names.push(name);
         }

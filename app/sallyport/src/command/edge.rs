@@ -3,19 +3,22 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateEdgeToken, CreatedEdgeToken, DrainEdge, Edge, EdgeState, EdgeToken, EdgeTokenState};
 use sallyport_client::ApiClient;
 use sallyport_model::{EdgeId, EdgeName, RegionName};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{flow, socket_stats::ms, utc};
+use super::{confirm::YesArg, flow, pick::Pick, socket_stats::ms, utc};
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
     duration,
     edge_role::EdgeArgs,
-    failure::{self, Failure, Kind},
-    output,
+    failure,
+    output::{self, Output},
 };
 
 /// Run an edge, or look after those of an installation.
@@ -86,6 +89,7 @@ pub(crate) struct CreateArgs {
 pub(crate) struct DrainArgs {
     /// The name of the edge, or its id
     #[arg(value_name = "EDGE")]
+    #[arg(add = ArgValueCompleter::new(complete::edges))]
     edge: String,
     /// How long requests and connections that run may go on; then they are cut off
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration::parse)]
@@ -100,6 +104,7 @@ pub(crate) struct DrainArgs {
 pub(crate) struct ResumeArgs {
     /// The name of the edge, or its id
     #[arg(value_name = "EDGE")]
+    #[arg(add = ArgValueCompleter::new(complete::edges))]
     edge: String,
 }
 
@@ -108,7 +113,10 @@ pub(crate) struct ResumeArgs {
 pub(crate) struct RmArgs {
     /// The name of the edge, or its id
     #[arg(value_name = "EDGE")]
+    #[arg(add = ArgValueCompleter::new(complete::edges))]
     edge: String,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Does it.
@@ -126,7 +134,7 @@ pub(crate) async fn run(context: &Context, command: EdgesCommand) -> anyhow::Res
         }
         EdgesCommand::Token(EdgeTokenCommand::Ls) => {
             let empty = "no join tokens: `sallyport edge token create` makes one";
-            context.output.list(&client.edge_tokens().await?, empty, list_tokens)
+            context.output.list(&client.edge_tokens().await?, empty, |all| list_tokens(&context.output, all))
         }
         EdgesCommand::Token(EdgeTokenCommand::Rm(RmTokenArgs { token })) => {
             client.delete_edge_token(&token).await.map_err(|error| failure::about(error, &token))?;
@@ -156,6 +164,10 @@ pub(crate) async fn run(context: &Context, command: EdgesCommand) -> anyhow::Res
         }
         EdgesCommand::Rm(args) => {
             let id = find(&client, &args.edge).await?;
+            args.yes.confirm(&format!(
+                "Remove the edge {}? It gets no new certificates, and must join again.",
+                args.edge
+            ))?;
             client.delete_edge(id).await.map_err(|error| failure::about(error, &id))?;
             context.output.data(&json!({ "deleted": id }), |_| format!("deleted {id}"))
         }
@@ -166,11 +178,13 @@ async fn find(client: &ApiClient, edge: &str) -> anyhow::Result<EdgeId> {
     if let Ok(id) = edge.parse() {
         return Ok(id);
     }
-    let edges = client.edges().await?;
-    let found = edges.iter().find(|known| known.name.as_str() == edge);
-    let found = found.ok_or_else(|| {
-        Failure::new(Kind::NotFound, format!("there is no edge {edge:?}")).next("see `sallyport edge ls`")
-    })?;
+    let pick = Pick {
+        what: "edge",
+        list: "sallyport edge ls",
+        id: &|edge: &Edge| edge.id.uuid(),
+        names: &|edge| vec![edge.name.to_string()],
+    };
+    let found = pick.find(client.edges().await?, edge)?;
     Ok(found.id)
 }
 
@@ -184,9 +198,18 @@ fn show(created: &CreatedEdgeToken) -> String {
     ])
 }
 
-fn list_tokens(tokens: &[EdgeToken]) -> String {
-    output::table(
-        ["TOKEN", "STATE", "NAME", "REGION", "USED BY", "CREATED", "EXPIRES"],
+fn list_tokens(output: &Output, tokens: &[EdgeToken]) -> String {
+    columns::table(
+        output,
+        [
+            Column::Plain("TOKEN"),
+            Column::Plain("STATE"),
+            Column::Cut("NAME"),
+            Column::Plain("REGION"),
+            Column::Cut("USED BY"),
+            Column::Wide("CREATED"),
+            Column::Plain("EXPIRES"),
+        ],
         tokens.iter().map(|token| {
             let state = match token.state {
                 EdgeTokenState::Waiting => "waiting",
@@ -203,7 +226,7 @@ fn list_tokens(tokens: &[EdgeToken]) -> String {
                     (name, _) => name.clone().unwrap_or_default(),
                 },
                 utc(token.created_at),
-                utc(token.expires_at),
+                columns::minute(token.expires_at),
             ]
         }),
     )

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{EndedFlow, EndedFlowQuery, Flow, SilentEdge};
 use sallyport_client::{ApiClient, SocketRef};
 use serde_json::json;
@@ -10,9 +11,11 @@ use time::OffsetDateTime;
 
 use super::socket_stats::ms;
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
     failure,
-    output::{self, Format},
+    output::{self, Format, Output},
 };
 
 /// How often it is asked what has ended since.
@@ -43,6 +46,7 @@ pub(crate) struct KillArgs {
 pub(crate) struct LogArgs {
     /// Only those of this socket: its name, id or DNS name
     #[arg(long, value_name = "NAME")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: Option<SocketRef>,
     /// How many, the newest ones
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -60,7 +64,9 @@ pub(crate) async fn run(context: &Context, command: FlowCommand) -> anyhow::Resu
             let (mut flows, silent) = client.flows().await?;
             flows.sort_by_key(|flow| flow.began);
             tell_silent(&silent);
-            context.output.list(&flows, "nothing runs now", |flows| list(flows, OffsetDateTime::now_utc()))
+            context
+                .output
+                .list(&flows, "nothing runs now", |flows| list(&context.output, flows, OffsetDateTime::now_utc()))
         }
         FlowCommand::Kill(KillArgs { id }) => {
             client.kill_flow(&id).await.map_err(|error| failure::about(error, &id))?;
@@ -83,7 +89,9 @@ async fn log(context: &Context, client: &ApiClient, args: LogArgs) -> anyhow::Re
     tell_silent(&page.silent);
     if !args.follow {
         let empty = "nothing has ended lately, as far as the edges remember";
-        return context.output.list(&page.items, empty, |ended| output::table(LOG_HEADER, ended.iter().map(log_row)));
+        return context
+            .output
+            .list(&page.items, empty, |ended| columns::table(&context.output, LOG_COLUMNS, ended.iter().map(log_row)));
     }
     loop {
         for ended in &page.items {
@@ -100,7 +108,17 @@ async fn log(context: &Context, client: &ApiClient, args: LogArgs) -> anyhow::Re
     }
 }
 
-const LOG_HEADER: [&str; 9] = ["ENDED", "SOCKET", "WHAT", "VERDICT", "TOOK", "IN", "OUT", "EDGE", "WHO"];
+const LOG_COLUMNS: [Column; 9] = [
+    Column::Plain("ENDED"),
+    Column::Cut("SOCKET"),
+    Column::Cut("WHAT"),
+    Column::Cut("VERDICT"),
+    Column::Plain("TOOK"),
+    Column::Wide("IN"),
+    Column::Plain("OUT"),
+    Column::Wide("EDGE"),
+    Column::Cut("WHO"),
+];
 
 fn log_row(ended: &EndedFlow) -> [String; 9] {
     let none = || "-".to_owned();
@@ -135,23 +153,32 @@ pub(super) fn tell_silent(silent: &[SilentEdge]) {
     }
 }
 
-fn list(flows: &[Flow], now: OffsetDateTime) -> String {
-    output::table(
-        ["ID", "WHO", "SOCKET", "TYPE", "EDGE", "FROM", "ORIGIN", "AGE", "BYTES"],
-        flows.iter().map(|flow| {
-            [
-                flow.id.clone(),
-                flow.identity.clone().unwrap_or_else(|| "-".to_owned()),
-                flow.socket_name.clone(),
-                flow.transport.clone(),
-                flow.edge.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
-                flow.client.to_string(),
-                origin(flow),
-                age((now - flow.began).whole_seconds()),
-                flow.bytes.to_string(),
-            ]
-        }),
-    )
+fn list(output: &Output, flows: &[Flow], now: OffsetDateTime) -> String {
+    let columns = [
+        Column::Plain("ID"),
+        Column::Cut("WHO"),
+        Column::Cut("SOCKET"),
+        Column::Plain("TYPE"),
+        Column::Wide("EDGE"),
+        Column::Plain("FROM"),
+        Column::Wide("ORIGIN"),
+        Column::Plain("AGE"),
+        Column::Plain("BYTES"),
+    ];
+    let rows = flows.iter().map(|flow| {
+        [
+            flow.id.clone(),
+            flow.identity.clone().unwrap_or_else(|| "-".to_owned()),
+            flow.socket_name.clone(),
+            flow.transport.clone(),
+            flow.edge.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+            flow.client.to_string(),
+            origin(flow),
+            age((now - flow.began).whole_seconds()),
+            flow.bytes.to_string(),
+        ]
+    });
+    columns::table(output, columns, rows)
 }
 
 /// The tunnel that took the flow, or the address that the edge dialed for it.

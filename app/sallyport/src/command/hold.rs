@@ -17,7 +17,7 @@ use crate::{
     duration,
     failure::Failure,
     live::Live,
-    port::ServicePort,
+    service::{ServiceAddress, ServiceArg},
     signals::Signals,
     threads,
 };
@@ -36,10 +36,10 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 #[command(next_help_heading = "The service")]
 pub(crate) struct OriginArgs {
     #[command(flatten)]
-    port: ServicePort,
-    /// The host of the service, as this machine reaches it
-    #[arg(long, default_value = "localhost", value_parser = host)]
-    host: String,
+    service: ServiceArg,
+    /// The host of the service, as this machine reaches it [default: localhost]
+    #[arg(long, value_parser = host)]
+    host: Option<String>,
     /// The root certificate that the certificate of a --type https service was signed by, in PEM
     #[arg(long, value_name = "FILE", conflicts_with = "origin_pin")]
     origin_ca: Option<PathBuf>,
@@ -110,16 +110,42 @@ pub(crate) struct Credential {
 }
 
 impl OriginArgs {
+    /// The service as it was named.
+    pub(crate) fn service(&self) -> &ServiceAddress {
+        &self.service.0
+    }
+
     /// Where the service is.
     pub(crate) fn address(&self) -> OriginAddr {
-        OriginAddr { host: self.host.clone(), port: self.port.0 }
+        self.address_of(self.service())
+    }
+
+    /// Where this service is, beside the one that was named.
+    pub(crate) fn address_of(&self, service: &ServiceAddress) -> OriginAddr {
+        let host = service.host.clone().or_else(|| self.host.clone());
+        OriginAddr { host: host.unwrap_or_else(|| "localhost".to_owned()), port: service.port }
+    }
+
+    /// The type of a new socket, as far as the service's address says it; `given` is what was asked for.
+    ///
+    /// # Errors
+    /// Both say something, and not the same.
+    pub(crate) fn socket_type(&self, given: Option<SocketType>) -> Result<SocketType, Failure> {
+        let socket_type = given.or(self.service().scheme).unwrap_or(SocketType::Http);
+        check_scheme(self.service(), socket_type)?;
+        Ok(socket_type)
     }
 
     /// The service, spoken to as the socket's type says.
     ///
     /// # Errors
-    /// Options for HTTPS services were given for an HTTP one.
+    /// Options for HTTPS services were given for an HTTP one, or the service's address says another type.
     pub(crate) fn prepare(self, socket_type: SocketType) -> anyhow::Result<Origin> {
+        if self.host.is_some() && self.service().host.is_some() {
+            let failure = Failure::usage("the service's address has a host already");
+            return Err(failure.next("leave out --host, or name the service by its port").into());
+        }
+        check_scheme(self.service(), socket_type)?;
         let address = self.address();
         let tls = match socket_type {
             SocketType::Https => {
@@ -148,12 +174,33 @@ impl OriginArgs {
     }
 }
 
+/// Whether a service that is named like this can stand behind a socket of this type.
+fn check_scheme(service: &ServiceAddress, socket_type: SocketType) -> Result<(), Failure> {
+    let Some(scheme) = service.scheme else { return Ok(()) };
+    // Where the edge ends TLS, the service gets plain TCP.
+    if scheme == socket_type || (scheme == SocketType::Tcp && socket_type == SocketType::Tls) {
+        return Ok(());
+    }
+    let text = format!("the service's address begins with {scheme}://, and the socket is of type {socket_type}");
+    Err(Failure::usage(text)
+        .next(format!("use --type {scheme}, which `socket edit` takes too, or leave {scheme}:// out")))
+}
+
 impl Origin {
+    /// Another service that is spoken to in the same way.
+    ///
+    /// # Errors
+    /// Its address says another type.
+    pub(super) fn beside(&self, address: OriginAddr, service: &ServiceAddress) -> Result<Self, Failure> {
+        check_scheme(service, self.socket_type)?;
+        Ok(Self { address, ..self.clone() })
+    }
+
     /// The service behind this tunnel.
     pub(super) fn served_by(&self, tunnel: TunnelId, credential: &Secret) -> Service {
         let credential = credential.expose().to_owned();
         Service {
-            tunnel: TunnelCredential { tunnel, credential, request_log: true },
+            tunnel: TunnelCredential { tunnel, credential, request_log: true, origin: Some(self.address.clone()) },
             origin: self.address.clone(),
             origin_tls: self.tls.clone(),
             connect_timeout: self.connect_timeout,
@@ -183,24 +230,28 @@ impl From<CreatedTunnel> for Credential {
     }
 }
 
-/// Holds the tunnel until a signal comes, and shows what happens. The first signal lets running requests finish, the
+/// Holds the tunnels, of which there is one at least, until a signal comes, and shows what happens. The first signal lets running requests finish, the
 /// second ends them.
 ///
 /// # Errors
 /// The edge does not let us hold the tunnel, or nobody reads the output any more.
 pub(crate) async fn hold(
     target: &Target,
-    credential: Credential,
-    origin: Origin,
+    held: Vec<(Credential, Origin)>,
     live: &mut Live,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
-    if let Some(reason) = origin.why_missing().await {
-        live.origin_missing(None, &reason, origin.socket_type)?;
+    for (credential, origin) in &held {
+        if let Some(reason) = origin.why_missing().await {
+            live.origin_missing(Some(credential.tunnel), &reason, origin.socket_type)?;
+        }
     }
-    let transport = origin.way.transport;
-    let service = origin.served_by(credential.tunnel, &credential.credential);
-    let options = options(target, credential.connect, origin.way, vec![service])?;
+    let served =
+        |(credential, origin): &(Credential, Origin)| origin.served_by(credential.tunnel, &credential.credential);
+    let services = held.iter().map(served).collect();
+    let Some((Credential { connect, .. }, Origin { way, .. })) = held.into_iter().next() else { return Ok(()) };
+    let transport = way.transport;
+    let options = options(target, connect, way, services)?;
     let shutdown = Shutdown::new();
     let (events_in, mut events) = mpsc::channel(MAX_QUEUED_EVENTS);
     let connector = sallyport_connector::run(options, events_in, shutdown.clone());

@@ -9,7 +9,7 @@ use super::settings::listed;
 use crate::failure::Failure;
 
 /// What a socket asks of those who come.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Who may come in")]
 pub(crate) struct IdentityArgs {
     /// Let only those in who have logged in and whom the socket or one of its policies allows

@@ -6,11 +6,12 @@ use sallyport_client::ApiClient;
 use sallyport_model::InvitationId;
 use serde_json::json;
 
-use super::utc;
+use super::pick::Pick;
 use crate::{
+    columns::{self, Column},
     context::Context,
-    failure::{self, Failure, Kind},
-    output,
+    failure,
+    output::{self, Output},
 };
 
 /// What can be done with invitations.
@@ -56,7 +57,7 @@ pub(crate) struct WithdrawArgs {
 pub(crate) struct IdArgs {
     /// The id of the invitation, as `invitation ls` shows it
     #[arg(value_name = "INVITATION_ID")]
-    id: InvitationId,
+    id: String,
 }
 
 /// Does it.
@@ -65,11 +66,13 @@ pub(crate) async fn run(context: &Context, command: InvitationCommand) -> anyhow
     let own = context.client_of_self(&target)?;
     match command {
         InvitationCommand::Ls(LsArgs { sent: false }) => {
-            context.output.list(&own.received_invitations().await?, "you have no invitations", received)
+            context.output.list(&own.received_invitations().await?, "you have no invitations", |all| {
+                received(&context.output, all)
+            })
         }
         InvitationCommand::Ls(LsArgs { sent: true }) => {
             let empty = "no invitations are open: `sallyport member add EMAIL --role member` makes one";
-            context.output.list(&context.client(&target)?.invitations().await?, empty, sent)
+            context.output.list(&context.client(&target)?.invitations().await?, empty, |all| sent(&context.output, all))
         }
         InvitationCommand::Accept(args) => {
             let joined = own.accept_invitation(&AcceptInvitation { code: args.code.trim().into() }).await?;
@@ -78,8 +81,9 @@ pub(crate) async fn run(context: &Context, command: InvitationCommand) -> anyhow
             Ok(())
         }
         InvitationCommand::Decline(args) => {
-            own.decline_invitation(args.id).await.map_err(|error| failure::about(error, &args.id))?;
-            context.output.data(&json!({ "declined": args.id }), |_| format!("declined {}", args.id))
+            let id = received_as(&own, &args.id).await?;
+            own.decline_invitation(id).await.map_err(|error| failure::about(error, &id))?;
+            context.output.data(&json!({ "declined": id }), |_| format!("declined {id}"))
         }
         InvitationCommand::Withdraw(args) => {
             let client = context.client(&target)?;
@@ -97,13 +101,27 @@ async fn sent_to(client: &ApiClient, which: &str) -> anyhow::Result<InvitationId
     if let Ok(id) = which.parse() {
         return Ok(id);
     }
-    let mut sent = client.invitations().await?.into_iter();
-    let found = sent.find(|one| one.email.as_str().eq_ignore_ascii_case(which.trim()));
-    let missing = || {
-        let failure = Failure::new(Kind::NotFound, format!("there is no such invitation: {which}"));
-        failure.next("see `sallyport invitation ls --sent`")
+    let pick = Pick {
+        what: "invitation",
+        list: "sallyport invitation ls --sent",
+        id: &|one: &Invitation| one.id.uuid(),
+        names: &|one| vec![one.email.to_string()],
     };
-    Ok(found.ok_or_else(missing)?.id)
+    Ok(pick.find(client.invitations().await?, which)?.id)
+}
+
+/// The invitation that the account has, with this id or the beginning of it.
+async fn received_as(client: &ApiClient, which: &str) -> anyhow::Result<InvitationId> {
+    if let Ok(id) = which.parse() {
+        return Ok(id);
+    }
+    let pick = Pick {
+        what: "invitation",
+        list: "sallyport invitation ls",
+        id: &|one: &ReceivedInvitation| one.id.uuid(),
+        names: &|one| vec![one.organisation_name.clone()],
+    };
+    Ok(pick.find(client.received_invitations().await?, which)?.id)
 }
 
 fn show(joined: &Organisation) -> String {
@@ -114,21 +132,30 @@ fn show(joined: &Organisation) -> String {
     ])
 }
 
-fn received(invitations: &[ReceivedInvitation]) -> String {
-    output::table(
-        ["ID", "ORGANISATION", "NAME", "ROLE", "EXPIRES"],
+fn received(output: &Output, invitations: &[ReceivedInvitation]) -> String {
+    columns::table(
+        output,
+        [
+            Column::Cut("NAME"),
+            Column::Plain("ROLE"),
+            Column::Plain("EXPIRES"),
+            Column::Wide("ORGANISATION"),
+            Column::Id("ID"),
+        ],
         invitations.iter().map(|one| {
             let name = one.organisation_name.clone();
-            [one.id.to_string(), one.organisation.to_string(), name, one.role.to_string(), utc(one.expires_at)]
+            let (role, ends) = (one.role.to_string(), columns::minute(one.expires_at));
+            [name, role, ends, one.organisation.to_string(), one.id.to_string()]
         }),
     )
 }
 
-fn sent(invitations: &[Invitation]) -> String {
-    output::table(
-        ["ID", "E-MAIL", "ROLE", "EXPIRES"],
-        invitations
-            .iter()
-            .map(|one| [one.id.to_string(), one.email.to_string(), one.role.to_string(), utc(one.expires_at)]),
+fn sent(output: &Output, invitations: &[Invitation]) -> String {
+    columns::table(
+        output,
+        [Column::Cut("E-MAIL"), Column::Plain("ROLE"), Column::Plain("EXPIRES"), Column::Id("ID")],
+        invitations.iter().map(|one| {
+            [one.email.to_string(), one.role.to_string(), columns::minute(one.expires_at), one.id.to_string()]
+        }),
     )
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use sallyport_api::{Login, Logout};
+use sallyport_api::{Login, Logout, Session};
 use sallyport_client::{ApiClient, ClientError};
 use sallyport_model::Email;
 use sallyport_net::{Fingerprint, Trust};
@@ -20,11 +20,13 @@ use crate::{
     context::{Context, Target},
     credentials::{CredentialsFile, Profile},
     failure::{Failure, Kind},
-    password::{Ask, PasswordArgs},
+    password::{Ask, PasswordArgs, ask_for_code},
 };
 
 /// How long asking a server for its root certificate may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often somebody is asked for a code.
+const MAX_CODE_TRIES: usize = 3;
 /// The longest answer to a question, in bytes.
 const MAX_ANSWER_BYTES: u64 = 1_024;
 
@@ -36,6 +38,9 @@ pub(crate) struct LoginArgs {
     email: String,
     #[command(flatten)]
     password: PasswordArgs,
+    /// A code of the authenticator, or a recovery code, where the account asks for one; on a terminal it is asked for
+    #[arg(long, value_name = "CODE", env = "SALLYPORT_CODE", hide_env_values = true)]
+    code: Option<String>,
     /// The fingerprint of the API's root certificate, as `sallyport up` logs it: sha256:...
     #[arg(long, value_name = "FINGERPRINT", conflicts_with = "ca")]
     ca_fingerprint: Option<Fingerprint>,
@@ -59,7 +64,8 @@ pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<
     }
     let client = reach(context, &mut target).await?;
     let password = args.password.read(Ask { env: PASSWORD_ENV, prompt: "Password", twice: false })?;
-    let session = client.login(&Login { email: email.clone(), password }).await.map_err(refused)?;
+    let code = args.code.filter(|code| !code.trim().is_empty()).map(|code| code.trim().into());
+    let session = enter(&client, Login { email: email.clone(), password, code }).await?;
     let logged_in = LoggedIn { api: target.api.to_string(), email: email.clone(), until: session.refresh_expires_at };
     let mut profile = Profile { email: Some(email), session: Some(session), ..Profile::default() };
     match target.trust {
@@ -78,6 +84,38 @@ pub(crate) async fn login(context: &Context, args: LoginArgs) -> anyhow::Result<
         contents.profiles.insert(logged_in.api.clone(), profile);
     })?;
     context.output.data(&logged_in, |it| format!("logged in to {} as {}", it.api, it.email))
+}
+
+/// Logs in; where a code is needed and there is somebody to ask, they are asked.
+async fn enter(client: &ApiClient, mut login: Login) -> anyhow::Result<Session> {
+    let mut asked = 0;
+    loop {
+        let error = match client.login(&login).await {
+            Ok(session) => return Ok(session),
+            Err(error) => error,
+        };
+        let code = if let ClientError::Problem(problem) = &error { problem.code.as_str() } else { "" };
+        let is_missing = code == "code-needed";
+        let may_ask = io::stdin().is_terminal() && asked < MAX_CODE_TRIES;
+        if may_ask && (is_missing || (code == "wrong-code" && asked > 0)) {
+            if !is_missing {
+                eprintln!("{error}");
+            }
+            asked += 1;
+            login.code = Some(ask_for_code("Code")?);
+            continue;
+        }
+        return match code {
+            "code-needed" => Err(Failure::new(
+                Kind::NotLoggedIn,
+                "this account asks for a code of its authenticator too",
+            )
+            .next("give it, or a recovery code, with --code or in SALLYPORT_CODE; for programs, make an API token")
+            .into()),
+            "wrong-code" => Err(Failure::new(Kind::NotLoggedIn, error.to_string()).into()),
+            _ => Err(refused(error)),
+        };
+    }
 }
 
 /// Forgets the login and ends the session.
@@ -115,7 +153,7 @@ pub(crate) async fn logout(context: &Context) -> anyhow::Result<()> {
 }
 
 /// A client of an API whose certificate is trusted; on a terminal, its owner may decide to trust it now.
-async fn reach(context: &Context, target: &mut Target) -> anyhow::Result<ApiClient> {
+pub(super) async fn reach(context: &Context, target: &mut Target) -> anyhow::Result<ApiClient> {
     let client = context.client_of_nobody(target)?;
     match client.info().await {
         Ok(_) => Ok(client),
@@ -159,7 +197,10 @@ async fn ask_to_trust(target: &Target) -> anyhow::Result<Option<Fingerprint>> {
 fn refused(error: ClientError) -> anyhow::Error {
     match &error {
         ClientError::Problem(problem) if problem.status == 401 => Failure::new(Kind::NotLoggedIn, problem.to_string())
-            .next("check the address and the password; `sallyport account create` makes an account")
+            .next(
+                "check the address and the password; `sallyport account forgot` sends a code for another one, and `sallyport account \
+                 create` makes an account",
+            )
             .into(),
         _ => error.into(),
     }

@@ -2,14 +2,16 @@
 
 use clap::{Args, Subcommand};
 use sallyport_api::{EndLoginSessions, LoginSession};
+use sallyport_client::ApiClient;
 use sallyport_model::{LoginSessionId, PersonEmail, ProviderName};
 use serde_json::json;
 
-use super::utc;
+use super::pick::Pick;
 use crate::{
+    columns::{self, Column},
     context::Context,
     failure::{self, Failure},
-    output,
+    output::Output,
 };
 
 /// What can be done with logins of persons.
@@ -29,7 +31,7 @@ pub(crate) enum LoginSessionCommand {
 pub(crate) struct EndArgs {
     /// One login, by its id, as `login-session ls` shows it
     #[arg(value_name = "ID", conflicts_with_all = ["email", "provider", "all"])]
-    id: Option<LoginSessionId>,
+    id: Option<String>,
     /// All of this e-mail address
     #[arg(long, value_name = "EMAIL")]
     email: Option<PersonEmail>,
@@ -45,8 +47,12 @@ pub(crate) struct EndArgs {
 pub(crate) async fn run(context: &Context, command: LoginSessionCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
-        LoginSessionCommand::Ls => context.output.list(&client.login_sessions().await?, "nobody is logged in", list),
-        LoginSessionCommand::End(EndArgs { id: Some(id), .. }) => {
+        LoginSessionCommand::Ls => {
+            let sessions = client.login_sessions().await?;
+            context.output.list(&sessions, "nobody is logged in", |sessions| list(&context.output, sessions))
+        }
+        LoginSessionCommand::End(EndArgs { id: Some(text), .. }) => {
+            let id = find(&client, &text).await?;
             client.end_login_session(id).await.map_err(|error| failure::about(error, &id))?;
             context.output.data(&json!({ "ended": 1 }), |_| format!("ended {id}"))
         }
@@ -63,16 +69,37 @@ pub(crate) async fn run(context: &Context, command: LoginSessionCommand) -> anyh
     }
 }
 
-fn list(sessions: &[LoginSession]) -> String {
-    output::table(
-        ["ID", "E-MAIL", "PROVIDER", "LOGGED IN", "ENDS"],
+/// The login with this id, or the one whose id begins so.
+async fn find(client: &ApiClient, text: &str) -> anyhow::Result<LoginSessionId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let pick = Pick {
+        what: "login",
+        list: "sallyport login-session ls",
+        id: &|session: &LoginSession| session.id.uuid(),
+        names: &|_| Vec::new(),
+    };
+    Ok(pick.find(client.login_sessions().await?, text)?.id)
+}
+
+fn list(output: &Output, sessions: &[LoginSession]) -> String {
+    columns::table(
+        output,
+        [
+            Column::Cut("E-MAIL"),
+            Column::Cut("PROVIDER"),
+            Column::Plain("LOGGED IN"),
+            Column::Plain("ENDS"),
+            Column::Id("ID"),
+        ],
         sessions.iter().map(|session| {
             [
-                session.id.to_string(),
                 session.email.to_string(),
                 session.provider.to_string(),
-                utc(session.authenticated_at),
-                utc(session.expires_at),
+                columns::minute(session.authenticated_at),
+                columns::minute(session.expires_at),
+                session.id.to_string(),
             ]
         }),
     )

@@ -1,12 +1,20 @@
 //! `sallyport member`: who belongs to the organisation.
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateInvitation, CreatedInvitation, Member, UpdateMember};
+use sallyport_client::ApiAddress;
 use sallyport_model::Role;
 use serde_json::json;
 
-use super::{email, utc};
-use crate::{context::Context, failure, output};
+use super::{confirm::YesArg, email, utc};
+use crate::{
+    columns::{self, Column},
+    complete,
+    context::Context,
+    failure,
+    output::{self, Output},
+};
 
 /// What can be done with members.
 #[derive(Debug, Subcommand)]
@@ -14,7 +22,7 @@ pub(crate) enum MemberCommand {
     /// List those who belong to the organisation
     #[command(alias = "list")]
     Ls,
-    /// Invite the account with an e-mail address; whoever has it accepts with the code that is shown
+    /// Invite an e-mail address: the code that is shown makes an account with it, or is accepted by the one that there is
     #[command(alias = "invite")]
     Add(AddArgs),
     /// Give a member another role
@@ -40,6 +48,7 @@ pub(crate) struct AddArgs {
 pub(crate) struct EditArgs {
     /// The member, by e-mail address or id
     #[arg(value_name = "MEMBER")]
+    #[arg(add = ArgValueCompleter::new(complete::members))]
     member: String,
     /// What they may do from now on: viewer, member, admin or owner
     #[arg(long)]
@@ -51,38 +60,60 @@ pub(crate) struct EditArgs {
 pub(crate) struct RmArgs {
     /// The member, by e-mail address or id
     #[arg(value_name = "MEMBER")]
+    #[arg(add = ArgValueCompleter::new(complete::members))]
     member: String,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Does it.
 pub(crate) async fn run(context: &Context, command: MemberCommand) -> anyhow::Result<()> {
     let client = context.client(&context.target()?)?;
     match command {
-        MemberCommand::Ls => context.output.list(&client.members().await?, "nobody belongs to it", list),
+        MemberCommand::Ls => {
+            let members = client.members().await?;
+            context.output.list(&members, "nobody belongs to it", |members| list(&context.output, members))
+        }
         MemberCommand::Add(args) => {
             let create = CreateInvitation { email: email(&args.email)?, role: args.role };
             let created = client.invite(&create).await?;
+            let pin = client.info().await.ok().and_then(|info| info.ca_fingerprint);
             context.output.data(&created, show)?;
-            context.output.hint(&format!(
-                "nothing is sent: give the code to {}, who accepts within 7 days with `sallyport invitation accept CODE`; \
-                 it is not shown again",
-                created.details.email
-            ));
+            told(context, &created, client.address(), pin.as_deref());
             Ok(())
         }
         MemberCommand::Edit(args) => {
             let update = UpdateMember { role: args.role };
             let changed = client.update_member(&args.member, &update).await;
             let changed = changed.map_err(|error| failure::about(error, &args.member))?;
-            context.output.data(&changed, |member| list(std::slice::from_ref(member)))
+            context.output.data(&changed, |member| list(&context.output, std::slice::from_ref(member)))
         }
         MemberCommand::Rm(args) => {
+            args.yes.confirm(&format!("Send {} away? Only an invitation lets them in again.", args.member))?;
             client.delete_member(&args.member).await.map_err(|error| failure::about(error, &args.member))?;
             context.output.data(&json!({ "removed": args.member }), |_| {
                 output::safe(&format!("{} does not belong to the organisation any more", args.member)).into_owned()
             })
         }
     }
+}
+
+/// Says what is to be done with the code.
+fn told(context: &Context, created: &CreatedInvitation, api: &ApiAddress, pin: Option<&str>) {
+    let (email, code) = (&created.details.email, created.code.expose());
+    if let Some(problem) = &created.problem {
+        context.output.hint(&format!("no message was sent: {problem}"));
+    }
+    let begin = if created.sent {
+        format!("{email} gets a message with it; the code is not shown again. They type")
+    } else {
+        format!("give this to {email}, within 7 days; the code is not shown again. They type")
+    };
+    let pin = pin.map(|pin| format!(" --ca-fingerprint {pin}")).unwrap_or_default();
+    context.output.hint(&format!(
+        "{begin}\n  sallyport account create --api {api}{pin} --name \"YOUR NAME\" --email {email} --invitation {code}\nor, with an \
+         account here already,\n  sallyport invitation accept {code}"
+    ));
 }
 
 fn show(created: &CreatedInvitation) -> String {
@@ -95,12 +126,13 @@ fn show(created: &CreatedInvitation) -> String {
     ])
 }
 
-fn list(members: &[Member]) -> String {
-    output::table(
-        ["E-MAIL", "NAME", "ROLE", "SINCE", "ID"],
+fn list(output: &Output, members: &[Member]) -> String {
+    columns::table(
+        output,
+        [Column::Cut("E-MAIL"), Column::Cut("NAME"), Column::Plain("ROLE"), Column::Plain("SINCE"), Column::Wide("ID")],
         members.iter().map(|member| {
             let role = if member.founder { format!("{} (founder)", member.role) } else { member.role.to_string() };
-            [member.email.to_string(), member.name.clone(), role, utc(member.since), member.id.to_string()]
+            [member.email.to_string(), member.name.clone(), role, columns::minute(member.since), member.id.to_string()]
         }),
     )
 }

@@ -1,14 +1,19 @@
 //! The commands, one file for each noun.
 
 pub(crate) mod account;
+pub(crate) mod account_access;
 pub(crate) mod audit;
 pub(crate) mod authority;
 pub(crate) mod client;
 pub(crate) mod completion;
+pub(crate) mod confirm;
 pub(crate) mod connect;
 pub(crate) mod data;
+pub(crate) mod doctor;
 pub(crate) mod edge;
 pub(crate) mod flow;
+mod headers;
+mod health;
 pub(crate) mod hold;
 pub(crate) mod identity;
 pub(crate) mod invitation;
@@ -19,9 +24,11 @@ pub(crate) mod member;
 pub(crate) mod options;
 pub(crate) mod organisation;
 pub(crate) mod person;
+pub(crate) mod pick;
 pub(crate) mod policy;
 pub(crate) mod policy_rule;
 pub(crate) mod provider;
+mod reach;
 pub(crate) mod run;
 pub(crate) mod service_token;
 pub(crate) mod settings;
@@ -30,10 +37,12 @@ pub(crate) mod socket_origin;
 mod socket_stats;
 pub(crate) mod ssh_ca;
 pub(crate) mod ssh_key;
+pub(crate) mod status;
 pub(crate) mod token;
 pub(crate) mod trust;
 pub(crate) mod tunnel;
 pub(crate) mod version;
+pub(crate) mod wish;
 
 use sallyport_model::{DisplayName, Email};
 
@@ -43,6 +52,15 @@ use crate::failure::{Failure, Kind};
 pub(crate) fn utc(at: time::OffsetDateTime) -> String {
     let at = at.to_offset(time::UtcOffset::UTC);
     format!("{} {:02}:{:02}:{:02} UTC", at.date(), at.hour(), at.minute(), at.second())
+}
+
+/// The text as a word that a shell takes as it is.
+pub(crate) fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', "'\\''")).into()
 }
 
 /// Reads an e-mail address; a wrong one is refused in the way of the API.

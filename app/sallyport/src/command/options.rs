@@ -2,11 +2,13 @@
 
 use anyhow::Context as _;
 use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{Protect, Secret};
-use sallyport_client::SocketRef;
+use sallyport_client::{SocketRef, SocketRefError, TunnelRef, TunnelRefError};
 use sallyport_model::{OriginProtocol, SocketType};
 
 use crate::{
+    complete,
     failure::Failure,
     password::{Ask, PasswordArgs},
     port,
@@ -29,12 +31,84 @@ pub(crate) fn origin_protocol() -> impl TypedValueParser<Value = OriginProtocol>
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct SocketArg {
-    /// The socket: its id, or its name such as wandering-shape-7752
+    /// The socket: its name, its public name such as wandering-shape-7752, or its id
     #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: Option<SocketRef>,
     /// The same, as an option
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, alias = "socket", value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket_id: Option<SocketRef>,
+}
+
+/// The socket that is meant, where `--name` is free to say it too.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct NamedSocketArg {
+    /// The socket: its name, its public name such as wandering-shape-7752, or its id
+    #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    socket: Option<SocketRef>,
+    /// The same, as an option
+    #[arg(long, alias = "socket", value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    socket_id: Option<SocketRef>,
+    /// The same, by its name
+    #[arg(id = "socket_name", long = "name", value_name = "NAME")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    name: Option<SocketRef>,
+}
+
+impl NamedSocketArg {
+    /// The socket.
+    pub(crate) fn get(&self) -> anyhow::Result<&SocketRef> {
+        let given = self.socket.as_ref().or(self.socket_id.as_ref()).or(self.name.as_ref());
+        Ok(given.ok_or_else(|| Failure::usage("which socket?"))?)
+    }
+}
+
+/// A tunnel that is meant: by its own name or id alone, or at a socket.
+#[derive(Debug, Args)]
+pub(crate) struct TunnelArg {
+    /// The tunnel: its name or its id. Where --tunnel-id says that, the socket
+    #[arg(value_name = "TUNNEL")]
+    #[arg(add = ArgValueCompleter::new(complete::tunnels))]
+    first: Option<String>,
+    /// The socket that it belongs to
+    #[arg(long, alias = "socket", value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
+    socket_id: Option<SocketRef>,
+    /// The tunnel, as an option: its id or its name, as `tunnel ls` shows them
+    #[arg(long, alias = "tunnel", value_name = "TUNNEL")]
+    #[arg(add = ArgValueCompleter::new(complete::tunnels))]
+    tunnel_id: Option<TunnelRef>,
+}
+
+impl TunnelArg {
+    /// The socket, where it is said, and the tunnel; `named`: the tunnel, where another option says it.
+    ///
+    /// # Errors
+    /// No tunnel is named, or two are.
+    pub(crate) fn get(&self, named: Option<&TunnelRef>) -> anyhow::Result<(SocketRef, TunnelRef)> {
+        let wrong = |error: String| anyhow::Error::from(Failure::usage(error));
+        let tunnel = match (self.tunnel_id.as_ref(), named) {
+            (Some(_), Some(_)) => return Err(wrong("--tunnel-id and --name both say which tunnel".to_owned())),
+            (one, other) => one.or(other),
+        };
+        match (tunnel, &self.socket_id, &self.first) {
+            (Some(_), Some(_), Some(more)) => Err(wrong(format!("{more:?} is one word too many"))),
+            (Some(tunnel), Some(socket), None) => Ok((socket.clone(), tunnel.clone())),
+            (Some(tunnel), None, Some(socket)) => {
+                Ok((socket.parse().map_err(|error: SocketRefError| wrong(error.to_string()))?, tunnel.clone()))
+            }
+            (Some(tunnel), None, None) => Ok((SocketRef::Any, tunnel.clone())),
+            (None, socket, Some(tunnel)) => {
+                let tunnel = tunnel.parse().map_err(|error: TunnelRefError| wrong(error.to_string()))?;
+                Ok((socket.clone().unwrap_or(SocketRef::Any), tunnel))
+            }
+            (None, _, None) => Err(Failure::usage("which tunnel?").next("`sallyport tunnel ls` shows them").into()),
+        }
+    }
 }
 
 impl SocketArg {

@@ -1,16 +1,20 @@
 //! `sallyport organisation`: for whom commands act.
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{Organisation, UpdateOrganisation};
 use sallyport_client::ApiClient;
+use sallyport_model::ShortId;
 use serde_json::json;
 
-use super::display_name;
+use super::{confirm::YesArg, display_name};
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
     credentials::{CredentialsFile, SavedOrganisation},
     failure::{Failure, Kind},
-    output,
+    output::{self, Output},
 };
 
 /// What can be done with organisations.
@@ -26,7 +30,7 @@ pub(crate) enum OrganisationCommand {
     /// Give the organisation another name
     Rename(RenameArgs),
     /// Leave the organisation; what you made there stays
-    Leave,
+    Leave(YesArg),
 }
 
 /// Options of `organisation use`.
@@ -34,7 +38,7 @@ pub(crate) enum OrganisationCommand {
 #[group(required = true, multiple = false)]
 pub(crate) struct UseArgs {
     /// The organisation, by name or id
-    #[arg(value_name = "ORGANISATION")]
+    #[arg(value_name = "ORGANISATION", add = ArgValueCompleter::new(complete::organisations))]
     which: Option<String>,
     /// Your own again
     #[arg(long)]
@@ -56,7 +60,7 @@ pub(crate) async fn run(context: &Context, command: OrganisationCommand) -> anyh
     match command {
         OrganisationCommand::Ls => {
             let all = context.client_of_self(&target)?.organisations().await?;
-            context.output.list(&all, "you belong to no organisation", list)
+            context.output.list(&all, "you belong to no organisation", |all| list(&context.output, all))
         }
         OrganisationCommand::Show => context.output.data(&client.organisation().await?, show),
         OrganisationCommand::Use(args) => {
@@ -79,8 +83,9 @@ pub(crate) async fn run(context: &Context, command: OrganisationCommand) -> anyh
             let update = UpdateOrganisation { name: display_name(&args.name)? };
             context.output.data(&client.update_organisation(&update).await?, show)
         }
-        OrganisationCommand::Leave => {
+        OrganisationCommand::Leave(yes) => {
             let organisation = client.organisation().await?;
+            yes.confirm(&format!("Leave {}? Only an invitation lets you in again.", organisation.name))?;
             client.leave_organisation().await?;
             CredentialsFile::of_user()?.update(|contents| {
                 if let Some(profile) = contents.profiles.get_mut(&target.api.to_string()) {
@@ -94,9 +99,13 @@ pub(crate) async fn run(context: &Context, command: OrganisationCommand) -> anyh
     }
 }
 
+fn is_id(one: &Organisation, text: &str) -> bool {
+    text.parse::<ShortId>().is_ok_and(|start| start.begins(one.id.uuid()))
+}
+
 async fn find(client: &ApiClient, which: &str) -> anyhow::Result<Organisation> {
     let all = client.organisations().await?;
-    let mut found = all.into_iter().filter(|one| one.name == which || one.id.to_string() == which.to_lowercase());
+    let mut found = all.into_iter().filter(|one| one.name == which || is_id(one, which));
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
         (Some(_), Some(_)) => {
@@ -118,12 +127,13 @@ fn show(organisation: &Organisation) -> String {
     ])
 }
 
-fn list(organisations: &[Organisation]) -> String {
-    output::table(
-        ["ID", "NAME", "YOUR ROLE", "YOUR OWN"],
+fn list(output: &Output, organisations: &[Organisation]) -> String {
+    columns::table(
+        output,
+        [Column::Cut("NAME"), Column::Plain("YOUR ROLE"), Column::Plain("YOUR OWN"), Column::Id("ID")],
         organisations.iter().map(|one| {
             let own = if one.own { "yes" } else { "" };
-            [one.id.to_string(), one.name.clone(), one.role.to_string(), own.to_owned()]
+            [one.name.clone(), one.role.to_string(), own.to_owned(), one.id.to_string()]
         }),
     )
 }

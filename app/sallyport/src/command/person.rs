@@ -1,16 +1,19 @@
 //! `sallyport person`: persons who log in with a password that the installation keeps.
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreatePerson, InvitedPerson, LocalPerson, PersonState, ResetPerson, UpdatePerson};
 use sallyport_client::ApiClient;
 use sallyport_model::{PersonEmail, ProviderKind};
 use serde_json::json;
 
-use super::utc;
+use super::{confirm::YesArg, utc};
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure},
-    output,
+    output::{self, Output},
 };
 
 /// What can be done with persons.
@@ -34,15 +37,24 @@ pub(crate) enum PersonCommand {
     Reset(ResetArgs),
     /// Remove a person; they are logged out and cut off
     #[command(alias = "delete")]
-    Rm(EmailArgs),
+    Rm(RmArgs),
 }
 
 /// Which person.
 #[derive(Debug, Args)]
 pub(crate) struct EmailArgs {
     /// The e-mail address
-    #[arg(value_name = "EMAIL")]
+    #[arg(value_name = "EMAIL", add = ArgValueCompleter::new(complete::persons))]
     email: PersonEmail,
+}
+
+/// Options of `person rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    #[command(flatten)]
+    person: EmailArgs,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Options of `person add`.
@@ -54,8 +66,8 @@ pub(crate) struct AddArgs {
     /// What they are called
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// A group, which policies may name; several with commas
-    #[arg(long = "group", alias = "groups", value_name = "GROUP", value_delimiter = ',')]
+    /// A group, which policies may name, commas and all; may be given several times
+    #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
 }
 
@@ -64,13 +76,13 @@ pub(crate) struct AddArgs {
 #[group(required = true, multiple = true)]
 pub(crate) struct EditArgs {
     /// The e-mail address
-    #[arg(value_name = "EMAIL", required = true)]
+    #[arg(value_name = "EMAIL", required = true, add = ArgValueCompleter::new(complete::persons))]
     email: Option<PersonEmail>,
     /// What they are called; empty for nothing
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The groups, all at once; several with commas
-    #[arg(long = "group", alias = "groups", value_name = "GROUP", value_delimiter = ',')]
+    /// A group, commas and all; may be given several times, and takes the place of all that there were
+    #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
     /// In no group
     #[arg(long, conflicts_with = "groups")]
@@ -99,7 +111,7 @@ pub(crate) async fn run(context: &Context, command: PersonCommand) -> anyhow::Re
         PersonCommand::Ls => {
             let empty = "no persons yet: `sallyport person add you@example.com` adds one";
             let (persons, needs_codes) = (client.persons().await?, needs_codes(&client).await);
-            context.output.list(&persons, empty, |persons| list(persons, needs_codes))
+            context.output.list(&persons, empty, |persons| list(&context.output, persons, needs_codes))
         }
         PersonCommand::Show(EmailArgs { email }) => {
             let person = client.person(&email).await.map_err(|error| failure::about(error, &email))?;
@@ -119,7 +131,8 @@ pub(crate) async fn run(context: &Context, command: PersonCommand) -> anyhow::Re
             let reset = reset.map_err(|error| failure::about(error, &email))?;
             told(context, &reset, needs_codes(&client).await)
         }
-        PersonCommand::Rm(EmailArgs { email }) => {
+        PersonCommand::Rm(RmArgs { person: EmailArgs { email }, yes }) => {
+            yes.confirm(&format!("Remove {email}? They are logged out, and their password and codes are gone."))?;
             client.delete_person(&email).await.map_err(|error| failure::about(error, &email))?;
             let gone = json!({ "deleted": email.as_str() });
             context.output.data(&gone, |_| format!("removed {email}, who is logged out"))
@@ -175,11 +188,18 @@ fn state(person: &LocalPerson) -> &'static str {
     }
 }
 
+/// Groups in one line; a name with a comma or a quote of its own stands in quotes.
+fn listed(groups: &[String]) -> String {
+    let shown =
+        groups.iter().map(|group| if group.contains([',', '"']) { format!("{group:?}") } else { group.clone() });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
 fn rows(person: &LocalPerson, needs_codes: bool) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("e-mail", person.email.to_string()),
         ("name", person.name.clone().unwrap_or_default()),
-        ("groups", person.groups.join(", ")),
+        ("groups", listed(&person.groups)),
         ("id", person.id.to_string()),
         ("state", state(person).to_owned()),
     ];
@@ -213,18 +233,26 @@ fn show_invited(invited: &InvitedPerson, needs_codes: bool) -> String {
     output::pairs(&rows)
 }
 
-fn list(persons: &[LocalPerson], needs_codes: bool) -> String {
+fn list(output: &Output, persons: &[LocalPerson], needs_codes: bool) -> String {
     let none = if needs_codes { "needed, not set up yet" } else { "no" };
-    output::table(
-        ["E-MAIL", "NAME", "GROUPS", "STATE", "CODES", "LAST LOGIN"],
+    columns::table(
+        output,
+        [
+            Column::Cut("E-MAIL"),
+            Column::Cut("NAME"),
+            Column::Cut("GROUPS"),
+            Column::Plain("STATE"),
+            Column::Plain("CODES"),
+            Column::Plain("LAST LOGIN"),
+        ],
         persons.iter().map(|person| {
             [
                 person.email.to_string(),
                 person.name.clone().unwrap_or_default(),
-                person.groups.join(","),
+                listed(&person.groups),
                 state(person).to_owned(),
                 if person.totp { "yes" } else { none }.to_owned(),
-                person.last_login_at.map(utc).unwrap_or_default(),
+                person.last_login_at.map(columns::minute).unwrap_or_default(),
             ]
         }),
     )

@@ -3,6 +3,7 @@
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreatePolicy, Policy, PolicyPlace, PolicyTest, TestPolicy, UpdatePolicy};
 use sallyport_client::{ApiClient, ClientError, PolicyRef, SocketRef};
 use sallyport_model::{PersonEmail, PolicyName, ProviderName};
@@ -10,13 +11,17 @@ use sallyport_policy::{Effect, Moment};
 use serde_json::json;
 
 use super::{
+    confirm::YesArg,
     policy_rule::{self, DocumentArgs},
     utc,
 };
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure, Kind},
-    output, port,
+    output::{self, Output},
+    port,
 };
 
 /// What can be done with policies.
@@ -33,7 +38,7 @@ pub(crate) enum PolicyCommand {
     Edit(EditArgs),
     /// Delete a policy that is attached to nothing
     #[command(alias = "delete")]
-    Rm(NameArg),
+    Rm(RmArgs),
     /// Let a policy say who may come in, at a socket or everywhere
     Attach(PlaceArgs),
     /// Let a policy no longer say who may come in
@@ -57,7 +62,17 @@ pub(crate) struct CreateArgs {
 pub(crate) struct NameArg {
     /// The policy, by name or id
     #[arg(value_name = "POLICY")]
+    #[arg(add = ArgValueCompleter::new(complete::policies))]
     policy: PolicyRef,
+}
+
+/// Options of `policy rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    #[command(flatten)]
+    name: NameArg,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Options of `policy show`.
@@ -90,8 +105,9 @@ pub(crate) struct EditArgs {
 pub(crate) struct PlaceArgs {
     #[command(flatten)]
     name: NameArg,
-    /// The socket: its id, or its name such as wandering-shape-7752
+    /// The socket: its name, its public name such as wandering-shape-7752, or its id
     #[arg(value_name = "SOCKET", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: Option<SocketRef>,
     /// All sockets, those included that come later
     #[arg(long)]
@@ -106,18 +122,20 @@ pub(crate) struct PlaceArgs {
 pub(crate) struct TestArgs {
     /// The policy, by name or id
     #[arg(value_name = "POLICY")]
+    #[arg(add = ArgValueCompleter::new(complete::policies))]
     policy: Option<PolicyRef>,
     /// Ask these rules instead, which need not be stored; - for the standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "policy")]
     file: Option<PathBuf>,
     /// Ask all policies and lists of this socket instead
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["policy", "file"])]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: Option<SocketRef>,
     /// Who has logged in [default: nobody]
     #[arg(long, value_name = "EMAIL")]
     email: Option<PersonEmail>,
-    /// Their groups
-    #[arg(long, value_name = "GROUP", value_delimiter = ',', requires = "email")]
+    /// A group of theirs, commas and all; may be given several times
+    #[arg(long, value_name = "GROUP", requires = "email")]
     group: Vec<String>,
     /// Who vouches for them
     #[arg(long, value_name = "NAME", requires = "email")]
@@ -165,7 +183,7 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> anyhow::Re
         PolicyCommand::Create(args) => create(context, &client, args).await,
         PolicyCommand::Ls => {
             let empty = "no policies yet: `sallyport policy create NAME --email-domain example.com` makes one";
-            context.output.list(&client.policies().await?, empty, list)
+            context.output.list(&client.policies().await?, empty, |all| list(&context.output, all))
         }
         PolicyCommand::Show(args) => {
             let policy = find(&client, &args.name.policy).await?;
@@ -176,7 +194,8 @@ pub(crate) async fn run(context: &Context, command: PolicyCommand) -> anyhow::Re
             context.output.data(&policy, show)
         }
         PolicyCommand::Edit(args) => edit(context, &client, args).await,
-        PolicyCommand::Rm(args) => {
+        PolicyCommand::Rm(RmArgs { name: args, yes }) => {
+            yes.confirm(&format!("Delete the policy {} with its rules?", args.policy))?;
             let about = |error| failure::about(error, &args.policy);
             client.delete_policy(&args.policy).await.map_err(about)?;
             let gone = json!({ "deleted": args.policy.to_string() });
@@ -318,13 +337,14 @@ fn show(policy: &Policy) -> String {
     format!("{}\n\n{}", output::pairs(&rows), pretty(policy))
 }
 
-fn list(policies: &[Policy]) -> String {
-    output::table(
-        ["POLICY", "RULES", "ATTACHED TO", "CHANGED"],
+fn list(output: &Output, policies: &[Policy]) -> String {
+    columns::table(
+        output,
+        [Column::Cut("POLICY"), Column::Plain("RULES"), Column::Cut("ATTACHED TO"), Column::Plain("CHANGED")],
         policies.iter().map(|policy| {
             let count = |wanted| policy.document.rules().filter(|(effect, ..)| *effect == wanted).count();
             let rules = format!("{} allow, {} deny", count(Effect::Allow), count(Effect::Deny));
-            [policy.name.to_string(), rules, places(policy), utc(policy.updated_at)]
+            [policy.name.to_string(), rules, places(policy), columns::minute(policy.updated_at)]
         }),
     )
 }

@@ -39,14 +39,14 @@ pub(crate) struct RuleArgs {
     /// People whose e-mail addresses have these domains
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     email_domain: Option<Vec<EmailDomain>>,
-    /// People of these groups, as their provider says
-    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    /// People of this group, as their provider says, commas and all; may be given several times
+    #[arg(long, value_name = "GROUP")]
     group: Option<Vec<String>>,
     /// People for whom these providers vouch
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     provider: Option<Vec<ProviderName>>,
-    /// Machines with these service tokens, by name
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Machines with the service token of this name; may be given several times
+    #[arg(long, value_name = "NAME")]
     service_token: Option<Vec<String>>,
     /// Those who come from here: networks, country:CH, asn:64500
     #[arg(long, value_name = "PLACE", value_delimiter = ',')]
@@ -203,7 +203,9 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Document> {
         shown.to_string()
     };
     let read = Document::parse(&text);
-    Ok(read.map_err(|error| Failure::new(Kind::Refused, format!("{from}: {error}")).next("see docs/policy.md"))?)
+    Ok(read.map_err(|error| {
+        Failure::new(Kind::Refused, format!("{from}: {error}")).next("`sallyport help policies` has the words of rules")
+    })?)
 }
 
 /// Where a document comes from: a file, or the options of one rule.

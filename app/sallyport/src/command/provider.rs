@@ -8,15 +8,18 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateProvider, Provider, ProviderFound, Secret, UpdateProvider};
 use sallyport_model::{MAX_CLIENT_SECRET_BYTES, MAX_PROVIDER_CA_BYTES, ProviderKind, ProviderName};
 use serde_json::json;
 
-use super::utc;
+use super::{confirm::YesArg, utc};
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure, Kind},
-    output,
+    output::{self, Output},
 };
 
 /// What can be done with identity providers.
@@ -43,7 +46,7 @@ pub(crate) enum ProviderCommand {
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
     /// What it is called
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(complete::providers))]
     name: ProviderName,
 }
 
@@ -55,6 +58,8 @@ pub(crate) struct RmArgs {
     /// Remove it although nobody could log in at a socket then, or persons go with it
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Options of `provider add`.
@@ -134,6 +139,9 @@ struct SettingArgs {
     /// A file with the secret that signs what is sent there, - for the standard input
     #[arg(long, value_name = "FILE", conflicts_with = "client_secret_file")]
     hook_secret_file: Option<PathBuf>,
+    /// How often to ask it whether logins are still good there, in minutes; 0: never
+    #[arg(long, value_name = "MINUTES")]
+    check_minutes: Option<u16>,
 }
 
 impl SettingArgs {
@@ -195,6 +203,7 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 trust_email: args.trust_email,
                 hook: args.settings.verification_hook,
                 require_totp: args.require_totp,
+                check_minutes: args.settings.check_minutes,
                 name: args.name,
             };
             let provider = client.create_provider(&create).await?;
@@ -204,13 +213,19 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 return Ok(());
             }
             context.output.hint(&format!("let the provider send people back to {}", provider.redirect_uri));
+            if !provider.backchannel_logout_uri.is_empty() {
+                let (tells, back) = (&provider.backchannel_logout_uri, &provider.post_logout_redirect_uri);
+                context
+                    .output
+                    .hint(&format!("let it tell of logouts at {tells}, and send people back from them to {back}"));
+            }
             context.output.hint(&format!("next: `sallyport provider test {}` asks it what it is", provider.name));
             Ok(())
         }
         ProviderCommand::Ls => {
             let empty = "no identity providers yet: `sallyport provider add google --client-id ID --client-secret-file F` adds \
                          one";
-            context.output.list(&client.providers().await?, empty, list)
+            context.output.list(&client.providers().await?, empty, |all| list(&context.output, all))
         }
         ProviderCommand::Show(args) => {
             let provider = client.provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
@@ -222,12 +237,17 @@ pub(crate) async fn run(context: &Context, command: ProviderCommand) -> anyhow::
                 client.update_provider(&name, &update).await.map_err(|error| failure::about(error, &name))?;
             context.output.data(&provider, show)
         }
-        ProviderCommand::Rm(RmArgs { provider: args, force }) => {
+        ProviderCommand::Rm(RmArgs { provider: args, force, yes }) => {
             let found = client.provider(&args.name).await.map_err(|error| failure::about(error, &args.name))?;
             let persons = match found.kind {
                 ProviderKind::Local if force => client.persons().await?.len(),
                 _ => 0,
             };
+            let with_persons = if persons > 0 { format!(" with its {persons} persons") } else { String::new() };
+            yes.confirm(&format!(
+                "Remove the identity provider {}{with_persons}? Those for whom it vouched are logged out.",
+                args.name
+            ))?;
             client.delete_provider(&args.name, force).await.map_err(|error| failure::about(error, &args.name))?;
             let gone = json!({ "deleted": args.name.as_str(), "persons": persons });
             let with_it = match persons {
@@ -269,6 +289,7 @@ fn update(args: EditArgs) -> anyhow::Result<(ProviderName, UpdateProvider)> {
         ca_pem: if args.no_provider_ca { Some(None) } else { ca.map(Some) },
         hook: if args.no_verification_hook { Some(None) } else { args.settings.verification_hook.map(Some) },
         require_totp: args.require_totp,
+        check_minutes: args.settings.check_minutes.map(Some),
     };
     let is_empty = serde_json::to_value(&update).is_ok_and(|fields| fields.as_object().is_none_or(|f| f.is_empty()));
     if is_empty {
@@ -303,6 +324,18 @@ fn show(provider: &Provider) -> String {
         rows.push(("client id", provider.client_id.clone()));
         rows.push(("client secret", if provider.has_secret { "kept" } else { "none" }.to_owned()));
         rows.push(("redirect address", provider.redirect_uri.clone()));
+        if !provider.backchannel_logout_uri.is_empty() {
+            rows.push(("back-channel logout", provider.backchannel_logout_uri.clone()));
+            rows.push(("after a logout", provider.post_logout_redirect_uri.clone()));
+            rows.push((
+                "logins checked",
+                match provider.check_minutes {
+                    0 => "never".to_owned(),
+                    1 => "every minute".to_owned(),
+                    minutes => format!("every {minutes} minutes"),
+                },
+            ));
+        }
     }
     if provider.trust_email {
         rows.push(("e-mail", "believed where the provider does not say that it is verified".to_owned()));
@@ -314,16 +347,23 @@ fn show(provider: &Provider) -> String {
     output::pairs(&rows)
 }
 
-fn list(providers: &[Provider]) -> String {
-    output::table(
-        ["NAME", "KIND", "ISSUER", "CLIENT ID", "ADDED"],
+fn list(output: &Output, providers: &[Provider]) -> String {
+    columns::table(
+        output,
+        [
+            Column::Plain("NAME"),
+            Column::Plain("KIND"),
+            Column::Cut("ISSUER"),
+            Column::Wide("CLIENT ID"),
+            Column::Plain("ADDED"),
+        ],
         providers.iter().map(|provider| {
             [
                 provider.name.to_string(),
                 provider.kind.to_string(),
                 provider.issuer.clone().unwrap_or_default(),
                 provider.client_id.clone(),
-                utc(provider.created_at),
+                columns::minute(provider.created_at),
             ]
         }),
     )
@@ -348,6 +388,7 @@ mod tests {
                 provider_ca: None,
                 verification_hook: None,
                 hook_secret_file: None,
+                check_minutes: None,
             }
         };
         assert_eq!(settings("s3cret\n").secret().unwrap().unwrap().expose(), "s3cret");

@@ -4,21 +4,25 @@ use std::{fs::File, io::Read as _, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{
     CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, ServiceToken, ServiceTokenCertificate,
 };
 use sallyport_client::{ApiClient, SocketRef};
-use sallyport_model::{ServiceTokenId, ServiceTokenScope, SocketType};
+use sallyport_model::{PersonEmail, ServiceTokenId, ServiceTokenScope, SocketType};
 use sallyport_pki::{KeyPair, MAX_REQUEST_BYTES, PKCS_ECDSA_P256_SHA256, certificate_request};
 use serde::Serialize;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{client::write_private, display_name, utc};
+use super::{client::write_private, confirm::YesArg, display_name, pick::Pick, utc};
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
-    failure::{self, Failure, Kind},
-    output, port,
+    failure,
+    output::{self, Output},
+    port,
 };
 
 /// What can be done with service tokens.
@@ -35,7 +39,7 @@ pub(crate) enum ServiceTokenCommand {
     Certificate(CertificateArgs),
     /// End a service token, and cut off who came with it
     #[command(alias = "delete")]
-    Rm(TokenArgs),
+    Rm(RmArgs),
 }
 
 /// Options of `service-token create`.
@@ -46,10 +50,17 @@ pub(crate) struct CreateArgs {
     name: String,
     /// A socket that it is for, by name or id; several times for several; all sockets when absent
     #[arg(long = "socket", value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     sockets: Vec<SocketRef>,
     /// In how many days it ends; it does not end when this is absent
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3_650))]
     expires_in_days: Option<u32>,
+    /// The e-mail address that origins are told of it, in X-Auth-Email; policies about people do not mean it by that
+    #[arg(long, value_name = "EMAIL")]
+    email: Option<PersonEmail>,
+    /// What origins are told that it is called, in X-Auth-Name; its name when absent
+    #[arg(long, value_name = "NAME")]
+    display_name: Option<String>,
     #[command(flatten)]
     scope: ScopeArgs,
     /// Get a client certificate for it as well
@@ -102,8 +113,17 @@ struct Certified {
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
     /// The id of the token, or its name
-    #[arg(id = "service_token", value_name = "TOKEN")]
+    #[arg(id = "service_token", value_name = "TOKEN", add = ArgValueCompleter::new(complete::service_tokens))]
     token: String,
+}
+
+/// Options of `service-token rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    #[command(flatten)]
+    token: TokenArgs,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// What a token reaches at most.
@@ -167,7 +187,9 @@ pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyh
             }
             let ScopeArgs { read_only, methods, paths, ports, types } = args.scope;
             let scope = ServiceTokenScope { read_only, methods, paths, ports, types };
-            let token = CreateServiceToken { name: display_name(&args.name)?, sockets, expires_at, scope };
+            let (email, shown) = (args.email, args.display_name.as_deref().map(display_name).transpose()?);
+            let name = display_name(&args.name)?;
+            let token = CreateServiceToken { name, sockets, expires_at, scope, email, display_name: shown };
             // A request that cannot be read makes no token.
             let key = args.certificate.then_some(KeyArgs {
                 csr: args.csr,
@@ -205,10 +227,11 @@ pub(crate) async fn run(context: &Context, command: ServiceTokenCommand) -> anyh
         }
         ServiceTokenCommand::Ls => {
             let empty = "no service tokens yet: `sallyport service-token create NAME` makes one";
-            context.output.list(&client.service_tokens().await?, empty, list)
+            context.output.list(&client.service_tokens().await?, empty, |tokens| list(&context.output, tokens))
         }
-        ServiceTokenCommand::Rm(args) => {
+        ServiceTokenCommand::Rm(RmArgs { token: args, yes }) => {
             let id = find(&client, &args.token).await?;
+            yes.confirm(&format!("End the service token {}? Machines that use it are locked out.", args.token))?;
             client.delete_service_token(id).await.map_err(|error| failure::about(error, &id))?;
             context.output.data(&json!({ "deleted": id }), |_| format!("deleted {id}"))
         }
@@ -219,12 +242,13 @@ async fn find(client: &ApiClient, token: &str) -> anyhow::Result<ServiceTokenId>
     if let Ok(id) = token.parse() {
         return Ok(id);
     }
-    let tokens = client.service_tokens().await?;
-    let found = tokens.iter().find(|known| known.name.as_str() == token);
-    let found = found.ok_or_else(|| {
-        Failure::new(Kind::Refused, format!("there is no service token {token:?}"))
-            .next("see `sallyport service-token ls`")
-    })?;
+    let pick = Pick {
+        what: "service token",
+        list: "sallyport service-token ls",
+        id: &|token: &ServiceToken| token.id.uuid(),
+        names: &|token| vec![token.name.to_string()],
+    };
+    let found = pick.find(client.service_tokens().await?, token)?;
     Ok(found.id)
 }
 
@@ -262,6 +286,8 @@ fn details(token: &ServiceToken) -> Vec<(&'static str, String)> {
         ("reaches", scope(token)),
         ("expires", expires(token)),
     ];
+    pairs.extend(token.email.as_ref().map(|email| ("told as", email.to_string())));
+    pairs.extend(token.display_name.as_ref().map(|name| ("called", name.to_string())));
     pairs.extend(token.certified_until.map(|until| ("certificate until", utc(until))));
     pairs
 }
@@ -323,12 +349,21 @@ impl Request {
     }
 }
 
-fn list(tokens: &[ServiceToken]) -> String {
-    output::table(
-        ["ID", "NAME", "SOCKETS", "REACHES", "CREATED", "EXPIRES"],
+fn list(output: &Output, tokens: &[ServiceToken]) -> String {
+    columns::table(
+        output,
+        [
+            Column::Cut("NAME"),
+            Column::Cut("SOCKETS"),
+            Column::Cut("REACHES"),
+            Column::Wide("CREATED"),
+            Column::Plain("EXPIRES"),
+            Column::Id("ID"),
+        ],
         tokens.iter().map(|token| {
-            let (created, expires) = (utc(token.created_at), expires(token));
-            [token.id.to_string(), token.name.to_string(), sockets(token), scope(token), created, expires]
+            let ends = token.expires_at.map_or_else(|| "never".to_owned(), columns::minute);
+            let created = utc(token.created_at);
+            [token.name.to_string(), sockets(token), scope(token), created, ends, token.id.to_string()]
         }),
     )
 }

@@ -6,14 +6,17 @@ use clap::{Args, builder::PossibleValuesParser, builder::TypedValueParser};
 use sallyport_api::{CreateSocket, HealthCheck, ProbeType, Socket, UpdateSocket};
 use sallyport_model::{AccessRules, Affinity, EndpointGroup, FULL_DIAL, Limits, ProxyProtocol, RegionName, TlsMode};
 
-use super::identity::{self, IdentityArgs};
+use super::{
+    headers::{self, HeaderArgs},
+    identity::{self, IdentityArgs},
+};
 use crate::{duration, failure::Failure};
 
 /// The word that takes a setting away.
 pub(super) const OFF: &str = "off";
 
 /// What an owner can set.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Settings of the socket")]
 pub(crate) struct SettingsArgs {
     /// Tell the service the client's address with a PROXY protocol header: v1, v2 or off (tcp and tls)
@@ -74,6 +77,8 @@ pub(crate) struct SettingsArgs {
     /// region. eu=off: all, as by itself; off: all everywhere
     #[arg(long = "dial", value_name = "REGION=PERCENT", value_delimiter = ',')]
     dials: Option<Vec<DialArg>>,
+    #[command(flatten)]
+    headers: HeaderArgs,
     #[command(flatten)]
     identity: IdentityArgs,
 }
@@ -217,6 +222,7 @@ impl SettingsArgs {
             || self.allow.is_some() != self.deny.is_some()
             || self.dials.is_some()
             || self.identity.needs_current()
+            || self.headers.needs_current()
             || (self.tunes_health_check() && !matches!(self.health_check, Some(Check::Off)))
     }
 
@@ -242,6 +248,8 @@ impl SettingsArgs {
         create.amplification_guard = update.amplification_guard.flatten();
         create.identity = update.identity.flatten();
         create.regions = update.regions.flatten();
+        create.host_header = update.host_header.flatten();
+        create.headers = update.headers.flatten();
         Ok(())
     }
 
@@ -272,6 +280,7 @@ impl SettingsArgs {
         update.regions =
             self.dials.map(|dials| Some(dialed(dials, now.map(|now| now.regions.clone()).unwrap_or_default())));
         update.identity = self.identity.change(now.and_then(|now| now.identity.clone()))?;
+        self.headers.change(now.map(|now| now.headers.clone()).unwrap_or_default(), update);
         Ok(())
     }
 
@@ -367,6 +376,7 @@ pub(crate) fn show(socket: &Socket) -> Vec<(&'static str, String)> {
         let dials: Vec<_> = socket.regions.iter().map(|(region, group)| format!("{region} {} %", group.dial)).collect();
         rows.push(("dials", dials.join(", ")));
     }
+    rows.extend(headers::show(socket));
     rows.extend(identity::show(socket));
     rows
 }

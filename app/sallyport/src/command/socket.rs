@@ -7,18 +7,21 @@ use sallyport_net::RootInfo;
 use serde_json::json;
 
 use super::{
+    confirm::YesArg,
     display_name,
+    health::why,
     identity::PoliciesArg,
-    options::{PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
+    options::{NamedSocketArg, PortArgs, ProtectArgs, SocketArg, idempotency_key, origin_protocol, socket_type},
     settings::{self, SettingsArgs},
     socket_origin::{self, SocketOriginCommand},
     socket_stats::{self, StatsArgs},
     utc,
 };
 use crate::{
+    columns::{self, Column},
     context::Context,
     failure::{self, Failure},
-    output,
+    output::{self, Output},
 };
 
 /// What can be done with sockets.
@@ -37,7 +40,7 @@ pub(crate) enum SocketCommand {
     Edit(EditArgs),
     /// Delete a socket and its tunnels; its name is never given out again
     #[command(alias = "rm")]
-    Delete(ShowArgs),
+    Delete(DeleteArgs),
     /// Direct origins: addresses that edges dial themselves
     #[command(subcommand)]
     Origin(SocketOriginCommand),
@@ -46,7 +49,7 @@ pub(crate) enum SocketCommand {
 /// Options of `socket create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateArgs {
-    /// What to call it
+    /// What to call it; no other socket of the organisation is called so
     #[arg(long)]
     name: String,
     /// What it is: http, https, tcp, tls or udp
@@ -65,11 +68,20 @@ pub(crate) struct CreateArgs {
     policies: PoliciesArg,
 }
 
-/// Options of `socket show` and `socket delete`.
+/// Options of `socket show`.
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
-    socket: SocketArg,
+    socket: NamedSocketArg,
+}
+
+/// Options of `socket delete`.
+#[derive(Debug, Args)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    socket: NamedSocketArg,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Options of `socket edit`.
@@ -77,7 +89,7 @@ pub(crate) struct ShowArgs {
 pub(crate) struct EditArgs {
     #[command(flatten)]
     socket: SocketArg,
-    /// What to call it
+    /// What to call it from now on
     #[arg(long)]
     name: Option<String>,
     /// What it is; a socket with a port of its own (tcp, tls, udp) keeps having one. Connectors that run go on as they
@@ -104,7 +116,13 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
             let sockets = context.client(&context.target()?)?.sockets().await?;
             let empty = "no sockets yet: `sallyport connect PORT` gives a service a public name for a while, \
                          and `sallyport socket create --name NAME` makes one that stays";
-            context.output.list(&sockets, empty, list)
+            context.output.list(&sockets, empty, |sockets| list(&context.output, sockets))?;
+            for socket in &sockets {
+                if let Some(failing) = failing(socket) {
+                    context.output.hint(&format!("{}: {failing}", socket.name));
+                }
+            }
+            Ok(())
         }
         SocketCommand::Show(args) => {
             let socket = args.socket.get()?;
@@ -117,13 +135,31 @@ pub(crate) async fn run(context: &Context, command: SocketCommand) -> anyhow::Re
         SocketCommand::Stats(args) => socket_stats::run(context, args).await,
         SocketCommand::Edit(args) => edit(context, args).await,
         SocketCommand::Origin(command) => socket_origin::run(context, command).await,
-        SocketCommand::Delete(args) => {
-            let socket = args.socket.get()?;
-            let client = context.client(&context.target()?)?;
-            client.delete_socket(socket).await.map_err(|error| failure::about(error, socket))?;
-            context.output.data(&json!({ "deleted": socket.to_string() }), |_| format!("deleted {socket}"))
-        }
+        SocketCommand::Delete(args) => delete(context, args).await,
     }
+}
+
+async fn delete(context: &Context, args: DeleteArgs) -> anyhow::Result<()> {
+    let socket = args.socket.get()?;
+    let about = |error| failure::about(error, socket);
+    let client = context.client(&context.target()?)?;
+    if args.yes.asks() {
+        let known = client.socket(socket).await.map_err(about)?;
+        let tunnels = match known.tunnels_total {
+            0 => String::new(),
+            1 => " with its tunnel".to_owned(),
+            count => format!(" with its {count} tunnels"),
+        };
+        args.yes.confirm(&format!(
+            "Delete the socket {} ({}){tunnels}? Its public name is never given out again.",
+            known.name, known.url
+        ))?;
+        // What was confirmed, and nothing that has got its name since.
+        client.delete_socket(&known.id.into()).await.map_err(about)?;
+    } else {
+        client.delete_socket(socket).await.map_err(about)?;
+    }
+    context.output.data(&json!({ "deleted": socket.to_string() }), |_| format!("deleted {socket}"))
 }
 
 async fn create(context: &Context, args: CreateArgs) -> anyhow::Result<()> {
@@ -149,8 +185,14 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     let about = |error| failure::about(error, socket);
     let client = context.client(&context.target()?)?;
     let asks_first = args.settings.needs_current() || args.protect.protected;
-    let known = if asks_first { Some(client.socket(socket).await.map_err(about)?) } else { None };
+    let known = match client.socket(socket).await {
+        Ok(known) => Some(known),
+        // A token may change what it may not read: then what was before is not told.
+        Err(error) if error.status() == Some(403) && !asks_first => None,
+        Err(error) => return Err(about(error)),
+    };
     let socket_type = args.socket_type.or(known.as_ref().map(|known| known.socket_type)).unwrap_or(SocketType::Http);
+    let has_password = args.protect.protected;
     let protected = if args.protect.not_protected {
         Some(None)
     } else if args.protect.protected {
@@ -171,8 +213,13 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
     if update.is_empty() {
         return Err(Failure::usage("nothing to change").next("see `sallyport socket edit --help`").into());
     }
-    let socket = client.update_socket(socket, &update).await.map_err(about)?;
-    context.output.data(&socket, show)?;
+    // By its id: it may just get another name.
+    let reference = known.as_ref().map_or_else(|| socket.clone(), |known| known.id.into());
+    let socket = client.update_socket(&reference, &update).await.map_err(about)?;
+    context.output.data(&socket, |socket| match &known {
+        Some(known) => changes(known, socket, has_password),
+        None => show(socket),
+    })?;
     notes(context, &socket);
     if update.socket_type.is_some() && socket.tunnels_up > 0 {
         context.output.hint("connectors that run still speak to the service as before: restart them");
@@ -183,6 +230,44 @@ async fn edit(context: &Context, args: EditArgs) -> anyhow::Result<()> {
 /// What is set and has no effect, for people.
 fn notes(context: &Context, socket: &Socket) {
     socket.notes.iter().for_each(|note| context.output.hint(note));
+}
+
+/// What is otherwise than it was, for people.
+fn changes(former: &Socket, now: &Socket, has_password: bool) -> String {
+    let (before, after) = (settings_of(former), settings_of(now));
+    let find = |rows: &[(&'static str, String)], title| {
+        rows.iter().find(|(known, _)| *known == title).map(|(_, value)| value.clone())
+    };
+    let none = || "-".to_owned();
+    let mut rows = Vec::new();
+    for (title, value) in &after {
+        let was = find(&before, *title);
+        if was.as_ref() != Some(value) {
+            rows.push((*title, format!("{} -> {value}", was.unwrap_or_else(none))));
+        }
+    }
+    for (title, was) in before.iter().filter(|(title, _)| find(&after, *title).is_none()) {
+        rows.push((*title, format!("{was} -> -")));
+    }
+    if has_password {
+        rows.push(("password", "set anew".to_owned()));
+    }
+    let label = now.label().map_or_else(|| now.id.to_string(), |label| label.to_string());
+    match rows.is_empty() {
+        true => format!("{label} was so already: nothing has changed"),
+        false => format!("changed {label}\n{}", output::pairs(&rows)),
+    }
+}
+
+/// What an owner can change about a socket.
+fn settings_of(socket: &Socket) -> Vec<(&'static str, String)> {
+    let mut rows = vec![("name", socket.name.to_string()), ("type", socket.socket_type.to_string())];
+    if socket.socket_type.is_http() {
+        rows.push(("origin protocol", socket.origin_protocol.to_string()));
+        rows.push(("protected", protected(socket)));
+    }
+    rows.extend(settings::show(socket));
+    rows
 }
 
 /// A socket for people.
@@ -202,6 +287,9 @@ pub(crate) fn show(socket: &Socket) -> String {
     }
     rows.extend(settings::show(socket));
     rows.push(("tunnels", format!("{} of {} up", socket.tunnels_up, socket.tunnels_total)));
+    if let Some(failing) = failing(socket) {
+        rows.push(("health", failing));
+    }
     rows.push(("created", utc(socket.created_at)));
     if let Some(line) = &socket.ssh_authority {
         rows.push(("ssh CA", line.clone()));
@@ -217,23 +305,65 @@ pub(crate) fn show(socket: &Socket) -> String {
     output::pairs(&rows)
 }
 
+/// How many of its origins get nothing, and why.
+fn failing(socket: &Socket) -> Option<String> {
+    let failure = socket.failure.as_ref()?;
+    let who = match socket.origins_failing {
+        1 => "one origin gets".to_owned(),
+        count => format!("{count} origins get"),
+    };
+    Some(format!("{who} nothing: {}", why(failure)))
+}
+
 /// Who may come in.
 pub(crate) fn protected(socket: &Socket) -> String {
     socket.protected.as_ref().map_or_else(|| "no".to_owned(), |protected| format!("user {}", protected.username))
 }
 
-fn list(sockets: &[Socket]) -> String {
-    output::table(
-        ["SOCKET", "URL", "TYPE", "PROTECTED", "UP", "NAME"],
-        sockets.iter().map(|socket| {
-            [
-                socket.id.to_string(),
-                socket.url.clone(),
-                socket.socket_type.to_string(),
-                protected(socket),
-                format!("{}/{}", socket.tunnels_up, socket.tunnels_total),
-                socket.name.to_string(),
-            ]
-        }),
-    )
+fn list(output: &Output, sockets: &[Socket]) -> String {
+    let columns = [
+        Column::Cut("NAME"),
+        Column::Plain("UP"),
+        Column::Plain("TYPE"),
+        Column::Wide("PROTECTED"),
+        Column::Plain("URL"),
+        Column::Wide("SOCKET"),
+    ];
+    let rows = sockets.iter().map(|socket| {
+        [
+            socket.name.to_string(),
+            format!("{}/{}", socket.tunnels_up, socket.tunnels_total),
+            socket.socket_type.to_string(),
+            protected(socket),
+            socket.url.clone(),
+            socket.id.to_string(),
+        ]
+    });
+    columns::table(output, columns, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_has_changed_is_told() {
+        let socket = |more: &str| -> Socket {
+            let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
+            let json = format!(
+                r#"{{"id":"{id}","dns_name":"calm-bay-1000.localhost","url":"https://calm-bay-1000.localhost:8443",
+                    "type":"http","origin_protocol":"auto","created_at":"2026-01-01T12:00:00Z","tunnels_total":0,"tunnels_up":0,
+                    "ssh":{{"host":"h","port":22,"user":"u","command":"ssh","known_hosts":["h ssh-ed25519 AAAA"]}}{more}}}"#
+            );
+            serde_json::from_str(&json).unwrap()
+        };
+        let plain = socket(r#","name":"a","affinity":"cookie""#);
+        let changed = socket(r#","name":"b","protected":{"username":"ann"},"limits":{"queue":5}"#);
+        assert_eq!(
+            changes(&plain, &changed, true),
+            "changed calm-bay-1000\nname       a -> b\nprotected  no -> user ann\nat most    - -> 5 waiting\n\
+             affinity   cookie -> -\npassword   set anew"
+        );
+        assert!(changes(&plain, &plain, false).contains("nothing has changed"));
+    }
 }

@@ -4,17 +4,23 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateDirectOrigin, DirectOrigin, UpdateDirectOrigin};
 use sallyport_client::{ApiClient, SocketRef};
-use sallyport_model::{DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAddr, OriginTlsSettings, RegionName};
+use sallyport_model::{
+    DirectOriginId, MAX_ORIGIN_CA_BYTES, MAX_WEIGHT, OriginAddr, OriginTlsSettings, PathPrefix, RegionName, ShortId,
+};
 use sallyport_net::Fingerprint;
 use serde_json::json;
 
-use super::{hold::origin_pin, settings::OFF, utc};
+use super::{health::why, hold::origin_pin, settings::OFF};
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure, Kind},
-    output,
+    output::Output,
+    service::{RewriteArgs, ShownPath},
 };
 
 /// What can be done with direct origins.
@@ -38,6 +44,7 @@ pub(crate) enum SocketOriginCommand {
 pub(crate) struct AddArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: SocketRef,
     /// Where it is, as edges reach it: HOST:PORT
     #[arg(value_name = "HOST:PORT")]
@@ -48,6 +55,11 @@ pub(crate) struct AddArgs {
     /// Its share of the socket's traffic beside the other origins, 0 to 1000; 0 takes nothing new [default: 100]
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
+    /// Serve this path of the socket and what is beneath it, and nothing else (http and https) [default: /]
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathPrefix>,
+    #[command(flatten)]
+    rewrite: RewriteArgs,
     #[command(flatten)]
     tls: TlsArgs,
 }
@@ -57,6 +69,7 @@ pub(crate) struct AddArgs {
 pub(crate) struct ListArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: SocketRef,
 }
 
@@ -65,6 +78,7 @@ pub(crate) struct ListArgs {
 pub(crate) struct EditArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: SocketRef,
     /// The origin: its address or its id, as `socket origin ls` shows them
     #[arg(value_name = "ORIGIN")]
@@ -78,6 +92,14 @@ pub(crate) struct EditArgs {
     /// Its share of the socket's traffic beside the other origins, 0 to 1000; 0 takes nothing new
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
+    /// Serve this path of the socket and what is beneath it; /: every path (http and https)
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathPrefix>,
+    #[command(flatten)]
+    rewrite: RewriteArgs,
+    /// Ask the service with the path as clients ask for it
+    #[arg(long, conflicts_with_all = ["strip_path", "rewrite_path"])]
+    keep_path: bool,
     #[command(flatten)]
     tls: TlsArgs,
     /// Verify it as by itself again: for its host, by the authorities of the edges' machines
@@ -90,6 +112,7 @@ pub(crate) struct EditArgs {
 pub(crate) struct RmArgs {
     /// The socket: its id, or its name such as wandering-shape-7752
     #[arg(value_name = "SOCKET")]
+    #[arg(add = ArgValueCompleter::new(complete::sockets))]
     socket: SocketRef,
     /// The origin: its address or its id, as `socket origin ls` shows them
     #[arg(value_name = "ORIGIN")]
@@ -156,16 +179,22 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
                 region: args.region,
                 weight: args.weight,
                 tls: args.tls.get()?,
+                path: args.path,
+                rewrite_path: args.rewrite.replacement(None)?,
             };
             let origin = client.create_direct_origin(&args.socket, &create).await;
             let origin = origin.map_err(|error| failure::about(error, &args.socket))?;
-            context.output.data(&origin, |origin| list(std::slice::from_ref(origin)))
+            context.output.data(&origin, |origin| list(&context.output, std::slice::from_ref(origin)))
         }
         SocketOriginCommand::Ls(ListArgs { socket }) => {
             let origins = client.direct_origins(&socket).await.map_err(|error| failure::about(error, &socket))?;
             let empty =
                 format!("no direct origins: `sallyport socket origin add {socket} HOST:PORT` lets edges dial one");
-            context.output.list(&origins, &empty, list)
+            context.output.list(&origins, &empty, |origins| list(&context.output, origins))?;
+            for (origin, failure) in origins.iter().filter_map(|origin| Some((origin, origin.failure.as_ref()?))) {
+                context.output.hint(&format!("{} gets nothing: {}", origin.address, why(failure)));
+            }
+            Ok(())
         }
         SocketOriginCommand::Edit(args) => {
             let id = find(&client, &args.socket, &args.origin).await?.id;
@@ -174,6 +203,8 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
                 region: args.region.map(|region| region.0),
                 weight: args.weight,
                 tls: if args.plain_tls { Some(None) } else { args.tls.get()?.map(Some) },
+                path: args.path.map(Some),
+                rewrite_path: if args.keep_path { Some(None) } else { args.rewrite.replacement(None)?.map(Some) },
             };
             if update.is_empty() {
                 let failure = Failure::usage("nothing to change").next("see `sallyport socket origin edit --help`");
@@ -181,7 +212,7 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
             }
             let changed = client.update_direct_origin(&args.socket, id, &update).await;
             let changed = changed.map_err(|error| failure::about(error, &args.socket))?;
-            context.output.data(&changed, |changed| list(std::slice::from_ref(changed)))
+            context.output.data(&changed, |changed| list(&context.output, std::slice::from_ref(changed)))
         }
         SocketOriginCommand::Rm(RmArgs { socket, origin }) => {
             let found = find(&client, &socket, &origin).await?;
@@ -196,8 +227,11 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
 async fn find(client: &ApiClient, socket: &SocketRef, wanted: &str) -> anyhow::Result<DirectOrigin> {
     let origins = client.direct_origins(socket).await.map_err(|error| failure::about(error, socket))?;
     let (id, address) = (wanted.parse::<DirectOriginId>().ok(), wanted.parse::<OriginAddr>().ok());
+    let start = wanted.parse::<ShortId>().ok();
+    let is_short = |origin: &DirectOrigin| start.as_ref().is_some_and(|start| start.begins(origin.id.uuid()));
     let address = address.map(|address| address.to_string());
-    let is_it = |origin: &DirectOrigin| Some(origin.id) == id || Some(&origin.address) == address.as_ref();
+    let is_it =
+        |origin: &DirectOrigin| Some(origin.id) == id || is_short(origin) || Some(&origin.address) == address.as_ref();
     origins.into_iter().find(is_it).ok_or_else(|| {
         Failure::new(Kind::NotFound, format!("{socket} has no direct origin {wanted}"))
             .next(format!("`sallyport socket origin ls {socket}` lists those that it has"))
@@ -205,17 +239,29 @@ async fn find(client: &ApiClient, socket: &SocketRef, wanted: &str) -> anyhow::R
     })
 }
 
-fn list(origins: &[DirectOrigin]) -> String {
-    output::table(
-        ["ORIGIN", "ADDRESS", "REGION", "WEIGHT", "HEALTH", "CREATED"],
+fn list(output: &Output, origins: &[DirectOrigin]) -> String {
+    let path = |origin: &DirectOrigin| ShownPath(&origin.path, origin.rewrite_path.as_ref()).to_string();
+    let has_paths = origins.iter().any(|origin| path(origin) != "/");
+    columns::table(
+        output,
+        [
+            Column::Id("ORIGIN"),
+            Column::Cut("ADDRESS"),
+            Column::cut_if(has_paths, "PATH"),
+            Column::Plain("REGION"),
+            Column::Plain("WEIGHT"),
+            Column::Plain("HEALTH"),
+            Column::Plain("CREATED"),
+        ],
         origins.iter().map(|origin| {
             [
                 origin.id.to_string(),
                 origin.address.clone(),
+                path(origin),
                 origin.region.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
                 origin.weight.to_string(),
                 origin.healthy.map_or("-", |healthy| if healthy { "healthy" } else { "unhealthy" }).to_owned(),
-                utc(origin.created_at),
+                columns::minute(origin.created_at),
             ]
         }),
     )

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use clap::Args;
 use sallyport_api::{Counts, EdgeCounts, OriginCounts, Quantiles, SocketStats};
 
-use super::{flow, options::SocketArg, utc};
+use super::{flow, options::NamedSocketArg, utc};
 use crate::{
     context::Context,
     failure,
@@ -21,7 +21,7 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
-    socket: SocketArg,
+    socket: NamedSocketArg,
     /// Show it anew every two seconds, until this command is stopped
     #[arg(long)]
     watch: bool,
@@ -65,7 +65,7 @@ fn show(stats: &SocketStats) -> String {
     }
     rows.extend([
         ("running now", total.live.to_string()),
-        ("per second", format!("{:.2} in the last minute", total.per_second)),
+        ("per second", rate(total)),
         ("from clients", format!("{} bytes", total.bytes_in)),
         ("to clients", format!("{} bytes", total.bytes_out)),
         ("took", quantiles(total.duration)),
@@ -82,6 +82,16 @@ fn show(stats: &SocketStats) -> String {
         parts.push(output::table(["ORIGIN", "EDGE", "ENDED", "IN", "OUT"], stats.origins.iter().map(origin)));
     }
     parts.join("\n\n")
+}
+
+/// `0.05 (3 in the last 60 s)`.
+fn rate(counts: &Counts) -> String {
+    let Counts { per_second, last_minute, last_minute_seconds, .. } = counts;
+    match last_minute_seconds {
+        // A server that does not tell.
+        0 => format!("{per_second:.2} in the last minute"),
+        seconds => format!("{per_second:.2} ({last_minute} in the last {seconds} s)"),
+    }
 }
 
 fn edge(one: &EdgeCounts) -> [String; 8] {
@@ -143,14 +153,14 @@ mod tests {
     fn a_socket_is_shown_with_its_edges_and_tunnels() {
         let id = "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11";
         let counts = r#""since":"2026-11-22T08:00:00Z","requests":{"2xx":12,"5xx":1},"flows":{},"refusals":{"denied":2},
-            "bytes_in":5,"bytes_out":70,"live":1,"per_second":0.5,"duration":{"p50_ms":4.2,"p99_ms":61.0}"#;
+            "bytes_in":5,"bytes_out":70,"live":1,"per_second":0.05,"last_minute":3,"last_minute_seconds":60,"duration":{"p50_ms":4.2,"p99_ms":61.0}"#;
         let text = format!(
             r#"{{"socket":"{id}","socket_name":"calm-bay-1000","transport":"http",{counts},
             "edges":[{{"edge":"eu-1","region":"eu",{counts}}}],
             "origins":[{{"tunnel":"{id}","edges":["eu-1"],"uses":13,"bytes_in":5,"bytes_out":70}}]}}"#
         );
         let shown = show(&serde_json::from_str(&text).unwrap());
-        for wanted in ["2xx 12, 5xx 1", "denied 2", "p50 4.2ms, p99 61ms", "0.50 in the last minute", "eu-1  eu"] {
+        for wanted in ["2xx 12, 5xx 1", "denied 2", "p50 4.2ms, p99 61ms", "0.05 (3 in the last 60 s)", "eu-1  eu"] {
             assert!(shown.contains(wanted), "{wanted} in {shown}");
         }
         assert!(shown.lines().all(|line| line.len() <= 80), "{shown}");

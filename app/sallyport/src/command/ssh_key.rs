@@ -8,15 +8,18 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateSshKey, SshKey};
 use sallyport_client::ApiClient;
 use serde_json::json;
 
-use super::{display_name, utc};
+use super::{display_name, pick::Pick, utc};
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
-    failure::{self, Failure, Kind},
-    output,
+    failure::{self, Failure},
+    output::{self, Output},
 };
 
 /// The longest file that is read, in bytes: the longest key that the API takes.
@@ -55,7 +58,7 @@ pub(crate) struct AddArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// The key: its id, fingerprint or name, as `ssh-key ls` shows them
-    #[arg(value_name = "KEY")]
+    #[arg(value_name = "KEY", add = ArgValueCompleter::new(complete::ssh_keys))]
     key: String,
 }
 
@@ -68,6 +71,9 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
             let key = CreateSshKey { name, public_key: read(args.file)? };
             let key = client.create_ssh_key(&key).await?;
             context.output.data(&key, show)?;
+            if let Some(note) = &key.note {
+                context.output.hint(&format!("note: {note}"));
+            }
             context.output.hint(&format!("ssh clients with it log in as {}", client.account().await?.ssh_user));
             context.output.hint("next: `sallyport socket show SOCKET` has the ssh command that serves it");
             Ok(())
@@ -75,7 +81,10 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
         SshKeyCommand::Ls => {
             let empty = "no ssh keys yet: `sallyport ssh-key add` lets a stock ssh client serve your sockets";
             let keys = client.ssh_keys().await?;
-            context.output.list(&keys, empty, list)?;
+            context.output.list(&keys, empty, |keys| list(&context.output, keys))?;
+            if let Some(note) = keys.iter().find_map(|key| key.note.as_ref()) {
+                context.output.hint(&format!("note on RSA keys: {note}"));
+            }
             if !keys.is_empty() {
                 context
                     .output
@@ -94,20 +103,13 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
 
 /// The key that is meant.
 async fn find(client: &ApiClient, text: &str) -> anyhow::Result<SshKey> {
-    let keys = client.ssh_keys().await?;
-    let mut found: Vec<_> = keys
-        .into_iter()
-        .filter(|key| key.id.to_string() == text || key.fingerprint == text || key.name == text)
-        .collect();
-    match (found.pop(), found.is_empty()) {
-        (Some(key), true) => Ok(key),
-        (Some(_), false) => Err(Failure::new(Kind::Refused, format!("several ssh keys are called {text:?}"))
-            .next("say which one by its id or fingerprint: see `sallyport ssh-key ls`")
-            .into()),
-        (None, _) => Err(Failure::new(Kind::NotFound, format!("there is no such ssh key: {text}"))
-            .next("see `sallyport ssh-key ls`")
-            .into()),
-    }
+    let pick = Pick {
+        what: "ssh key",
+        list: "sallyport ssh-key ls",
+        id: &|key: &SshKey| key.id,
+        names: &|key| vec![key.name.clone(), key.fingerprint.clone()],
+    };
+    Ok(pick.find(client.ssh_keys().await?, text)?)
 }
 
 /// Reads a public key; a private one is refused here and never sent.
@@ -171,10 +173,11 @@ fn show(key: &SshKey) -> String {
     ])
 }
 
-fn list(keys: &[SshKey]) -> String {
-    output::table(
-        ["ID", "NAME", "FINGERPRINT", "ADDED"],
-        keys.iter().map(|key| [key.id.to_string(), key.name.clone(), key.fingerprint.clone(), utc(key.created_at)]),
+fn list(output: &Output, keys: &[SshKey]) -> String {
+    columns::table(
+        output,
+        [Column::Cut("NAME"), Column::Plain("FINGERPRINT"), Column::Wide("ADDED"), Column::Id("ID")],
+        keys.iter().map(|key| [key.name.clone(), key.fingerprint.clone(), utc(key.created_at), key.id.to_string()]),
     )
 }
 

@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{CreateToken, CreatedToken, Token};
 use sallyport_model::{Scope, ScopeSet, TokenId};
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{display_name, utc};
+use super::{confirm::YesArg, display_name, pick::Pick, utc};
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure},
-    output,
+    output::{self, Output},
 };
 
 /// What can be done with API tokens.
@@ -25,7 +28,7 @@ pub(crate) enum TokenCommand {
     Ls,
     /// End an API token
     #[command(alias = "rm")]
-    Delete(DeleteArgs),
+    Delete(DeleteLine),
 }
 
 /// Options of `token create`.
@@ -42,16 +45,28 @@ pub(crate) struct CreateArgs {
     expires_in_days: Option<u32>,
 }
 
-/// Options of `token delete`.
+/// Which token.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct DeleteArgs {
-    /// The id of the token, as `token ls` shows it
-    #[arg(value_name = "TOKEN_ID")]
-    id: Option<TokenId>,
+    /// The token: its name or its id, as `token ls` shows them
+    #[arg(id = "api_token", value_name = "TOKEN", add = ArgValueCompleter::new(complete::tokens))]
+    token: Option<String>,
     /// The same, as an option
+    #[arg(long, value_name = "TOKEN")]
+    token_id: Option<String>,
+    /// The same, by its name
     #[arg(long)]
-    token_id: Option<TokenId>,
+    name: Option<String>,
+}
+
+/// Options of `token delete` with its question.
+#[derive(Debug, Args)]
+pub(crate) struct DeleteLine {
+    #[command(flatten)]
+    which: DeleteArgs,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Does it.
@@ -71,12 +86,27 @@ pub(crate) async fn run(context: &Context, command: TokenCommand) -> anyhow::Res
         }
         TokenCommand::Ls => {
             let empty = "no API tokens yet: `sallyport token create --name NAME --scope sockets:read` makes one";
-            context.output.list(&client.tokens().await?, empty, list)
+            context.output.list(&client.tokens().await?, empty, |tokens| list(&context.output, tokens))
         }
         TokenCommand::Delete(args) => {
-            let id = args.id.or(args.token_id).ok_or_else(|| Failure::usage("which token?"))?;
+            let DeleteArgs { token, token_id, name } = args.which;
+            let text = token.or(token_id).or(name).ok_or_else(|| Failure::usage("which token?"))?;
+            let (id, name) = match text.parse::<TokenId>() {
+                Ok(id) => (id, text),
+                Err(_) => {
+                    let pick = Pick {
+                        what: "API token",
+                        list: "sallyport token ls",
+                        id: &|token: &Token| token.id.uuid(),
+                        names: &|token| vec![token.name.to_string()],
+                    };
+                    let found = pick.find(client.tokens().await?, &text)?;
+                    (found.id, found.name.to_string())
+                }
+            };
+            args.yes.confirm(&format!("End the API token {name}? Programs that use it are locked out."))?;
             client.delete_token(id).await.map_err(|error| failure::about(error, &id))?;
-            context.output.data(&json!({ "deleted": id }), |_| format!("deleted {id}"))
+            context.output.data(&json!({ "deleted": id }), |_| output::safe(&format!("deleted {name}")).into_owned())
         }
     }
 }
@@ -100,11 +130,19 @@ fn show(created: &CreatedToken) -> String {
     ])
 }
 
-fn list(tokens: &[Token]) -> String {
-    output::table(
-        ["ID", "NAME", "SCOPES", "CREATED", "EXPIRES"],
+fn list(output: &Output, tokens: &[Token]) -> String {
+    columns::table(
+        output,
+        [
+            Column::Cut("NAME"),
+            Column::Cut("SCOPES"),
+            Column::Wide("CREATED"),
+            Column::Plain("EXPIRES"),
+            Column::Id("ID"),
+        ],
         tokens.iter().map(|token| {
-            [token.id.to_string(), token.name.to_string(), scopes(token), utc(token.created_at), expires(token)]
+            let ends = token.expires_at.map_or_else(|| "never".to_owned(), columns::minute);
+            [token.name.to_string(), scopes(token), utc(token.created_at), ends, token.id.to_string()]
         }),
     )
 }

@@ -3,26 +3,34 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
 use sallyport_api::{
     ConnectTo, CreateSshCertificate, CreateTunnel, CreatedTunnel, Secret, Socket, Tunnel, TunnelStatus, UpdateTunnel,
 };
-use sallyport_client::{ApiClient, ClientError, SocketRef};
-use sallyport_model::{MAX_WEIGHT, SocketType, TunnelId};
+use sallyport_client::{ApiClient, ClientError, SocketRef, TunnelRef};
+use sallyport_model::{MAX_WEIGHT, PathPrefix, PathRoute, SocketType, TunnelId};
 use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{
+    confirm::YesArg,
+    display_name,
     flow::age,
+    health::why,
     hold::{self, Credential, OriginArgs},
-    options::{SocketArg, socket_type},
+    options::{NamedSocketArg, SocketArg, TunnelArg, socket_type},
     socket_stats::ms,
     ssh_key, utc,
+    wish::PathService,
 };
 use crate::{
+    columns::{self, Column},
+    complete,
     context::Context,
     failure::{self, Failure, Kind},
     live::Live,
-    output,
+    output::{self, Output},
+    service::{RewriteArgs, ShownPath},
     signals::Signals,
 };
 
@@ -31,10 +39,10 @@ use crate::{
 pub(crate) enum TunnelCommand {
     /// Make a tunnel; its credential is shown this once
     Create(CreateArgs),
-    /// List the tunnels of a socket
+    /// List the tunnels of a socket, or of all
     #[command(alias = "list")]
-    Ls(SocketOnly),
-    /// Change a tunnel's share of the socket's traffic
+    Ls(LsArgs),
+    /// Change a tunnel: its name, its share of the socket's traffic, its paths
     Edit(EditArgs),
     /// Delete a tunnel; its connector is told to go
     #[command(alias = "rm")]
@@ -50,49 +58,94 @@ pub(crate) enum TunnelCommand {
 pub(crate) struct CreateArgs {
     #[command(flatten)]
     socket: SocketArg,
+    /// What to call it; no other tunnel of the organisation is called so
+    #[arg(long)]
+    name: Option<String>,
     /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new [default: 100]
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
     weight: Option<u16>,
+    #[command(flatten)]
+    path: TunnelPathArgs,
+}
+
+/// Which paths of its socket a tunnel serves.
+#[derive(Debug, Args)]
+pub(crate) struct TunnelPathArgs {
+    /// Serve this path of the socket and what is beneath it, and nothing else (http and https) [default: /]
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathPrefix>,
+    #[command(flatten)]
+    rewrite: RewriteArgs,
+}
+
+impl TunnelPathArgs {
+    /// The paths; `of_address`: what the address of the service says.
+    fn get(&self, of_address: Option<&PathPrefix>) -> Result<PathRoute, Failure> {
+        let rewrite = self.rewrite.replacement(of_address)?;
+        Ok(PathRoute { prefix: self.path.clone().unwrap_or_default(), rewrite })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.path.is_none() && !self.rewrite.strip_path && self.rewrite.rewrite_path.is_none()
+    }
 }
 
 /// Options of `tunnel edit`.
 #[derive(Debug, Args)]
 pub(crate) struct EditArgs {
     #[command(flatten)]
-    socket: SocketArg,
-    /// The id of the tunnel, as `tunnel ls` shows it
+    tunnel: TunnelArg,
+    /// What to call it from now on; empty: nothing
     #[arg(long)]
-    tunnel_id: TunnelId,
+    name: Option<String>,
     /// Its share of the socket's traffic beside the other tunnels, 0 to 1000; 0 takes nothing new
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=i64::from(MAX_WEIGHT)))]
-    weight: u16,
+    weight: Option<u16>,
+    /// Serve this path of the socket and what is beneath it; /: every path (http and https)
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathPrefix>,
+    #[command(flatten)]
+    rewrite: RewriteArgs,
+    /// Ask the service with the path as clients ask for it
+    #[arg(long, conflicts_with_all = ["strip_path", "rewrite_path"])]
+    keep_path: bool,
 }
 
 /// Options of `tunnel ls`.
 #[derive(Debug, Args)]
-pub(crate) struct SocketOnly {
-    #[command(flatten)]
-    socket: SocketArg,
+#[group(multiple = false)]
+pub(crate) struct LsArgs {
+    /// The socket: its name, its public name, or its id [default: all sockets]
+    #[arg(value_name = "SOCKET", add = ArgValueCompleter::new(complete::sockets))]
+    socket: Option<SocketRef>,
+    /// The same, as an option
+    #[arg(long, alias = "socket", value_name = "SOCKET", add = ArgValueCompleter::new(complete::sockets))]
+    socket_id: Option<SocketRef>,
+    /// The same, by its name
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(complete::sockets))]
+    name: Option<SocketRef>,
 }
 
 /// Options of `tunnel delete`.
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
     #[command(flatten)]
-    socket: SocketArg,
-    /// The id of the tunnel, as `tunnel ls` shows it
-    #[arg(long)]
-    tunnel_id: TunnelId,
+    tunnel: TunnelArg,
+    /// The tunnel, by its name
+    #[arg(long, add = ArgValueCompleter::new(complete::tunnels))]
+    name: Option<TunnelRef>,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Options of `tunnel sign-key`.
 #[derive(Debug, Args)]
 pub(crate) struct SignKeyArgs {
     #[command(flatten)]
-    socket: SocketArg,
-    /// The id of the tunnel, as `tunnel ls` shows it
-    #[arg(long)]
-    tunnel_id: TunnelId,
+    tunnel: TunnelArg,
+    /// The tunnel, by its name
+    #[arg(long, add = ArgValueCompleter::new(complete::tunnels))]
+    name: Option<TunnelRef>,
     /// The file with the public key, - for the standard input [default: ~/.ssh/id_ed25519.pub, id_ecdsa.pub or id_rsa.pub]
     #[arg(long, value_name = "FILE")]
     public_key: Option<PathBuf>,
@@ -102,10 +155,11 @@ pub(crate) struct SignKeyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
     #[command(flatten)]
-    socket: SocketArg,
-    /// The tunnel to hold; it gets a new credential. Without it, one is made for the time of the connection
-    #[arg(long)]
-    tunnel_id: Option<TunnelId>,
+    socket: NamedSocketArg,
+    /// The tunnel to hold, by its id or its name; it gets a new credential. Without it, one is made for the time of the
+    /// connection
+    #[arg(long, alias = "tunnel", value_name = "TUNNEL", add = ArgValueCompleter::new(complete::tunnels))]
+    tunnel_id: Option<TunnelRef>,
     /// The credential that `tunnel create` showed, to connect without a login; best in the environment
     #[arg(
         long,
@@ -119,6 +173,8 @@ pub(crate) struct ConnectArgs {
     #[arg(long = "type", value_name = "TYPE", requires = "tunnel_credential", value_parser = socket_type())]
     socket_type: Option<SocketType>,
     #[command(flatten)]
+    path: TunnelPathArgs,
+    #[command(flatten)]
     origin: OriginArgs,
 }
 
@@ -127,11 +183,13 @@ pub(super) struct Connection {
     /// The socket.
     pub(super) socket: SocketRef,
     /// The tunnel, when it was made before.
-    pub(super) tunnel: Option<TunnelId>,
+    pub(super) tunnel: Option<TunnelRef>,
     /// Its credential, when that is known.
     pub(super) credential: Option<Secret>,
     /// What the service speaks, when nobody is asked.
     pub(super) socket_type: Option<SocketType>,
+    /// Which paths of the socket the service has, where the tunnel is made for it.
+    pub(super) path: PathRoute,
     /// The service.
     pub(super) origin: OriginArgs,
 }
@@ -140,9 +198,20 @@ impl ConnectArgs {
     /// What is to be done.
     ///
     /// # Errors
-    /// No socket is named.
+    /// No socket is named, or paths are for a tunnel that has its own.
     pub(super) fn read(self) -> anyhow::Result<Connection> {
+        let of_address = self.origin.service().path.as_ref();
+        if let Some(tunnel) = &self.tunnel_id
+            && (of_address.is_some() || !self.path.is_empty())
+        {
+            let failure = Failure::usage("a tunnel that there is has its paths already");
+            let how = format!(
+                "leave the path out; `sallyport tunnel edit SOCKET --tunnel-id {tunnel} --path PATH` changes it"
+            );
+            return Err(failure.next(how).into());
+        }
         Ok(Connection {
+            path: self.path.get(of_address)?,
             socket: self.socket.get()?.clone(),
             tunnel: self.tunnel_id,
             credential: self.tunnel_credential.filter(|text| !text.is_empty()).map(Secret::from),
@@ -158,41 +227,54 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
         TunnelCommand::Create(args) => {
             let socket = args.socket.get()?;
             let client = context.client(&context.target()?)?;
-            let create = CreateTunnel { weight: args.weight };
+            let name = args.name.as_deref().map(display_name).transpose()?;
+            let PathRoute { prefix, rewrite } = args.path.get(None)?;
+            let path = (!prefix.is_root()).then_some(prefix);
+            let create = CreateTunnel { name, weight: args.weight, path, rewrite_path: rewrite };
             let created = client.create_tunnel(socket, &create).await.map_err(|error| failure::about(error, socket))?;
             context.output.data(&created, show)?;
             context.output.hint("keep the credential now: it is not shown again");
             Ok(())
         }
         TunnelCommand::Ls(args) => {
-            let socket = args.socket.get()?;
+            let socket = &args.socket.or(args.socket_id).or(args.name).unwrap_or(SocketRef::Any);
             let client = context.client(&context.target()?)?;
             let tunnels = client.tunnels(socket).await.map_err(|error| failure::about(error, socket))?;
-            let empty = format!("no tunnels yet: `sallyport tunnel connect {socket} PORT` attaches a service");
-            let shown = |tunnels: &[Tunnel]| list(tunnels, context.output.is_wide);
-            context.output.list(&tunnels, &empty, shown)
+            let named = if *socket == SocketRef::Any { "SOCKET".to_owned() } else { socket.to_string() };
+            let empty = format!("no tunnels yet: `sallyport tunnel connect {named} PORT` attaches a service");
+            context.output.list(&tunnels, &empty, |tunnels| list(&context.output, tunnels))?;
+            for (tunnel, failure) in tunnels.iter().filter_map(|tunnel| Some((tunnel, tunnel.failure.as_ref()?))) {
+                let called = tunnel.name.as_ref().map_or_else(|| tunnel.id.to_string(), ToString::to_string);
+                context.output.hint(&format!("{called} gets nothing: {}", why(failure)));
+            }
+            Ok(())
         }
         TunnelCommand::Edit(args) => {
-            let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
+            let (socket, tunnel) = args.tunnel.get(None)?;
+            let name = match args.name.as_deref() {
+                None => None,
+                Some("") => Some(None),
+                Some(name) => Some(Some(display_name(name)?)),
+            };
+            let rewrite = args.rewrite.replacement(None)?.map(Some);
+            let rewrite_path = if args.keep_path { Some(None) } else { rewrite };
+            let update = UpdateTunnel { name, weight: args.weight, path: args.path.map(Some), rewrite_path };
+            if update.is_empty() {
+                let failure = Failure::usage("nothing to change").next("see `sallyport tunnel edit --help`");
+                return Err(failure.into());
+            }
             let client = context.client(&context.target()?)?;
-            let changed = client.update_tunnel(socket, tunnel, &UpdateTunnel { weight: args.weight }).await;
-            let changed =
-                changed.map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {socket}")))?;
-            context.output.data(&changed, |changed| list(std::slice::from_ref(changed), context.output.is_wide))
+            let changed = client.update_tunnel(&socket, &tunnel, &update).await;
+            let changed = changed.map_err(|error| failure::about(error, &of(&socket, &tunnel)))?;
+            context.output.data(&changed, |changed| list(&context.output, std::slice::from_ref(changed)))
         }
-        TunnelCommand::Delete(args) => {
-            let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
-            let client = context.client(&context.target()?)?;
-            let outcome = client.delete_tunnel(socket, tunnel).await;
-            outcome.map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {socket}")))?;
-            context.output.data(&json!({ "deleted": tunnel }), |_| format!("deleted {tunnel}"))
-        }
+        TunnelCommand::Delete(args) => delete_named(context, args).await,
         TunnelCommand::SignKey(args) => {
-            let (socket, tunnel) = (args.socket.get()?, args.tunnel_id);
+            let (socket, tunnel) = args.tunnel.get(args.name.as_ref())?;
             let key = CreateSshCertificate { public_key: ssh_key::read(args.public_key)? };
             let client = context.client(&context.target()?)?;
-            let signed = client.sign_ssh_key(socket, tunnel, &key).await;
-            let signed = signed.map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {socket}")))?;
+            let signed = client.sign_ssh_key(&socket, &tunnel, &key).await;
+            let signed = signed.map_err(|error| failure::about(error, &of(&socket, &tunnel)))?;
             context.output.data(&signed, |signed| signed.certificate.clone())?;
             context.output.hint(&format!(
                 "good until {}: write it to a file, and `ssh -o CertificateFile=FILE -R {}:localhost:PORT -l {} …`",
@@ -206,35 +288,57 @@ pub(crate) async fn run(context: &Context, command: TunnelCommand) -> anyhow::Re
     }
 }
 
+/// The tunnel, as failures name it.
+fn of(socket: &SocketRef, tunnel: &TunnelRef) -> String {
+    if *socket == SocketRef::Any { format!("tunnel {tunnel}") } else { format!("tunnel {tunnel} of {socket}") }
+}
+
+async fn delete_named(context: &Context, args: DeleteArgs) -> anyhow::Result<()> {
+    let (socket, tunnel) = args.tunnel.get(args.name.as_ref())?;
+    let about = |error| failure::about(error, &of(&socket, &tunnel));
+    let client = context.client(&context.target()?)?;
+    let mut known = tunnel.clone();
+    if args.yes.asks() {
+        let found = client.tunnel(&socket, &tunnel).await.map_err(about)?;
+        let host = found.host.map(|host| format!(", which {host} holds")).unwrap_or_default();
+        args.yes.confirm(&format!("Delete the tunnel {tunnel}{host}? Its credential is good for nothing then."))?;
+        known = found.id.into();
+    }
+    client.delete_tunnel(&socket, &known).await.map_err(about)?;
+    context.output.data(&json!({ "deleted": tunnel.to_string() }), |_| format!("deleted {tunnel}"))
+}
+
 async fn connect(context: &Context, args: ConnectArgs) -> anyhow::Result<()> {
     let args = args.read()?;
     let reference = &args.socket;
     let target = context.target()?;
-    if let (Some(tunnel), Some(credential)) = (args.tunnel, args.credential) {
+    if let (Some(tunnel), Some(credential)) = (&args.tunnel, args.credential) {
+        let tunnel = whole_id(tunnel)?;
         // Whoever has the credential needs no login, but cannot ask for the socket's type either.
         let connect = edge_of(&context.client_of_nobody(&target)?).await?;
         let origin = args.origin.prepare(args.socket_type.unwrap_or(SocketType::Http))?;
         let credential = Credential { tunnel, credential, connect };
         let mut live = Live::new(context.output, context.offset);
-        return hold::hold(&target, credential, origin, &mut live, &mut Signals::take()?).await;
+        return hold::hold(&target, vec![(credential, origin)], &mut live, &mut Signals::take()?).await;
     }
     let client = context.client(&target)?;
     let socket = client.socket(reference).await.map_err(|error| failure::about(error, reference))?;
-    let origin = args.origin.prepare(socket.socket_type)?;
+    let service = PathService { path: args.path, origin: args.origin.prepare(socket.socket_type)? };
     let mut signals = Signals::take()?;
     let reference = SocketRef::from(socket.id);
-    let tunnel = renew_or_create(&client, &socket, args.tunnel).await?;
+    let tunnel = renew_or_create(&client, &socket, args.tunnel.as_ref(), &service.tunnel()).await?;
     let id = tunnel.details.id;
     let mut live = Live::new(context.output, context.offset);
     let held = async {
-        live.header(&socket, &origin.to_string())?;
-        hold::hold(&target, Credential::from(tunnel), origin, &mut live, &mut signals).await
+        let path = PathRoute { prefix: tunnel.details.path.clone(), rewrite: tunnel.details.rewrite_path.clone() };
+        live.header(&socket, &[(path, service.origin.to_string())])?;
+        hold::hold(&target, vec![(Credential::from(tunnel), service.origin)], &mut live, &mut signals).await
     }
     .await;
     if args.tunnel.is_some() {
         return held;
     }
-    match (held, remove(&client, &reference, id, &mut signals).await) {
+    match (held, remove(&client, &reference, &[id], &mut signals).await) {
         (held, Ok(())) => {
             context.output.hint("tunnel removed");
             held
@@ -257,6 +361,18 @@ pub(super) async fn edge_of(client: &ApiClient) -> Result<ConnectTo, ClientError
     Ok(ConnectTo { host: info.tunnel_host, port: info.tunnel_port, quic_port: info.tunnel_quic_port, edges })
 }
 
+/// The id of a tunnel that nobody is asked about.
+///
+/// # Errors
+/// It is no whole id.
+pub(super) fn whole_id(tunnel: &TunnelRef) -> Result<TunnelId, Failure> {
+    match tunnel {
+        TunnelRef::Id(id) => Ok(*id),
+        TunnelRef::Called(name) => Err(Failure::usage(format!("{name:?} is no whole id of a tunnel"))
+            .next("with --tunnel-credential nobody is asked for names: give --tunnel-id as `tunnel create` shows it")),
+    }
+}
+
 /// The tunnel with a new credential, or a new tunnel where none is named.
 ///
 /// # Errors
@@ -264,7 +380,8 @@ pub(super) async fn edge_of(client: &ApiClient) -> Result<ConnectTo, ClientError
 pub(super) async fn renew_or_create(
     client: &ApiClient,
     socket: &Socket,
-    tunnel: Option<TunnelId>,
+    tunnel: Option<&TunnelRef>,
+    create: &CreateTunnel,
 ) -> anyhow::Result<CreatedTunnel> {
     let reference = SocketRef::from(socket.id);
     Ok(match tunnel {
@@ -272,26 +389,31 @@ pub(super) async fn renew_or_create(
             .renew_credential(&reference, tunnel)
             .await
             .map_err(|error| failure::about(error, &format_args!("tunnel {tunnel} of {}", socket.dns_name)))?,
-        None => client.create_tunnel(&reference, &CreateTunnel::default()).await?,
+        None => client.create_tunnel(&reference, create).await?,
     })
 }
 
-/// Removes the tunnel that was made for this connection; the next signal gives up.
-async fn remove(
+/// Removes the tunnels that were made for this connection; the next signal gives up.
+pub(super) async fn remove(
     client: &ApiClient,
     socket: &SocketRef,
-    tunnel: TunnelId,
+    tunnels: &[TunnelId],
     signals: &mut Signals,
 ) -> Result<(), Failure> {
-    tokio::select! {
-        outcome = delete(client, socket, tunnel) => outcome,
-        () = signals.next() => Err(remains(socket, tunnel, "it was not waited for")),
+    let mut first = Ok(());
+    for tunnel in tunnels {
+        let removed = tokio::select! {
+            outcome = delete(client, socket, *tunnel) => outcome,
+            () = signals.next() => return first.and(Err(remains(socket, *tunnel, "it was not waited for"))),
+        };
+        first = first.and(removed);
     }
+    first
 }
 
 /// Removes the tunnel, unless it is gone already.
 pub(super) async fn delete(client: &ApiClient, socket: &SocketRef, tunnel: TunnelId) -> Result<(), Failure> {
-    match client.delete_tunnel(socket, tunnel).await {
+    match client.delete_tunnel(socket, &tunnel.into()).await {
         Ok(()) => Ok(()),
         Err(error) if error.status() == Some(404) => Ok(()),
         Err(error) => {
@@ -311,9 +433,11 @@ pub(super) fn remains(socket: &SocketRef, tunnel: TunnelId, why: &str) -> Failur
 fn show(created: &CreatedTunnel) -> String {
     output::pairs(&[
         ("tunnel", created.details.id.to_string()),
+        ("name", created.details.name.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)),
         ("socket", created.details.socket_id.to_string()),
         ("credential", created.credential.expose().to_owned()),
         ("weight", created.details.weight.to_string()),
+        ("path", shown_path(&created.details)),
         ("ssh forward port", created.details.forward_port.to_string()),
         ("connects to", format!("{}:{}", created.connect.host, created.connect.port)),
     ])
@@ -322,66 +446,63 @@ fn show(created: &CreatedTunnel) -> String {
 /// Whether it is up, and whether what is behind it is well.
 fn status(tunnel: &Tunnel) -> &'static str {
     match (tunnel.status, tunnel.healthy) {
+        (TunnelStatus::Up, _) if tunnel.failure.as_ref().is_some_and(|failure| failure.code == "ejected") => "left out",
         (TunnelStatus::Up, Some(false)) => "unwell",
         (TunnelStatus::Up, _) => "up",
         (TunnelStatus::Down, _) => "down",
     }
 }
 
-fn list(tunnels: &[Tunnel], is_wide: bool) -> String {
+fn list(output: &Output, tunnels: &[Tunnel]) -> String {
     let now = OffsetDateTime::now_utc();
-    if !is_wide {
-        let header = ["TUNNEL", "STATUS", "EDGE", "REGION", "RTT", "AGE"];
-        return output::table(header, tunnels.iter().map(|tunnel| narrow(tunnel, now)));
-    }
-    let header = [
-        "TUNNEL",
-        "STATUS",
-        "EDGE",
-        "REGION",
-        "RTT",
-        "AGE",
-        "WEIGHT",
-        "SSH PORT",
-        "NOW",
-        "SINCE",
-        "CONNECTOR",
-        "PROGRAM",
+    let columns = [
+        Column::Id("TUNNEL"),
+        Column::Cut("NAME"),
+        Column::Cut("HOST"),
+        Column::cut_if(tunnels.iter().any(|tunnel| shown_path(tunnel) != "/"), "PATH"),
+        Column::Plain("STATUS"),
+        Column::Cut("EDGE"),
+        Column::Wide("REGION"),
+        Column::Plain("RTT"),
+        Column::Plain("AGE"),
+        Column::Wide("WEIGHT"),
+        Column::Wide("SSH PORT"),
+        Column::Wide("NOW"),
+        Column::Wide("SINCE"),
+        Column::Wide("CONNECTOR"),
+        Column::Wide("PROGRAM"),
+        Column::Wide("SOCKET"),
     ];
-    output::table(
-        header,
-        tunnels.iter().map(|tunnel| {
-            let [id, status, edge, region, rtt, age] = narrow(tunnel, now);
-            [
-                id,
-                status,
-                edge,
-                region,
-                rtt,
-                age,
-                tunnel.weight.to_string(),
-                tunnel.forward_port.to_string(),
-                tunnel.live.map(|live| live.to_string()).unwrap_or_default(),
-                tunnel.since.map(utc).unwrap_or_default(),
-                tunnel.connector_addr.map(|address| address.to_string()).unwrap_or_default(),
-                tunnel.agent.clone().unwrap_or_default(),
-            ]
-        }),
-    )
+    columns::table(output, columns, tunnels.iter().map(|tunnel| row(tunnel, now)))
 }
 
-/// What fits a narrow terminal.
-fn narrow(tunnel: &Tunnel, now: OffsetDateTime) -> [String; 6] {
+/// The paths that the tunnel serves.
+fn shown_path(tunnel: &Tunnel) -> String {
+    ShownPath(&tunnel.path, tunnel.rewrite_path.as_ref()).to_string()
+}
+
+fn row(tunnel: &Tunnel, now: OffsetDateTime) -> [String; 16] {
     let mut regions: Vec<_> = tunnel.holders.iter().map(|one| one.region.as_str()).collect();
     regions.dedup();
     let edges: Vec<_> = tunnel.holders.iter().map(|one| one.edge.as_str()).collect();
+    let none = || "-".to_owned();
     [
         tunnel.id.to_string(),
+        tunnel.name.as_ref().map_or_else(none, ToString::to_string),
+        tunnel.host.clone().unwrap_or_else(none),
+        shown_path(tunnel),
         status(tunnel).to_owned(),
         edges.join(","),
         regions.join(","),
         tunnel.round_trip_ms.map(ms).unwrap_or_default(),
         tunnel.since.map(|since| age((now - since).whole_seconds())).unwrap_or_default(),
+        tunnel.weight.to_string(),
+        tunnel.forward_port.to_string(),
+        tunnel.live.map(|live| live.to_string()).unwrap_or_default(),
+        tunnel.since.map(utc).unwrap_or_default(),
+        tunnel.connector_addr.map(|address| address.to_string()).unwrap_or_default(),
+        tunnel.agent.clone().unwrap_or_default(),
+        tunnel.socket_id.to_string(),
     ]
 }
 

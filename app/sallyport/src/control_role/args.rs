@@ -12,7 +12,9 @@ use crate::{
     database::DatabaseArgs,
     duration,
     installation::KeyArgs,
+    mail_args::MailArgs,
     port,
+    site_args::SiteArgs,
     telemetry::LogFormat,
     up::args::{GeoArgs, ListenAddress, PortRange, SignUpChoice, domain, listen_address, port_range},
 };
@@ -26,6 +28,8 @@ pub(crate) struct ControlArgs {
     /// The domain under which sockets get their names: two labels or more, such as tunnels.example.com
     #[arg(long, value_name = "DOMAIN", env = "SALLYPORT_DOMAIN", value_parser = domain)]
     pub(super) domain: String,
+    #[command(flatten)]
+    pub(super) site: SiteArgs,
     #[command(flatten)]
     pub(super) database: DatabaseArgs,
     #[command(flatten)]
@@ -81,6 +85,8 @@ pub(crate) struct ControlArgs {
     /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default: closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
+    #[command(flatten)]
+    pub(super) mail: MailArgs,
     /// Make the account with this e-mail address the owner of the installation, who lets edges join [default: the first account
     /// that is made]
     #[arg(long, value_name = "EMAIL", env = "SALLYPORT_OWNER")]

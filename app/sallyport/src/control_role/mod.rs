@@ -5,7 +5,11 @@ mod issuer;
 mod nodes;
 mod takeover;
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context as _;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -14,14 +18,17 @@ use sallyport_api::{EdgeSsh, EdgeWorld, Secret};
 use sallyport_audit::AuditLog;
 use sallyport_bus::{Asker, Bus, BusCredentials, Directory, DirectoryRole, Nats, Routes, follow_directory};
 use sallyport_control::{
-    AddressDatabases, Control, ControlConfig, EdgesConfig, Reach, Secrets, SignUp, SshInfo, default_ports_per_account,
+    AddressDatabases, Control, ControlConfig, EdgesConfig, Reach, SETUP_TOKEN_FILE, Secrets, SignUp, SshInfo,
+    default_ports_per_account,
 };
 use sallyport_edge::{Edge, EdgeConfig};
+use sallyport_http::page::Site;
 use sallyport_net::{Certificates, Listening, LocalCa, OwnPorts, Shutdown, server_config_for_nodes};
 use sallyport_pki::NODE_DOMAIN;
 use sallyport_policy::DialedNetworks;
 use sallyport_ssh::{HostKeys, UserAuthority};
 use sallyport_store::{DataDirLock, HolderId, Store};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 pub(crate) use self::args::ControlArgs;
@@ -34,6 +41,7 @@ use crate::{
     failure::{Failure, Kind},
     installation::{self, Installation, NODES_DIR},
     local,
+    process_metrics::ProcessMetrics,
     telemetry::Telemetry,
     threads,
     up::args::SignUpChoice,
@@ -53,7 +61,7 @@ pub(crate) async fn run(args: ControlArgs, verbose: u8) -> anyhow::Result<()> {
     };
     let (_log, _) = telemetry.start()?;
     let shutdown = Shutdown::new();
-    crate::up::stop_on_signals(&shutdown)?;
+    crate::up::stop_on_signals(&shutdown, crate::up::console::Console::OFF)?;
     if !args.domain.contains('.') {
         // Clients refuse one certificate for all names directly beneath a top-level domain.
         return Err(Failure::usage(format!("edges cannot have a certificate for *.{}", args.domain))
@@ -95,6 +103,7 @@ async fn serve(
     let certificates = Certificates::new(site, &args.domain)?;
     let ssh = if args.no_ssh { None } else { Some(SshKeys::open(keys.dir())?) };
     let geo = crate::up::open_geo(&args.geo)?;
+    let mail_hook = args.mail.hook()?;
     let issuer = Issuer {
         site: open_site()?,
         nodes: open_nodes()?,
@@ -117,8 +126,11 @@ async fn serve(
     let audit = args.audit_log.open(data, |purpose| secrets.derived(purpose))?;
     let gathered = AuditStream::of_control(&audit, &nats, usize::from(args.bus_replicas))?;
     let asker = Asker::over(nats.clone(), bus.fleet.clone());
-    let mut config = control_config(args, ca_pem, fingerprint.clone(), audit.clone(), asker);
+    let site = args.site.open(&args.domain)?;
+    let mut config = control_config(args, ca_pem, fingerprint.clone(), site.clone(), audit.clone(), asker);
     config.id = database::own_id(&store, data)?;
+    config.mail_hook = mail_hook;
+    config.setup_token_file = setup_token_file(args, &[address, edges_address], data);
     config.databases = AddressDatabases {
         country: geo.as_ref().is_some_and(|geo| geo.has_country()),
         asn: geo.as_ref().is_some_and(|geo| geo.has_asn()),
@@ -140,6 +152,7 @@ async fn serve(
 
     // No sockets are served here: what this edge answers is the API and the login.
     let mut config = EdgeConfig::new(&args.domain, address.port());
+    config.site = watch::Sender::new(Arc::new(site)).subscribe();
     (config.shards, config.drain) = (threads::shards()?, args.drain);
     let api = crate::up::api_service(&control, &args.domain);
     let edge = Edge::new(config, Routes::default(), Directory::default(), api);
@@ -160,11 +173,13 @@ async fn serve(
     control.register_metrics(&mut registry);
     audit.register_metrics(&mut registry);
     gathered.register(&mut registry);
+    ProcessMetrics::new(certificates.clone()).register(&mut registry);
     BusMetrics { nats, fleet: bus.fleet, followed: None, published: Some(published.stats) }.register(&mut registry);
     edge.publish_metrics(registry);
 
     let api = crate::up::api_url(&args.domain, address.port());
-    let note = local::Local { api: api.clone(), ca: data.join("ca.pem"), pid: std::process::id() };
+    let listen = vec![address.to_string(), edges_address.to_string()];
+    let note = local::Local::of_this_process(&api, data, data.join("ca.pem"), listen);
     if let Err(error) = local::write(&note) {
         warn!(%error, "commands of this machine will not find this process by themselves: give them --api and --ca");
     }
@@ -191,6 +206,13 @@ async fn serve(
     report?;
     info!("stopped");
     Ok(lock)
+}
+
+/// Where the setup token is, with which the first account is made unless all of the installation is on this machine.
+fn setup_token_file(args: &ControlArgs, listens_on: &[SocketAddr], data: &Path) -> Option<PathBuf> {
+    let is_local = crate::up::is_of_this_machine(&args.domain)
+        && listens_on.iter().all(|address| address.ip().to_canonical().is_loopback());
+    (!is_local).then(|| data.join(SETUP_TOKEN_FILE))
 }
 
 /// What edges and the API need to take stock ssh clients.
@@ -254,6 +276,7 @@ fn control_config(
     args: &ControlArgs,
     ca_pem: String,
     fingerprint: String,
+    site: Site,
     audit: AuditLog,
     asker: Asker,
 ) -> ControlConfig {
@@ -264,6 +287,7 @@ fn control_config(
     ControlConfig {
         id: HolderId::default(),
         domain: args.domain.clone(),
+        site,
         public_port: args.public_port,
         tunnel_host: format!("tunnel.{}", args.domain),
         quic_port: args.quic_port,
@@ -281,6 +305,8 @@ fn control_config(
         geo: None,
         audit: Some(audit),
         asker,
+        mail_hook: None,
+        setup_token_file: None,
     }
 }
 
@@ -311,8 +337,10 @@ fn world(
         BusCredentials::Password { user, password } => (Some(user), Some(Secret::from(password)), None),
         BusCredentials::Token(token) => (None, None, Some(Secret::from(token))),
     };
-    Ok(EdgeWorld {
+    let mut world = EdgeWorld {
         domain: args.domain.clone(),
+        site_name: None,
+        site_icon: None,
         ca,
         node_ca,
         controls,
@@ -325,5 +353,7 @@ fn world(
         seal_key: key("seal"),
         assertion_key: key("assertions"),
         affinity_key: key("affinity"),
-    })
+    };
+    args.site.tell(&mut world)?;
+    Ok(world)
 }

@@ -12,6 +12,7 @@ use std::{
 use sallyport_api::{AskWorld, EdgeCertificates, EdgeTold, EdgeWorld, JoinEdge, JoinToken, JoinedEdge, RenewEdge};
 use sallyport_bus::{Nats, Orders};
 use sallyport_edge::MeshTls;
+use sallyport_http::page::Site;
 use sallyport_model::EdgeId;
 use sallyport_net::{Certificates, Trust, client_config, client_config_of_node};
 use sallyport_pki::{KeyPair, PKCS_ECDSA_P256_SHA256, certificate_request};
@@ -24,7 +25,10 @@ use super::{
     mesh,
     state::{self, EdgeState},
 };
-use crate::failure::{Failure, Kind};
+use crate::{
+    failure::{Failure, Kind},
+    site_args::site_of,
+};
 
 /// How far this machine's clock may be from control's before that is said.
 const MAX_SKEW_SECONDS: u64 = 60;
@@ -138,6 +142,8 @@ pub(super) struct Renewal {
     pub(super) removed: watch::Sender<bool>,
     /// What control's clock shows.
     pub(super) clock: watch::Sender<Option<ControlClock>>,
+    /// Whose pages visitors see.
+    pub(super) site: watch::Sender<Arc<Site>>,
 }
 
 impl Renewal {
@@ -218,6 +224,7 @@ impl Renewal {
     /// Takes over what control says now.
     fn learn(&self, world: &EdgeWorld) {
         self.link.know(&world.controls);
+        self.site.send_replace(Arc::new(site_of(world)));
         let of_bus = |world: &EdgeWorld| {
             let EdgeWorld { bus, bus_user, bus_password, bus_token, bus_ca, .. } = world.clone();
             (bus, bus_user, bus_password, bus_token, bus_ca)

@@ -22,12 +22,13 @@ use std::{
 
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
+use sallyport_api::ToldTunnel;
 use sallyport_bus::{
     Bus, ConfigFollowed, DirectoryRole, EdgeCard, EdgeState as Serving, Fleet, Nats, Snapshot, answer_asks,
     follow_config, follow_directory,
 };
 use sallyport_control::Secrets;
-use sallyport_edge::{Edge, EdgeAudit, EdgeConfig, EdgeIdentity};
+use sallyport_edge::{AskTunnel, Edge, EdgeAudit, EdgeConfig, EdgeIdentity, TunnelStatus};
 use sallyport_identity::{AssertionKey, Sealer};
 use sallyport_net::{Certificates, HandOver, Shutdown};
 use sallyport_policy::DialedNetworks;
@@ -35,12 +36,18 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 pub(crate) use self::args::EdgeArgs;
-use self::{state::EdgeState, takeover::Held};
+use self::{
+    control_link::{ControlLink, LinkError},
+    state::EdgeState,
+    takeover::Held,
+};
 use crate::{
     audit_stream::AuditStream,
     bus_metrics::BusMetrics,
     duties::Duties,
     failure::Failure,
+    process_metrics::ProcessMetrics,
+    site_args::site_of,
     telemetry::Telemetry,
     threads,
     up::quic::{Quic, QuicPort},
@@ -60,7 +67,7 @@ pub(crate) async fn run(args: EdgeArgs, verbose: u8) -> anyhow::Result<()> {
     };
     let (_log, _) = telemetry.start()?;
     let shutdown = Shutdown::new();
-    crate::up::stop_on_signals(&shutdown)?;
+    crate::up::stop_on_signals(&shutdown, crate::up::console::Console::OFF)?;
     let data = args.data.clone().ok_or_else(|| {
         Failure::usage("an edge needs a place to keep who it is").next("name a directory with --data DIR")
     })?;
@@ -128,6 +135,8 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     let audit = args.audit_log.open(data, |purpose| own_secrets.derived(purpose))?;
     let passed_on = AuditStream::of_edge(&audit, &nats, state.name.as_str())?;
     let mut config = EdgeConfig::new(&domain, args.advertise.first().map_or(address.port(), SocketAddr::port));
+    let site = watch::Sender::new(Arc::new(site_of(&state.world)));
+    config.site = site.subscribe();
     config.region = Some(state.region.clone());
     config.drain = args.drain;
     (config.neighbours, config.emptied) = (neighbours, emptied);
@@ -147,6 +156,7 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     });
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes.clone(), bus.directory.clone(), link.api());
+    edge.ask_about_tunnels(tunnel_asker(link.clone()));
     let (ip, logins) = (address.ip(), bus.ssh_logins.clone());
     if let Some(ssh) = ssh::settings(&args.ssh, &state, (ip, takes_over), logins, link.clone()).await? {
         edge.serve_ssh(ssh);
@@ -181,6 +191,7 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     edge.register_metrics(&mut registry);
     audit.register_metrics(&mut registry);
     passed_on.register(&mut registry);
+    ProcessMetrics::new(certificates.clone()).of_machine(ends_at.clone()).register(&mut registry);
     let metrics =
         BusMetrics { nats: nats.clone(), fleet: bus.fleet.clone(), followed: Some(followed.clone()), published: None };
     metrics.register(&mut registry);
@@ -208,6 +219,7 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
         orders,
         removed,
         clock,
+        site,
     };
     let renewing = sallyport_net::spawn_boxed(renewal.run());
     info!(edge = %name, %region, listen = %address, data = %data.display(), "ready");
@@ -240,6 +252,28 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     let report = report?;
     info!(finished = report.finished, cut = report.cut, "stopped");
     Ok(())
+}
+
+/// Asks control about tunnels that this edge has not heard of.
+fn tunnel_asker(link: ControlLink) -> AskTunnel {
+    Arc::new(move |tunnel, credential| {
+        let link = link.clone();
+        Box::pin(async move {
+            let ask = sallyport_api::AskTunnel { tunnel, credential };
+            match link.ask::<ToldTunnel>("/node/v1/tunnel", &ask).await {
+                Ok(ToldTunnel::Known) => TunnelStatus::Known,
+                Ok(ToldTunnel::Unknown) => TunnelStatus::Unknown,
+                Ok(ToldTunnel::BadCredential) => TunnelStatus::BadCredential,
+                // A control of a former version takes what it does not know for a request of a client. What the edge knows has to
+                // do then.
+                Err(LinkError::Refused(problem)) if problem.code == "no-client" => TunnelStatus::Unknown,
+                Err(error) => {
+                    tracing::debug!(%error, %tunnel, "whether there is this tunnel is not known");
+                    TunnelStatus::Away
+                }
+            }
+        })
+    })
 }
 
 /// What was known when this edge last ran, which is served from now on.

@@ -14,7 +14,10 @@ use sallyport_policy::Network;
 use crate::{
     audit_args::{AuditLogArgs, AuditUseArgs},
     database::DatabaseArgs,
-    duration, port,
+    duration,
+    mail_args::MailArgs,
+    port,
+    site_args::SiteArgs,
     telemetry::LogFormat,
 };
 
@@ -29,6 +32,8 @@ pub(crate) struct UpArgs {
     /// The domain under which sockets get their names
     #[arg(long, value_name = "DOMAIN", env = "SALLYPORT_DOMAIN", default_value = "localhost", value_parser = domain)]
     pub(super) domain: String,
+    #[command(flatten)]
+    pub(super) site: SiteArgs,
     /// Where clients, the API and tunnels are served: ADDR:PORT or :PORT [default: 127.0.0.1:8443 for localhost, else
     /// [::]:8443]
     #[arg(long, value_name = "ADDR:PORT", env = "SALLYPORT_LISTEN", value_parser = listen_address)]
@@ -87,10 +92,12 @@ pub(crate) struct UpArgs {
     pub(super) geo: GeoArgs,
     #[command(flatten)]
     pub(super) ssh: SshArgs,
-    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first [default: open
-    /// for localhost on a loopback address, else closed]
+    /// Who may make an account: open for everybody who reaches the API, closed for nobody but the first and
+    /// those who are invited [default: open for localhost on a loopback address, else closed]
     #[arg(long, value_enum, value_name = "WHO", env = "SALLYPORT_SIGN_UP", hide_possible_values = true)]
     pub(super) sign_up: Option<SignUpChoice>,
+    #[command(flatten)]
+    pub(super) mail: MailArgs,
     #[command(flatten)]
     pub(super) audit_use: AuditUseArgs,
     #[command(flatten)]
@@ -98,9 +105,10 @@ pub(crate) struct UpArgs {
     /// Do not log each request
     #[arg(long)]
     pub(super) no_access_log: bool,
-    /// How log lines are written: text or json
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
-    pub(super) log_format: LogFormat,
+    /// How log lines are written: text or json [default: text; on a terminal a few lines for people and warnings, unless
+    /// this or -v is given]
+    #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
+    pub(super) log_format: Option<LogFormat>,
     /// Send traces to this OpenTelemetry collector, by OTLP over HTTP, such as http://127.0.0.1:4318
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub(super) otlp_endpoint: Option<String>,
@@ -279,6 +287,15 @@ mod tests {
             let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
             crate::up::sign_up(&args, listens_on.parse().unwrap())
         };
+        let takes_token = |line: &[&str], listens_on: &str| {
+            let args = <Line as clap::Parser>::try_parse_from([&["up"], line].concat()).unwrap().up;
+            crate::up::setup_token_file(&args, listens_on.parse().unwrap(), "/data".as_ref()).is_some()
+        };
+        // Where strangers come, whoever comes first is not enough: sign-up may be open for all but the first.
+        assert!(!takes_token(&["--domain", "a.localhost"], "::1"));
+        assert!(!takes_token(&["--domain", "localhost", "--sign-up", "closed"], "127.0.0.1"));
+        assert!(takes_token(&["--domain", "localhost"], "0.0.0.0") && takes_token(&["--domain", "a.example"], "::1"));
+        assert!(takes_token(&["--domain", "a.example", "--sign-up", "open"], "::"));
         assert_eq!(sign_up(&["--domain", "localhost"], "127.0.0.1"), SignUp::Open);
         assert_eq!(sign_up(&["--domain", "a.localhost"], "::1"), SignUp::Open);
         assert_eq!(sign_up(&["--domain", "localhost"], "0.0.0.0"), SignUp::Closed);

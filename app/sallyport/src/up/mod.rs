@@ -1,6 +1,7 @@
 //! `sallyport up`: control and edge in one process, over one data directory.
 
 pub(crate) mod args;
+pub(crate) mod console;
 mod port_range;
 pub(crate) mod quic;
 pub(crate) mod ssh;
@@ -17,11 +18,15 @@ use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use sallyport_audit::AuditLog;
 use sallyport_bus::{Asker, Bus};
-use sallyport_control::{AddressDatabases, Control, ControlConfig, Reach, Secrets, SignUp, default_ports_per_account};
+use sallyport_control::{
+    AddressDatabases, Control, ControlConfig, Reach, SETUP_TOKEN_FILE, Secrets, SignUp, default_ports_per_account,
+};
 use sallyport_edge::{ApiService, Edge, EdgeAudit, EdgeConfig, EdgeIdentity, Readiness};
 use sallyport_geo::Geo;
 use sallyport_identity::{AssertionKey, Sealer};
-use sallyport_net::{Certificates, HandOver, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer};
+use sallyport_net::{
+    Certificates, HandOver, ListenError, Listening, LocalCa, OwnPorts, Shutdown, Takeover, TakeoverOffer,
+};
 use sallyport_policy::DialedNetworks;
 use sallyport_store::{DataDirLock, LockError};
 use tower_service::Service as _;
@@ -30,6 +35,7 @@ use tracing::{info, warn};
 pub(crate) use self::args::UpArgs;
 use self::{
     args::{GeoArgs, ListenAddress, RedirectAddress, SignUpChoice},
+    console::{Console, Ready},
     quic::{Quic, QuicPort},
     ssh::SshParts,
 };
@@ -37,13 +43,14 @@ use crate::{
     database,
     failure::{Failure, Kind},
     local,
+    process_metrics::ProcessMetrics,
     signals::Signals,
     telemetry::Telemetry,
     threads,
 };
 
 /// The port that serves clients, the API and tunnels unless another is asked for.
-const DEFAULT_PORT: u16 = 8443;
+pub(crate) const DEFAULT_PORT: u16 = 8443;
 /// The port that redirects plain HTTP unless another is asked for.
 const DEFAULT_REDIRECT_PORT: u16 = 8080;
 
@@ -74,15 +81,16 @@ pub(crate) fn default_data_dir() -> Option<PathBuf> {
 /// # Errors
 /// What kept it from starting, or made it stop.
 pub(crate) async fn run(args: UpArgs, verbose: u8) -> anyhow::Result<()> {
+    let console = Console::choose(args.log_format.is_some() || verbose > 0);
     let (_log, traces) = Telemetry {
         verbose,
-        default_level: tracing::Level::INFO,
-        format: args.log_format,
+        default_level: if console.is_on() { tracing::Level::WARN } else { tracing::Level::INFO },
+        format: args.log_format.unwrap_or_default(),
         otlp_endpoint: args.otlp_endpoint.as_deref(),
         otlp_ratio: args.otlp_ratio,
     }
     .start()?;
-    let result = serve(args).await;
+    let result = serve(args, console).await;
     if let Some(traces) = traces {
         let flushed = tokio::task::spawn_blocking(move || traces.flush());
         if tokio::time::timeout(TRACE_FLUSH, flushed).await.is_err() {
@@ -93,15 +101,15 @@ pub(crate) async fn run(args: UpArgs, verbose: u8) -> anyhow::Result<()> {
 }
 
 /// Everything between the first log line and the last.
-async fn serve(args: UpArgs) -> anyhow::Result<()> {
+async fn serve(args: UpArgs, console: Console) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
-    stop_on_signals(&shutdown)?;
+    stop_on_signals(&shutdown, console)?;
 
     let data = args.data.clone().or_else(default_data_dir).ok_or_else(|| {
         Failure::usage("there is no home directory to keep data in").next("name a directory with --data DIR")
     })?;
     // A folder that is not there yet belongs to nobody: when the ports are taken, none is left behind.
-    let own_ports = if data.exists() { None } else { Some(listen(&args)?) };
+    let own_ports = if data.exists() { None } else { Some(listen(&args, console)?) };
     let held = hold(&data, args.takeover)?;
     let data = data.canonicalize().with_context(|| format!("cannot use {}", data.display()))?;
     let store = args.database.open(&data).await?;
@@ -113,9 +121,11 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let ca_pem = ca.root_pem().to_owned();
     let certificates = Certificates::new(ca, &args.domain)?;
     let (shards, geo) = (threads::shards()?, open_geo(&args.geo)?);
+    let site = args.site.open(&args.domain)?;
+    let mail_hook = args.mail.hook()?;
     port_range::warn_of_overlap(&args.port_range.0);
 
-    let held = held.with_ports(own_ports, &args)?;
+    let held = held.with_ports(own_ports, &args, console)?;
     let was_takeover = matches!(held, Held::ByOther(_));
     let address = held.tls_addr()?;
     let public_port = args.public_port.unwrap_or(address.port());
@@ -132,6 +142,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     let config = ControlConfig {
         id: database::own_id(&store, &data)?,
         domain: args.domain.clone(),
+        site: site.clone(),
         public_port,
         tunnel_host: format!("tunnel.{}", args.domain),
         quic_port: quic::public_port(args.quic.listen_quic, public_port),
@@ -154,6 +165,8 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
         geo: geo.clone(),
         audit: Some(audit.clone()),
         asker: asker.clone(),
+        mail_hook,
+        setup_token_file: setup_token_file(&args, address.ip(), &data),
     };
     let identity = edge_identity(&secrets, &bus);
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
@@ -164,6 +177,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
 
     let mut config = edge_config(&args, public_port, geo, affinity_key);
     config.shards = shards;
+    config.site = tokio::sync::watch::Sender::new(Arc::new(site)).subscribe();
     config.identity = identity;
     config.audit = Some(EdgeAudit { sink: Arc::new(audit.clone()), all: args.audit_use.is_all() });
     let edge = Edge::new(config, bus.routes, bus.directory, api_service(&control, &args.domain));
@@ -176,25 +190,30 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     edge.register_metrics(&mut registry);
     control.register_metrics(&mut registry);
     audit.register_metrics(&mut registry);
+    ProcessMetrics::new(certificates.clone()).register(&mut registry);
     edge.publish_metrics(registry);
 
     let quic = quic.map(|port| Quic::start(port, &edge, certificates.clone(), shutdown.clone()));
     let ports = HandOver::of(&listening)?;
     let offer = TakeoverOffer::open(&data).with_context(|| format!("cannot make a socket in {}", data.display()))?;
     let api = api_url(&args.domain, public_port);
-    let note = local::Local { api: api.clone(), ca: root.clone(), pid: std::process::id() };
+    let redirect = listening.redirect_addr().ok().flatten();
+    let listens = std::iter::once(address).chain(redirect).map(|address| address.to_string()).collect();
+    let note = local::Local::of_this_process(&api, &data, root.clone(), listens);
     if let Err(error) = local::write(&note) {
         warn!(%error, "commands of this machine will not find this process by themselves: give them --api and --ca");
     }
+    let is_new = console.is_on() && store.count_accounts().await.is_ok_and(|count| count == 0);
     info!(
         %api,
         listen = %address,
-        redirect = listening.redirect.as_ref().and_then(|socket| socket.local_addr().ok()).map(tracing::field::display),
+        redirect = redirect.map(tracing::field::display),
         data = %data.display(),
         ca = %root.display(),
         ca_fingerprint = %fingerprint,
         "ready"
     );
+    console.ready(&Ready { api: &api, data: &data, root: &root, is_new });
     sallyport_net::notify_ready();
     sallyport_net::notify_status(&format!("serving {api}"));
 
@@ -220,6 +239,7 @@ async fn serve(args: UpArgs) -> anyhow::Result<()> {
     drop(lock);
     let report = report?;
     info!(finished = report.finished, cut = report.cut, "stopped");
+    console.tell("stopped");
     Ok(())
 }
 
@@ -250,6 +270,12 @@ fn is_for_host<B>(request: &http::Request<B>, host: &str) -> bool {
     let asked = request.uri().host().or(header).unwrap_or_default();
     let asked = asked.rsplit_once(':').map_or(asked, |(asked, _)| asked);
     asked.trim_end_matches('.').eq_ignore_ascii_case(host)
+}
+
+/// Where the setup token is, with which the first account is made wherever strangers come.
+fn setup_token_file(args: &UpArgs, listens_on: IpAddr, data: &Path) -> Option<PathBuf> {
+    let is_local = is_of_this_machine(&args.domain) && listens_on.to_canonical().is_loopback();
+    (!is_local).then(|| data.join(SETUP_TOKEN_FILE))
 }
 
 /// Where identity providers may be: anywhere where only those have accounts who were let in, or where nobody else comes.
@@ -319,10 +345,10 @@ fn hold(data: &Path, takeover: bool) -> anyhow::Result<Held<()>> {
 
 impl Held<()> {
     /// With these ports, or else with newly opened ones, unless those of another process are taken over.
-    fn with_ports(self, ports: Option<Listening>, args: &UpArgs) -> anyhow::Result<Held<Listening>> {
+    fn with_ports(self, ports: Option<Listening>, args: &UpArgs, console: Console) -> anyhow::Result<Held<Listening>> {
         Ok(match self {
             Self::ByOther(takeover) => Held::ByOther(takeover),
-            Self::ByUs(lock, ()) => Held::ByUs(lock, ports.map_or_else(|| listen(args), Ok)?),
+            Self::ByUs(lock, ()) => Held::ByUs(lock, ports.map_or_else(|| listen(args, console), Ok)?),
         })
     }
 }
@@ -423,7 +449,7 @@ fn sign_up(args: &UpArgs, listens_on: IpAddr) -> SignUp {
 }
 
 /// The sockets that systemd opened for us, else our own.
-fn listen(args: &UpArgs) -> anyhow::Result<Listening> {
+fn listen(args: &UpArgs, console: Console) -> anyhow::Result<Listening> {
     if let Some(listening) = Listening::from_systemd()? {
         return Ok(listening);
     }
@@ -442,7 +468,14 @@ fn listen(args: &UpArgs) -> anyhow::Result<Listening> {
             Err(error) if asked_for => return Err(error.into()),
             // Nobody asked for this port, and another program has it: that is no reason not to start.
             Err(error) => {
-                warn!(%error, "plain HTTP is not redirected");
+                let why = match error {
+                    ListenError::Taken { address, .. } => format!("port {} is taken", address.port()),
+                    other => other.to_string(),
+                };
+                let step = "choose another port with --listen-http :PORT, or none with --listen-http none";
+                if !console.tell(&format!("note: {why}, so plain HTTP is not redirected: {step}")) {
+                    warn!("{why}, so plain HTTP is not redirected: {step}");
+                }
                 None
             }
         },
@@ -451,13 +484,14 @@ fn listen(args: &UpArgs) -> anyhow::Result<Listening> {
 }
 
 /// SIGTERM, SIGINT and the end of the terminal begin the drain; a second signal ends the process at once, as an impatient user expects.
-pub(crate) fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
+pub(crate) fn stop_on_signals(shutdown: &Shutdown, console: Console) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     let shutdown = Arc::new(shutdown.clone());
     sallyport_net::spawn_boxed(async move {
         signals.next().await;
         sallyport_net::notify_stopping();
         info!("stopping: no new connections; what runs may finish");
+        console.tell("stopping: what runs may finish; Ctrl-C again to stop now");
         shutdown.trigger();
         signals.next().await;
         warn!("stopping at once: asked for a second time");

@@ -122,6 +122,7 @@ fn a_browser_logs_in_once_for_two_sockets_and_out_again() {
     assert_eq!(seen["secondUrl"], format!("{second}/other"), "one login for both");
     assert!(seen["second"].as_str().unwrap().to_ascii_lowercase().contains("x-auth-email: alice@example.test"));
     assert_eq!(seen["crossOrigin"], "refused");
+    assert!(seen["asked"].as_str().unwrap().contains("You have logged out in this browser"), "{seen}");
     assert!(seen["afterLogout"].as_str().unwrap().starts_with(&issuer), "{seen}");
 
     let stranger = curl(&up.ca, &format!("{first}/"), &["-H", "X-Auth-Email: alice@example.test"]);
@@ -150,6 +151,13 @@ fn a_browser_logs_in_with_a_password_and_a_code_that_are_kept_here() {
         .unwrap();
     assert!(output.status.success(), "{}\n{}", text(&output.stderr), up.program.output());
     let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(seen["refused"], json!([]), "a page of ours tried what its policy forbids");
+    assert_eq!(seen["wayOn"], format!("{socket}/"), "{seen}");
+    assert_ne!(seen["button"], "rgba(0, 0, 0, 0)", "the style is that of the policy");
+    assert!(
+        seen["wrongPassword"].as_str().unwrap().contains("is wrong") && seen["kept"] == "alice@example.test",
+        "{seen}"
+    );
     for told in ["first", "second"] {
         let told = seen[told].as_str().unwrap().to_ascii_lowercase();
         assert!(told.contains("get /deep/page?a=b") && told.contains("x-auth-email: alice@example.test"), "{told}");
@@ -163,4 +171,60 @@ fn a_browser_logs_in_with_a_password_and_a_code_that_are_kept_here() {
     assert_eq!((&shown["state"], &shown["recovery_codes"]), (&"active".into(), &9.into()));
     home.json(&["person", "disable", "alice@example.test"]);
     assert_eq!(home.json(&["login-session", "ls"]), json!([]));
+}
+
+/// What Chromium shows at this address, in a home of its own, with its checks of certificates on.
+fn shown_by_chromium(chromium: &Path, home: &Home, address: &str) -> String {
+    let mut command = home.program(chromium.to_str().unwrap());
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--dump-dom"]);
+    command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
+    command.arg(format!("--user-data-dir={}", home.dir.path().join("profile").display())).arg(address);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn a_browser_believes_the_root_from_when_it_is_installed_until_it_is_removed() {
+    let Some(chromium) = browser() else { return };
+    if Command::new("certutil").arg("-H").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "certutil must be there in CI");
+        println!("skipped: there is no certutil here (Debian's package `libnss3-tools`)");
+        return;
+    }
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let origin = Origin::start("app");
+    let (id, host) = home.socket(&[]);
+    let _connector = home.connector(&id, origin.address, &[]);
+    let address = up.url(&host, "/page");
+    // A profile of Firefox, as it is after a first start.
+    let firefox = home.dir.path().join(".mozilla/firefox/abc.default");
+    std::fs::create_dir_all(&firefox).unwrap();
+    let database = format!("sql:{}", firefox.display());
+    assert!(Command::new("certutil").args(["-N", "--empty-password", "-d", &database]).status().unwrap().success());
+    let in_firefox = || {
+        let listed = Command::new("certutil").args(["-L", "-d", &database]).output().unwrap();
+        text(&listed.stdout).lines().any(|line| line.starts_with("sallyport-") && line.trim_end().ends_with("C,,"))
+    };
+
+    assert!(!shown_by_chromium(&chromium, &home, &address).contains("app GET /page"), "it believes whatever it sees");
+    let installed = home.json(&["trust", "install", "--only-browsers"]);
+    let browsers: Vec<_> = installed["browsers"].as_array().unwrap().iter().map(|one| &one["browser"]).collect();
+    assert_eq!(browsers, ["chromium", "firefox"], "{installed}");
+    assert!(installed["browsers"].as_array().unwrap().iter().all(|one| one["changed"] == true), "{installed}");
+    let seen = shown_by_chromium(&chromium, &home, &address);
+    assert!(seen.contains("app GET /page"), "{seen}");
+    assert!(in_firefox());
+    let again = home.json(&["trust", "install", "--only-browsers"]);
+    assert!(again["browsers"].as_array().unwrap().iter().all(|one| one["changed"] == false), "{again}");
+    let checks = home.json(&["doctor"]);
+    let check = checks.as_array().unwrap().iter().find(|check| check["name"] == "browsers").unwrap();
+    assert_eq!(check["state"], "ok", "{check}");
+
+    let removed = home.json(&["trust", "remove", "--only-browsers"]);
+    assert!(removed["browsers"].as_array().unwrap().iter().all(|one| one["changed"] == true), "{removed}");
+    assert!(!in_firefox());
+    assert!(!shown_by_chromium(&chromium, &home, &address).contains("app GET /page"));
 }

@@ -14,7 +14,7 @@ use std::{
 use sallyport_control::Secrets;
 use sallyport_identity::{Purpose, Sealer};
 use sallyport_model::{Account, AccountId, LoginSession, LoginSessionId, Person, Scope, ScopeSet, TokenId};
-use sallyport_store::{NewAccount, NewToken, Store, StoredToken};
+use sallyport_store::{Admission, NewAccount, NewToken, Store, StoredToken};
 use serde_json::{Value, json};
 
 use crate::{
@@ -51,7 +51,10 @@ fn prepare(owner: &Home) -> String {
         let email = "owner@example.com".parse().unwrap();
         let account = Account { id: organisation, name: "Owner".to_owned(), email, created_at: now() };
         let password_hash = "$argon2id$none".to_owned();
-        store.create_account(NewAccount { account, password_hash, ssh_key: None, only_as_first: false }).await.unwrap();
+        store
+            .create_account(NewAccount { account, password_hash, ssh_key: None, admission: Admission::OPEN })
+            .await
+            .unwrap();
         let token = StoredToken {
             id: TokenId::from_random([3; 16]),
             organisation,
@@ -66,6 +69,7 @@ fn prepare(owner: &Home) -> String {
             email: "ann@example.com".parse().unwrap(),
             name: None,
             groups: Vec::new(),
+            groups_stated: true,
             provider: "dex".parse().unwrap(),
             subject: "1".to_owned(),
         };

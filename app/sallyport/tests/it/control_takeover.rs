@@ -28,9 +28,13 @@ impl Asking {
         let (ended, counted, kept): (Arc<AtomicBool>, Arc<AtomicUsize>, Arc<Mutex<Vec<String>>>) =
             (Arc::clone(&ends), Arc::clone(&asked), Arc::clone(&wrong));
         let thread = thread::spawn(move || {
-            let args: Vec<_> = args.iter().map(String::as_str).collect();
-            while !ended.load(Ordering::Relaxed) {
-                let answer = curl(&ca, &url, &args);
+            // No two sockets have the same name.
+            for number in 0_u32.. {
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                let args: Vec<_> = args.iter().map(|arg| arg.replace("NUMBER", &number.to_string())).collect();
+                let answer = curl(&ca, &url, &args.iter().map(String::as_str).collect::<Vec<_>>());
                 counted.fetch_add(1, Ordering::Relaxed);
                 if !(200..300).contains(&answer.status) {
                     kept.lock().unwrap().push(format!("{url} {}: {} {}", answer.status, answer.head, answer.body));
@@ -68,7 +72,7 @@ fn a_control_is_replaced_under_load_and_nobody_is_refused() {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let straight = format!("https://api.{DOMAIN}:{}", control.ports.0);
     let by_edge = a.api();
-    let changes = words(&["--header", &bearer, "--json", "{\"name\":\"load\",\"type\":\"http\"}"]);
+    let changes = words(&["--header", &bearer, "--json", "{\"name\":\"load NUMBER\",\"type\":\"http\"}"]);
     let load = [
         Asking::start(ca.clone(), format!("{straight}/v1/info"), Vec::new()),
         Asking::start(ca.clone(), format!("{by_edge}/v1/info"), Vec::new()),

@@ -115,7 +115,12 @@ fn a_backup_of_a_running_up_is_restored_into_a_fresh_one() {
     let (data, kept) = (home.data(), home.dir.path().join("kept"));
     let (data, kept_text) = (data.to_str().unwrap(), kept.to_str().unwrap());
     let files = home.json(&["backup", kept_text, "--data", data]);
-    assert!(files["files"].as_array().unwrap().contains(&"token.key".into()), "{files}");
+    for kept in ["token.key", "sallyport.db", "audit"] {
+        assert!(files["files"].as_array().unwrap().contains(&kept.into()), "{files}");
+    }
+    // What the log holds comes along, and is looked at in the backup itself.
+    let before = home.json(&["audit", "verify", "--data", kept_text]);
+    assert!(before["is_good"] == true && before["events"].as_u64().unwrap() > 0, "{before}");
     assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(std::fs::metadata(kept.join("ca.key")).unwrap().permissions().mode() & 0o777, 0o600);
     let again = home.run(&["backup", kept_text, "--data", data]);
@@ -130,8 +135,15 @@ fn a_backup_of_a_running_up_is_restored_into_a_fresh_one() {
     std::fs::rename(home.data(), home.dir.path().join("lost")).unwrap();
     let restored = home.run(&["restore", kept_text, "--data", data]);
     assert!(restored.status.success(), "{}", text(&restored.stderr));
+    let events = format!("the audit log has {} events", before["events"]);
+    assert!(text(&restored.stderr).contains(&events), "{}", text(&restored.stderr));
     let up = home.up(&[]);
     log_in(&home, &up);
+    let after = home.json(&["audit", "verify"]);
+    assert!(after["is_good"] == true && after["gaps"] == before["gaps"], "{after}");
+    assert!(after["events"].as_u64() > before["events"].as_u64(), "the login is on record behind them: {after}");
+    let created = home.run(&["audit", "--kind", "admin", "--limit", "1000", "-o", "json"]);
+    assert!(text(&created.stdout).contains("socket.create"), "{}", text(&created.stdout));
     let listed = home.json(&["socket", "ls"]);
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["id"]), (1, &id.into()), "{listed}");
     assert_eq!(listed[0]["dns_name"], name.as_str());
@@ -142,5 +154,15 @@ fn a_backup_of_a_running_up_is_restored_into_a_fresh_one() {
     let broken = home.run(&["restore", kept_text, "--data", elsewhere.to_str().unwrap()]);
     assert_eq!(broken.status.code(), Some(1), "{}", text(&broken.stderr));
     assert!(!elsewhere.exists(), "nothing was begun");
+    // Without it where it is not wanted, and never over another log.
+    let lean = home.dir.path().join("lean");
+    let files = home.json(&["backup", lean.to_str().unwrap(), "--data", data, "--without-audit"]);
+    assert!(!files["files"].as_array().unwrap().contains(&"audit".into()) && !lean.join("audit").exists(), "{files}");
+    std::fs::create_dir_all(elsewhere.join("audit")).unwrap();
+    std::fs::write(elsewhere.join("audit/head"), "x").unwrap();
+    let whole = home.dir.path().join("whole");
+    home.json(&["backup", whole.to_str().unwrap(), "--data", data]);
+    let over = home.run(&["restore", whole.to_str().unwrap(), "--data", elsewhere.to_str().unwrap()]);
+    assert_eq!(over.status.code(), Some(5), "{}", text(&over.stderr));
     assert_eq!(home.run(&["restore", "/nonexistent", "--data", data]).status.code(), Some(4));
 }

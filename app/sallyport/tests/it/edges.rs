@@ -25,7 +25,7 @@ fn edges_join_serve_and_go_on_without_bus_and_control() {
     wait_until("the socket is known at both", || (a.knows(&home, &host) && b.knows(&home, &host)).then_some(()));
     // What edges themselves ask of control is nothing that clients of an edge can ask through it.
     for name in ["api", "login"] {
-        for path in ["join", "renew", "world", "ssh/begin", "ssh/forward", "ssh/ended"] {
+        for path in ["join", "renew", "world", "tunnel", "ssh/begin", "ssh/forward", "ssh/ended"] {
             let asked = format!("/node/v1/{path}");
             let forged = ["--json", "{}", "--header", "sallyport-client: 127.0.0.1:1"];
             for more in [&forged[..2], &forged[..]] {

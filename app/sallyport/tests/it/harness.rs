@@ -16,6 +16,8 @@ use std::{
 
 use serde_json::Value;
 
+use crate::contract::{self, Exchange};
+
 /// How long anything may take before a test gives up. Generous: a busy machine must not fail a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const PASSWORD: &str = "a sufficiently odd passphrase";
@@ -81,6 +83,13 @@ impl Home {
             "SALLYPORT_LOG",
             "SALLYPORT_PROXY",
             "SALLYPORT_TRANSPORT",
+            "SALLYPORT_RUN_DIR",
+            "SUDO_UID",
+            "PKEXEC_UID",
+            "DOAS_USER",
+            "SALLYPORT_SETUP_TOKEN",
+            "SALLYPORT_CODE",
+            "SALLYPORT_NEW_PASSWORD",
             "NO_COLOR",
         ] {
             command.env_remove(name);
@@ -148,7 +157,8 @@ impl Home {
 
     /// A socket with these further options; its id and its host name.
     pub(crate) fn socket(&self, more: &[&str]) -> (String, String) {
-        let mut args = vec!["socket", "create", "--name", "test", "--type", "http"];
+        let name = fresh_name();
+        let mut args = vec!["socket", "create", "--name", &name, "--type", "http"];
         args.extend(more);
         let socket = self.json(&args);
         (socket["id"].as_str().unwrap().to_owned(), socket["dns_name"].as_str().unwrap().to_owned())
@@ -166,6 +176,12 @@ impl Home {
     }
 }
 
+/// A name that no other socket has.
+pub(crate) fn fresh_name() -> String {
+    static GIVEN: AtomicUsize = AtomicUsize::new(1);
+    format!("test {}", GIVEN.fetch_add(1, Ordering::Relaxed))
+}
+
 /// A running `sallyport up`.
 pub(crate) struct Up {
     pub(crate) program: Program,
@@ -181,7 +197,11 @@ impl Up {
 
     /// One request by curl, with its certificate checks on.
     pub(crate) fn curl(&self, host: &str, path: &str, more: &[&str]) -> Answer {
-        curl(&self.ca, &self.url(host, path), more)
+        let answer = curl(&self.ca, &self.url(host, path), more);
+        if host == "api.localhost" && path.starts_with("/v1/") {
+            is_as_described(path, more, &answer);
+        }
+        answer
     }
 }
 
@@ -200,6 +220,22 @@ impl Answer {
             found.eq_ignore_ascii_case(name).then(|| value.trim())
         })
     }
+}
+
+/// An exchange with the API is as its description says.
+fn is_as_described(path: &str, curl: &[&str], answer: &Answer) {
+    let behind =
+        |flags: [&str; 2]| curl.iter().position(|one| flags.contains(one)).and_then(|at| curl.get(at + 1)).copied();
+    let body = behind(["-d", "--data"]).filter(|text| !text.starts_with('@'));
+    let method = behind(["-X", "--request"]).unwrap_or(if body.is_some() { "POST" } else { "GET" });
+    contract::check(&Exchange {
+        method,
+        target: path,
+        request: body.map(str::as_bytes),
+        status: answer.status,
+        content_type: answer.header("content-type").unwrap_or_default(),
+        answer: &answer.body,
+    });
 }
 
 /// One request by curl.

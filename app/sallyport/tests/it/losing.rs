@@ -240,7 +240,7 @@ fn what_cannot_be_emptied_is_said() {
         let told = text(&output.stderr);
         assert!(output.status.code() == Some(code) && told.contains(words), "{args:?}: {:?} {told}", output.status);
     };
-    refused(&["drain", "eu-9"], 4, "there is no edge \"eu-9\"");
+    refused(&["drain", "eu-9"], 4, "there is no such edge: eu-9");
     refused(&["resume", "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11"], 4, "edge");
     refused(&["drain", "eu-1", "--within", "soon"], 2, "expected a time such as");
     refused(&["drain", "eu-1", "--within", "25h"], 2, "a day at most");

@@ -1,16 +1,20 @@
 //! The program as its users run it: the real binary, real clients, real origins.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod accounts;
 mod audit;
 mod authority;
 mod bad_input;
 mod browser;
 mod bulk;
+mod bus_delay;
 mod bus_of_edges;
 mod client;
 mod clock;
 mod cloud_init;
 mod commands;
+#[path = "../../../control/tests/it/contract.rs"]
+mod contract;
 mod control_takeover;
 mod controls;
 mod database;
@@ -21,14 +25,18 @@ mod fleet;
 mod fleet_faults;
 mod gather;
 mod harness;
+#[path = "../../../control/tests/it/json_schema.rs"]
+mod json_schema;
 mod lab;
 mod lab_faults;
 mod losing;
 mod machines;
 mod main_job;
+mod memory;
 mod mesh;
 mod mesh_ends;
 mod miniflux;
+mod names;
 mod observed;
 mod organisations;
 mod original_client;
@@ -42,8 +50,10 @@ mod run;
 mod ssh;
 mod ssh_certificates;
 mod ssh_life;
+mod status;
 mod tcp;
 mod terminal;
 mod tls;
 mod transports;
 mod udp;
+mod web;

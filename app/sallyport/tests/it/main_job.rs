@@ -35,10 +35,18 @@ fn connect_gives_a_private_service_a_public_name_until_it_is_stopped() {
 
     connect.signal("INT");
     assert!(connect.ended().success(), "{}", connect.output());
-    connect.wait_for("socket removed");
+    connect.wait_for("the socket 'my test service' stays");
     let listed = home.json(&["socket", "ls"]);
-    assert_eq!(listed.as_array().map(Vec::len), Some(0), "{listed}");
-    assert_eq!(up.curl(&host, "/", &[]).status, 404);
+    assert_eq!((&listed[0]["name"], &listed[0]["tunnels_total"]), (&"my test service".into(), &0.into()), "{listed}");
+    assert_eq!(up.curl(&host, "/", &[]).status, 503, "nobody serves it");
+
+    let connect = Program::start(&mut home.command(&["connect", "--host", "127.0.0.1", "--port", &port]));
+    let url = connect.wait_for("https://");
+    assert!(!url.contains(&host), "{url}");
+    connect.signal("INT");
+    assert!(connect.ended().success(), "{}", connect.output());
+    connect.wait_for("socket removed");
+    assert_eq!(home.json(&["socket", "ls"]).as_array().map(Vec::len), Some(1), "one without a name goes");
 }
 
 #[test]

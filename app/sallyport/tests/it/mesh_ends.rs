@@ -66,7 +66,7 @@ fn an_origin_that_gets_ill_is_passed_over_by_clients_at_another_edge() {
     two.store(false, Ordering::SeqCst);
     wait_until("clients are told", || {
         let (status, body) = ask();
-        (status == 503 && body.contains("No healthy origin")).then_some(())
+        (status == 503 && body.contains("no-healthy-origin")).then_some(())
     });
     one.store(true, Ordering::SeqCst);
     wait_until("the one that is well again serves", || (0..5).all(|_| says(200, "one")).then_some(()));

@@ -4,7 +4,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Home, Program, text, wait_until};
+use crate::{
+    harness::{Home, Program, curl, text, wait_until},
+    tcp::free_port,
+};
 
 #[test]
 fn metrics_have_the_names_that_their_page_gives_them() {
@@ -15,9 +18,7 @@ fn metrics_have_the_names_that_their_page_gives_them() {
     let shown = up.curl("api.localhost", "/metrics", &[]).body;
     assert!(!shown.contains("sallyport_sallyport"), "{shown}");
     let page = include_str!("../../../../docs/metrics.md");
-    let names = page.lines().filter(|line| line.starts_with("| `sallyport_"));
-    let names: Vec<&str> =
-        names.flat_map(|line| line.split('`')).filter(|part| part.starts_with("sallyport_")).collect();
+    let names = documented(page);
     assert!(names.len() > 10, "the page has a table of names: {names:?}");
     // A family shows up with its first label: nothing of these kinds has happened here.
     let not_yet = [
@@ -34,6 +35,11 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         "sallyport_edge_origin_health_changes_total",
         "sallyport_person_logins_total",
         "sallyport_person_links_total",
+        "sallyport_edge_tunnels_asked_total",
+        "sallyport_account_changes_total",
+        "sallyport_account_messages_total",
+        "sallyport_provider_checks_total",
+        "sallyport_provider_logouts_total",
     ];
     // And there is no bus on one machine.
     let of_many = |name: &str| {
@@ -45,6 +51,104 @@ fn metrics_have_the_names_that_their_page_gives_them() {
         let is_shown = shown.lines().any(|line| line.starts_with(name));
         assert!(is_shown, "{name} is not among the metrics:\n{shown}");
     }
+}
+
+/// The names of metrics in the tables of their page.
+fn documented(page: &str) -> Vec<&str> {
+    let is_name = |part: &&str| part.starts_with("sallyport_") || part.starts_with("process_");
+    let rows = page.lines().filter(|line| line.starts_with("| `sallyport_") || line.starts_with("| `process_"));
+    rows.flat_map(|line| line.split('`')).filter(is_name).collect()
+}
+
+/// Every text under a key of this name, at whatever depth.
+fn texts_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| match value.as_str() {
+            Some(text) if name == key => found.push(text),
+            _ => texts_of(value, key, found),
+        }),
+        Value::Array(items) => items.iter().for_each(|item| texts_of(item, key, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_that_there_are() {
+    let dashboard: Value =
+        serde_json::from_str(include_str!("../../../../integrations/grafana/sallyport.json")).unwrap();
+    let mut asked = Vec::new();
+    for key in ["expr", "query", "definition"] {
+        texts_of(&dashboard, key, &mut asked);
+    }
+    assert!(asked.len() > 20, "{asked:?}");
+    let page = include_str!("../../../../docs/metrics.md");
+    let known = documented(page);
+    let mut names = Vec::new();
+    for text in &asked {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        names.extend(words.filter(|word| word.starts_with("sallyport_") || word.starts_with("process_")));
+    }
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        assert!(known.contains(&family), "the dashboard asks for {name}, which docs/metrics.md does not know");
+    }
+}
+
+#[test]
+fn a_prometheus_that_is_set_up_as_the_page_says_scrapes() {
+    let Ok(version) = Command::new("prometheus").arg("--version").output() else {
+        assert!(std::env::var_os("CI").is_none(), "prometheus must be there in CI");
+        println!("skipped: there is no prometheus here");
+        return;
+    };
+    let home = Home::new();
+    let up = home.up(&[]);
+    let page = include_str!("../../../../docs/metrics.md");
+    let snippet = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let ca = up.ca.to_str().unwrap();
+    // The test has a port and a root of its own; and waits less.
+    let config = snippet.replace("/etc/prometheus/sallyport-ca.pem", ca).replace(":8443", &format!(":{}", up.port));
+    let config = format!("global: {{scrape_interval: 1s, scrape_timeout: 1s}}\n{config}");
+    assert!(config.contains(ca) && config.contains(&format!("127.0.0.1:{}", up.port)), "{config}");
+    let (file, storage) = (home.dir.path().join("prometheus.yml"), home.dir.path().join("storage"));
+    std::fs::write(&file, config).unwrap();
+    let checked = Command::new("promtool").args(["check", "config"]).arg(&file).output().unwrap();
+    assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
+    let port = free_port();
+    let prometheus = Program::start(
+        Command::new("prometheus")
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", storage.display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}")),
+    );
+    let query =
+        format!("http://127.0.0.1:{port}/api/v1/query?query=process_resident_memory_bytes%7Bjob%3D%22sallyport%22%7D");
+    let asked = || {
+        let output = Command::new("curl").args(["-s", &query]).output().unwrap();
+        let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
+        answer["data"]["result"][0]["value"][1].as_str()?.parse::<f64>().ok()
+    };
+    let memory = wait_until("a first scrape", asked);
+    assert!(memory > 1e6, "{memory} by {}", text(&version.stdout));
+    drop(prometheus);
+}
+
+#[test]
+fn a_machine_is_watched_by_its_own_address_alone() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    let asked =
+        |path: &str, host: &str| curl(&up.ca, &up.url("api.localhost", path), &["-H", &format!("Host: {host}")]);
+    let by_address = |path: &str| asked(path, &format!("127.0.0.1:{}", up.port));
+    for (path, says) in [("/metrics", "process_cpu_seconds_total"), ("/healthz", "ok"), ("/readyz", "ready")] {
+        let answer = by_address(path);
+        assert!(answer.status == 200 && answer.body.contains(says), "{path}: {} {}", answer.status, answer.body);
+    }
+    // Nothing else is under an address, and no other address is one of this machine.
+    assert_eq!(by_address("/v1/info").status, 404);
+    let other = asked("/metrics", "192.0.2.1");
+    assert_eq!(other.status, 404, "{}", other.body);
 }
 
 #[test]

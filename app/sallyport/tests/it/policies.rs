@@ -90,6 +90,7 @@ fn who_asks_for_a_login_without_a_provider_is_told() {
     run.stop();
 
     home.json(&["provider", "add", "local"]);
+    home.run(&["socket", "delete", "x"]);
     let made = home.run(&create);
     assert!(made.status.success() && !text(&made.stderr).contains("identity provider"), "{}", text(&made.stderr));
 }

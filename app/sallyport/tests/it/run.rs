@@ -85,8 +85,13 @@ fn services_of_every_kind_share_a_session_and_the_live_lines_say_whose_they_are(
     let drained = run.stop();
     assert_eq!(drained.code(), Some(0), "{}", run.output());
     let left = home.json(&["socket", "ls"]);
-    assert_eq!(left.as_array().unwrap().len(), 1, "{left}");
+    assert_eq!(left.as_array().unwrap().len(), 2, "{left}");
     assert_eq!(home.json(&["tunnel", "ls", &socket]), serde_json::json!([]), "its tunnel was for the time it ran");
+    assert_eq!(home.json(&["tunnel", "ls", "--name", "SHOP"]), serde_json::json!([]), "and so was this one");
+
+    let again = start(&home, &path);
+    assert_eq!(host(&again, "shop", 1), temporary, "the name has its public name again");
+    assert!(up.curl(&temporary, "/a", &[]).body.starts_with("shop GET /a"));
 }
 
 #[test]
@@ -120,7 +125,7 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
     // The name stays, and what the edge kept open to the former service is not used any more.
     host(&run, "moved", 2);
     assert!(up.curl(&moved_host, "/", &[]).body.starts_with("after"));
-    assert_eq!(up.curl(&gone_host, "/", &[]).status, 404);
+    assert_eq!(up.curl(&gone_host, "/", &[]).status, 503, "its name stays, and nobody serves it");
     let answer = download.join().unwrap();
     assert_eq!((answer.status, answer.body.len()), (200, 100), "{}", answer.head);
     assert_eq!(events(&run, "attached", Some("still")).len(), 1);
@@ -140,9 +145,19 @@ fn a_reload_changes_what_differs_and_disturbs_nothing_else() {
         assert!(message.contains(said), "{bad}: {message}");
         assert!(up.curl(&new_host, "/", &[]).body.starts_with("new"));
     }
-    assert_eq!(home.json(&["socket", "ls"]).as_array().unwrap().len(), 3);
+    // What a file that fails has made is taken back.
+    write(&home, "[[service]]\nport = 1\nname = \"fresh\"\n[[service]]\nport = 1\nsocket-id = \"calm-bay-1000\"");
+    let before = events(&run, "not-reloaded", None).len();
+    run.signal("HUP");
+    wait_until("the refusal", || events(&run, "not-reloaded", None).into_iter().nth(before));
+    let names = |sockets: &Value| {
+        let name = |socket: &Value| socket["name"].as_str().unwrap().to_owned();
+        sockets.as_array().unwrap().iter().map(name).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(names(&home.json(&["socket", "ls"])), ["gone", "moved", "new", "still"].map(str::to_owned).into());
     assert_eq!(run.stop().code(), Some(0), "{}", run.output());
-    assert_eq!(home.json(&["socket", "ls"]), serde_json::json!([]));
+    let left = home.json(&["socket", "ls"]);
+    assert!(left.as_array().unwrap().iter().all(|socket| socket["tunnels_total"] == 0), "{left}");
 }
 
 #[test]

@@ -4,17 +4,34 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
+use russh::{
+    client,
+    keys::{PrivateKey, PrivateKeyWithHashAlg},
+};
+
 use crate::{
-    harness::{Home, Origin, PATIENCE, Program, Up, text, wait_until},
+    harness::{Home, Origin, PATIENCE, Program, Up, fresh_name, text, wait_until},
     protocols::{call, service, tool},
     tcp::free_port,
 };
+
+/// A client that believes every server.
+struct Believes;
+
+impl client::Handler for Believes {
+    type Error = russh::Error;
+
+    async fn check_server_key(&mut self, _: &russh::keys::PublicKeyOrCertificate) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
+}
 
 /// An account at an `up`, with a key that OpenSSH logs in with.
 pub(crate) struct Account {
@@ -98,9 +115,21 @@ impl Account {
 
     /// A socket of this type: id, host name, own port.
     pub(crate) fn socket(&self, socket_type: &str) -> (String, String, u16) {
-        let socket = self.home.json(&["socket", "create", "--name", "test", "--type", socket_type]);
+        let socket = self.home.json(&["socket", "create", "--name", &fresh_name(), "--type", socket_type]);
         let port = socket["port"].as_u64().and_then(|port| port.try_into().ok()).unwrap_or(0);
         (socket["id"].as_str().unwrap().to_owned(), socket["dns_name"].as_str().unwrap().to_owned(), port)
+    }
+
+    /// Whether a client is let in that signs with RSA and SHA-1, by the key in this file. OpenSSH does not even try, since
+    /// the server names the signatures that it takes.
+    fn is_let_in_with_sha1(&self, file: &Path) -> bool {
+        let key = Arc::new(PrivateKey::read_openssh_file(file).unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut old = client::connect(Arc::default(), ("127.0.0.1", self.up.port), Believes).await.unwrap();
+            let asked = old.authenticate_publickey(&self.user, PrivateKeyWithHashAlg::new(key, None));
+            tokio::time::timeout(PATIENCE, asked).await.unwrap().unwrap().success()
+        })
     }
 
     /// The number of a metric.
@@ -272,6 +301,30 @@ fn logins_with_a_foreign_key_or_an_unknown_user_are_refused_with_a_hint() {
     let origin = Origin::start("origin");
     let ssh = account.ssh(&[&to("80", origin.address)]);
     assert!(!ssh.output().contains("ssh-key add"), "who logs in needs no hint: {}", ssh.output());
+}
+
+#[test]
+fn the_owner_of_an_rsa_key_learns_why_an_old_client_is_refused() {
+    let Some(account) = Account::new(&[]) else { return };
+    let file = account.home.dir.path().join("rsa");
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "rsa", "-N", "", "-C", "old", "-f"]).arg(&file).status();
+    assert!(made.unwrap().success());
+    let public = format!("{}.pub", file.display());
+    let added = account.home.json(&["ssh-key", "add", &public]);
+    let says = "sign with RSA and SHA-1";
+    assert!(added["note"].as_str().unwrap().contains(says), "{added}");
+    assert!(!account.is_let_in_with_sha1(&file));
+    account.up.program.wait_for(says);
+    assert_eq!(account.metric("sallyport_edge_ssh_sha1_refused_total"), 1);
+    let listed = account.home.run(&["ssh-key", "ls"]);
+    assert!((text(&listed.stdout) + &text(&listed.stderr)).contains(says), "{listed:?}");
+    let events = text(&account.home.run(&["audit", "--kind", "login", "-o", "json"]).stdout);
+    let mut read = events.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let event = read.find(|event| event["login"]["provider"] == "ssh-key");
+    let event = event.unwrap_or_else(|| panic!("no event in {events}"));
+    assert_eq!(event["login"]["outcome"], "refused");
+    assert_eq!(event["login"]["identity"], added["fingerprint"]);
+    assert!(event["login"]["reason"].as_str().unwrap().contains(says), "{event}");
 }
 
 #[test]

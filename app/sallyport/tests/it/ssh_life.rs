@@ -8,6 +8,8 @@ use std::{
     thread,
 };
 
+use tokio::net::TcpSocket;
+
 use crate::{
     harness::{Origin, Program, curl, wait_until},
     ssh::{Account, host_in, make_key, to},
@@ -299,4 +301,47 @@ fn after_a_takeover_the_client_comes_back_to_the_same_host_key_and_no_request_fa
     assert!(!client.output().contains("REMOTE HOST IDENTIFICATION"), "{}", client.output());
     load.wait_for_more(5);
     load.all_good();
+}
+
+/// So many connections from this address that say they are ssh clients, and then nothing.
+async fn silent_clients(address: &str, port: u16, count: usize) -> Vec<tokio::net::TcpStream> {
+    let mut silent = Vec::new();
+    for _ in 0..count {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
+        let mut stream = socket.connect(([127, 0, 0, 1], port).into()).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"SSH-2.0-silent\r\n").await.unwrap();
+        silent.push(stream);
+    }
+    silent
+}
+
+#[test]
+fn clients_that_only_knock_keep_nobody_out() {
+    // More than may be there without a login at all, and of one address more than it may have.
+    const ADDRESSES: usize = 20;
+    const OF_EACH: usize = 30;
+    let Some(account) = Account::new(&[]) else { return };
+    crate::harness::raise_open_files();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let port = account.up.port;
+    let mut silent = Vec::new();
+    for number in 0..ADDRESSES {
+        silent.extend(runtime.block_on(silent_clients(&format!("127.0.3.{}", 1 + number), port, OF_EACH)));
+    }
+    silent.extend(runtime.block_on(silent_clients("127.0.4.1", port, 40)));
+    let origin = Origin::start("origin");
+    let (_, host, _) = account.socket("http");
+    let label = host.split('.').next().unwrap();
+    let ssh = account.ssh(&[&to(&format!("{label}:80"), origin.address)]);
+    ssh.wait_for("is open");
+    assert_eq!(account.up.curl(&host, "/", &[]).status, 200);
+    let metrics = account.up.curl("api.localhost", "/metrics", &[]).body;
+    let value = |name: &str| -> u64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
+    };
+    assert!(value("sallyport_edge_ssh_logins_pushed_out_total") >= 100, "{metrics}");
+    assert!(value("sallyport_edge_ssh_logins_pending") <= 512);
+    drop(silent);
 }

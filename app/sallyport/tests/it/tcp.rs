@@ -16,7 +16,7 @@ use std::{
 use rustix::net::{SendFlags, sockopt};
 use serde_json::Value;
 
-use crate::harness::{Home, PATIENCE, Program, Up, text, wait_until};
+use crate::harness::{Home, PATIENCE, Program, Up, fresh_name, text, wait_until};
 
 /// A port that is free in TCP and UDP. It is below those that the system gives out by itself, so that nobody gets it before
 /// it is used.
@@ -42,7 +42,8 @@ pub(crate) fn up_with_port(home: &Home, more: &[&str]) -> (Up, u16) {
 
 /// A socket of this type.
 pub(crate) fn socket(home: &Home, socket_type: &str, more: &[&str]) -> Value {
-    home.json(&[&["socket", "create", "--name", "test", "--type", socket_type][..], more].concat())
+    let name = fresh_name();
+    home.json(&[&["socket", "create", "--name", &name, "--type", socket_type][..], more].concat())
 }
 
 pub(crate) fn id(socket: &Value) -> &str {

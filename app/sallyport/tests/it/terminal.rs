@@ -40,6 +40,84 @@ fn an_empty_list_says_what_comes_next_to_people_and_stays_a_list_for_programs() 
     let sockets = on_a_terminal(&home, &["show"], &["socket", "ls"]);
     assert!(sockets.contains("sallyport connect PORT") && sockets.ends_with("exit 0\n"), "{sockets}");
     assert_eq!(home.json(&["socket", "ls"]), serde_json::json!([]));
-    assert!(text(&home.run(&["socket", "ls"]).stdout).starts_with("SOCKET "), "a table in a pipe");
+    assert!(text(&home.run(&["socket", "ls"]).stdout).starts_with("NAME "), "a table in a pipe");
     assert_eq!(on_a_terminal(&home, &["show"], &["socket", "ls", "-o", "json"]).lines().next(), Some("[]"));
+}
+
+#[test]
+fn what_cannot_come_back_is_asked_about_on_a_terminal_and_nowhere_else() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    home.account();
+    home.json(&["socket", "create", "--name", "my blog"]);
+    home.json(&["tunnel", "create", "my blog", "--name", "web 1"]);
+    let answered = |answer: &str, args: &[&str]| on_a_terminal(&home, &["answer", "[y/N]", answer], args);
+    let seen = answered("", &["socket", "delete", "my blog"]);
+    assert!(seen.contains("Delete the socket my blog (https://") && seen.contains("with its tunnel?"), "{seen}");
+    assert!(seen.contains("nothing was changed") && seen.ends_with("exit 1\n"), "{seen}");
+    assert!(answered("n", &["tunnel", "delete", "web 1"]).ends_with("exit 1\n"));
+    let seen = answered("y", &["tunnel", "delete", "web 1"]);
+    assert!(seen.contains("Delete the tunnel web 1?") && seen.ends_with("deleted web 1\n\nexit 0\n"), "{seen}");
+    let seen = on_a_terminal(&home, &["show"], &["socket", "delete", "my blog", "--yes"]);
+    assert_eq!(seen, "deleted my blog\n\nexit 0\n", "it was not asked about");
+
+    for args in [&["policy", "rm", "staff"][..], &["token", "delete", "ci"]] {
+        let make = match args[0] {
+            "policy" => &["policy", "create", "staff", "--email-domain", "example.com"][..],
+            _ => &["token", "create", "--name", "ci", "--scope", "sockets:read"],
+        };
+        home.json(make);
+        assert!(answered("no", args).ends_with("exit 1\n"), "{args:?}");
+        assert!(answered("yes", args).ends_with("exit 0\n"), "{args:?}");
+        home.json(make);
+        assert!(home.run(args).status.success(), "a pipe is not asked");
+    }
+}
+
+#[test]
+fn lists_fit_eighty_columns_and_commands_take_what_they_show() {
+    let home = Home::new();
+    let _up = home.up(&[]);
+    home.account();
+    let long = "a socket with quite a long name, as people call things";
+    home.json(&["socket", "create", "--name", long, "--type", "tcp"]);
+    home.json(&["socket", "create", "--name", "blog"]);
+    let tunnel = home.json(&["tunnel", "create", "blog"]);
+    home.json(&[
+        "token",
+        "create",
+        "--name",
+        long,
+        "--scope",
+        "sockets:read,sockets:write,tunnels:connect,account:read",
+    ]);
+    home.json(&["service-token", "create", long]);
+    home.json(&["policy", "create", "staff", "--email-domain", "example.com"]);
+    let lists: [&[&str]; 10] = [
+        &["socket", "ls"],
+        &["tunnel", "ls"],
+        &["tunnel", "ls", "blog"],
+        &["token", "ls"],
+        &["service-token", "ls"],
+        &["member", "ls"],
+        &["organisation", "ls"],
+        &["audit"],
+        &["policy", "ls"],
+        &["login-session", "ls"],
+    ];
+    for list in lists {
+        let seen = on_a_terminal(&home, &["show"], list);
+        let wide = seen.lines().filter(|line| line.chars().count() > 80).collect::<Vec<_>>();
+        assert!(wide.is_empty() && seen.ends_with("exit 0\n"), "{list:?}: {seen}");
+    }
+    let id = tunnel["id"].as_str().unwrap();
+    let listed = text(&home.run(&["tunnel", "ls"]).stdout);
+    assert!(listed.contains(&id[..8]) && !listed.contains(id), "{listed}");
+    assert!(text(&home.run(&["tunnel", "ls", "-o", "wide"]).stdout).contains(id));
+    let listed = text(&home.run(&["token", "ls"]).stdout);
+    let short = listed.lines().nth(1).unwrap().split_whitespace().last().unwrap().to_owned();
+    for delete in [&["tunnel", "delete", &id[..8]][..], &["token", "delete", &short]] {
+        assert!(home.run(delete).status.success(), "{delete:?}");
+    }
+    assert!(text(&home.run(&["socket", "ls"]).stdout).contains(long), "a pipe gets names whole");
 }

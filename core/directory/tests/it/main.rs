@@ -34,7 +34,10 @@ pub(crate) fn presence(number: u8, since: i64) -> TunnelPresence {
         agent: "test".to_owned(),
         since,
         home: None,
+        origin: None,
+        host: None,
         health: OriginHealth::Well,
+        failure: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sallyport_directory::{Change, EdgeCard, EdgeState, HEALTH_PACE, Held, Holder, Lease, Reader, SILENCE, TERM, Tell};
-use sallyport_model::{OriginHealth, TunnelPresence};
+use sallyport_model::{HealthFailure, HealthFailureCode, OriginHealth, TunnelPresence};
 
 use crate::{begin, card, presence};
 
@@ -267,4 +267,29 @@ fn what_goes_back_and_forth_is_written_once_in_a_while() {
     let (_, held) = tell(&mut holder, now + 20 * HEALTH_PACE);
     assert_eq!(held.iter().map(|held| held.presence.is_some()).collect::<Vec<_>>(), [false]);
     assert_eq!(holder.unwritten(), 0);
+}
+
+#[test]
+fn why_an_origin_fails_is_written_as_its_health_is() {
+    let now = begin();
+    let mut holder = Holder::new(card(1), EPOCH, now);
+    let finds = |why: Option<&str>| TunnelPresence {
+        health: if why.is_some() { OriginHealth::Unwell } else { OriginHealth::Well },
+        failure: why.map(|why| HealthFailure::new(HealthFailureCode::Status, why, 7)),
+        ..presence(1, 0)
+    };
+    let whys = |held: Vec<Held>| {
+        held.into_iter().map(|held| held.presence.unwrap().failure.map(|failure| failure.message)).collect::<Vec<_>>()
+    };
+    holder.handle_up(finds(None));
+    assert_eq!(whys(tell(&mut holder, now).1), [None]);
+    holder.handle_up(finds(Some("status 500")));
+    assert_eq!(whys(tell(&mut holder, now).1), [Some("status 500".to_owned())]);
+    for status in 0..50 {
+        holder.handle_up(finds(Some(&format!("status {status}"))));
+        assert_eq!(tell(&mut holder, now).1, vec![], "not for each of them");
+    }
+    assert_eq!(whys(tell(&mut holder, now + HEALTH_PACE).1), [Some("status 49".to_owned())]);
+    holder.handle_up(finds(None));
+    assert_eq!(whys(tell(&mut holder, now + 2 * HEALTH_PACE).1), [None]);
 }

@@ -17,6 +17,8 @@ pub const MAX_ANSWER_HEAD_BYTES: usize = 256 * 1024;
 pub const MAX_ANSWER_FIELDS: usize = 100;
 /// What every answer begins with.
 const START: &[u8] = b"HTTP/1.";
+/// What a record of TLS begins with that says what went wrong (RFC 8446 section 5.1).
+const TLS_ALERT: u8 = 21;
 
 /// The head of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub fn read_answer(
     }
     let seen = buf.len().min(START.len());
     if buf[..seen] != START[..seen] {
-        return Err(AnswerError::NotHttp);
+        return Err(if buf.first() == Some(&TLS_ALERT) { AnswerError::Tls } else { AnswerError::NotHttp });
     }
     let Some(end) = end_of_lines(buf, *searched) else {
         *searched = buf.len();

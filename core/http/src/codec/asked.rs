@@ -7,6 +7,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
     header::{CONTENT_LENGTH, EXPECT, TE, TRANSFER_ENCODING},
     request::Parts,
+    uri::PathAndQuery,
 };
 
 use super::{Framing, answer::decimal, end_of_lines, keeps_connection};
@@ -35,21 +36,52 @@ pub struct Asked {
 pub fn read_request(buf: &mut BytesMut, room: &mut HeaderMap) -> Result<Option<Asked>, httparse::Error> {
     // A first line may be empty (RFC 9112 section 2.2).
     let blank = if buf.starts_with(b"\r\n") { 2 } else { 0 };
-    match end_of_lines(&buf[blank..], 0) {
-        Some(end) => read_head(&buf.split_to(blank + end).freeze(), room).map(Some),
-        None => Ok(None),
+    let Some(end) = end_of_lines(&buf[blank..], 0) else { return Ok(None) };
+    let mut head = buf.split_to(blank + end);
+    take_for_highest(&mut head[blank..]);
+    read_head(&head.freeze(), room).map(Some)
+}
+
+/// Takes a later minor version for the highest one that is spoken here (RFC 9110 section 2.5).
+fn take_for_highest(head: &mut [u8]) {
+    let line = head.iter().position(|byte| *byte == b'\r').unwrap_or_default();
+    if let Some([.., b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'2'..=b'9']) = head.get_mut(..line) {
+        *minor = b'1';
     }
+}
+
+/// The target with the path that one in absolute form leaves out.
+//= RFC 9112 section 3.2.1
+//# If the target URI's path component is empty, the client MUST send "/" as the path within the origin-form of
+//# request-target.
+//= RFC 9112 section 3.2.4
+//# If a proxy receives an OPTIONS request with an absolute-form of request-target in which the URI has an empty path and
+//# no query component, then the last proxy on the request chain MUST send a request-target of "*"
+fn with_path(method: &Method, raw: &str, target: Uri) -> Uri {
+    let Some((_, rest)) = raw.split_once("://").filter(|_| target.authority().is_some()) else { return target };
+    let path = match rest.find(['/', '?']).map(|at| &rest[at..]) {
+        None if *method == Method::OPTIONS => PathAndQuery::from_static("*"),
+        Some(query) if query.starts_with('?') => match format!("/{query}").try_into() {
+            Ok(path) => path,
+            Err(_) => return target,
+        },
+        _ => return target,
+    };
+    let mut parts = target.clone().into_parts();
+    parts.path_and_query = Some(path);
+    Uri::from_parts(parts).unwrap_or(target)
 }
 
 fn read_head(bytes: &Bytes, room: &mut HeaderMap) -> Result<Asked, httparse::Error> {
     let mut places = [const { MaybeUninit::uninit() }; MAX_HEADER_COUNT];
     let mut read = httparse::Request::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_request_with_uninit_headers(&mut read, bytes, &mut places)?;
-    let (httparse::Status::Complete(_), Some(method), Some(target)) = (parsed, read.method, read.path) else {
+    let (httparse::Status::Complete(_), Some(method), Some(raw)) = (parsed, read.method, read.path) else {
         return Err(httparse::Error::Status);
     };
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| httparse::Error::Token)?;
-    let target = Uri::from_maybe_shared(bytes.slice_ref(target.as_bytes())).map_err(|_| httparse::Error::Token)?;
+    let target = Uri::from_maybe_shared(bytes.slice_ref(raw.as_bytes())).map_err(|_| httparse::Error::Token)?;
+    let target = with_path(&method, raw, target);
     let mut fields = std::mem::take(room);
     fields.clear();
     fields.reserve(read.headers.len());

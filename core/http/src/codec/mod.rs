@@ -34,6 +34,9 @@ pub enum AnswerError {
     /// It begins with something else than `HTTP/1.0` or `HTTP/1.1`.
     #[error("it does not begin as an HTTP/1 answer")]
     NotHttp,
+    /// It begins as an alert of TLS does: the server expected TLS.
+    #[error("it is an alert of TLS")]
+    Tls,
     /// Its head is malformed.
     #[error("its head is malformed: {0}")]
     Head(httparse::Error),

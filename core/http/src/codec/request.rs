@@ -165,14 +165,15 @@ fn may_be_trailer(name: &HeaderName) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderValue, Version};
 
     use super::*;
     use crate::{RequestHost, RequestId, forward::ClientFields};
 
     const OURS: &str = "x-forwarded-for: 192.0.2.1\r\nx-real-ip: 192.0.2.1\r\nx-forwarded-proto: https\r\n\
                         x-forwarded-port: 443\r\nforwarded: for=192.0.2.1;proto=https;host=\"a\"\r\n\
-                        x-forwarded-host: a\r\nx-request-id: 07070707070707070707070707070707\r\n";
+                        x-forwarded-host: a\r\nx-request-id: 07070707070707070707070707070707\r\n\
+                        via: 1.1 sallyport\r\n";
 
     fn fields(all: &[(&'static str, &'static str)]) -> HeaderMap {
         all.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).fold(
@@ -187,7 +188,12 @@ mod tests {
     fn written(method: &Method, target: &str, headers: &HeaderMap, body: RequestBody) -> String {
         let client = ClientFields::new(([192, 0, 2, 1], 7).into(), "https", 443);
         let host = RequestHost::from_value(&HeaderValue::from_static("a")).unwrap();
-        let ours = OurFields { client: &client, host: &host, request_id: &RequestId::from_random([7; 16]) };
+        let ours = OurFields {
+            client: &client,
+            host: &host,
+            request_id: &RequestId::from_random([7; 16]),
+            version: Version::HTTP_11,
+        };
         let mut out = BytesMut::new();
         write_head(&mut out, method, &target.parse().unwrap(), headers, Some(&ours), body);
         let head = String::from_utf8(out.to_vec()).unwrap();

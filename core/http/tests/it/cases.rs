@@ -90,7 +90,7 @@ fn malformed_request_lines_are_refused() {
     for (name, line, refusal) in [
         ("HTTP/0.9", "GET /", No::RequestLine),
         ("a version alone", "HTTP/1.1", No::RequestLine),
-        ("HTTP/1.2", "GET / HTTP/1.2", No::Version),
+        ("HTTP/3.1", "GET / HTTP/3.1", No::Version),
         ("HTTP/2.0", "GET / HTTP/2.0", No::Version),
         ("HTTP/0.9 in words", "GET / HTTP/0.9", No::Version),
         ("lower-case version", "GET / http/1.1", No::RequestLine),

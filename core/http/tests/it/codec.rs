@@ -2,7 +2,7 @@
 //! pieces it comes.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use sallyport_http::{
     RequestHost, RequestId,
     codec::{
@@ -332,12 +332,17 @@ fn a_request_is_what_an_origin_understands() {
     let fields = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("a"))]);
     let client = ClientFields::new(([192, 0, 2, 1], 7).into(), "https", 443);
     let host = RequestHost::from_value(&fields[http::header::HOST]).unwrap();
-    let ours = OurFields { client: &client, host: &host, request_id: &RequestId::from_random([7; 16]) };
+    let ours = OurFields {
+        client: &client,
+        host: &host,
+        request_id: &RequestId::from_random([7; 16]),
+        version: Version::HTTP_11,
+    };
     write_head(&mut out, &Method::PUT, &"/x".parse().unwrap(), &fields, Some(&ours), RequestBody::Length(12));
     let mut room = [httparse::EMPTY_HEADER; 16];
     let mut head = httparse::Request::new(&mut room);
     assert_eq!(head.parse(&out).unwrap(), httparse::Status::Complete(out.len()));
-    assert_eq!((head.method, head.path, head.version, head.headers.len()), (Some("PUT"), Some("/x"), Some(1), 9));
+    assert_eq!((head.method, head.path, head.version, head.headers.len()), (Some("PUT"), Some("/x"), Some(1), 10));
 }
 
 /// Something between an answer and garbage.

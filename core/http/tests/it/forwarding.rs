@@ -4,11 +4,11 @@ use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use proptest::{collection::vec, prelude::*};
 use sallyport_http::{
-    RequestHost, RequestId,
+    RequestHost, RequestId, RequestRefusal,
     codec::{RequestBody, write_head},
     forward::{
-        ClientFields, ForwardContext, NextHop, OurFields, drop_overrides, is_grpc, is_websocket_upgrade,
-        request_headers, response_headers, trailers,
+        ClientFields, ForwardContext, NextHop, OurFields, Reach, count_hop, drop_overrides, is_grpc,
+        is_websocket_upgrade, request_headers, response_headers, trailers,
     },
 };
 
@@ -25,7 +25,12 @@ fn forwarded(fields: &[(&str, &str)], client: &str, websocket: bool, origin: Nex
     let mut headers = headers(fields);
     let client = ClientFields::new(client.parse().unwrap(), "https", 8443);
     let host = RequestHost::from_value(&HeaderValue::from_static("Calm.localhost:8443")).unwrap();
-    let ours = OurFields { client: &client, host: &host, request_id: &RequestId::from_random([0xab; 16]) };
+    let ours = OurFields {
+        client: &client,
+        host: &host,
+        request_id: &RequestId::from_random([0xab; 16]),
+        version: Version::HTTP_11,
+    };
     request_headers(&mut headers, &ForwardContext { ours, websocket, origin });
     if origin == NextHop::Http2 {
         return headers;
@@ -54,8 +59,9 @@ fn to_http1(fields: &[(&str, &str)]) -> HeaderMap {
 }
 
 /// The names that we set, sorted.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     "forwarded",
+    "via",
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-port",
@@ -77,10 +83,11 @@ fn the_origin_learns_who_the_client_is() {
         ("x-forwarded-port", "8443"),
         ("forwarded", "for=192.0.2.7;proto=https;host=\"Calm.localhost:8443\""),
         ("x-request-id", &"ab".repeat(16)),
+        ("via", "1.1 sallyport"),
     ] {
         assert_eq!(got.get_all(name).iter().collect::<Vec<_>>(), [value], "{name}");
     }
-    assert_eq!(got.len(), 9);
+    assert_eq!(got.len(), 10);
 
     let got = forwarded(&[], "[2001:db8::1]:9", false, NextHop::Http2);
     assert_eq!(got["x-forwarded-for"], "2001:db8::1");
@@ -88,6 +95,48 @@ fn the_origin_learns_who_the_client_is() {
     assert!(!got.contains_key("host"), "HTTP/2 has the host in its authority");
     let got = forwarded(&[], "[::ffff:192.0.2.7]:9", false, NextHop::Http1);
     assert_eq!(got["x-real-ip"], "192.0.2.7");
+}
+
+#[test]
+fn who_passed_a_request_on_before_us_stands_before_us() {
+    for origin in [NextHop::Http1, NextHop::Http2] {
+        let got = forwarded(&[("via", "1.0 fred, 1.1 p.example"), ("via", "2 x")], "192.0.2.7:1", false, origin);
+        let via: Vec<_> = got.get_all("via").iter().collect();
+        assert_eq!(via, ["1.0 fred, 1.1 p.example", "2 x", "1.1 sallyport"], "{origin:?}");
+    }
+    let client = ClientFields::new("192.0.2.7:1".parse().unwrap(), "https", 8443);
+    let host = RequestHost::from_value(&HeaderValue::from_static("a")).unwrap();
+    let request_id = &RequestId::from_random([0xab; 16]);
+    for (version, via) in [(Version::HTTP_10, "1.0 sallyport"), (Version::HTTP_2, "2 sallyport")] {
+        let ours = OurFields { client: &client, host: &host, request_id, version };
+        let mut head = BytesMut::new();
+        write_head(&mut head, &Method::GET, &Uri::from_static("/"), &HeaderMap::new(), Some(&ours), RequestBody::None);
+        assert_eq!(read_head(&head)["via"], via);
+    }
+}
+
+#[test]
+fn a_request_goes_as_far_as_it_says() {
+    let hops = |method: Method, values: &[&str]| {
+        let fields: Vec<_> = values.iter().map(|value| ("max-forwards", *value)).collect();
+        let mut headers = headers(&fields);
+        let reach = count_hop(&method, &mut headers);
+        let left = headers.get("max-forwards").map(|value| value.to_str().unwrap().to_owned());
+        (reach, left.unwrap_or_default())
+    };
+    for method in [Method::OPTIONS, Method::TRACE] {
+        assert_eq!(hops(method.clone(), &[]), (Ok(Reach::Origin), String::new()));
+        assert_eq!(hops(method.clone(), &["0"]), (Ok(Reach::Here), "0".into()));
+        assert_eq!(hops(method.clone(), &["000"]), (Ok(Reach::Here), "000".into()));
+        assert_eq!(hops(method.clone(), &["1"]), (Ok(Reach::Origin), "0".into()));
+        assert_eq!(hops(method.clone(), &["12"]), (Ok(Reach::Origin), "11".into()));
+        assert_eq!(hops(method.clone(), &["99999999999999999999"]).0, Ok(Reach::Origin));
+        for bad in [&["-1"][..], &["+1"], &["1, 2"], &[""], &["x"], &["1", "1"], &["1.0"]] {
+            assert_eq!(hops(method.clone(), bad).0, Err(RequestRefusal::MaxForwards), "{bad:?}");
+        }
+    }
+    // For others it means nothing.
+    assert_eq!(hops(Method::GET, &["0"]), (Ok(Reach::Origin), "0".into()));
 }
 
 #[test]
@@ -135,7 +184,7 @@ fn what_a_client_says_of_itself_is_dropped_in_every_spelling() {
         assert_eq!(got["x-mine"], "kept");
         let mut names: Vec<&str> = got.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        let expected = [&OURS[..1], &["host"], &OURS[1..4], &["x-forwarded-proto", "x-mine"], &OURS[5..]].concat();
+        let expected = [&OURS[..1], &["host"], &OURS[1..6], &["x-mine"], &OURS[6..]].concat();
         assert_eq!(names, expected, "{name}");
     }
 }

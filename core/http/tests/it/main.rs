@@ -5,7 +5,10 @@
 mod cases;
 mod codec;
 mod forwarding;
+mod looks;
 mod pages;
+mod path_corpus;
+mod path_fuzz;
 mod properties;
 mod reference;
 mod requests;

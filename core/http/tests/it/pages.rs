@@ -3,12 +3,17 @@
 use http::{HeaderMap, HeaderValue, StatusCode, header::ACCEPT};
 use sallyport_http::{
     RequestRefusal,
-    page::{Action, Format, Page, Problem, grpc_status},
+    page::{Action, Format, Page, Problem, Site, grpc_status},
 };
+
+fn site() -> Site {
+    Site::of_domain("tunnels.example.com")
+}
 
 fn problem() -> Problem<'static> {
     Problem {
         status: StatusCode::NOT_FOUND,
+        code: "unknown-name",
         title: "No such name".into(),
         detail: "Nothing is served under <script>alert('x')</script> & \"co\".".into(),
         next_step: "Check the address.".into(),
@@ -51,7 +56,7 @@ fn the_format_is_what_the_client_lists() {
 
 #[test]
 fn a_page_is_whole_escaped_and_loads_nothing() {
-    let response = problem().respond(Format::Html);
+    let response = problem().respond(Format::Html, &site());
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
     assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
     assert_eq!(response.headers()["cache-control"], "no-store");
@@ -63,7 +68,10 @@ fn a_page_is_whole_escaped_and_loads_nothing() {
     {
         assert!(body.contains(text), "{text}");
     }
-    for text in ["<script", "src=", "href=", "url(", "@import", "http://", "https://"] {
+    // The one address in it is the mark in a tab, with the picture in it.
+    let loaded: Vec<&str> = body.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(matches!(loaded[..], [icon] if icon.starts_with("data:image/svg+xml;base64,")), "{loaded:?}");
+    for text in ["<script", "src=", "url(", "@import", "http://", "https://", "style=", "onclick"] {
         assert!(!body.contains(text), "{text}");
     }
     assert!(body.len() < 4_096);
@@ -71,32 +79,33 @@ fn a_page_is_whole_escaped_and_loads_nothing() {
 
 #[test]
 fn json_is_a_problem_document() {
-    let response = problem().respond(Format::Json);
+    let response = problem().respond(Format::Json, &site());
     assert_eq!(response.headers()["content-type"], "application/problem+json");
     let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
     assert_eq!(json["type"], "about:blank");
     assert_eq!(json["title"], "No such name");
-    assert_eq!(json["status"], 404);
+    assert_eq!((&json["status"], &json["code"]), (&404.into(), &"unknown-name".into()));
     assert_eq!(json["detail"], problem().detail.as_ref());
     assert_eq!(json["next_step"], "Check the address.");
     assert_eq!(json["request_id"], "00ff");
-    let silent = Problem { next_step: "".into(), ..problem() }.respond(Format::Json);
+    let silent = Problem { next_step: "".into(), code: "", ..problem() }.respond(Format::Json, &site());
     let json: serde_json::Value = serde_json::from_slice(silent.body()).unwrap();
-    assert!(json.get("next_step").is_none());
+    assert!(json.get("next_step").is_none() && json.get("code").is_none());
 }
 
 #[test]
 fn text_is_one_line() {
+    let text = |problem: Problem<'_>| problem.respond(Format::Text, &site()).into_body();
     let plain = Problem { detail: "Nothing is served here.".into(), ..problem() };
-    let body = plain.body(Format::Text);
-    assert_eq!(body, "No such name: Nothing is served here. Check the address. (request 00ff)\n");
-    let body = Problem { next_step: "".into(), ..plain }.body(Format::Text);
+    let body = text(plain.clone());
+    assert_eq!(body, "No such name: Nothing is served here. Check the address. (unknown-name, request 00ff)\n");
+    let body = text(Problem { next_step: "".into(), code: "", ..plain });
     assert_eq!(body, "No such name: Nothing is served here. (request 00ff)\n");
 }
 
 #[test]
 fn grpc_gets_its_status_in_fields_alone() {
-    let response = Problem { detail: "50% of caf\u{e9}\n".into(), ..problem() }.respond(Format::Grpc);
+    let response = Problem { detail: "50% of caf\u{e9}\n".into(), ..problem() }.respond(Format::Grpc, &site());
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.headers()["content-type"], "application/grpc");
     assert_eq!(response.headers()["grpc-status"], "12");
@@ -123,7 +132,7 @@ fn a_refused_request_gets_a_whole_answer_before_the_end() {
     assert_eq!(
         body,
         "Bad Request: The request has both Content-Length and Transfer-Encoding. Correct the request before it is \
-         sent again. (request 00ff)\n"
+         sent again. (malformed, request 00ff)\n"
     );
     let hostile = Problem { request_id: "a\r\nb", ..problem };
     let head = String::from_utf8(hostile.closing_bytes("x\r\ny")).unwrap();
@@ -132,14 +141,15 @@ fn a_refused_request_gets_a_whole_answer_before_the_end() {
 
 #[test]
 fn a_page_with_something_to_do_runs_nothing_and_says_where_it_leads() {
-    let page = |action| Page {
+    let page = |actions| Page {
         status: StatusCode::FORBIDDEN,
         title: "Not <you>".into(),
         paragraphs: vec!["<script>alert(1)</script>".into()],
-        action,
+        actions,
         request_id: "r1",
     };
-    let link = page(Some(Action::Link { href: "/a?b=\"><script>".into(), label: "Use & go".into() })).respond();
+    let leave = Action::Link { href: "/a?b=\"><script>".into(), label: "Use & go".into() };
+    let link = page(vec![leave.clone()]).respond(&site());
     let text = std::str::from_utf8(link.body()).unwrap();
     assert!(!text.contains("<script") && text.contains("href=\"/a?b=&quot;&gt;&lt;script&gt;\""), "{text}");
     assert_eq!(
@@ -148,9 +158,26 @@ fn a_page_with_something_to_do_runs_nothing_and_says_where_it_leads() {
     );
     assert!(link.headers()["content-security-policy"].to_str().unwrap().ends_with("form-action 'none'"));
     let leads_to = "https://login.localhost:8443".into();
-    let button = page(Some(Action::Button { path: "/x".into(), label: "Out".into(), leads_to })).respond();
-    let policy = button.headers()["content-security-policy"].to_str().unwrap();
+    let button = Action::Button { path: "/x".into(), label: "Out".into(), leads_to };
+    let both = page(vec![button, leave]).respond(&site());
+    let policy = both.headers()["content-security-policy"].to_str().unwrap();
     assert!(
         policy.contains("default-src 'none'") && policy.ends_with("form-action 'self' https://login.localhost:8443")
     );
+    // What most want does not look like the other one.
+    let text = std::str::from_utf8(both.body()).unwrap();
+    assert!(text.contains("<button class=\"\">Out</button>") && text.contains("<a class=\"act other\""), "{text}");
+}
+
+#[test]
+fn what_stands_between_backticks_is_set_as_code() {
+    let said = |detail: &'static str| {
+        let response = Problem { detail: detail.into(), ..problem() }.respond(Format::Html, &site());
+        let body = String::from_utf8(response.into_body().to_vec()).unwrap();
+        body.split("</h1>\n<p>").nth(1).unwrap().split("</p>").next().unwrap().to_owned()
+    };
+    assert_eq!(said("Nothing at `a.example`."), "Nothing at <code>a.example</code>.");
+    assert_eq!(said("`<b>` and `c`"), "<code>&lt;b&gt;</code> and <code>c</code>");
+    assert_eq!(said("a ` b"), "a ` b");
+    assert_eq!(said("`` and `"), "`` and `");
 }

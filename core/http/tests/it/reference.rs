@@ -99,6 +99,10 @@ fn read_head(bytes: &[u8], max_head_bytes: usize) -> Step<(usize, Body)> {
     }
 }
 
+fn is_version_1(version: &str) -> bool {
+    version.strip_prefix("HTTP/1.").is_some_and(|minor| minor.len() == 1 && minor.as_bytes()[0].is_ascii_digit())
+}
+
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
 }
@@ -106,7 +110,7 @@ fn is_token(text: &str) -> bool {
 fn judge_head(lines: &[String], is_complete: bool) -> Option<Body> {
     let words: Vec<&str> = lines[0].split(' ').collect();
     let [method, target, version] = words[..] else { return None };
-    if !is_token(method) || method.len() > 32 || method == "CONNECT" || !["HTTP/1.0", "HTTP/1.1"].contains(&version) {
+    if !is_token(method) || method.len() > 32 || method == "CONNECT" || !is_version_1(version) {
         return None;
     }
     if target.chars().any(|c| !c.is_ascii_graphic() || c == '#') {
@@ -154,7 +158,7 @@ fn judge_head(lines: &[String], is_complete: bool) -> Option<Body> {
         None => None,
     };
     if is_complete {
-        if host.is_none() && version == "HTTP/1.1" {
+        if host.is_none() && version != "HTTP/1.0" {
             return None;
         }
         if let (Some((host, port)), Some((other, other_port))) = (&host, &authority) {

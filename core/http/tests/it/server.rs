@@ -68,6 +68,42 @@ fn a_request_says_what_its_connection_has_to_know() {
 }
 
 #[test]
+fn a_later_minor_version_is_taken_for_the_highest_that_is_spoken() {
+    for version in ["HTTP/1.2", "HTTP/1.9"] {
+        let text = format!("GET /HTTP/1.2 {version}\r\nHost: a\r\n\r\n");
+        let verdict = RequestGuard::new(GuardLimits::default()).inspect(text.as_bytes());
+        assert_eq!(verdict, Verdict::Pass { n: text.len() }, "{version}");
+        let (asked, _) = read(&text);
+        assert_eq!((asked.head.version, asked.head.uri.path()), (Version::HTTP_11, "/HTTP/1.2"), "{version}");
+        assert!(asked.keeps_connection);
+    }
+}
+
+#[test]
+fn a_target_in_absolute_form_has_a_path() {
+    for (line, target) in [
+        ("GET https://a?q", "/?q"),
+        ("GET https://a?", "/?"),
+        ("GET https://a?/x", "/?/x"),
+        ("GET https://a", "/"),
+        ("GET https://a/", "/"),
+        ("GET https://a/?q", "/?q"),
+        ("GET http://a:80?q=://", "/?q=://"),
+        ("OPTIONS https://a", "*"),
+        ("OPTIONS https://a?q", "/?q"),
+        ("OPTIONS https://a/", "/"),
+        ("OPTIONS /", "/"),
+        ("GET /://x?y", "/://x?y"),
+    ] {
+        let (asked, _) = read(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let uri = &asked.head.uri;
+        assert_eq!(uri.path_and_query().unwrap().as_str(), target, "{line}");
+        assert_eq!(uri.path(), target.split('?').next().unwrap(), "{line}");
+        assert_eq!(uri.authority().is_some(), line.contains("//a"), "{line}");
+    }
+}
+
+#[test]
 fn a_request_says_whether_trailers_may_follow() {
     for (field, takes) in [("TE: trailers", true), ("te: deflate;q=0.5 , Trailers", true), ("TE: gzip", false)] {
         assert_eq!(read(&format!("GET / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n")).0.takes_trailers, takes, "{field}");

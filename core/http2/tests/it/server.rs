@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use sallyport_http2::{Config, ErrorCode, NewRequest, Read, Room, Server};
+use sallyport_http2::{Config, ErrorCode, HeadRefusal, NewRequest, Read, Room, Server};
 
 use crate::client::*;
 
@@ -277,8 +277,8 @@ fn a_list_that_is_too_long_is_to_be_refused() {
     let mut tested = Tested::new();
     let long = [("x-long", &*"a".repeat(2_500)), ("connection", "close")];
     tested.send(&frame(HEADERS, END_HEADERS, 1, &post_with(&long)));
-    let NewRequest { stream, head, has_body, is_too_long } = tested.request();
-    assert_eq!((stream, has_body, is_too_long), (1, true, true));
+    let NewRequest { stream, head, has_body, refusal } = tested.request();
+    assert_eq!((stream, has_body, refusal), (1, true, Some(HeadRefusal::TooLong)));
     assert_eq!((head.method, head.uri.path(), head.headers.len()), (Method::POST, "/", 0));
     tested.server.send_head(1, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &HeaderMap::new(), true);
     tested.server.leave_answer(1);
@@ -288,12 +288,29 @@ fn a_list_that_is_too_long_is_to_be_refused() {
     tested.send(&frame(DATA, END_STREAM, 1, b"what was on its way"));
     tested.get(3);
     let request = tested.request();
-    assert_eq!((request.stream, request.is_too_long), (3, false));
+    assert_eq!((request.stream, request.refusal), (3, None));
     assert_eq!((tested.frames(), tested.server.faults()), (vec![], vec![]));
     // Not even the method is known where that is what is too long.
     tested.send(&frame(HEADERS, END_HEADERS | END_STREAM, 5, &block(&[(":path", long[0].1), (":method", "PUT")])));
-    let NewRequest { head, has_body, is_too_long, .. } = tested.request();
-    assert_eq!((head.method, has_body, is_too_long), (Method::GET, false, true));
+    let NewRequest { head, has_body, refusal, .. } = tested.request();
+    assert_eq!((head.method, has_body, refusal), (Method::GET, false, Some(HeadRefusal::TooLong)));
+}
+
+#[test]
+fn a_path_that_is_no_target_is_to_be_refused() {
+    let mut tested = Tested::new();
+    let paths = ["/a#b", "/?a#b", "/\u{e9}", "/?\u{20ac}", "/<b>", "/?a=<b>", "/?a=\"b\"", "/`b`"];
+    for (number, path) in (0..).zip(paths) {
+        let stream = 1 + 2 * number;
+        let head = block(&[(":method", "GET"), (":scheme", "https"), (":authority", "a.example"), (":path", path)]);
+        tested.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &head));
+        let NewRequest { head, refusal, .. } = tested.request();
+        assert_eq!((head.uri.path(), head.uri.query(), refusal), ("/", None, Some(HeadRefusal::Target)), "{path:?}");
+        assert_eq!(head.uri.host(), Some("a.example"));
+        tested.server.leave_answer(stream);
+    }
+    tested.get(101);
+    assert_eq!(tested.request().refusal, None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, TunnelId};
 
 use super::{
     DownReason, Event, KEEPALIVE_BOUNDS, MAX_MISSED_LIMIT, MAX_QUEUED_LOG_EVENTS, MAX_REFUSED_ATTACHMENTS, MAX_STREAMS,
@@ -140,6 +140,16 @@ impl Session {
             && self.out.log(record)
     }
 
+    /// Tells the connector how one of its origins is found, as [`Self::send_request_log`]; false also if it does not take that
+    /// (edge).
+    pub fn send_health_log(&mut self, record: &HealthRecord) -> bool {
+        self.side == Side::Edge
+            && self.phase == Phase::Up
+            && self.has_health_log
+            && self.wants_log()
+            && self.out.log(record)
+    }
+
     /// Whether anybody at the other end wants to know of requests. An edge passes on what it is told to those that do.
     fn wants_log(&self) -> bool {
         self.is_between_edges || self.tunnels.values().any(|wants| *wants)
@@ -162,6 +172,7 @@ impl Session {
         }
         self.has_open_fields = hello.has(feature::OPEN_FIELDS);
         self.has_flow_log = hello.has(feature::FLOW_LOG);
+        self.has_health_log = hello.has(feature::HEALTH_LOG);
         self.has_edges = hello.has(feature::EDGES);
         if let Some(mut welcome) = self.welcome.take() {
             if !self.has_open_fields {
@@ -276,6 +287,7 @@ impl Session {
         let event = match decode_request_log(payload)? {
             LogRecord::Request(record) => Event::RequestLog(record),
             LogRecord::Flow(record) => Event::FlowLog(record),
+            LogRecord::Health(record) => Event::HealthLog(record),
         };
         if self.log_events < MAX_QUEUED_LOG_EVENTS {
             self.log_events += 1;

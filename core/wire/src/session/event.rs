@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use sallyport_model::{FlowRecord, RequestRecord, TunnelId};
+use sallyport_model::{FlowRecord, HealthRecord, RequestRecord, TunnelId};
 
 use crate::{Attach, Edges, Hello, Open, OpenFailure, Refusal, ResetCode, Violation, Welcome};
 
@@ -95,6 +95,8 @@ pub enum Event {
     RequestLog(RequestRecord),
     /// A flow ended at the edge (connector).
     FlowLog(FlowRecord),
+    /// The edge finds an origin so from now on (connector).
+    HealthLog(HealthRecord),
     /// A stream begins: answer with `opened` or `failed` (connector).
     StreamOpen(StreamId, Open),
     /// The origin took the connection (edge).

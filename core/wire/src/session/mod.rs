@@ -16,7 +16,7 @@ use std::{
 pub use event::{DownReason, Event, OpenError, Read, SessionConfig, StreamError, StreamId, TimeoutReason};
 use sallyport_model::TunnelId;
 
-use crate::{Attach, ByNumber, FrameType, Hello, Refusal, Side, VERSION, Violation};
+use crate::{Attach, ByNumber, FrameType, Hello, Refusal, Shares, Side, VERSION, Violation};
 use keepalive::Keepalive;
 use outbox::{Outbox, Turn, put_ping};
 use stream::{MAX_WINDOW_BYTES, Stream};
@@ -30,10 +30,12 @@ pub const MAX_REFUSED_ATTACHMENTS: u32 = 16;
 pub const MAX_SESSION_WINDOWS_BYTES: u64 = 64 * 1024 * 1024;
 /// How much of that growth may take, in bytes.
 const MAX_GROWN_BYTES: u64 = MAX_SESSION_WINDOWS_BYTES / 2;
+/// How many times what is left of that growth one client may have: it is for speed, and first windows are there without it.
+const MAX_GROWN_OF_LEFT: u64 = 7;
 /// How much of it the first windows may take as long as there is a choice, in bytes. Each stream gets a share of what is
 /// left, so that the first ones have room at once and thousands of idle ones cost next to nothing.
 const MAX_FIRST_WINDOWS_BYTES: u64 = MAX_SESSION_WINDOWS_BYTES / 4;
-/// Which part of what is left is a stream's share.
+/// Which part of what is left is a stream's share: of all, and of what its client may have.
 const FIRST_WINDOW_SHARE: u64 = 64;
 /// How many streams run at most with a connector that knows no first windows of their own.
 const MAX_STREAMS_OF_ONE_WINDOW: u32 = 1_024;
@@ -97,14 +99,16 @@ pub struct Session {
     /// How many of the streams lack a terminal.
     running: u32,
     last_stream: u32,
-    /// The first windows of all streams together, in bytes.
-    first_windows_bytes: u64,
-    /// By how much the windows of all streams have grown, in bytes.
-    grown_bytes: u64,
+    /// The first windows of all streams together, in bytes, and by how much these have grown: by the clients that the streams
+    /// are for (edge).
+    first_windows_bytes: Shares,
+    grown_bytes: Shares,
     /// The connector reads the fields that follow the server name in OPEN (edge).
     has_open_fields: bool,
     /// The connector takes flows in REQUEST_LOG (edge).
     has_flow_log: bool,
+    /// The connector is told how its origins are found (edge).
+    has_health_log: bool,
     /// The connector is told of other edges (edge).
     has_edges: bool,
     out: Outbox,
@@ -174,10 +178,11 @@ impl Session {
             streams: ByNumber::default(),
             running: 0,
             last_stream: 0,
-            first_windows_bytes: 0,
-            grown_bytes: 0,
+            first_windows_bytes: Shares::default(),
+            grown_bytes: Shares::default(),
             has_open_fields: false,
             has_flow_log: false,
+            has_health_log: false,
             has_edges: false,
             out: Outbox::default(),
             events: VecDeque::new(),
@@ -245,7 +250,7 @@ impl Session {
     /// The next thing that happened. Events about a stream may still wait when the stream is already forgotten.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
-        if matches!(event, Event::RequestLog(_) | Event::FlowLog(_)) {
+        if matches!(event, Event::RequestLog(_) | Event::FlowLog(_) | Event::HealthLog(_)) {
             self.log_events -= 1;
         }
         Some(event)

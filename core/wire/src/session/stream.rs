@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::event::StreamError;
-use crate::{ResetCode, Side, lifecycle::Lifecycle};
+use crate::{Client, ResetCode, Side, lifecycle::Lifecycle};
 
 /// How much one stream may have waiting to be sent, in bytes.
 pub(crate) const MAX_QUEUED_BYTES: usize = 256 * 1024;
@@ -23,6 +23,10 @@ const MIN_TUNING_RTT: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) life: Lifecycle,
+    /// Whom it is for.
+    pub(crate) client: Client,
+    /// How much of its first window counts as its client's, in bytes.
+    pub(crate) counted_bytes: u64,
     pub(crate) send: SendHalf,
     pub(crate) recv: RecvHalf,
     /// Why the peer gave it up: what `write`, and `read` unless the data had ended before, answer from then on.
@@ -72,9 +76,11 @@ pub(crate) struct RecvHalf {
 }
 
 impl Stream {
-    pub(crate) fn new(side: Side, window: u32) -> Self {
+    pub(crate) fn new(side: Side, window: u32, client: Client) -> Self {
         Self {
             life: Lifecycle::new(side),
+            client,
+            counted_bytes: 0,
             send: SendHalf {
                 queue: VecDeque::new(),
                 credit: window,
@@ -170,7 +176,7 @@ impl RecvHalf {
         bytes: usize,
         now: impl Fn() -> Instant,
         rtt: Option<Duration>,
-        budget: u64,
+        budget: impl Fn() -> u64,
     ) -> Option<(u32, u32)> {
         // What is read was within the window.
         let bytes = bytes as u32;
@@ -182,7 +188,7 @@ impl RecvHalf {
             let now = now();
             let two_trips = rtt.map(|rtt| rtt.max(MIN_TUNING_RTT) * 2);
             let fast = two_trips.is_some_and(|limit| now.saturating_duration_since(round_start) <= limit);
-            if fast && self.window <= MAX_WINDOW_BYTES / 2 && u64::from(self.window) <= budget {
+            if fast && self.window <= MAX_WINDOW_BYTES / 2 && u64::from(self.window) <= budget() {
                 grown = self.window;
                 self.window *= 2;
             }

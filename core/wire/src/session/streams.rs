@@ -5,13 +5,13 @@ use std::time::Instant;
 use sallyport_model::TunnelId;
 
 use super::{
-    Event, FIRST_WINDOW_SHARE, MAX_FIRST_WINDOWS_BYTES, MAX_GROWN_BYTES, MIN_WINDOW_BYTES, OpenError, Phase, Read,
-    Session, StreamError, StreamId,
+    Event, FIRST_WINDOW_SHARE, MAX_FIRST_WINDOWS_BYTES, MAX_GROWN_BYTES, MAX_GROWN_OF_LEFT, MIN_WINDOW_BYTES,
+    OpenError, Phase, Read, Session, StreamError, StreamId,
     outbox::put_stream_frame,
     stream::{MAX_CREDIT_BYTES, QUANTUM_BYTES, Stream},
 };
 use crate::{
-    FailureReason, FrameHeader, FrameType, Open, OpenFailure, ResetCode, Side, Violation,
+    Client, FailureReason, FrameHeader, FrameType, Open, OpenFailure, ResetCode, Side, Violation,
     frame::STREAM_ID_BYTES,
     lifecycle::Terminal,
     message::{bad, decode_reset},
@@ -19,6 +19,12 @@ use crate::{
 
 /// What users of streams do.
 impl Session {
+    /// How many streams may run at a time.
+    #[must_use]
+    pub fn max_streams(&self) -> u32 {
+        self.max_streams
+    }
+
     /// Whether a further stream could be opened.
     #[must_use]
     pub fn has_room(&self) -> bool {
@@ -40,10 +46,11 @@ impl Session {
             return Err(OpenError::TooManyStreams);
         }
         let id = self.last_stream.checked_add(1).ok_or(OpenError::Exhausted)?;
-        let window = self.first_window();
+        let client = Client::from(open.client);
+        let window = self.first_window(client);
         let told = (window != self.window).then_some(window);
         self.out.stream_frame(FrameType::Open, id, |out| open.encode_payload(told, out));
-        self.begin(id, window);
+        self.begin(id, window, client);
         Ok(StreamId(id))
     }
 
@@ -144,9 +151,12 @@ impl Session {
         }
         let bytes = stream.recv.pop(most, put);
         if self.phase == Phase::Up && stream.life.may_read() {
-            let budget = MAX_GROWN_BYTES.saturating_sub(self.grown_bytes);
+            let (client, all) = (stream.client, &self.grown_bytes);
+            let budget = || all.room_of(client, MAX_GROWN_BYTES, MAX_GROWN_OF_LEFT);
             if let Some((grant, grown)) = stream.recv.on_consumed(bytes, now, self.keepalive.path_rtt(), budget) {
-                self.grown_bytes += u64::from(grown);
+                if grown > 0 {
+                    self.grown_bytes.take(stream.client, u64::from(grown));
+                }
                 self.out.stream_frame(FrameType::Window, id.0, |out| out.extend_from_slice(&grant.to_be_bytes()));
             }
         }
@@ -216,19 +226,23 @@ impl Session {
     }
 
     /// A stream with this id, the highest so far, begins.
-    fn begin(&mut self, id: u32, window: u32) {
+    fn begin(&mut self, id: u32, window: u32, client: Client) {
         self.last_stream = id;
         self.running += 1;
-        self.first_windows_bytes += u64::from(window);
-        self.streams.insert(id, Stream::new(self.side, window));
+        // The least window that there is, is also there for who has its share, and takes nothing of the others'.
+        let counted = u64::from(window).min(self.first_windows_bytes.room(client, MAX_FIRST_WINDOWS_BYTES));
+        if counted > 0 {
+            self.first_windows_bytes.take(client, counted);
+        }
+        self.streams.insert(id, Stream { counted_bytes: counted, ..Stream::new(self.side, window, client) });
     }
 
-    /// The window that the next stream begins with, in either direction.
-    fn first_window(&self) -> u32 {
+    /// The window that the next stream begins with, in either direction. What one client holds leaves others theirs.
+    fn first_window(&self, client: Client) -> u32 {
         if !self.has_open_fields {
             return self.window;
         }
-        let left = MAX_FIRST_WINDOWS_BYTES.saturating_sub(self.first_windows_bytes);
+        let left = self.first_windows_bytes.room(client, MAX_FIRST_WINDOWS_BYTES);
         u32::try_from(left / FIRST_WINDOW_SHARE).unwrap_or(u32::MAX).clamp(MIN_WINDOW_BYTES, self.window)
     }
 
@@ -250,8 +264,8 @@ impl Session {
     pub(super) fn forget(&mut self, id: u32) {
         if let Some(stream) = self.streams.remove(&id) {
             let recv = &stream.recv;
-            self.first_windows_bytes -= u64::from(recv.first_window);
-            self.grown_bytes -= u64::from(recv.window - recv.first_window);
+            self.first_windows_bytes.give_back(stream.client, stream.counted_bytes);
+            self.grown_bytes.give_back(stream.client, u64::from(recv.window - recv.first_window));
             self.events.push_back(Event::StreamClosed(StreamId(id)));
         }
     }
@@ -356,7 +370,7 @@ impl Session {
             self.out.stream_frame(FrameType::Failed, id, |out| failure.encode_payload(out));
             return Ok(());
         }
-        self.begin(id, window);
+        self.begin(id, window, Client::from(open.client));
         self.events.push_back(Event::StreamOpen(StreamId(id), open));
         Ok(())
     }
@@ -427,4 +441,36 @@ impl Session {
 /// The payload of RESET after the stream's id: no serial number on a control connection, and the code.
 fn put_reset(out: &mut Vec<u8>, code: ResetCode) {
     out.extend_from_slice(&[0, 0, 0, 0, code as u8]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use crate::SessionConfig;
+
+    use super::*;
+
+    #[test]
+    fn windows_of_one_clients_streams_leave_others_theirs() {
+        let mut session = Session::edge(SessionConfig::default(), [0; 16], [0; 32], Instant::now());
+        session.has_open_fields = true;
+        let client = |last: u8| Client::from(SocketAddr::from(([192, 0, 2, last], 1)));
+        let first = session.first_window(client(1));
+        assert_eq!(first, session.window);
+        for id in 1..=10_000 {
+            let window = session.first_window(client(1));
+            session.begin(id, window, client(1));
+        }
+        assert_eq!(session.first_window(client(1)), MIN_WINDOW_BYTES, "there is always one");
+        // A quarter was left, and of that a client that comes has the usual share.
+        assert!(session.first_window(client(2)) >= first / 8, "{}", session.first_window(client(2)));
+        for id in 1..=10_000 {
+            if let Some(stream) = session.streams.get_mut(&id) {
+                stream.released = true;
+            }
+            session.forget(id);
+        }
+        assert_eq!((session.first_windows_bytes.total(), session.first_window(client(1))), (0, first));
+    }
 }

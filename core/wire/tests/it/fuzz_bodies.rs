@@ -66,9 +66,16 @@ pub(crate) fn session_input(data: &[u8]) {
             connector: [3; 16],
             max_legs: 4,
             features: Vec::new(),
+            host: None,
         };
         let mut session = Session::connector(hello, config(), now);
-        session.attach(Attach { tunnel: tunnel(), credential: "c".to_owned(), request_log: true, home: None });
+        session.attach(Attach {
+            tunnel: tunnel(),
+            credential: "c".to_owned(),
+            request_log: true,
+            home: None,
+            origin: None,
+        });
         session
     };
     let mut over = false;
@@ -126,7 +133,13 @@ fn decide(session: &mut Session, operation: u8, bytes: &mut Bytes<'_>, now: &mut
         9 => session.detach(tunnel(), "deleted", "the tunnel was deleted"),
         10 => session.go_away("shutting-down", "the edge stops"),
         11 => session.ask_for_legs(3),
-        12 => session.attach(Attach { tunnel: tunnel(), credential: "d".to_owned(), request_log: false, home: None }),
+        12 => session.attach(Attach {
+            tunnel: tunnel(),
+            credential: "d".to_owned(),
+            request_log: false,
+            home: None,
+            origin: None,
+        }),
         13 => transmit_nothing_but_bounds(session, *now),
         _ => session.accept_attach(tunnel(), "https://x.localhost".to_owned()),
     }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use sallyport_model::{FlowRecord, RequestRecord, SocketType, TunnelId};
+use sallyport_model::{
+    FlowRecord, HealthFailure, HealthFailureCode, HealthRecord, OriginHealth, RequestRecord, SocketType, TunnelId,
+};
 use sallyport_wire::{
     DownReason, Event, Hello, OpenError, Refusal, ResetCode, Session, SessionConfig, StreamError, TimeoutReason,
 };
@@ -328,6 +330,7 @@ fn legs_are_asked_for_and_requests_logged_where_there_is_room() {
         omitted_before: 0,
         identity: None,
         rule: None,
+        refused: None,
     };
     let mut sent = 0;
     while pair.edge.session.send_request_log(&record) {
@@ -378,6 +381,29 @@ fn flows_are_logged_to_connectors_that_take_them() {
 }
 
 #[test]
+fn how_origins_are_found_is_told_to_connectors_that_take_it() {
+    let failure = HealthFailure::new(HealthFailureCode::Refused, "nothing listens at 127.0.0.1:8000", 1_700_000_000);
+    let ill = HealthRecord { tunnel: tunnel(), health: OriginHealth::Unwell, failure: Some(failure) };
+    let well = HealthRecord { tunnel: tunnel(), health: OriginHealth::Well, failure: None };
+    for takes in [true, false] {
+        let features = takes.then(|| sallyport_wire::message::feature::HEALTH_LOG.to_owned()).into_iter().collect();
+        let now = Instant::now();
+        let mut connector = Session::connector(Hello { features, ..hello() }, SessionConfig::default(), now);
+        connector.attach(attach());
+        let mut edge = Session::edge(SessionConfig::default(), [1; 16], [2; 32], now);
+        exchange(&mut edge, &mut connector, now);
+        edge.accept_attach(tunnel(), "https://calm-bay-1000.localhost".to_owned());
+        exchange(&mut edge, &mut connector, now);
+        assert_eq!([&ill, &well].map(|record| edge.send_health_log(record)), [takes; 2]);
+        exchange(&mut edge, &mut connector, now);
+        let told = std::iter::from_fn(|| connector.poll_event());
+        let told: Vec<_> = told.filter(|event| matches!(event, Event::HealthLog(_))).collect();
+        let all = vec![Event::HealthLog(ill.clone()), Event::HealthLog(well.clone())];
+        assert_eq!(told, if takes { all } else { Vec::new() });
+    }
+}
+
+#[test]
 fn the_request_log_takes_its_turn_beside_bulk() {
     let mut pair = Pair::attached(LinkConfig { rate_bytes_per_s: 1_000_000, ..LinkConfig::default() });
     pair.open("respond 0", Plan::send(10_000_000));
@@ -397,6 +423,7 @@ fn the_request_log_takes_its_turn_beside_bulk() {
         omitted_before: 0,
         identity: None,
         rule: None,
+        refused: None,
     };
     assert!(pair.edge.session.send_request_log(&record));
     let logged = |pair: &Pair| pair.connector.has(|event| matches!(event, Event::RequestLog(_)));

@@ -25,6 +25,7 @@ pub(crate) fn hello() -> Hello {
         connector: [3; 16],
         max_legs: 64,
         features: features(),
+        host: None,
     }
 }
 
@@ -33,7 +34,7 @@ fn features() -> Vec<String> {
 }
 
 pub(crate) fn attach() -> Attach {
-    Attach { tunnel: tunnel(), credential: "spc_secret".to_owned(), request_log: true, home: None }
+    Attach { tunnel: tunnel(), credential: "spc_secret".to_owned(), request_log: true, home: None, origin: None }
 }
 
 /// An OPEN whose server name tells the connector's end what to do; see [`Plan::of_server`].

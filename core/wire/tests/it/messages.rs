@@ -73,7 +73,7 @@ proptest! {
     ) {
         let tunnel = TunnelId::from_bytes(id);
         let small = number as u32;
-        let hello = Hello { versions, agent: code.clone(), connector: id, max_legs: number as u16, features: vec![code.clone()] };
+        let hello = Hello { versions, agent: code.clone(), connector: id, max_legs: number as u16, features: vec![code.clone()], host: flag.then(|| format!("h{code}").chars().take(message::MAX_HOST_BYTES).collect()) };
         round_trip!(hello, Hello, Hello, Control);
         let welcome = Welcome {
             version: 1,
@@ -94,7 +94,7 @@ proptest! {
         let refusal = Refusal { code: code.clone(), message: text.clone(), retry: flag };
         round_trip!(refusal, Refusal, Refused, Leg);
         round_trip!(NotAttached { tunnel, refusal: refusal.clone() }, NotAttached, NotAttached, Control);
-        let attach = Attach { tunnel, credential: text.clone(), request_log: flag, home: flag.then(|| "eu".parse().unwrap()) };
+        let attach = Attach { tunnel, credential: text.clone(), request_log: flag, home: flag.then(|| "eu".parse().unwrap()), origin: flag.then(|| "localhost:3000".parse().unwrap()) };
         prop_assume!(text.len() <= message::MAX_CREDENTIAL_BYTES);
         let shown = format!("{attach:?}");
         prop_assert!(text.len() < 8 || !shown.contains(&text));

@@ -24,7 +24,7 @@ use async_nats::{
     Auth, ConnectErrorKind, ConnectOptions, Event,
     jetstream::{self, context::ContextBuilder},
 };
-use tokio::sync::watch;
+use tokio::{net::TcpStream, sync::watch, task::JoinSet};
 use tracing::{debug, info, warn};
 
 pub use asks::answer_asks;
@@ -44,6 +44,10 @@ const EDGE_INBOX: &str = "_INBOX.sallyport-edge";
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 /// How long an attempt to connect may take.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
+/// How long machines of the bus are tried for which is the nearest, how many, and at which port where none is said.
+const REACH_TIME: Duration = Duration::from_secs(1);
+const MAX_SERVERS_TRIED: usize = 16;
+const DEFAULT_PORT: u16 = 4222;
 /// How often a quiet connection is asked whether it is there.
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// The longest pause between attempts to connect.
@@ -175,6 +179,7 @@ impl Nats {
         let link =
             Arc::new(watch::Sender::new(Link { is_up: false, since: Instant::now(), is_refused: false, count: 0 }));
         let credentials = Arc::new(RwLock::new(config.credentials.clone()));
+        let config = &BusConfig { servers: nearest_first(&config.servers).await, ..config.clone() };
         let tried = options(config, &credentials, &link).connect(config.servers.as_slice()).await;
         let client = match tried {
             Ok(client) => client,
@@ -234,6 +239,33 @@ impl Nats {
     }
 }
 
+/// The machines of the bus, those first that are reached soonest; those that are not come last, as they were given. What goes by a
+/// machine that is far away makes detours.
+async fn nearest_first(servers: &[String]) -> Vec<String> {
+    if servers.len() < 2 {
+        return servers.to_vec();
+    }
+    let began = Instant::now();
+    let mut tried = JoinSet::new();
+    for (at, server) in servers.iter().take(MAX_SERVERS_TRIED).enumerate() {
+        let place = server.split_once("://").map_or(server.as_str(), |(_, place)| place).to_owned();
+        let has_port = place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let place = if has_port { place } else { format!("{place}:{DEFAULT_PORT}") };
+        tried.spawn(async move { TcpStream::connect(place).await.is_ok().then(|| (began.elapsed(), at)) });
+    }
+    let mut reached = Vec::new();
+    let all = async {
+        while let Some(done) = tried.join_next().await {
+            reached.extend(done.ok().flatten());
+        }
+    };
+    let _ = tokio::time::timeout(REACH_TIME, all).await;
+    reached.sort_unstable();
+    let first = reached.iter().filter_map(|(_, at)| servers.get(*at));
+    let last = servers.iter().enumerate().filter(|(at, _)| !reached.iter().any(|(_, other)| other == at));
+    first.chain(last.map(|(_, server)| server)).cloned().collect()
+}
+
 /// Certificates that are not believed come as errors of reading and writing.
 fn is_of_tls(error: &async_nats::ConnectError) -> bool {
     let said = format!("{error:?}");
@@ -271,6 +303,7 @@ fn options(
         .ping_interval(PING_EVERY)
         .max_reconnects(None)
         .ignore_discovered_servers()
+        .retain_servers_order()
         .reconnect_delay_callback(|attempts| {
             let pause = Duration::from_millis(50 * u64::try_from(attempts.min(20)).unwrap_or(20));
             pause.min(MAX_PAUSE)
@@ -336,5 +369,21 @@ fn told(link: &watch::Sender<Link>, event: &Event) {
         Event::ClientError(error) if error.to_string().contains("authorization violation") => tell_refusal(link),
         Event::ServerError(error) => warn!(%error, "the bus refuses something"),
         other => debug!(%other, "of the bus"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_machine_of_the_bus_that_is_reached_comes_before_those_that_are_not() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = format!("nats://{}", listener.local_addr().unwrap());
+        // Port 1 of this machine takes nobody, and no name ends in `invalid` (RFC 6761 section 6.4).
+        let (away, unknown) = ("nats://127.0.0.1:1".to_owned(), "tls://bus.invalid".to_owned());
+        let servers = [away.clone(), there.clone(), unknown.clone()];
+        assert_eq!(nearest_first(&servers).await, [there, away.clone(), unknown]);
+        assert_eq!(nearest_first(std::slice::from_ref(&away)).await, [away], "there is nothing to choose");
     }
 }

@@ -40,7 +40,10 @@ pub(crate) fn presence(number: u32) -> TunnelPresence {
         agent: "test".to_owned(),
         since: 0,
         home: None,
+        origin: None,
+        host: None,
         health: OriginHealth::default(),
+        failure: None,
     }
 }
 

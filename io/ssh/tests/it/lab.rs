@@ -52,6 +52,8 @@ pub(crate) struct Gate {
     /// The authority whose certificates are taken.
     pub(crate) authority: Mutex<Option<PublicKey>>,
     pub(crate) guests: bool,
+    /// Who wanted to sign with SHA-1.
+    pub(crate) with_sha1: Mutex<Vec<(String, PublicKey)>>,
     /// Who is logged in, the newest login last.
     pub(crate) connections: Mutex<Vec<Connection>>,
     pub(crate) closed: Mutex<Vec<u64>>,
@@ -88,6 +90,10 @@ impl SshGate for Shared {
     fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict> {
         let verdict = self.0.decide(attempt);
         Box::pin(async move { verdict })
+    }
+
+    fn refused_sha1(&self, user: &str, key: &PublicKey, _peer: SocketAddr) {
+        self.0.with_sha1.lock().unwrap().push((user.to_owned(), key.clone()));
     }
 
     fn opened(&self, connection: &Connection) {

@@ -1,8 +1,25 @@
 //! Who is let in.
 
+use std::sync::Arc;
+
+use russh::{
+    client,
+    keys::{PrivateKey, PrivateKeyWithHashAlg},
+};
 use sallyport_ssh::{HostKeys, UserAuthority};
 
-use crate::lab::{Gate, Lab, mode, text, until};
+use crate::lab::{Gate, Lab, mode, soon, text, until};
+
+/// A client that believes every server.
+struct Believes;
+
+impl client::Handler for Believes {
+    type Error = russh::Error;
+
+    async fn check_server_key(&mut self, _: &russh::keys::PublicKeyOrCertificate) -> Result<bool, Self::Error> {
+        Ok(true)
+    }
+}
 
 const STRICT: [&str; 3] = ["-N", "-o", "ExitOnForwardFailure=yes"];
 /// A forward that is refused: who gets so far is logged in.
@@ -146,6 +163,30 @@ async fn old_algorithms_are_not_spoken() {
     assert!(said.contains("kex: host key algorithm: ssh-ed25519"), "{said}");
     assert!(said.contains("kex-strict-s-v00@openssh.com"), "{said}");
     assert!(said.contains("mlkem768x25519-sha256"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_signs_with_sha1_is_refused_and_the_gate_is_told() {
+    let lab = Lab::start().await;
+    let key = lab.make_key("rsa", "rsa");
+    lab.gate.keys.lock().unwrap().entry("alice".to_owned()).or_default().push(key.clone());
+    // As clients of 2021 do, which know no other signature for RSA.
+    // OpenSSH does not even try, since the server names the signatures that it takes.
+    let private = Arc::new(PrivateKey::read_openssh_file(lab.path("rsa").as_path()).unwrap());
+    let mut old = client::connect(Arc::default(), lab.address, Believes).await.unwrap();
+    for _ in 0..2 {
+        let with_sha1 = PrivateKeyWithHashAlg::new(private.clone(), None);
+        assert!(!soon(old.authenticate_publickey("alice", with_sha1)).await.unwrap().success());
+    }
+    let told = lab.gate.with_sha1.lock().unwrap().clone();
+    assert_eq!(told.len(), 1, "once for a connection");
+    assert!(told[0].0 == "alice" && told[0].1.key_data() == key.key_data());
+    // The same key with a signature of today is let in, and nobody is told anything.
+    let mut ssh = lab.ssh_as("alice", "rsa", &STRICT);
+    ssh.args(REFUSED);
+    let output = lab.finish(ssh, &["127.0.0.1"]).await;
+    assert!(is_logged_in(&output), "{}", text(&output.stderr));
+    assert_eq!(lab.gate.with_sha1.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

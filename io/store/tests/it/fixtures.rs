@@ -1,7 +1,10 @@
 //! Things to put into a store.
 
 use sallyport_model::{Account, AccountId, CredentialHash, Socket, SocketId, SocketType, Tunnel, TunnelId};
-use sallyport_store::{Creation, NewAccount, NewSocket, NewTunnel, PortWish, Store, StoreError};
+use sallyport_store::{
+    Admission, Creation, IfTaken, NewAccount, NewSession, NewSocket, NewTunnel, PortWish, SessionClient, Store,
+    StoreError,
+};
 
 use crate::postgres;
 
@@ -17,7 +20,20 @@ pub(crate) fn account(n: u8) -> NewAccount {
         },
         password_hash: "$argon2id$x".into(),
         ssh_key: None,
-        only_as_first: false,
+        admission: Admission::OPEN,
+    }
+}
+
+/// A session of an account whose password was never changed, with a refresh token of the same number.
+pub(crate) fn new_session(owner: u8, n: u8, now: i64, expires_at: i64) -> NewSession {
+    NewSession {
+        id: [n; 16],
+        account: account(owner).account.id,
+        revision: 0,
+        refresh: [n; 32],
+        now,
+        expires_at,
+        client: SessionClient { address: Some(format!("192.0.2.{n}")), program: Some("curl/8".to_owned()) },
     }
 }
 
@@ -28,6 +44,7 @@ pub(crate) fn new_socket(owner: u8, n: u32) -> NewSocket {
         id: SocketId::from_random(id),
         account: account(owner).account.id,
         display_name: format!("socket {n}").parse().unwrap(),
+        if_taken: IfTaken::Refuse,
         socket_type: SocketType::Http,
         origin_protocol: sallyport_model::OriginProtocol::Auto,
         basic_auth: None,
@@ -47,8 +64,10 @@ pub(crate) fn new_tunnel(socket: SocketId, n: u32) -> NewTunnel {
     NewTunnel {
         id: TunnelId::from_random(id),
         socket,
+        name: None,
         credential: CredentialHash([3; 32]),
         weight: sallyport_model::DEFAULT_WEIGHT,
+        path: Default::default(),
         temporary: None,
         created_at: NOW,
     }

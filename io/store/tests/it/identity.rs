@@ -1,7 +1,9 @@
 //! Identity providers, and logins of persons.
 
 use sallyport_model::{AccountId, LoginSession, LoginSessionId, Person, ProviderConfig, ProviderId, ProviderKind};
-use sallyport_store::{MAX_PROVIDERS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON, StoreError, StoredProvider};
+use sallyport_store::{
+    LogoutOf, MAX_PROVIDERS_PER_ORGANISATION, MAX_SESSIONS_PER_PERSON, NewProviderSession, StoreError, StoredProvider,
+};
 
 use crate::fixtures::{NOW, account, store_with_account};
 
@@ -21,6 +23,7 @@ fn provider(organisation: AccountId, n: u8, name: &str) -> StoredProvider {
             ca_pem: None,
             hook: None,
             require_totp: false,
+            check_minutes: None,
         },
         secret: "sealed".to_owned(),
         created_at: NOW,
@@ -37,6 +40,7 @@ fn session(organisation: AccountId, n: u16, email: &str, provider: &str) -> Logi
             email: email.parse().unwrap(),
             name: Some("Ann \u{c5}".to_owned()),
             groups: vec!["eng".to_owned()],
+            groups_stated: true,
             provider: provider.parse().unwrap(),
             subject: "u-1".to_owned(),
         },
@@ -112,4 +116,66 @@ async fn logins_end_by_themselves_by_name_and_by_number() {
     store.delete_account(ann).await.unwrap();
     assert_eq!(store.all_person_sessions(NOW).await.unwrap().len(), 1);
     assert!(matches!(store.begin_person_session(&all[0]).await, Err(StoreError::Gone)));
+}
+
+#[tokio::test]
+async fn what_a_provider_gave_is_kept_with_the_login_and_asked_once_at_a_time() {
+    let (_dir, store) = store_with_account().await;
+    let ann = account(1).account.id;
+    let (dex, other) = (provider(ann, 3, "dex"), provider(ann, 4, "other"));
+    store.create_provider(&dex).await.unwrap();
+    store.create_provider(&other).await.unwrap();
+    let there = |provider: &StoredProvider, sid: Option<&str>, check_at| NewProviderSession {
+        provider: provider.id,
+        sid: sid.map(str::to_owned),
+        tokens: Some("sealed".to_owned()),
+        check_at,
+    };
+    let begin = async |n: u16, subject: &str, there: NewProviderSession| {
+        let mut session = session(ann, n, "x@example.com", "dex");
+        (session.person.subject, session.expires_at) = (subject.to_owned(), NOW + 10_000);
+        store.begin_provider_session(&session, Some(&there)).await.unwrap();
+        session
+    };
+    let one = begin(1, "u-1", there(&dex, Some("s-1"), Some(NOW + 10))).await;
+    let two = begin(2, "u-1", there(&dex, None, Some(NOW + 20))).await;
+    let three = begin(3, "u-2", there(&dex, Some("s-3"), None)).await;
+    let four = begin(4, "u-1", there(&other, Some("s-1"), None)).await;
+    assert_eq!(store.provider_tokens(one.id).await.unwrap().as_deref(), Some("sealed"));
+
+    // Due questions are taken up once, the oldest first.
+    assert!(store.claim_provider_checks(NOW + 9).await.unwrap().is_empty());
+    let due = store.claim_provider_checks(NOW + 30).await.unwrap();
+    let ids: Vec<_> = due.iter().map(|check| check.session.id).collect();
+    assert!(ids.len() == 2 && ids.contains(&one.id) && ids.contains(&two.id));
+    assert!(due.iter().all(|check| check.provider == dex && check.tokens == "sealed" && check.failures == 0));
+    assert!(store.claim_provider_checks(NOW + 31).await.unwrap().is_empty(), "somebody has them");
+    assert_eq!(store.claim_provider_checks(NOW + 200).await.unwrap().len(), 2, "nobody has answered");
+    store.record_provider_check(one.id, Some(NOW + 300), 2, Some("newer")).await.unwrap();
+    store.record_provider_check(two.id, None, 0, None).await.unwrap();
+    let due = store.claim_provider_checks(NOW + 9_000).await.unwrap();
+    assert_eq!((due.len(), due[0].tokens.as_str(), due[0].failures), (1, "newer", 2));
+    // What is over is not asked about.
+    assert!(store.claim_provider_checks(NOW + 20_000).await.unwrap().is_empty());
+
+    // The login that is named, and one of the same person without a name; nobody else's, and none elsewhere.
+    let end = async |subject: Option<&str>, sid: Option<&str>| {
+        let ended = store.end_provider_sessions(ann, dex.id, LogoutOf { subject, sid }).await.unwrap();
+        let mut ids: Vec<_> = ended.iter().map(|session| session.id).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert!(end(Some("u-2"), Some("s-1")).await.is_empty());
+    assert_eq!(end(None, Some("s-1")).await, [one.id], "by its name alone nothing else can be meant");
+    assert_eq!(end(Some("u-1"), Some("s-9")).await, [two.id]);
+    assert_eq!(end(Some("u-2"), None).await, [three.id]);
+    let described = Person { groups: vec!["leavers".to_owned()], ..four.person.clone() };
+    assert!(store.describe_person_session(four.id, &described).await.unwrap());
+    assert_eq!(store.person_session(four.id, NOW).await.unwrap().unwrap().person, described);
+    assert!(!store.describe_person_session(one.id, &described).await.unwrap(), "it has ended");
+    assert_eq!(store.provider_tokens(one.id).await.unwrap(), None);
+    // What was used is known as used.
+    assert!(store.use_once(ann, [9; 16], NOW + 10, NOW).await.unwrap());
+    assert!(store.is_used(ann, [9; 16], NOW).await.unwrap() && !store.is_used(ann, [9; 16], NOW + 10).await.unwrap());
+    assert!(!store.is_used(ann, [8; 16], NOW).await.unwrap());
 }

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod account_access;
 mod authorities;
 mod controls;
 mod device_logins;
@@ -13,6 +14,7 @@ mod edges;
 mod fixtures;
 mod identity;
 mod lock;
+mod names;
 mod nouns;
 mod open;
 mod organisations;

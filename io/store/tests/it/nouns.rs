@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use sallyport_model::{MAX_TUNNELS_PER_SOCKET, SocketName};
 use sallyport_store::{
-    Creation, Keyed, MAX_SESSIONS_PER_ACCOUNT, MAX_SOCKETS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, Rotation, Store,
-    StoreError,
+    Creation, Keyed, MAX_SESSIONS_PER_ACCOUNT, MAX_SOCKETS_PER_ACCOUNT, REMEMBER_KEYS_SECONDS, Rotation, SessionClient,
+    Store, StoreError,
 };
 
-use crate::fixtures::{NOW, account, make_socket, make_tunnel, new_socket, store_with_account};
+use crate::fixtures::{NOW, account, make_socket, make_tunnel, new_session, new_socket, store_with_account};
 
 #[tokio::test]
 async fn a_name_is_never_given_out_twice() {
@@ -81,7 +81,7 @@ async fn what_belongs_to_nobody_is_not_made() {
     let of_first = make_socket(&store, 1, 2, &[2]).await.unwrap();
     let error = make_tunnel(&store, 2, of_first.id, 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Gone), "{error}");
-    let error = store.begin_session([1; 16], account(9).account.id, [1; 32], NOW, NOW + 1).await.unwrap_err();
+    let error = store.begin_session(&new_session(9, 1, NOW, NOW + 1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Gone), "{error}");
 }
 
@@ -123,27 +123,38 @@ async fn a_refused_creation_does_not_use_its_key() {
 async fn sessions_rotate_end_and_are_forgotten() {
     let (_dir, store) = store_with_account().await;
     let owner = account(1).account.id;
-    store.begin_session([1; 16], owner, [1; 32], NOW, NOW + 100).await.unwrap();
-    let rotated = store.rotate_refresh([1; 32], [2; 32], NOW + 50, NOW + 150).await.unwrap();
+    store.begin_session(&new_session(1, 1, NOW, NOW + 100)).await.unwrap();
+    let rotated = store.rotate_refresh([1; 32], [2; 32], NOW + 50, NOW + 150, &SessionClient::default()).await.unwrap();
     assert_eq!(rotated, Rotation::Done { session: [1; 16], account: owner });
-    assert_eq!(store.rotate_refresh([9; 32], [3; 32], NOW, NOW).await.unwrap(), Rotation::Invalid);
-    assert_eq!(store.rotate_refresh([2; 32], [3; 32], NOW + 150, NOW + 300).await.unwrap(), Rotation::Invalid);
+    assert_eq!(
+        store.rotate_refresh([9; 32], [3; 32], NOW, NOW, &SessionClient::default()).await.unwrap(),
+        Rotation::Invalid
+    );
+    assert_eq!(
+        store.rotate_refresh([2; 32], [3; 32], NOW + 150, NOW + 300, &SessionClient::default()).await.unwrap(),
+        Rotation::Invalid
+    );
     assert!(store.session_account([1; 16]).await.unwrap().is_some());
-    let reused = store.rotate_refresh([1; 32], [3; 32], NOW + 60, NOW + 160).await.unwrap();
+    let reused = store.rotate_refresh([1; 32], [3; 32], NOW + 60, NOW + 160, &SessionClient::default()).await.unwrap();
     assert_eq!(reused, Rotation::Reused { account: owner });
     assert!(store.session_account([1; 16]).await.unwrap().is_none());
-    assert_eq!(store.rotate_refresh([2; 32], [3; 32], NOW + 60, NOW + 160).await.unwrap(), Rotation::Invalid);
+    assert_eq!(
+        store.rotate_refresh([2; 32], [3; 32], NOW + 60, NOW + 160, &SessionClient::default()).await.unwrap(),
+        Rotation::Invalid
+    );
     store.tidy(NOW + 160 + 30 * 86_400).await.unwrap();
-    assert_eq!(store.rotate_refresh([1; 32], [3; 32], NOW + 60, NOW + 160).await.unwrap(), Rotation::Invalid);
+    assert_eq!(
+        store.rotate_refresh([1; 32], [3; 32], NOW + 60, NOW + 160, &SessionClient::default()).await.unwrap(),
+        Rotation::Invalid
+    );
     assert_eq!(store.end_session([1; 32]).await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn the_oldest_sessions_end_first() {
     let (_dir, store) = store_with_account().await;
-    let owner = account(1).account.id;
     for n in 0..=u8::try_from(MAX_SESSIONS_PER_ACCOUNT).unwrap() {
-        store.begin_session([n; 16], owner, [n; 32], NOW + i64::from(n), NOW + 1_000).await.unwrap();
+        store.begin_session(&new_session(1, n, NOW + i64::from(n), NOW + 1_000)).await.unwrap();
     }
     assert!(store.session_account([0; 16]).await.unwrap().is_none());
     assert!(store.session_account([1; 16]).await.unwrap().is_some());

@@ -190,3 +190,35 @@ async fn an_interrupted_first_start_is_no_obstacle() {
     store.create_account(account(1)).await.unwrap();
     store.check().await.unwrap();
 }
+
+#[tokio::test]
+async fn sockets_of_an_older_database_that_share_a_name_get_numbers_and_none_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).await.unwrap();
+    for owner in [1, 2] {
+        store.create_account(account(owner)).await.unwrap();
+    }
+    for (owner, n) in [(1, 1), (1, 2), (1, 3), (1, 4), (2, 5)] {
+        make_socket(&store, owner, n, &[u64::from(n)]).await.unwrap();
+    }
+    store.close().await;
+    // As they stood before names were unique; the third is called as the second would be with a number.
+    sql(
+        &dir.path().join(DATABASE_FILE),
+        "UPDATE sockets SET name_key = NULL, display_name = 'Blog';
+         UPDATE sockets SET display_name = 'blog (2)' WHERE display_name = 'Blog' AND position = 3",
+    )
+    .await;
+    let names = async |store: &Store, owner: u8| {
+        let sockets = store.sockets(account(owner).account.id, 0, 10).await.unwrap();
+        sockets.into_iter().map(|(_, socket)| socket.display_name.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        let store = Store::open(dir.path()).await.unwrap();
+        assert_eq!(names(&store, 1).await, ["Blog", "Blog (3)", "blog (2)", "Blog (4)"]);
+        assert_eq!(names(&store, 2).await, ["Blog"], "another account's");
+        let found = store.socket_by_display_name(account(1).account.id, &"BLOG (3)".parse().unwrap()).await.unwrap();
+        assert!(found.is_some());
+        store.close().await;
+    }
+}

@@ -1,6 +1,6 @@
 //! Direct origins of sockets.
 
-use sallyport_model::{DirectOrigin, DirectOriginId, OriginTlsSettings, SocketId};
+use sallyport_model::{DirectOrigin, DirectOriginId, OriginTlsSettings, PathPrefix, PathRoute, SocketId};
 use sallyport_store::{Creation, DirectOriginChange, Keyed, StoreError};
 
 use crate::fixtures::{NOW, account, make_socket, store_with_account};
@@ -13,6 +13,7 @@ fn origin(socket: SocketId, n: u8, address: &str) -> DirectOrigin {
         region: (n == 1).then(|| "eu".parse().unwrap()),
         weight: 100,
         tls: OriginTlsSettings { server_name: Some("app.internal".into()), ..OriginTlsSettings::default() },
+        path: PathRoute { prefix: "/api".parse().unwrap(), rewrite: (n == 1).then(PathPrefix::root) },
         created_at: NOW,
     }
 }

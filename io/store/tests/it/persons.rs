@@ -101,8 +101,8 @@ async fn codes_and_recovery_codes_are_taken_once() {
     let (_dir, store, ann) = store_with_person().await;
     let hashes = [[1; 32], [2; 32]];
     assert!(!store.take_totp_step(ann.id, 5).await.unwrap(), "there are no codes yet");
-    assert!(store.begin_person_totp(ann.id, "sealed", 5, &hashes, NOW).await.unwrap());
-    assert!(!store.begin_person_totp(ann.id, "other", 0, &[], NOW).await.unwrap());
+    assert!(store.begin_totp(ann.id, "sealed", 5, &hashes, NOW).await.unwrap());
+    assert!(!store.begin_totp(ann.id, "other", 0, &[], NOW).await.unwrap());
     assert!(!store.take_totp_step(ann.id, 5).await.unwrap() && store.take_totp_step(ann.id, 7).await.unwrap());
     assert!(!store.take_totp_step(ann.id, 6).await.unwrap() && !store.take_totp_step(ann.id, 7).await.unwrap());
     assert!(store.take_recovery_code(ann.id, [1; 32]).await.unwrap());
@@ -110,7 +110,7 @@ async fn codes_and_recovery_codes_are_taken_once() {
     assert!(!store.take_recovery_code(PersonId::from_random([9; 16]), [2; 32]).await.unwrap());
     let (person, secrets) = store.person(ann.organisation, ann.id).await.unwrap().unwrap();
     assert_eq!((person.has_totp, person.recovery_codes, secrets.totp_step), (true, 1, 7));
-    store.end_person_totp(ann.id, NOW).await.unwrap();
+    store.end_totp(ann.id, NOW).await.unwrap();
     let (person, secrets) = store.person(ann.organisation, ann.id).await.unwrap().unwrap();
     assert_eq!((person.has_totp, person.recovery_codes, secrets.totp_secret), (false, 0, None));
 }

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use sallyport_model::{Socket, SocketType};
+use sallyport_model::{PathPrefix, PathRoute, Socket, SocketType};
 use sallyport_store::{Creation, NewSocket, PortWish, SocketChange, Store, StoreError, guest_account};
 
 use crate::fixtures::{NOW, account, make_socket, make_tunnel, new_socket, new_tunnel, store_with_account};
@@ -158,9 +158,16 @@ async fn forward_ports_differ_within_an_account() {
     assert_eq!(found.as_ref(), Some(&first));
     assert_eq!(store.tunnel_by_forward_port(owner, 1).await.unwrap(), None);
 
-    let changed = store.change_weight(one, first.id, 7).await.unwrap().unwrap();
+    let changed = store.change_tunnel(one, first.id, Some(7), None).await.unwrap().unwrap();
     assert_eq!((changed.weight, store.route(one).await.unwrap().unwrap().tunnels[0].weight), (7, 7));
-    assert_eq!(store.change_weight(two, first.id, 7).await.unwrap(), None);
+    assert_eq!(store.change_tunnel(two, first.id, Some(7), None).await.unwrap(), None);
+
+    let path = PathRoute { prefix: "/api".parse().unwrap(), rewrite: Some(PathPrefix::root()) };
+    let changed = store.change_tunnel(one, first.id, None, Some(&path)).await.unwrap().unwrap();
+    assert_eq!((changed.weight, &changed.path), (7, &path));
+    assert_eq!(store.route(one).await.unwrap().unwrap().tunnels[0].path, path);
+    let changed = store.change_tunnel(one, first.id, None, Some(&PathRoute::default())).await.unwrap().unwrap();
+    assert_eq!(changed.path, PathRoute::default());
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ mod supervisor;
 
 use std::{future::Future, io, sync::Arc, time::Duration};
 
-use sallyport_model::{EdgeName, FlowRecord, RegionName, RequestRecord, TunnelId};
+use sallyport_model::{EdgeName, FlowRecord, HealthRecord, OriginAddr, RegionName, RequestRecord, TunnelId};
 use sallyport_shards::Shards;
 use sallyport_wire::{EdgePlace, Open, Refusal, SessionConfig, places::DEFAULT_REDUNDANCY};
 use tokio::sync::mpsc;
@@ -31,6 +31,8 @@ pub struct TunnelCredential {
     pub credential: String,
     /// Whether to be told of every request.
     pub request_log: bool,
+    /// The address at which its origin is dialed, where edges are to know it.
+    pub origin: Option<OriginAddr>,
 }
 
 impl std::fmt::Debug for TunnelCredential {
@@ -53,6 +55,8 @@ pub enum TunnelChange {
 pub struct ConnectorConfig {
     /// Name and version of the program, as the edge shows it.
     pub agent: String,
+    /// The name of the machine, which the edge's owner of the tunnel is shown.
+    pub host: Option<String>,
     /// Random bytes that stand for this run.
     pub connector_id: [u8; 16],
     /// How many legs there may be; 0: all streams are multiplexed on the control connection.
@@ -81,6 +85,7 @@ impl ConnectorConfig {
     pub fn new(agent: &str, connector_id: [u8; 16], tunnels: Vec<TunnelCredential>) -> Self {
         Self {
             agent: agent.to_owned(),
+            host: None,
             connector_id,
             max_legs: 512,
             ready_legs: sallyport_wire::demand::DEFAULT_READY_LEGS,
@@ -216,7 +221,9 @@ pub enum ConnectorEvent {
         /// After how long.
         after: Duration,
     },
-    /// The edge served a request.
+    /// An edge finds a service so from now on.
+    Health(HealthRecord),
+    /// The edge served a request, or refused it.
     Request(RequestRecord),
     /// A TCP or TLS connection or a UDP flow ended at the edge.
     Flow(FlowRecord),

@@ -125,11 +125,12 @@ impl ConnectorSession {
             agent,
             connector: config.connector_id,
             max_legs: u16::try_from(config.max_legs).unwrap_or(u16::MAX),
-            features: [Some(feature::OPEN_FIELDS), Some(feature::FLOW_LOG), Some(feature::EDGES), datagrams]
+            features: [feature::OPEN_FIELDS, feature::FLOW_LOG, feature::HEALTH_LOG, feature::EDGES]
                 .into_iter()
-                .flatten()
+                .chain(datagrams)
                 .map(str::to_owned)
                 .collect(),
+            host: config.host.clone(),
         };
         let session = Session::connector(hello, config.session.clone(), now());
         let session = if is_between_edges { session.between_edges() } else { session };
@@ -168,6 +169,7 @@ impl ConnectorSession {
             credential: tunnel.credential.clone(),
             request_log: tunnel.request_log,
             home: home.cloned(),
+            origin: tunnel.origin.clone(),
         });
     }
 
@@ -196,6 +198,7 @@ impl ConnectorSession {
             Event::Refused(refusal) => self.tell(News::Refused(refusal)),
             Event::RequestLog(record) => self.shared.tell_logged(super::ConnectorEvent::Request(record)),
             Event::FlowLog(record) => self.shared.tell_logged(super::ConnectorEvent::Flow(record)),
+            Event::HealthLog(record) => self.shared.tell_logged(super::ConnectorEvent::Health(record)),
             Event::StreamOpen(id, open) => {
                 let held = Held::new(&self.streams, None);
                 let stream = IncomingStream::new(TunnelStream::multiplexed(self.mux.accept(id, held)));

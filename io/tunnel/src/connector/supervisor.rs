@@ -11,7 +11,7 @@ use std::{
 
 use sallyport_model::{EdgeName, TunnelId};
 use sallyport_wire::{
-    Edges, Refusal, Welcome,
+    Edges, NOT_YET_KNOWN, Refusal, Welcome,
     places::{MAX_REDUNDANCY, Places, Target, Welcomed},
     session::MAX_TUNNELS_PER_SESSION,
 };
@@ -39,6 +39,8 @@ const REATTACH_AFTER: Duration = Duration::from_secs(5);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// How long one of several edges may take to hear of a tunnel: it is believed only then that there is none.
 const HEARSAY_TIME: Duration = Duration::from_secs(3);
+/// How long a tunnel is attached again soon of which an edge says that it may be on its way there.
+const ON_ITS_WAY_TIME: Duration = Duration::from_secs(6);
 /// For how long at least a stream may still come after the edge was told that no more are wanted.
 const MIN_LINGER: Duration = Duration::from_millis(250);
 /// How long an edge that goes away may take to close its flows, once the tunnels are attached elsewhere. Flows have no
@@ -391,14 +393,17 @@ impl Supervisor {
         let is_hearsay = edge.is_some() && refusal.code != "no-datagrams";
         let doubt = self.doubts.entry(tunnel).or_default();
         let since = *doubt.since.get_or_insert_with(Instant::now);
-        doubt.by.insert(edge);
-        let is_new = !refusal.retry && since.elapsed() < HEARSAY_TIME;
+        if !refusal.retry {
+            doubt.by.insert(edge);
+        }
+        let is_on_its_way = refusal.code == NOT_YET_KNOWN && since.elapsed() < ON_ITS_WAY_TIME;
+        let is_new = is_on_its_way || (!refusal.retry && since.elapsed() < HEARSAY_TIME);
         let at = Instant::now() + if is_new { LOOK_AGAIN_AFTER } else { REATTACH_AFTER };
         post.attach_at = Some(post.attach_at.map_or(at, |known| known.min(at)));
         let is_believed = !is_hearsay || (since.elapsed() >= HEARSAY_TIME && (doubt.by.len() > 1 || !has_others));
         let is_first = since.elapsed() < LOOK_AGAIN_AFTER / 2;
         if refusal.retry || is_held_elsewhere || !is_believed {
-            if (refusal.retry || is_first) && !is_held_elsewhere {
+            if (is_first || (refusal.retry && !is_on_its_way)) && !is_held_elsewhere {
                 self.tell(ConnectorEvent::NotAttached { tunnel, refusal: Refusal { retry: true, ..refusal } });
             }
             return Ok(());

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sallyport_model::{FlowRecord, RegionName, RequestRecord, SocketId, TunnelId};
+use sallyport_model::{FlowRecord, HealthRecord, OriginAddr, RegionName, RequestRecord, SocketId, TunnelId};
 use sallyport_wire::{DatagramStats, FlowOpen, FlowOpenError, LogBudget, LogShare, Open};
 
 use super::EdgeSession;
@@ -17,6 +17,7 @@ use crate::{
     Establishment, FlowHandle, FlowSink, SessionId, TunnelStream,
     count::{Counter, Held},
     leg_stream::LegStream,
+    mux::MuxStream,
     watch::Watch,
 };
 
@@ -56,6 +57,7 @@ pub(super) struct HandleInner {
     pub(super) socket: SocketId,
     pub(super) datagrams: bool,
     pub(super) home: Option<RegionName>,
+    pub(super) origin: Option<OriginAddr>,
     pub(super) session: Arc<EdgeSession>,
     /// Of a tunnel that is attached elsewhere: that of its link.
     pub(super) usable: Arc<AtomicBool>,
@@ -103,6 +105,18 @@ impl TunnelHandle {
     #[must_use]
     pub fn agent(&self) -> &str {
         &self.inner.session.agent
+    }
+
+    /// The address at which its connector dials the origin, as it says.
+    #[must_use]
+    pub fn origin(&self) -> Option<&OriginAddr> {
+        self.inner.origin.as_ref()
+    }
+
+    /// The name of the machine that the connector runs on, as it says.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        self.inner.session.host.as_deref()
     }
 
     /// The region that its origin is in, as far as its connector says.
@@ -162,17 +176,17 @@ impl TunnelHandle {
         if !session.has_open_fields {
             open.destination = None;
         }
-        let held = Held::new(&self.inner.streams, Some(&self.inner.all_streams));
-        let (leg, ask) = session.pool.take();
+        // One that has its share of legs shares the control connection, where it has a share as well.
+        let (leg, ask) = if self.has_leg_for(open.client) { session.pool.take() } else { (None, 0) };
         if ask > 0 {
             session.mux.ask_for_legs(ask);
         }
         let stream = match leg {
-            Some(leg) => TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held, establishment)),
-            None => {
-                let opened = session.mux.open(open, held, establishment);
-                opened.map(TunnelStream::multiplexed).map_err(why_not_multiplexed)?
+            Some(leg) => {
+                let held = self.held().with(session.leg_shares.hold(open.client));
+                TunnelStream::on_leg(LegStream::open(leg, session.pool.clone(), open, held, establishment))
             }
+            None => TunnelStream::multiplexed(self.multiplex(open, establishment)?),
         };
         Ok(stream.watched(Watch::opening(session.mux.clone())))
     }
@@ -208,10 +222,27 @@ impl TunnelHandle {
         if !session.has_open_fields {
             open.destination = None;
         }
-        let held = Held::new(&self.inner.streams, Some(&self.inner.all_streams));
-        let establishment = Establishment::default();
-        let opened = session.mux.open(open, held, establishment).map_err(why_not_multiplexed)?;
+        let opened = self.multiplex(open, Establishment::default())?;
         Ok(TunnelStream::multiplexed(opened).watched(Watch::opening(session.mux.clone())))
+    }
+
+    /// Whether this client has not got its share of the session's legs.
+    #[must_use]
+    pub fn has_leg_for(&self, client: SocketAddr) -> bool {
+        self.inner.session.leg_shares.has_room(client)
+    }
+
+    fn multiplex(&self, open: Open, establishment: Establishment) -> Result<MuxStream, OpenError> {
+        let session = &self.inner.session;
+        if !session.stream_shares.has_room(open.client) {
+            return Err(OpenError::NoRoom(sallyport_wire::OpenError::TooManyStreams));
+        }
+        let held = self.held().with(session.stream_shares.hold(open.client));
+        session.mux.open(open, held, establishment).map_err(why_not_multiplexed)
+    }
+
+    fn held(&self) -> Held {
+        Held::new(&self.inner.streams, Some(&self.inner.all_streams))
     }
 
     /// Whether its clients send datagrams.
@@ -288,6 +319,13 @@ impl TunnelHandle {
     /// [`Self::request_log_turn`].
     pub fn send_flow_log(&self, record: &FlowRecord) {
         self.inner.session.mux.send_flow_log(record);
+    }
+
+    /// Tells the connector how the origin of this tunnel is found, if it asked for a live log and there is room.
+    pub fn send_health_log(&self, record: &HealthRecord) {
+        if self.is_usable() && self.inner.request_log.is_some() {
+            self.inner.session.mux.send_health_log(record);
+        }
     }
 }
 

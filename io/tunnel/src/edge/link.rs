@@ -65,6 +65,7 @@ impl EdgeLink {
                 socket,
                 datagrams,
                 home: None,
+                origin: None,
                 session: self.session.clone(),
                 usable: self.usable.clone(),
                 request_log: Some(RequestLog::Own(Mutex::new(LogBudget::new(Instant::now())))),

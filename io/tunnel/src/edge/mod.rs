@@ -46,6 +46,7 @@ use crate::{
     mux::Mux,
     pool::LegPool,
     roam::roam,
+    share::FairShare,
 };
 
 /// By when a new carrier must have said what it is.
@@ -148,10 +149,15 @@ struct EdgeSession {
     leg_secret: [u8; 32],
     peer: SocketAddr,
     agent: String,
+    /// The name of the machine that the connector runs on, as it says.
+    host: Option<String>,
     /// The connector reads what follows the server name in OPEN.
     has_open_fields: bool,
     mux: Arc<Mux>,
     pool: Arc<LegPool>,
+    /// What each client has of the streams on the control connection, and of the legs.
+    stream_shares: FairShare,
+    leg_shares: FairShare,
     attach_budget: Mutex<AttachBudget>,
     /// How often its connector is told of requests.
     log_budget: Mutex<LogBudget>,

@@ -30,6 +30,7 @@ use crate::{
     flows::DatagramLegs,
     mux::{Mux, now},
     pool::LegPool,
+    share::FairShare,
     unattached::Unattached,
 };
 
@@ -153,14 +154,18 @@ impl Shared {
         };
         session.handle_input(frame, now()).map_err(Unmade::Hello)?;
         let max_legs = usize::from(hello.max_legs).min(config.max_legs_per_session);
+        let max_streams = session.max_streams() as usize;
         let is_link = link.is_some();
         let session = Arc::new(EdgeSession {
             id: SessionId(id),
             leg_secret,
             peer,
             agent: hello.agent.clone(),
+            host: hello.host.clone(),
             has_open_fields: hello.has(feature::OPEN_FIELDS),
             mux: Mux::new(session),
+            stream_shares: FairShare::new(max_streams),
+            leg_shares: FairShare::new(max_legs),
             pool: Arc::new(LegPool::new(config.ready_legs.min(max_legs), max_legs)),
             attach_budget: Mutex::new(AttachBudget::new(Instant::now())),
             log_budget: Mutex::new(LogBudget::new(Instant::now())),
@@ -312,6 +317,7 @@ impl Shared {
                 socket: admitted.socket,
                 datagrams: admitted.datagrams,
                 home: attach.home.clone(),
+                origin: attach.origin.clone(),
                 session: session.clone(),
                 usable: Arc::new(AtomicBool::new(true)),
                 request_log,

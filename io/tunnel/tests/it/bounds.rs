@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use sallyport_tunnel::{EdgeTunnelsConfig, SessionConfig};
-use sallyport_wire::{Attach, FrameHeader, FrameType, Hello, Join, Refusal, Welcome, frame::HEADER_BYTES};
+use sallyport_tunnel::{EdgeTunnelsConfig, IncomingStream, OriginHandler, SessionConfig};
+use sallyport_wire::{Attach, FrameHeader, FrameType, Hello, Join, Open, Refusal, Welcome, frame::HEADER_BYTES};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::lab::*;
@@ -28,8 +28,14 @@ async fn frame(io: &mut DuplexStream) -> (FrameType, Vec<u8>) {
 }
 
 fn hello() -> Vec<u8> {
-    let hello =
-        Hello { versions: vec![1], agent: "raw/1".into(), connector: [3; 16], max_legs: 4, features: Vec::new() };
+    let hello = Hello {
+        versions: vec![1],
+        agent: "raw/1".into(),
+        connector: [3; 16],
+        max_legs: 4,
+        features: Vec::new(),
+        host: None,
+    };
     let mut frame = Vec::new();
     hello.encode(&mut frame);
     frame
@@ -141,7 +147,8 @@ async fn guesses_at_credentials_are_few() {
     let mut control = carrier(&edge);
     let mut bytes = hello();
     for _ in 0..200 {
-        Attach { tunnel: tunnel(1), credential: "a guess".into(), request_log: false, home: None }.encode(&mut bytes);
+        Attach { tunnel: tunnel(1), credential: "a guess".into(), request_log: false, home: None, origin: None }
+            .encode(&mut bytes);
     }
     control.write_all(&bytes).await.unwrap();
     let mut answer = Vec::new();
@@ -184,7 +191,8 @@ async fn refused_sessions_leave_few_lines_in_the_log() {
         let mut bytes = hello();
         for number in 1..=3 {
             let credential = "a guess".into();
-            Attach { tunnel: tunnel(number), credential, request_log: false, home: None }.encode(&mut bytes);
+            Attach { tunnel: tunnel(number), credential, request_log: false, home: None, origin: None }
+                .encode(&mut bytes);
         }
         control.write_all(&bytes).await.unwrap();
         for _ in 0..3 {
@@ -214,7 +222,8 @@ async fn refused_sessions_leave_few_lines_in_the_log() {
 }
 
 fn attach(number: u8, bytes: &mut Vec<u8>) {
-    Attach { tunnel: tunnel(number), credential: CREDENTIAL.into(), request_log: false, home: None }.encode(bytes);
+    Attach { tunnel: tunnel(number), credential: CREDENTIAL.into(), request_log: false, home: None, origin: None }
+        .encode(bytes);
 }
 
 #[tokio::test]
@@ -326,4 +335,70 @@ async fn streams_beyond_the_sessions_bound_are_refused_not_queued() {
     for stream in streams {
         assert_eq!(soon(exchange(stream, b"x")).await.unwrap(), b"x");
     }
+}
+
+/// Says so much at once, and ends.
+fn speaks(bytes: usize) -> Arc<dyn OriginHandler> {
+    Arc::new(Origin(move |_open, stream: IncomingStream| async move {
+        let Ok(mut stream) = stream.opened().await else { return };
+        // Whoever reads nothing holds it up here.
+        let _ = stream.write_all(&vec![b'x'; bytes]).await;
+        let _ = stream.shutdown().await;
+    }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_client_that_takes_all_it_can_leaves_legs_and_streams_to_others() {
+    const LEGS: usize = 64;
+    const STREAMS: usize = 1_024;
+    const ANSWER: usize = 1_000_000;
+    let session = SessionConfig { max_streams: STREAMS as u32, ..SessionConfig::default() };
+    let edge = Edge::with(EdgeTunnelsConfig { max_legs_per_session: LEGS, session, ..EdgeTunnelsConfig::default() });
+    let _connector = Connector::start(Arc::new(Pipes::to(&edge)), speaks(ANSWER), &[tunnel(1)]);
+    let handle = edge.ready(tunnel(1)).await;
+    let of = |client: &str| Open { client: client.parse().unwrap(), ..open_for(tunnel(1)) };
+    let greedy = || of("198.51.100.7:1");
+    // It asks for one after the other, and reads none of them.
+    let mut held = Vec::new();
+    let mut ask_until_refused = async || {
+        loop {
+            match handle.open(greedy()) {
+                Ok(mut stream) => {
+                    soon(stream.flush()).await.unwrap();
+                    held.push(stream);
+                }
+                Err(error) => return error,
+            }
+        }
+    };
+    let error = ask_until_refused().await;
+    assert!(error.to_string().contains("no room for another stream"), "{error}");
+    // The legs that it made the edge ask for come, and are not all for it.
+    until("all legs are there", || {
+        let stats = edge.tunnels.stats();
+        stats.legs_idle + stats.legs_busy == LEGS
+    })
+    .await;
+    ask_until_refused().await;
+    let on_legs = held.iter().filter(|stream| stream.is_on_leg()).count();
+    assert_eq!((on_legs, held.len() - on_legs), (LEGS * 3 / 4, STREAMS * 3 / 4));
+
+    let mut others = Vec::new();
+    for number in 1..=8 {
+        let other = of(&format!("198.51.100.{}:1", 100 + number));
+        let mut on_leg = handle.open(other.clone()).unwrap();
+        assert!(on_leg.is_on_leg(), "{number} others have legs");
+        let mut shared = handle.open_shared(other).unwrap();
+        for stream in [&mut on_leg, &mut shared] {
+            soon(stream.flush()).await.unwrap();
+            let mut answer = Vec::new();
+            soon(stream.read_to_end(&mut answer)).await.unwrap();
+            assert_eq!(answer.len(), ANSWER);
+        }
+        // They stay, as busy ones do.
+        others.push((on_leg, handle.open(of(&format!("198.51.100.{}:1", 100 + number))).unwrap()));
+    }
+    drop((held, others));
+    until("nothing is held any more", || handle.active_streams() == 0).await;
+    assert!(handle.has_leg_for("198.51.100.7:1".parse().unwrap()));
 }

@@ -307,7 +307,8 @@ async fn by_hand(edge: &Edge, number: u8) -> (tokio::io::DuplexStream, Join) {
     tokio::spawn(async move { tunnels.serve_carrier(far, peer()).await });
     let mut frames = Vec::new();
     let features = vec!["datagrams".to_owned(), "a-later-one".to_owned()];
-    Hello { versions: vec![1], agent: "raw/1".into(), connector: [3; 16], max_legs: 0, features }.encode(&mut frames);
+    Hello { versions: vec![1], agent: "raw/1".into(), connector: [3; 16], max_legs: 0, features, host: None }
+        .encode(&mut frames);
     control.write_all(&frames).await.unwrap();
     let mut header = [0; 4];
     soon(control.read_exact(&mut header)).await.unwrap();
@@ -318,7 +319,8 @@ async fn by_hand(edge: &Edge, number: u8) -> (tokio::io::DuplexStream, Join) {
     assert_eq!(welcome.max_streams, 1_024, "it does not know of first windows");
     let mut frames = Vec::new();
     let credential = "open sesame".to_owned();
-    sallyport_wire::Attach { tunnel: tunnel(number), credential, request_log: false, home: None }.encode(&mut frames);
+    sallyport_wire::Attach { tunnel: tunnel(number), credential, request_log: false, home: None, origin: None }
+        .encode(&mut frames);
     control.write_all(&frames).await.unwrap();
     edge.attached(tunnel(number)).await;
     (control, Join { session: welcome.session, leg_secret: welcome.leg_secret })

@@ -249,7 +249,8 @@ impl Connector {
         tunnels: &[TunnelId],
         change: impl FnOnce(&mut ConnectorConfig),
     ) -> Self {
-        let credential = |&tunnel| TunnelCredential { tunnel, credential: CREDENTIAL.into(), request_log: true };
+        let credential =
+            |&tunnel| TunnelCredential { tunnel, credential: CREDENTIAL.into(), request_log: true, origin: None };
         let mut config = ConnectorConfig::new("test/1", [9; 16], tunnels.iter().map(credential).collect());
         change(&mut config);
         let (events_in, events) = mpsc::channel(1_024);

@@ -54,6 +54,7 @@ async fn one_session_holds_many_tunnels_and_tells_of_requests() {
         omitted_before: 0,
         identity: None,
         rule: None,
+        refused: None,
     };
     edge.handle(tunnel(2)).unwrap().send_request_log(&record);
     let told = connector.event(|event| match event {

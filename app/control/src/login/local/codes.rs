@@ -5,11 +5,9 @@ use std::collections::HashMap;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use sallyport_http::page::Escaped;
-use sallyport_identity::{Purpose, TOTP_DIGITS, TOTP_SECRET_BYTES, base32, otpauth_uri, totp_step_of};
+use sallyport_identity::{TOTP_SECRET_BYTES, base32, otpauth_uri};
 use sallyport_model::PersonId;
-use sallyport_store::{LocalPerson, PersonSecrets, RECOVERY_CODES, SecretHash};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+use sallyport_store::{LocalPerson, PersonSecrets};
 
 use super::{
     Going, Step,
@@ -19,23 +17,13 @@ use super::{
 use crate::{
     App,
     limits::Client,
-    login::{form, page::LoginError},
+    login::{
+        form,
+        page::{LoginError, wrong as wrong_text},
+    },
     metrics::LoginOutcome,
-    problem::ApiError,
-    random,
+    second_factor::{CodeCheck, KeptTotp, in_groups},
 };
-
-/// How many random bytes a recovery code has: 80 bits, which nobody finds by trying, not even with its hash.
-const RECOVERY_BYTES: usize = 10;
-/// How many characters are written together.
-const GROUP_CHARS: usize = 4;
-
-/// A secret with whose it is: one that is moved to another row of the store does not open there.
-#[derive(Serialize, Deserialize)]
-struct KeptCodes {
-    person: PersonId,
-    totp: [u8; TOTP_SECRET_BYTES],
-}
 
 /// Codes that are to be asked for from now on.
 pub(in crate::login) struct NewCodes {
@@ -48,10 +36,6 @@ fn code_field(label: &str) -> String {
         "<label>{label} <input name=\"code\" autocomplete=\"one-time-code\" autocapitalize=\"characters\" \
          spellcheck=\"false\" maxlength=\"40\" required autofocus></label>"
     )
-}
-
-fn wrong_text(wrong: Option<&str>) -> String {
-    wrong.map(|wrong| format!("<p><strong>{wrong}</strong></p>")).unwrap_or_default()
 }
 
 fn status_of(wrong: Option<&str>) -> StatusCode {
@@ -70,14 +54,12 @@ pub(super) fn page(app: &App, going: &Going, wrong: Option<&str>) -> Result<Resp
 /// What a person needs to have codes of this secret: a picture, and the secret as text.
 pub(in crate::login) fn enrolment(app: &App, email: &str, secret: &[u8; TOTP_SECRET_BYTES]) -> String {
     let uri = otpauth_uri(secret, &app.config.domain, email);
-    let text = base32(secret);
-    let groups: Vec<&str> =
-        (0..text.len()).step_by(GROUP_CHARS).filter_map(|at| text.get(at..at + GROUP_CHARS)).collect();
+    let text = in_groups(&base32(secret), " ");
     format!(
         "<p>Add this account to an authenticator on your phone: scan the picture, or type the secret.</p>{}\
          <p>Secret <code id=\"secret\">{}</code></p><p><a href=\"{}\">Open in an authenticator of this device</a></p>",
         qr::svg(&uri).unwrap_or_default(),
-        Escaped(&groups.join(" ")),
+        Escaped(&text),
         Escaped(&uri)
     )
 }
@@ -96,23 +78,6 @@ pub(super) fn enrol_page(
         step_form(going, &code_field("The code that it shows"), "Go on")
     );
     app.step_page(going, status_of(wrong), "Set up your codes", text)
-}
-
-/// Fresh recovery codes, as they are shown and as they are kept.
-pub(in crate::login) fn recovery_codes(person: PersonId) -> Result<(Vec<String>, Vec<SecretHash>), ApiError> {
-    let (mut shown, mut kept) = (Vec::with_capacity(RECOVERY_CODES), Vec::with_capacity(RECOVERY_CODES));
-    for _ in 0..RECOVERY_CODES {
-        let code = base32(&random::bytes::<RECOVERY_BYTES>()?).to_ascii_lowercase();
-        kept.push(recovery_hash(person, &code));
-        let groups: Vec<&str> =
-            (0..code.len()).step_by(GROUP_CHARS).filter_map(|at| code.get(at..at + GROUP_CHARS)).collect();
-        shown.push(groups.join("-"));
-    }
-    Ok((shown, kept))
-}
-
-fn recovery_hash(person: PersonId, code: &str) -> SecretHash {
-    Sha256::new().chain_update(person.as_bytes()).chain_update(code).finalize().into()
 }
 
 /// Recovery codes on a page, once.
@@ -134,27 +99,13 @@ pub(in crate::login) async fn check_code(
     secrets: &PersonSecrets,
     typed: &str,
 ) -> Result<bool, LoginError> {
-    let plain: String =
-        typed.chars().filter(|c| !c.is_whitespace() && *c != '-').collect::<String>().to_ascii_lowercase();
-    if plain.len() != TOTP_DIGITS as usize {
-        let is_code = plain.len() == RECOVERY_BYTES * 8 / 5 && plain.is_ascii();
-        let taken = is_code && app.store.take_recovery_code(person.id, recovery_hash(person.id, &plain)).await?;
-        if taken {
-            app.audit_person(person.organisation, person.email.as_str(), "person.recovery-code");
-        }
-        return Ok(taken);
+    let kept =
+        KeptTotp { owner: person.id.into(), sealed: secrets.totp_secret.as_deref(), used_step: secrets.totp_step };
+    let checked = app.check_totp(kept, typed).await?;
+    if checked == CodeCheck::Recovery {
+        app.audit_person(person.organisation, person.email.as_str(), "person.recovery-code");
     }
-    let Some(sealed) = &secrets.totp_secret else { return Ok(false) };
-    let kept: Option<KeptCodes> = app.sealer.open(Purpose::StoredSecret, sealed);
-    let Some(kept) = kept.filter(|kept| kept.person == person.id) else {
-        tracing::error!(account = %person.organisation, person = %person.id, "the secret of codes cannot be read any more");
-        return Ok(false);
-    };
-    let now = app.clock.now().unix_seconds;
-    match totp_step_of(&kept.totp, &plain, secrets.totp_step, now) {
-        Some(step) => Ok(app.store.take_totp_step(person.id, step).await?),
-        None => Ok(false),
-    }
+    Ok(checked != CodeCheck::Wrong)
 }
 
 impl App {
@@ -165,14 +116,7 @@ impl App {
         secret: &[u8; TOTP_SECRET_BYTES],
         first: &str,
     ) -> Result<Option<NewCodes>, LoginError> {
-        let now = self.clock.now().unix_seconds;
-        let Some(step) = totp_step_of(secret, first.trim(), 0, now) else { return Ok(None) };
-        let kept = KeptCodes { person: person.id, totp: *secret };
-        let sealed = self.seal(Purpose::StoredSecret, &kept)?;
-        let (recovery, hashes) = recovery_codes(person.id)?;
-        if !self.store.begin_person_totp(person.id, &sealed, step, &hashes, now).await? {
-            return Ok(None);
-        }
+        let Some(recovery) = self.begin_totp(person.id.into(), secret, first).await? else { return Ok(None) };
         self.audit_person(person.organisation, person.email.as_str(), "person.totp-on");
         tracing::info!(account = %person.organisation, person = %person.id, "a person has codes from now on");
         Ok(Some(NewCodes { recovery }))

@@ -14,7 +14,7 @@ use crate::{
     limits::Client,
     login::{
         form,
-        page::{LoginError, page},
+        page::{LoginError, page, ways_on},
         start::{not_ours, parameters},
     },
     work::LinkFor,
@@ -23,7 +23,7 @@ use crate::{
 /// Where there is nothing that could send a message.
 fn no_hook() -> LoginError {
     LoginError::new(StatusCode::NOT_FOUND, "No such page", "No messages are sent here.")
-        .next("Ask the owner of the service for a new link.")
+        .next("Ask whoever runs the service for a new link.")
 }
 
 pub(super) async fn ask(
@@ -42,7 +42,7 @@ pub(super) async fn ask(
         "<p>You get a message with a link, with which you set a new password.</p><form method=\"post\" \
          action=\"/local/forgot\"><input type=\"hidden\" name=\"login\" value=\"{}\"><label>E-mail address <input \
          name=\"email\" type=\"email\" autocomplete=\"username\" maxlength=\"254\" required autofocus></label>\
-         <p><button>Send it</button></p></form>",
+         <div class=\"acts\"><button>Send it</button></div></form>",
         going.state
     );
     Ok(page(StatusCode::OK, "A new password", text))
@@ -63,6 +63,7 @@ pub(super) async fn send(
     }
     let email = given.get("email").ok_or_else(form::not_valid)?;
     app.limits.wish_for_message(client, now).map_err(|error| form::limited(&error))?;
+    let state = going.state.clone();
     // All that depends on the address happens when the answer is on its way.
     if let Ok(email) = email.trim().parse::<PersonEmail>() {
         match app.hook_turns.clone().try_acquire_owned() {
@@ -78,7 +79,8 @@ pub(super) async fn send(
     }
     let text = "<p>If somebody may log in here with this address, a message is on its way to it. The link in it is good \
                 for a day.</p>";
-    Ok(page(StatusCode::OK, "Look into your mail", text.to_owned()))
+    let back = ways_on(&[(&format!("/local?login={}", state), "Back to the login")]);
+    Ok(page(StatusCode::OK, "Look into your mail", format!("{text}{back}")))
 }
 
 async fn tell(app: &App, going: &Going, email: &PersonEmail) {

@@ -1,5 +1,7 @@
 //! A link that came by e-mail: whoever opens it has the address, and sets the password.
 
+use std::net::IpAddr;
+
 use axum::{
     body::Body,
     extract::{RawQuery, State},
@@ -8,15 +10,17 @@ use axum::{
 use http::{HeaderMap, StatusCode};
 use sallyport_api::Secret;
 use sallyport_http::page::Escaped;
-use sallyport_model::{Email, check_password};
+use sallyport_model::{Email, IdentitySettings, Person, check_password};
 use sallyport_store::LocalPerson;
 
 use crate::{
     App,
+    client::ClientAddress,
     limits::Client,
     login::{
         form,
-        page::{LoginError, page},
+        page::{LoginError, page, wrong as wrong_text},
+        services::{Service, ways_to},
         start::parameters,
     },
     problem::ApiError,
@@ -34,7 +38,8 @@ fn not_good() -> LoginError {
         "This link does not work any more",
         "It was used already, it is older than a day, a newer one has taken its place, or whom it was for may not log in now.",
     )
-    .next("Ask the owner of the service for a new one.")
+    .next("Ask whoever runs the service for a new one.")
+    .link("/account", "Your account")
 }
 
 async fn person_of(app: &App, key: Option<&String>) -> Result<(LocalPerson, [u8; 32]), LoginError> {
@@ -53,11 +58,16 @@ pub(in crate::login) fn new_password_fields() -> &'static str {
 
 /// Whether the person may have this password; else why not, in a sentence.
 pub(in crate::login) fn check_new_password(person: &LocalPerson, password: &str, again: &str) -> Result<(), String> {
+    let email: Email = person.email.as_str().parse().map_err(|_| "The address cannot be used.".to_owned())?;
+    check_new_password_of(&email, password, again)
+}
+
+/// Whether who has this address may have this password; else why not, in a sentence.
+pub(in crate::login) fn check_new_password_of(email: &Email, password: &str, again: &str) -> Result<(), String> {
     if password != again {
         return Err("The two passwords are not the same.".to_owned());
     }
-    let email: Email = person.email.as_str().parse().map_err(|_| "The address cannot be used.".to_owned())?;
-    check_password(password, &email).map_err(|error| {
+    check_password(password, email).map_err(|error| {
         let mut sentence = format!("{error}.");
         if let Some(first) = sentence.get_mut(..1) {
             first.make_ascii_uppercase();
@@ -70,8 +80,8 @@ fn asking(person: &LocalPerson, key: &str, wrong: Option<&str>) -> Response {
     let text = format!(
         "{}<p>Set the password with which <code>{}</code> logs in. Any sentence of at least 10 characters is good.</p><form \
          method=\"post\" action=\"/local/link\"><input type=\"hidden\" name=\"key\" value=\"{}\"><input type=\"hidden\" \
-         name=\"email\" autocomplete=\"username\" value=\"{}\">{}<p><button>Set it</button></p></form>",
-        wrong.map(|wrong| format!("<p><strong>{}</strong></p>", Escaped(wrong))).unwrap_or_default(),
+         name=\"email\" autocomplete=\"username\" value=\"{}\">{}<div class=\"acts\"><button>Set it</button></div></form>",
+        wrong_text(wrong),
         Escaped(person.email.as_str()),
         Escaped(key),
         Escaped(person.email.as_str()),
@@ -96,6 +106,7 @@ pub(super) async fn show(
 pub(super) async fn set(
     State(app): State<App>,
     client: Client,
+    ClientAddress(address): ClientAddress,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, LoginError> {
@@ -116,6 +127,28 @@ pub(super) async fn set(
     app.end_logins_of(&person).await?;
     app.audit_person(person.organisation, person.email.as_str(), "person.password");
     tracing::info!(account = %person.organisation, person = %person.id, "a person has set a password");
-    let text = "<p>Your password is set. Open the address of the service that you want to use, and log in with it.</p>";
-    Ok(page(StatusCode::OK, "Password set", text.to_owned()))
+    let services = services_of(&app, &person, address).await?;
+    let text = if services.is_empty() {
+        "<p>Your password is set. Open the address of the service that you want to use, and log in with it.</p>"
+    } else {
+        "<p>Your password is set. Log in with it:</p>"
+    };
+    Ok(page(StatusCode::OK, "Password set", format!("{text}{}", ways_to(&services, "Log in to"))))
+}
+
+/// The services that let a person in who logs in with the new password.
+async fn services_of(app: &App, person: &LocalPerson, address: IpAddr) -> Result<Vec<Service>, LoginError> {
+    let providers = app.providers_for(person.organisation, &IdentitySettings::default()).await?;
+    let Some(provider) = providers.into_iter().find(|provider| provider.id == person.provider) else {
+        return Ok(Vec::new());
+    };
+    let known = Person {
+        email: person.email.clone(),
+        name: person.name.clone(),
+        groups: person.groups.clone(),
+        provider: provider.name,
+        subject: person.id.to_string(),
+        groups_stated: true,
+    };
+    Ok(app.services_for(person.organisation, &known, address).await?)
 }

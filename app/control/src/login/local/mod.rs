@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use sallyport_http::page::Escaped;
 use sallyport_identity::{CLOCK_LEEWAY_SECONDS, LOGIN_SECONDS, LoginRequest, Purpose, TOTP_SECRET_BYTES};
 use sallyport_model::{AccountId, IdentitySettings, Person, PersonId, ProviderId, ProviderKind, SocketRoute};
@@ -29,16 +29,16 @@ use subtle::ConstantTimeEq as _;
 
 pub(super) use self::{
     codes::{check_code, enrolment, shown_recovery_codes},
-    link::{check_new_password, new_password_fields},
+    link::{check_new_password, check_new_password_of, new_password_fields},
     password::{Tried, attempt, try_password},
 };
 use super::{
     callback::not_begun,
     cookies, form,
     page::{LoginError, see_other, written},
-    start::{make_room, not_ours, parameters},
+    start::{host_of, make_room, not_ours, parameters},
 };
-use crate::{App, limits::Client, metrics::LoginOutcome, problem::ApiError, random};
+use crate::{App, limits::Client, metrics::LoginOutcome, random};
 
 /// How far a login has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,11 +171,12 @@ impl App {
             email: found.email.clone(),
             name: found.name.clone(),
             groups: found.groups.clone(),
+            groups_stated: true,
             provider: name.clone(),
             subject: found.id.to_string(),
         };
         let former = self.signed_on(headers, organisation).await?.map(|session| session.id);
-        let session = self.begin_login_session(organisation, person, &going.asks, former).await?;
+        let session = self.begin_login_session(organisation, person, &going.asks, former, None).await?;
         // Whoever changed the person meanwhile has ended their logins, and missed this one.
         let now_there = self.store.person(organisation, id).await?.map(|(person, _)| person);
         let is_same = |there: &LocalPerson| {
@@ -196,12 +197,9 @@ impl App {
     /// A page of a login, whose forms may lead on to the socket: Chromium has `form-action` hold for where a form is sent
     /// on to, too.
     fn step_page(&self, going: &Going, status: StatusCode, title: &str, text: String) -> Result<Response, LoginError> {
-        let policy = format!(
-            "default-src 'none'; style-src 'unsafe-inline'; form-action 'self' {}; base-uri 'none'; frame-ancestors 'none'",
-            self.service_url(&going.route)
-        );
-        let policy = HeaderValue::from_str(&policy).map_err(ApiError::internal)?;
-        Ok(written(status, title, text).header(header::CONTENT_SECURITY_POLICY, policy).into_response())
+        let service = self.service_url(&going.route);
+        let text = format!("<p>For the service <code>{}</code></p>\n{text}", Escaped(host_of(&service)));
+        Ok(written(status, title, text).forms_lead(Some(&service)).into_response())
     }
 }
 
@@ -209,7 +207,7 @@ impl App {
 fn step_form(going: &Going, fields: &str, button: &str) -> String {
     format!(
         "<form method=\"post\" action=\"/local\"><input type=\"hidden\" name=\"login\" value=\"{}\">{fields}\
-         <p><button>{button}</button></p></form>",
+         <div class=\"acts\"><button>{button}</button></div></form>",
         Escaped(&going.state)
     )
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use sallyport_api::Secret;
+use sallyport_http::page::Escaped;
 use sallyport_model::{AccountId, MAX_PASSWORD_BYTES, PersonEmail};
 use sallyport_store::LocalPerson;
 
@@ -13,10 +14,16 @@ use crate::{
     App,
     attempts::Attempt,
     limits::Client,
-    login::{form, page::LoginError},
+    login::{
+        form,
+        page::{LoginError, wrong as wrong_text},
+    },
     metrics::LoginOutcome,
     random,
 };
+
+/// How much of an address that was typed is kept, in characters: as much as the field takes.
+const MAX_TYPED_CHARS: usize = 254;
 
 /// What came of an address and a password.
 pub(in crate::login) enum Tried {
@@ -26,18 +33,26 @@ pub(in crate::login) enum Tried {
     Wrong,
 }
 
-pub(super) fn page(app: &App, going: &Going, wrong: Option<&str>) -> Result<Response, LoginError> {
-    let fields = "<label>E-mail address <input name=\"email\" type=\"email\" autocomplete=\"username\" maxlength=\"254\" \
-                  required autofocus></label><label>Password <input name=\"password\" type=\"password\" \
-                  autocomplete=\"current-password\" maxlength=\"1024\" required></label>";
-    let mut text = wrong.map(|wrong| format!("<p><strong>{wrong}</strong></p>")).unwrap_or_default();
-    text.push_str(&step_form(going, fields, "Log in"));
+/// The page that asks. After a wrong try it says so, and has kept the address.
+pub(super) fn page(app: &App, going: &Going, wrong: Option<(&str, &str)>) -> Result<Response, LoginError> {
+    let (what, typed) = wrong.unzip();
+    let typed: String = typed.unwrap_or_default().chars().take(MAX_TYPED_CHARS).collect();
+    // Whoever has typed the address goes on with the password.
+    let (at_email, at_password) = if typed.is_empty() { (" autofocus", "") } else { ("", " autofocus") };
+    let fields = format!(
+        "<label>E-mail address <input name=\"email\" type=\"email\" autocomplete=\"username\" maxlength=\"254\" \
+         value=\"{}\" required{at_email}></label><label>Password <input name=\"password\" type=\"password\" \
+         autocomplete=\"current-password\" maxlength=\"1024\" required{at_password}></label>",
+        Escaped(&typed)
+    );
+    let mut text = wrong_text(what);
+    text.push_str(&step_form(going, &fields, "Log in"));
     text.push_str(&if going.provider.config.hook.is_some() {
         format!("<p><a href=\"/local/forgot?login={}\">Forgot the password?</a></p>", going.state)
     } else {
-        "<p>Forgot the password? Ask the owner of the service for a new link.</p>".to_owned()
+        "<p>Forgot the password? Ask whoever runs the service for a new link.</p>".to_owned()
     });
-    let status = if wrong.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK };
+    let status = if what.is_some() { StatusCode::FORBIDDEN } else { StatusCode::OK };
     app.step_page(going, status, "Log in", text)
 }
 
@@ -121,7 +136,7 @@ pub(super) async fn check(
     let (organisation, provider) = (going.login.organisation, going.provider.name.clone());
     let tried = try_password(app, client, organisation, email.trim(), password, provider.as_str()).await?;
     let Tried::Right { person, attempt } = tried else {
-        return page(app, &going, Some("The e-mail address or the password is wrong."));
+        return page(app, &going, Some(("The e-mail address or the password is wrong.", email.trim())));
     };
     let now = app.clock.now();
     let since = now.unix_seconds;

@@ -16,9 +16,9 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use sallyport_api::{CreateSocket, Secret};
-use sallyport_client::SocketRef;
+use sallyport_client::{SocketRef, TunnelRef};
 use sallyport_connector::MAX_SERVICES;
-use sallyport_model::{SocketType, TunnelId};
+use sallyport_model::{DisplayName, PathRoute, SocketType};
 use sallyport_policy::{AccessList, Rule};
 use toml::{
     Spanned,
@@ -29,8 +29,9 @@ use crate::{
     cli::sentence,
     command::{
         connect, display_name,
-        hold::{Origin, OriginArgs, WayArgs},
+        hold::{OriginArgs, WayArgs},
         tunnel,
+        wish::Wish,
     },
     failure::{self, Failure, Kind},
 };
@@ -42,7 +43,8 @@ const SERVICE: &str = "service";
 /// What makes a service one that serves a socket which stays.
 const LASTING: [&str; 3] = ["socket-id", "tunnel-id", "tunnel-credential"];
 /// What may change of a service without a new tunnel.
-const OF_ORIGIN: [&str; 6] = ["port", "host", "origin-ca", "origin-pin", "origin-server-name", "connect-timeout"];
+const OF_ORIGIN: [&str; 7] =
+    ["port", "address", "host", "origin-ca", "origin-pin", "origin-server-name", "connect-timeout"];
 /// Options of every command, which hold for all services.
 const OF_ALL: [&str; 6] = ["api", "ca", "token", "proxy", "output", "color"];
 /// What only its owner may read.
@@ -106,21 +108,18 @@ pub(super) enum Plan {
         /// The socket.
         socket: SocketRef,
         /// The tunnel; one is made where there is none.
-        tunnel: Option<TunnelId>,
+        tunnel: Option<TunnelRef>,
         /// Its credential, with which nobody is asked for anything.
         credential: Option<Secret>,
         /// What the service speaks, when nobody is asked.
         socket_type: Option<SocketType>,
+        /// Which paths of the socket it has, where a tunnel is made for it.
+        path: Box<PathRoute>,
         /// The service.
         origin: Box<OriginArgs>,
     },
-    /// A socket for as long as the service is held.
-    Temporary {
-        /// The socket.
-        create: Box<CreateSocket>,
-        /// The service.
-        origin: Box<Origin>,
-    },
+    /// The socket of the service's name, or one for as long as the service is held, and others of other paths with it.
+    Wished(Box<Wish>),
 }
 
 /// A place in a file.
@@ -221,17 +220,33 @@ impl ServiceFile {
             if is_readable_by_all && let Some(secret) = spec.secret() {
                 return Err(spec.place.failure(readable(secret, path)).into());
             }
-            if let Some(former) = named.insert(spec.name.clone(), spec.place.line) {
+            // Names that differ in case are those of one socket.
+            let key = spec.name.parse().map_or_else(|_| spec.name.clone(), |name: DisplayName| name.key());
+            if let Some(former) = named.insert(key, spec.place.line) {
                 let taken = format!("the service of line {former} has the same name");
                 return Err(spec.place.failure(Failure::usage(taken).next("give each a `name` of its own")).into());
             }
             specs.push(spec);
+        }
+        let count = specs.iter().map(Spec::count).sum::<usize>();
+        if count > MAX_SERVICES {
+            let many =
+                format!("a connector has at most {MAX_SERVICES} services, and these are {count} with their paths");
+            return Err(place(0, None).failure(Failure::usage(many).next("share them out to several files")).into());
         }
         Ok(Self { way, way_words, services: specs })
     }
 }
 
 impl Spec {
+    /// How many services it is, by its paths.
+    fn count(&self) -> usize {
+        match &self.plan {
+            Plan::Wished(wish) => 1 + wish.others.len(),
+            Plan::Lasting { .. } => 1,
+        }
+    }
+
     /// What of it only its owner may read.
     fn secret(&self) -> Option<&'static str> {
         let is_said = |key: &str| self.tunnel_words.iter().any(|word| word.starts_with(&format!("--{key}=")));
@@ -305,12 +320,23 @@ fn read_service(
     let at = |at: usize| place(at, Some(called.clone()));
     let of_key =
         |key: &str| entries.iter().find(|entry| entry.key == key).map_or(start, |entry| entry.value.span().start);
-    let has_port = entries.iter().any(|entry| entry.key == "port");
+    let has_port = entries.iter().any(|entry| entry.key == "port" || entry.key == "address");
     let refused = |error: &clap::Error| {
         let is_without_port = error.kind() == ErrorKind::MissingRequiredArgument && !has_port;
-        let no_port =
-            || Failure::usage("port is missing").next("add the port that the service listens on: port = 8000");
-        let failure = if is_without_port { no_port() } else { refused(error) };
+        let no_port = || {
+            Failure::usage("port is missing").next(
+                "add the port that the service listens on: port = 8000, or where it is: address = \"localhost:8000\"",
+            )
+        };
+        let is_without_socket = error.kind() == ErrorKind::MissingRequiredArgument
+            && is_lasting
+            && entries.iter().all(|entry| entry.key != "socket-id");
+        let no_socket = || Failure::usage("socket-id is missing").next("say whose tunnel it is: socket-id = \"shop\"");
+        let failure = match (is_without_port, is_without_socket) {
+            (true, _) => no_port(),
+            (false, true) => no_socket(),
+            (false, false) => refused(error),
+        };
         at(of_key(blamed(error).unwrap_or_default())).failure(failure)
     };
     let table = at(start);
@@ -331,10 +357,9 @@ fn read_service(
         (name, lasting(line.args).map_err(|error| table.error(error))?)
     } else {
         let line = TemporaryLine::from_arg_matches(&matches).map_err(|error| refused(&error))?;
-        let (create, origin) = temporary(line.args).map_err(|error| table.error(error))?;
-        judge_access(&create).map_err(|(key, failure)| at(of_key(key)).failure(failure))?;
-        let name = create.name.as_str().to_owned();
-        (name, Plan::Temporary { create: Box::new(create), origin: Box::new(origin) })
+        let wish = wished(line.args).map_err(|error| table.error(error))?;
+        judge_access(&wish.create).map_err(|(key, failure)| at(of_key(key)).failure(failure))?;
+        (wish.create.name.as_str().to_owned(), Plan::Wished(Box::new(wish)))
     };
     Ok(Spec { place: place(start, Some(name.clone())), name, tunnel_words, origin_words, plan })
 }
@@ -362,15 +387,17 @@ fn blamed(error: &clap::Error) -> Option<&str> {
 }
 
 fn lasting(args: tunnel::ConnectArgs) -> anyhow::Result<Plan> {
-    let tunnel::Connection { socket, tunnel, credential, socket_type, origin } = args.read()?;
+    let tunnel::Connection { socket, tunnel, credential, socket_type, path, origin } = args.read()?;
     if credential.is_some() {
+        tunnel.as_ref().map(tunnel::whole_id).transpose()?;
         // Nobody is asked for the type: what does not go with it is known now.
         origin.clone().prepare(socket_type.unwrap_or(SocketType::Http))?;
     }
-    Ok(Plan::Lasting { socket, tunnel, credential, socket_type, origin: Box::new(origin) })
+    let (path, origin) = (Box::new(path), Box::new(origin));
+    Ok(Plan::Lasting { socket, tunnel, credential, socket_type, path, origin })
 }
 
-fn temporary(args: connect::ConnectArgs) -> anyhow::Result<(CreateSocket, Origin)> {
+fn wished(args: connect::ConnectArgs) -> anyhow::Result<Wish> {
     if args.asks_for_password() {
         return Err(Failure::usage("nobody is there to be asked for the password of a protected service")
             .next("add password = \"...\", or set SALLYPORT_SOCKET_PASSWORD")
@@ -386,7 +413,7 @@ fn words_of_service(
     key: &str,
     value: &DeValue<'_>,
     is_lasting: bool,
-) -> Result<Option<String>, Failure> {
+) -> Result<Vec<String>, Failure> {
     if find(way, key).is_some() {
         return Err(Failure::usage(format!("{key} is for all services: they share one connection to the edge"))
             .next("put it above the first [[service]]"));
@@ -399,7 +426,7 @@ fn words_of_service(
     if is_lasting && key == "name" {
         // The socket has its name; this is what lines and failures call the service.
         let DeValue::String(_) = value else { return Err(Failure::usage("name: expected a text")) };
-        return Ok(None);
+        return Ok(Vec::new());
     }
     word(line, key, value)
 }
@@ -416,14 +443,15 @@ fn find<'a>(command: &'a Command, key: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|arg| arg.get_long() == Some(key))
 }
 
-/// The word of a command line that stands for a key and its value; none for a flag that is off.
-fn word(line: &Command, key: &str, value: &DeValue<'_>) -> Result<Option<String>, Failure> {
+/// The words of a command line that stand for a key and its value; none for a flag that is off, and one for each item of a
+/// list.
+fn word(line: &Command, key: &str, value: &DeValue<'_>) -> Result<Vec<String>, Failure> {
     let Some(arg) = find(line, key) else {
         let looks_like_one = key.starts_with(|c: char| c.is_ascii_alphabetic())
             && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         // Refused by clap, which knows what is similar.
         return if looks_like_one {
-            Ok(Some(format!("--{key}")))
+            Ok(vec![format!("--{key}")])
         } else {
             Err(Failure::usage(format!("{key:?} is no option")))
         };
@@ -431,18 +459,22 @@ fn word(line: &Command, key: &str, value: &DeValue<'_>) -> Result<Option<String>
     let is_flag = matches!(arg.get_action(), ArgAction::SetTrue);
     let wrong = |expected: &str| Err(Failure::usage(format!("{key}: expected {expected}")));
     match value {
-        DeValue::Boolean(is_on) if is_flag => Ok(is_on.then(|| format!("--{key}"))),
+        DeValue::Boolean(is_on) if is_flag => Ok(is_on.then(|| format!("--{key}")).into_iter().collect()),
         _ if is_flag => wrong("true or false"),
         DeValue::Array(items) if arg.get_value_delimiter() == Some(',') => {
             let items: Option<Vec<String>> = items.iter().map(|item| scalar(item.get_ref())).collect();
             match items {
-                Some(items) => Ok(Some(format!("--{key}={}", items.join(",")))),
+                Some(items) => Ok(vec![format!("--{key}={}", items.join(","))]),
                 None => wrong("a list of texts"),
             }
         }
+        DeValue::Array(items) if matches!(arg.get_action(), ArgAction::Append) => {
+            let item = |item: &Spanned<DeValue<'_>>| Some(format!("--{key}={}", scalar(item.get_ref())?));
+            items.iter().map(item).collect::<Option<_>>().map_or_else(|| wrong("a list of texts"), Ok)
+        }
         DeValue::Array(_) => wrong("one value, and no list"),
         value => match scalar(value) {
-            Some(text) => Ok(Some(format!("--{key}={text}"))),
+            Some(text) => Ok(vec![format!("--{key}={text}")]),
             None => wrong("a text or a number"),
         },
     }
@@ -516,12 +548,44 @@ mod tests {
         let names: Vec<_> = file.services.iter().map(|service| service.name.as_str()).collect();
         assert_eq!(names, ["shop", "wandering-shape-7752", "localhost:8001"]);
         let [shop, database, _] = &file.services[..] else { panic!() };
-        let Plan::Temporary { create, origin } = &shop.plan else { panic!() };
-        let access = create.access.clone().unwrap();
-        assert_eq!((access.allow.len(), origin.to_string().as_str()), (2, "http://localhost:8000"));
+        let Plan::Wished(wish) = &shop.plan else { panic!() };
+        let access = wish.create.access.clone().unwrap();
+        assert_eq!((access.allow.len(), wish.origin.address().to_string().as_str()), (2, "localhost:8000"));
+        assert!(wish.is_named, "its socket stays");
         assert_eq!(database.origin_words, ["--host=db.internal", "--port=5432"]);
         let Plan::Lasting { origin, tunnel: None, credential: None, .. } = &database.plan else { panic!() };
         assert_eq!(origin.address().to_string(), "db.internal:5432");
+    }
+
+    #[test]
+    fn several_services_stand_under_one_name() {
+        let file = parsed(
+            r#"
+            [[service]]
+            name = "shop"
+            port = 3000
+            path = ["/api=8000", "/docs=http://localhost:9000/v2"]
+            request-header = ["X-From: a, b", "X-More: c"]
+
+            [[service]]
+            socket-id = "wandering-shape-7752"
+            address = "https://127.0.0.1:4443"
+            path = "/admin"
+            strip-path = true
+            "#,
+        )
+        .unwrap();
+        let [shop, admin] = &file.services[..] else { panic!() };
+        let Plan::Wished(wish) = &shop.plan else { panic!() };
+        let services = wish.services(SocketType::Http).unwrap();
+        let services: Vec<_> = services.iter().map(|one| format!("{} {}", one.path.prefix, one.origin)).collect();
+        assert_eq!(services, ["/ http://localhost:3000", "/api http://localhost:8000", "/docs http://localhost:9000"]);
+        let headers = wish.create.headers.clone().unwrap();
+        assert_eq!(headers.request.set.len(), 2);
+        assert_eq!(headers.request.set[0].value, "a, b");
+        let Plan::Lasting { path, origin, .. } = &admin.plan else { panic!() };
+        assert_eq!((path.prefix.as_str(), path.rewrite.as_ref().unwrap().as_str()), ("/admin", "/"));
+        assert_eq!(origin.address().to_string(), "127.0.0.1:4443");
     }
 
     #[test]
@@ -556,14 +620,18 @@ mod tests {
                 "[[service]]\nport = 1\n[[service]]\nport = 1",
                 "services.toml:3: service \"localhost:1\": the service of line 1",
             ),
-            ("[[service]]\nsocket-id = \"no socket\"\nport = 1", "names no socket"),
+            ("[[service]]\nsocket-id = \"http://no-socket\"\nport = 1", "names no socket"),
+            (
+                "[[service]]\nname = \"Shop\"\nport = 1\n[[service]]\nname = \"shop\"\nport = 2",
+                "service \"shop\": the service of line 1 has the same name",
+            ),
             (
                 "[[service]]\nsocket-id = \"a-b-1000\"\nport = 1\nallow = \"10.0.0.0/8\"",
                 "unexpected argument '--allow'",
             ),
             ("[[service]]\nsocket-id = \"a-b-1000\"\nport = 1\nname = \"a\\u202eb\"", "cannot be a name"),
             ("[[service]]\nname = 1\nport = 1\ntunnel-credential = \"x\"", "name: expected a text"),
-            (&format!("[[service]]\ntunnel-id = \"{id}\"\nport = 1"), "<SOCKET|--socket-id <SOCKET>>"),
+            (&format!("[[service]]\ntunnel-id = \"{id}\"\nport = 1"), "socket-id is missing"),
         ] {
             let failure = parsed(text).unwrap_err();
             assert!(failure.message.contains(said), "{text}: {}", failure.message);

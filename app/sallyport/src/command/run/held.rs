@@ -5,12 +5,12 @@ use std::{future::Future, sync::Arc};
 use sallyport_api::{ConnectTo, CreatedTunnel, Secret, Socket};
 use sallyport_client::{ApiClient, SocketRef};
 use sallyport_connector::Service;
-use sallyport_model::{SocketType, TunnelId};
+use sallyport_model::{PathPrefix, SocketType, TunnelId};
 use tokio::task::JoinSet;
 
 use super::file::{Plan, Spec};
 use crate::{
-    command::{connect, hold::Origin, options::idempotency_key, tunnel},
+    command::{connect, hold::Origin, tunnel, wish::PathService},
     context::{Context, Target},
     failure::{self, Failure, Kind},
     signals::Signals,
@@ -39,6 +39,8 @@ pub(super) struct Held {
     pub(super) tunnel: TunnelId,
     /// How it is reached.
     pub(super) origin: Origin,
+    /// Those of other paths of the same name.
+    pub(super) others: Vec<Other>,
     /// The edge took the tunnel away, or refused it for good.
     pub(super) is_lost: bool,
     credential: Secret,
@@ -47,12 +49,27 @@ pub(super) struct Held {
     pub(super) socket: Option<Box<Socket>>,
 }
 
+/// A service of another path of the same name.
+pub(super) struct Other {
+    /// Its path.
+    pub(super) path: PathPrefix,
+    /// Its tunnel.
+    pub(super) tunnel: TunnelId,
+    /// How it is reached.
+    pub(super) origin: Origin,
+    credential: Secret,
+}
+
 /// What was made for a service, and is taken back at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     Nothing,
+    /// With those of other paths.
     Tunnel,
+    /// With its tunnels.
     Socket,
+    /// The same, and it stays with its name once the services are there.
+    LastingSocket,
 }
 
 /// Services that could not all be opened: what was made for them is taken back.
@@ -93,6 +110,7 @@ impl Api {
             origin_words: words.1,
             tunnel: tunnel.0,
             origin,
+            others: Vec::new(),
             is_lost: false,
             credential: tunnel.1,
             made,
@@ -102,29 +120,67 @@ impl Api {
         let parts = |created: CreatedTunnel| (created.details.id, created.credential);
         match spec.plan {
             Plan::Lasting { tunnel: Some(id), credential: Some(credential), socket_type, origin, .. } => {
-                let origin = origin.prepare(socket_type.unwrap_or(SocketType::Http))?;
+                let (id, origin) = (tunnel::whole_id(&id)?, origin.prepare(socket_type.unwrap_or(SocketType::Http))?);
                 Ok(held(spec.name, words, origin, (id, credential), Made::Nothing, None))
             }
-            Plan::Lasting { socket: reference, tunnel: id, origin, .. } => {
+            Plan::Lasting { socket: reference, tunnel: id, path, origin, .. } => {
                 let client = &self.client;
                 let socket = client.socket(&reference).await.map_err(|error| failure::about(error, &reference))?;
                 let origin = origin.prepare(socket.socket_type)?;
-                let created = tunnel::renew_or_create(client, &socket, id).await?;
+                let service = PathService { path: *path, origin };
+                let created = tunnel::renew_or_create(client, &socket, id.as_ref(), &service.tunnel()).await?;
+                let origin = service.origin;
                 let made = if id.is_some() { Made::Nothing } else { Made::Tunnel };
                 Ok(held(spec.name, words, origin, parts(created), made, Some(Box::new(socket))))
             }
-            Plan::Temporary { create, origin } => {
-                let socket = self.client.create_socket(&create, &idempotency_key()?).await?;
-                let created = match tunnel::renew_or_create(&self.client, &socket, None).await {
-                    Ok(created) => created,
+            Plan::Wished(wish) => {
+                let had = wish.socket(&self.client).await?;
+                let made = match (wish.is_named, had.is_new) {
+                    (false, _) => Made::Socket,
+                    (true, true) => Made::LastingSocket,
+                    (true, false) => Made::Tunnel,
+                };
+                let opened = match wish.services(had.socket.socket_type) {
+                    Ok(services) => self.open_tunnels(&had.socket, services).await,
+                    Err(error) => Err(error),
+                };
+                let (own, others) = match opened {
+                    Ok(opened) => opened,
                     Err(error) => {
-                        connect::delete(&self.client, &socket).await?;
+                        if had.is_new {
+                            connect::delete(&self.client, &had.socket).await?;
+                        }
                         return Err(error);
                     }
                 };
-                Ok(held(spec.name, words, *origin, parts(created), Made::Socket, Some(Box::new(socket))))
+                let held = held(spec.name, words, own.origin, (own.tunnel, own.credential), made, None);
+                Ok(Held { others, socket: Some(Box::new(had.socket)), ..held })
             }
         }
+    }
+
+    /// Makes a tunnel for each of the services of a name; all or none.
+    async fn open_tunnels(&self, socket: &Socket, services: Vec<PathService>) -> anyhow::Result<(Other, Vec<Other>)> {
+        let mut opened: Vec<Other> = Vec::with_capacity(services.len());
+        for PathService { path, origin } in services {
+            let service = PathService { path, origin };
+            let create = service.tunnel();
+            let PathService { path, origin } = service;
+            match tunnel::renew_or_create(&self.client, socket, None, &create).await {
+                Ok(CreatedTunnel { details, credential, .. }) => {
+                    opened.push(Other { path: path.prefix, tunnel: details.id, origin, credential });
+                }
+                Err(error) => {
+                    for other in opened {
+                        tunnel::delete(&self.client, &SocketRef::from(socket.id), other.tunnel).await?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        let others = opened.split_off(1.min(opened.len()));
+        let own = opened.pop().ok_or_else(|| Failure::usage("there is no service"))?;
+        Ok((own, others))
     }
 
     /// Makes what the services need; all or none. They come back in their order.
@@ -153,9 +209,13 @@ impl Api {
             }
         }
         opened.sort_by_key(|(index, _)| *index);
-        let opened: Vec<Held> = opened.into_iter().map(|(_, held)| held).collect();
+        let mut opened: Vec<Held> = opened.into_iter().map(|(_, held)| held).collect();
         match failed {
-            None => Ok(opened),
+            None => {
+                let stays = opened.iter_mut().filter(|held| held.made == Made::LastingSocket);
+                stays.for_each(|held| held.made = Made::Tunnel);
+                Ok(opened)
+            }
             Some(failed) => match self.remove_all(opened, signals).await {
                 Ok(_) => Err(failed),
                 Err(failure) => Err(NotOpened::Failed(failure.into())),
@@ -166,9 +226,15 @@ impl Api {
     /// Takes back what was made for this service.
     async fn remove(&self, held: &Held) -> Result<(), Failure> {
         match (held.made, &held.socket) {
-            (Made::Socket, Some(socket)) => connect::delete(&self.client, socket).await,
+            (Made::Socket | Made::LastingSocket, Some(socket)) => connect::delete(&self.client, socket).await,
             (Made::Tunnel, Some(socket)) => {
-                tunnel::delete(&self.client, &SocketRef::from(socket.id), held.tunnel).await
+                let socket = SocketRef::from(socket.id);
+                let others = held.others.iter().map(|other| other.tunnel);
+                let mut first = Ok(());
+                for tunnel in std::iter::once(held.tunnel).chain(others) {
+                    first = first.and(tunnel::delete(&self.client, &socket, tunnel).await);
+                }
+                first
             }
             _ => Ok(()),
         }
@@ -210,21 +276,30 @@ fn stopped() -> Failure {
 }
 
 impl Held {
-    /// The service as the connector serves it.
-    pub(super) fn service(&self) -> Service {
-        self.service_at(&self.origin)
+    /// The service as the connector serves it, and those of other paths.
+    pub(super) fn services(&self) -> impl Iterator<Item = Service> {
+        let others = self.others.iter().map(|other| other.origin.served_by(other.tunnel, &other.credential));
+        std::iter::once(self.origin.served_by(self.tunnel, &self.credential)).chain(others)
     }
 
-    /// The same with its tunnel, and another service behind it.
-    pub(super) fn service_at(&self, origin: &Origin) -> Service {
-        origin.served_by(self.tunnel, &self.credential)
+    /// Every tunnel, with what stands behind it and what that is called.
+    pub(super) fn tunnels(&self) -> impl Iterator<Item = (TunnelId, &Origin, String)> {
+        let others =
+            self.others.iter().map(|other| (other.tunnel, &other.origin, format!("{}{}", self.name, other.path)));
+        std::iter::once((self.tunnel, &self.origin, self.name.clone())).chain(others)
+    }
+
+    /// Puts these behind the tunnels: the service itself, then those of other paths.
+    pub(super) fn set_origins(&mut self, origins: impl IntoIterator<Item = Origin>) {
+        let tunnels = std::iter::once(&mut self.origin).chain(self.others.iter_mut().map(|other| &mut other.origin));
+        tunnels.zip(origins).for_each(|(held, origin)| *held = origin);
     }
 
     /// The service was not removed, nor were others.
     fn remains(&self, socket: &Socket, count: usize) -> Failure {
         let failure = match self.made {
             Made::Tunnel => tunnel::remains(&SocketRef::from(socket.id), self.tunnel, "it was not waited for"),
-            Made::Socket | Made::Nothing => connect::remains(socket, "it was not waited for"),
+            Made::Socket | Made::LastingSocket | Made::Nothing => connect::remains(socket, "it was not waited for"),
         };
         match count {
             0 | 1 => failure,

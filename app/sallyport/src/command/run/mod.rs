@@ -42,6 +42,12 @@ The file has a table [[service]] for each service, whose keys are the long optio
   socket-id = \"wandering-shape-7752\"
   port = 5432
 
+  [[service]]
+  name = \"blog\"
+  address = \"localhost:3000\"
+  path = [\"/api=8000\"]
+The socket of a service with a name stays, as that of `connect --name` does: it has the same public name the next time.
+
 SIGHUP reads it again: services that have not changed go on undisturbed.")]
 pub(crate) struct RunArgs {
     /// The file of the services, in TOML
@@ -86,7 +92,7 @@ pub(crate) async fn run(context: &Context, args: RunArgs) -> anyhow::Result<()> 
         services: None,
     };
     let held = async {
-        let services = runner.held.iter().map(Held::service).collect();
+        let services = runner.held.iter().flat_map(Held::services).collect();
         let options = hold::options(&target, edge, file.way, services)?;
         let (events_in, events) = mpsc::channel(MAX_QUEUED_EVENTS + options.services.len());
         let connector = Connector::new(options, events_in)?;
@@ -135,7 +141,7 @@ impl Runner {
     ) -> anyhow::Result<()> {
         let shutdown = Shutdown::new();
         let (missing_in, mut missing) = mpsc::channel(MAX_QUEUED_LOOKS);
-        self.held.iter().for_each(|held| self.live.name(held.tunnel, &held.name));
+        self.held.iter().flat_map(Held::tunnels).for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
         let mut shown = self.held.iter().try_for_each(|held| self.introduce(held));
         // A task of its own: it goes on while the file is read again.
         let mut connector = sallyport_net::spawn_boxed(connector.run(shutdown.clone()));
@@ -193,7 +199,11 @@ impl Runner {
     }
 
     fn introduce(&self, held: &Held) -> anyhow::Result<()> {
-        self.live.serving(held.tunnel, held.socket.as_deref(), &held.origin.to_string())
+        held.tunnels().try_for_each(|(tunnel, origin, _)| {
+            // What is said of the socket is said once.
+            let socket = held.socket.as_deref().filter(|_| tunnel == held.tunnel);
+            self.live.serving(tunnel, socket, &origin.to_string())
+        })
     }
 
     /// Remembers which services the edge does not let us hold any more: they are made anew by the next reload.
@@ -203,7 +213,7 @@ impl Runner {
             ConnectorEvent::Detached { tunnel, .. } => tunnel,
             _ => return,
         };
-        if let Some(held) = self.held.iter_mut().find(|held| held.tunnel == *lost) {
+        if let Some(held) = self.held.iter_mut().find(|held| held.tunnels().any(|(tunnel, ..)| tunnel == *lost)) {
             held.is_lost = true;
         }
     }
@@ -211,7 +221,8 @@ impl Runner {
 
 /// Looks in the background whether the services are there, and tells of those that are not.
 fn look<'a>(held: impl IntoIterator<Item = &'a Held>, missing: &mpsc::Sender<Missing>) {
-    let looks: Vec<_> = held.into_iter().map(|held| (held.tunnel, held.origin.clone())).collect();
+    let all = held.into_iter().flat_map(Held::tunnels);
+    let looks: Vec<_> = all.map(|(tunnel, origin, _)| (tunnel, origin.clone())).collect();
     let missing = missing.clone();
     sallyport_net::spawn_boxed(async move {
         let mut several =
@@ -231,7 +242,10 @@ impl Checked {
     fn of(spec: &Spec) -> Self {
         let (socket, origin) = match &spec.plan {
             Plan::Lasting { socket, origin, .. } => (Some(socket.to_string()), origin.address().to_string()),
-            Plan::Temporary { origin, .. } => (None, origin.to_string()),
+            Plan::Wished(wish) => {
+                let name = wish.is_named.then(|| wish.create.name.to_string());
+                (name, wish.shown_services())
+            }
         };
         Self { service: spec.name.clone(), socket, origin }
     }

@@ -26,10 +26,20 @@ const ANEW_PERIOD: Duration = Duration::from_millis(1_100);
 struct Changes {
     /// The services that keep their tunnels.
     keeps: Vec<String>,
-    /// Those among them behind which something else stands from now on, and what the file says of it.
-    moves: Vec<(String, Origin, Vec<String>)>,
+    /// Those among them behind which something else stands from now on.
+    moves: Vec<Move>,
     /// Those that are new, or get a new tunnel.
     opens: Vec<Spec>,
+}
+
+/// What stands behind a service that keeps its tunnels.
+struct Move {
+    /// What the service is called.
+    name: String,
+    /// The service, then those of other paths.
+    origins: Vec<Origin>,
+    /// What the file says of it.
+    words: Vec<String>,
 }
 
 /// What was done, by the services' names.
@@ -87,7 +97,7 @@ impl Runner {
         self.let_go(&services, &removed).await;
         let mut shown = Ok(());
         for held in opened {
-            self.live.name(held.tunnel, &held.name);
+            held.tunnels().for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
             shown = shown.and_then(|()| self.introduce(&held));
             let is_changed = replaced.iter().any(|former| former.name == held.name);
             let names = if is_changed { &mut done.changed } else { &mut done.added };
@@ -117,28 +127,38 @@ impl Runner {
             changes.keeps.push(spec.name.clone());
             if held.origin_words != spec.origin_words {
                 let place = spec.place;
-                let origin = match spec.plan {
-                    Plan::Lasting { origin, .. } => origin.prepare(held.origin.socket_type),
-                    Plan::Temporary { origin, .. } => Ok(*origin),
+                let origins = match spec.plan {
+                    Plan::Lasting { origin, .. } => origin.prepare(held.origin.socket_type).map(|origin| vec![origin]),
+                    Plan::Wished(wish) => {
+                        let services = wish.services(held.origin.socket_type);
+                        services.map(|services| services.into_iter().map(|service| service.origin).collect())
+                    }
                 };
-                let origin = origin.map_err(|error| place.error(error))?;
-                changes.moves.push((spec.name, origin, spec.origin_words));
+                let origins = origins.map_err(|error| place.error(error))?;
+                changes.moves.push(Move { name: spec.name, origins, words: spec.origin_words });
             }
         }
         Ok(changes)
     }
 
     /// Puts another service behind tunnels that stay.
-    async fn move_origins(&mut self, services: &Services, moves: Vec<(String, Origin, Vec<String>)>, done: &mut Done) {
+    async fn move_origins(&mut self, services: &Services, moves: Vec<Move>, done: &mut Done) {
         let mut moved = Vec::new();
-        for (name, origin, words) in moves {
+        for Move { name, origins, words } in moves {
             let Some(held) = self.held.iter_mut().find(|held| held.name == name) else { continue };
-            let service = held.service_at(&origin);
-            let tunnel = service.tunnel.clone();
-            match services.serve(service).await {
+            held.set_origins(origins);
+            let mut served = Ok(());
+            for service in held.services().collect::<Vec<_>>() {
+                let tunnel = service.tunnel.clone();
+                served = services.serve(service).await;
+                if served.is_err() {
+                    break;
+                }
+                moved.push(tunnel);
+            }
+            match served {
                 Ok(()) => {
-                    moved.push(tunnel);
-                    (held.origin, held.origin_words) = (origin, words);
+                    held.origin_words = words;
                     done.changed.push(name);
                 }
                 Err(error) => done.failures.push(Failure::usage(format!("service {name:?}: {error}"))),
@@ -157,20 +177,22 @@ impl Runner {
 
     /// Serves one that was opened. One that cannot be served is opened anew by the next reload.
     async fn serve(&mut self, services: &Services, mut held: Held, missing: &mpsc::Sender<Missing>, done: &mut Done) {
-        match services.serve(held.service()).await {
-            Ok(()) => look([&held], missing),
-            Err(error) => {
+        for service in held.services().collect::<Vec<_>>() {
+            if let Err(error) = services.serve(service).await {
                 held.is_lost = true;
                 done.failures.push(Failure::usage(format!("service {:?}: {error}", held.name)));
             }
+        }
+        if !held.is_lost {
+            look([&held], missing);
         }
         self.held.push(held);
     }
 
     async fn let_go(&mut self, services: &Services, over: &[Held]) {
-        for held in over {
-            services.let_go(held.tunnel).await;
-            self.live.forget(held.tunnel);
+        for (tunnel, ..) in over.iter().flat_map(Held::tunnels) {
+            services.let_go(tunnel).await;
+            self.live.forget(tunnel);
         }
     }
 }

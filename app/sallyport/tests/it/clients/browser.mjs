@@ -46,10 +46,12 @@ try {
     }
   }, `${first}/deep/page`);
 
-  // Logged out: at both, and the provider is asked again.
+  // Logged out: at both. The next visit is asked first, and then the provider is asked again.
   await page.goto(`${first}/.sallyport/logout`);
   await Promise.all([page.waitForURL((url) => url.hostname.startsWith('login.')), page.click('button')]);
   await page.goto(`${second}/other`);
+  seen.asked = await page.textContent('main');
+  await Promise.all([page.waitForURL((url) => !url.hostname.startsWith('login.')), page.click('main a')]);
   seen.afterLogout = page.url();
 } finally {
   await browser.close();

@@ -5,6 +5,7 @@ call CA HOST PORT          calls every kind of method through the edge and check
 """
 
 import sys
+import threading
 from concurrent import futures
 
 import grpc
@@ -34,6 +35,12 @@ def fail(request, context):
     context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not today: 100 % sure")
 
 
+def refuse(requests, context):
+    """Ends the call before the client has sent anything, and before it has half-closed."""
+    context.abort(grpc.StatusCode.PERMISSION_DENIED, "not for you")
+    yield b""
+
+
 def serve():
     handlers = {
         "Unary": grpc.unary_unary_rpc_method_handler(unary),
@@ -41,12 +48,19 @@ def serve():
         "Up": grpc.stream_unary_rpc_method_handler(up),
         "Both": grpc.stream_stream_rpc_method_handler(both),
         "Fail": grpc.unary_unary_rpc_method_handler(fail),
+        "Refuse": grpc.stream_stream_rpc_method_handler(refuse),
     }
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     print("port", server.add_insecure_port("127.0.0.1:0"), flush=True)
     server.start()
     server.wait_for_termination()
+
+
+def half_open(over):
+    """One message, and no end before the call is over."""
+    yield b"first"
+    over.wait(30)
 
 
 def call(ca, host, port):
@@ -70,6 +84,15 @@ def call(ca, host, port):
         except grpc.RpcError as error:
             assert error.code() == grpc.StatusCode.FAILED_PRECONDITION, error
             assert error.details() == "not today: 100 % sure", error
+        for method, status in ("Refuse", "PERMISSION_DENIED"), ("Missing", "UNIMPLEMENTED"):
+            over = threading.Event()
+            try:
+                list(channel.stream_stream(f"/{SERVICE}/{method}")(half_open(over), timeout=30))
+                raise AssertionError("a refused call must not end well")
+            except grpc.RpcError as error:
+                assert error.code().name == status, error
+            finally:
+                over.set()
     print("all calls answered")
 
 

@@ -29,6 +29,11 @@ try {
   const context = await browser.newContext({ ignoreHTTPSErrors: true });
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
+  // What a page of ours may not do by its own policy, it must not try.
+  seen.refused = [];
+  page.on('console', (message) => {
+    if (message.text().includes('Content Security Policy')) seen.refused.push(message.text());
+  });
   const title = (text) => page.waitForSelector(`h1:text-is("${text}")`);
   const wanted = `${socket}/deep/page?a=b`;
   const passwordStep = async () => {
@@ -44,10 +49,20 @@ try {
   await page.fill('input[name=again]', password);
   await page.click('button');
   await title('Password set');
+  seen.wayOn = await page.getAttribute('a.act', 'href');
+
+  await page.goto(wanted);
+  await title('Log in');
+  seen.button = await page.evaluate(() => getComputedStyle(document.querySelector('button')).backgroundColor);
+  await page.fill('input[name=email]', email);
+  await page.fill('input[name=password]', 'not the password');
+  await page.click('button');
+  seen.wrongPassword = await page.textContent('[role=alert]');
+  seen.kept = await page.inputValue('input[name=email]');
 
   await passwordStep();
   await title('Set up your codes');
-  seen.picture = await page.locator('svg').boundingBox();
+  seen.picture = await page.locator('svg.code').boundingBox();
   await page.fill('input[name=code]', totp(await page.textContent('#secret')));
   await page.click('button');
   await title('Your recovery codes');

@@ -3,6 +3,8 @@
 terminal.py show PROGRAM...: types nothing; prints what the program showed, then `exit CODE`.
 terminal.py interrupt WORD PROGRAM...: presses Ctrl-C once WORD is shown and the terminal has stopped to echo; prints
 what was shown, then whether the terminal echoes again, then `exit CODE`.
+terminal.py stop WORD PROGRAM...: presses Ctrl-C once WORD is shown; prints what was shown, then `exit CODE`.
+terminal.py answer WORD TEXT PROGRAM...: types TEXT and Enter once WORD is shown; prints as show does.
 """
 
 import os
@@ -29,9 +31,11 @@ def take_terminal(fd):
 
 def main():
     verb, args = sys.argv[1], sys.argv[2:]
-    word = args.pop(0).encode() if verb == "interrupt" else None
+    word = args.pop(0).encode() if verb in ("interrupt", "stop", "answer") else None
+    answer = args.pop(0).encode() + b"\n" if verb == "answer" else b"\x03"
     ours, theirs = pty.openpty()
     assert echoes(theirs), "a new terminal echoes"
+    termios.tcsetwinsize(theirs, (24, 80))
     program = subprocess.Popen(
         args, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=lambda: take_terminal(theirs)
     )
@@ -43,8 +47,8 @@ def main():
             shown += os.read(ours, 65_536)
         elif ended:
             break
-        if word and word in shown and not echoes(theirs):
-            os.write(ours, b"\x03")
+        if word and word in shown and (verb in ("stop", "answer") or not echoes(theirs)):
+            os.write(ours, answer)
             word = None
         if time.monotonic() > end:
             program.kill()

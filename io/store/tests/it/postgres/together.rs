@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 
 use sallyport_model::{MAX_TUNNELS_PER_SOCKET, SocketType};
-use sallyport_store::{Creation, Keyed, MAX_SSH_KEYS_PER_ACCOUNT, NewSocket, PortWish, Rotation, SshKey, StoreError};
+use sallyport_store::{
+    Creation, Keyed, MAX_SSH_KEYS_PER_ACCOUNT, NewSocket, PortWish, Rotation, SessionClient, SshKey, StoreError,
+};
 use tokio::task::JoinSet;
 
 use crate::{
-    fixtures::{NOW, account, make_socket, make_tunnel, new_socket},
+    fixtures::{NOW, account, make_socket, make_tunnel, new_session, new_socket},
     postgres::{server, two_stores},
 };
 
@@ -94,12 +96,12 @@ async fn a_key_of_a_request_creates_once() {
 async fn a_refresh_token_is_used_once() {
     let Some(server) = server() else { return };
     let (one, two) = two_stores(server).await;
-    let owner = account(1).account.id;
     for round in 0..10_u8 {
-        one.begin_session([round; 16], owner, [round; 32], NOW, NOW + 100).await.unwrap();
+        one.begin_session(&new_session(1, round, NOW, NOW + 100)).await.unwrap();
+        let client = SessionClient::default();
         let (first, second) = tokio::join!(
-            one.rotate_refresh([round; 32], [100 + round; 32], NOW + 1, NOW + 101),
-            two.rotate_refresh([round; 32], [200 + round; 32], NOW + 1, NOW + 101)
+            one.rotate_refresh([round; 32], [100 + round; 32], NOW + 1, NOW + 101, &client),
+            two.rotate_refresh([round; 32], [200 + round; 32], NOW + 1, NOW + 101, &client)
         );
         let both = [first.unwrap(), second.unwrap()];
         let done = both.iter().filter(|rotation| matches!(rotation, Rotation::Done { .. })).count();

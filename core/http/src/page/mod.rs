@@ -1,6 +1,9 @@
 //! What a client sees when something goes wrong: a page for people, JSON for programs, a line of text for terminals,
 //! a status for gRPC.
 
+mod html;
+mod site;
+
 use std::borrow::Cow;
 
 use bytes::Bytes;
@@ -13,6 +16,10 @@ use http::{
 };
 use serde::Serialize;
 
+pub use self::{
+    html::{Escaped, FORM_STYLE, Frame, Prose, STYLE, content_policy},
+    site::{MAX_SITE_ICON_BYTES, MAX_SITE_NAME_CHARS, Site, SiteError},
+};
 use crate::{RequestRefusal, forward::X_REQUEST_ID};
 
 /// What went wrong, in words for the client.
@@ -20,9 +27,11 @@ use crate::{RequestRefusal, forward::X_REQUEST_ID};
 pub struct Problem<'a> {
     /// The status of the answer.
     pub status: StatusCode,
+    /// The word for it that programs and logs use: `unknown-name`; empty when it has none.
+    pub code: &'a str,
     /// What it is, in a few words: "No such name".
     pub title: Cow<'a, str>,
-    /// What happened, in one sentence.
+    /// What happened, in one sentence; what is between two backticks is set as code.
     pub detail: Cow<'a, str>,
     /// What the reader can do about it, in one sentence; empty when there is nothing.
     pub next_step: Cow<'a, str>,
@@ -88,6 +97,7 @@ impl<'a> Problem<'a> {
         let detail = letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect());
         Self {
             status,
+            code: "malformed",
             title: status.canonical_reason().unwrap_or("Bad Request").into(),
             detail: (detail + ".").into(),
             next_step: "Correct the request before it is sent again.".into(),
@@ -95,10 +105,13 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The answer: status, header fields and body. It is never cached and loads nothing.
+    /// The answer of this installation: status, header fields and body. It is never cached and loads nothing.
     #[must_use]
-    pub fn respond(&self, format: Format) -> Response<Bytes> {
-        let body = self.body(format);
+    pub fn respond(&self, format: Format, site: &Site) -> Response<Bytes> {
+        self.with_body(format, if format == Format::Html { self.html(site).into() } else { self.body(format) })
+    }
+
+    fn with_body(&self, format: Format, body: Bytes) -> Response<Bytes> {
         let mut response = Response::new(body);
         *response.status_mut() = if format == Format::Grpc { StatusCode::OK } else { self.status };
         let length = response.body().len();
@@ -117,10 +130,7 @@ impl<'a> Problem<'a> {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if format == Format::Html {
-            headers.insert(
-                CONTENT_SECURITY_POLICY,
-                HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
-            );
+            put(headers, CONTENT_SECURITY_POLICY, &content_policy(Some("'none'")));
         }
         response
     }
@@ -129,7 +139,7 @@ impl<'a> Problem<'a> {
     /// could read. `date` is the current time as an HTTP date (RFC 9110 section 5.6.7).
     #[must_use]
     pub fn closing_bytes(&self, date: &str) -> Vec<u8> {
-        let mut response = self.respond(Format::Text);
+        let mut response = self.with_body(Format::Text, self.body(Format::Text));
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         if let Ok(date) = HeaderValue::from_str(date) {
             response.headers_mut().insert(http::header::DATE, date);
@@ -146,21 +156,20 @@ impl<'a> Problem<'a> {
         bytes
     }
 
-    /// The body in the given format.
-    #[must_use]
-    pub fn body(&self, format: Format) -> Bytes {
+    /// The body in a format for programs and terminals; a page of an installation is another matter, and empty here.
+    fn body(&self, format: Format) -> Bytes {
         match format {
-            Format::Html => self.html().into(),
             Format::Json => self.json().into(),
             Format::Text => self.text().into(),
-            Format::Grpc => Bytes::new(),
+            Format::Html | Format::Grpc => Bytes::new(),
         }
     }
 
     fn text(&self) -> String {
-        let Self { title, detail, next_step, request_id, .. } = self;
+        let Self { code, title, detail, next_step, request_id, .. } = self;
         let space = if next_step.is_empty() { "" } else { " " };
-        format!("{title}: {detail}{space}{next_step} (request {request_id})\n")
+        let comma = if code.is_empty() { "" } else { ", " };
+        format!("{title}: {detail}{space}{next_step} ({code}{comma}request {request_id})\n")
     }
 
     fn json(&self) -> Vec<u8> {
@@ -169,6 +178,8 @@ impl<'a> Problem<'a> {
             r#type: &'a str,
             title: &'a str,
             status: u16,
+            #[serde(skip_serializing_if = "str::is_empty")]
+            code: &'a str,
             detail: &'a str,
             #[serde(skip_serializing_if = "str::is_empty")]
             next_step: &'a str,
@@ -178,6 +189,7 @@ impl<'a> Problem<'a> {
             r#type: "about:blank",
             title: &self.title,
             status: self.status.as_u16(),
+            code: self.code,
             detail: &self.detail,
             next_step: &self.next_step,
             request_id: self.request_id,
@@ -185,10 +197,15 @@ impl<'a> Problem<'a> {
         serde_json::to_vec(&json).unwrap_or_default()
     }
 
-    fn html(&self) -> String {
-        let detail = Escaped(&self.detail);
-        let next_step = Escaped(&self.next_step);
-        frame(self.status, &self.title, &format!("<p>{detail}</p>\n<p>{next_step}</p>"), self.request_id)
+    fn html(&self, site: &Site) -> String {
+        let mut html = format!("<p>{}</p>", Prose(&self.detail));
+        if !self.next_step.is_empty() {
+            html.push_str(&format!("\n<p>{}</p>", Prose(&self.next_step)));
+        }
+        let Self { status, code, title, request_id, .. } = self;
+        let frame =
+            Frame { site, home: None, title, html: &html, has_form: false, status: Some(*status), code, request_id };
+        frame.to_string()
     }
 
     /// The gRPC status code and message.
@@ -215,10 +232,10 @@ pub struct Page<'a> {
     pub status: StatusCode,
     /// What it is, in a few words.
     pub title: Cow<'a, str>,
-    /// What it says.
+    /// What it says; what is between two backticks is set as code.
     pub paragraphs: Vec<Cow<'a, str>>,
-    /// What the reader can do.
-    pub action: Option<Action<'a>>,
+    /// What the reader can do; the first is what most want.
+    pub actions: Vec<Action<'a>>,
     /// The request's id, to find it in the log.
     pub request_id: &'a str,
 }
@@ -245,61 +262,64 @@ pub enum Action<'a> {
 }
 
 impl Page<'_> {
-    /// The answer: status, header fields and body. It is never cached and loads nothing.
+    /// The answer of this installation: status, header fields and body. It is never cached and loads nothing.
     #[must_use]
-    pub fn respond(&self) -> Response<Bytes> {
-        let mut text: String = self.paragraphs.iter().map(|text| format!("<p>{}</p>\n", Escaped(text))).collect();
+    pub fn respond(&self, site: &Site) -> Response<Bytes> {
+        let mut html: String = self.paragraphs.iter().map(|text| format!("<p>{}</p>\n", Prose(text))).collect();
         let mut form_action = "'none'".to_owned();
-        match &self.action {
-            Some(Action::Link { href, label }) => {
-                text.push_str(&format!("<p><a href=\"{}\">{}</a></p>", Escaped(href), Escaped(label)));
-            }
-            Some(Action::Button { path, label, leads_to }) => {
-                form_action = format!("'self' {leads_to}");
-                text.push_str(&format!(
-                    "<form method=\"post\" action=\"{}\"><button>{}</button></form>",
-                    Escaped(path),
-                    Escaped(label)
-                ));
-            }
-            None => {}
+        if !self.actions.is_empty() {
+            html.push_str("<div class=\"acts\">");
         }
-        let mut response = Response::new(Bytes::from(frame(self.status, &self.title, &text, self.request_id)));
+        for (at, action) in self.actions.iter().enumerate() {
+            let other = if at > 0 { " other" } else { "" };
+            match action {
+                Action::Link { href, label } => {
+                    html.push_str(&format!("<a class=\"act{other}\" href=\"{}\">{}</a>", Escaped(href), Escaped(label)))
+                }
+                Action::Button { path, label, leads_to } => {
+                    form_action = format!("'self' {leads_to}");
+                    html.push_str(&format!(
+                        "<form method=\"post\" action=\"{}\"><button class=\"{}\">{}</button></form>",
+                        Escaped(path),
+                        other.trim_start(),
+                        Escaped(label)
+                    ));
+                }
+            }
+        }
+        if !self.actions.is_empty() {
+            html.push_str("</div>");
+        }
+        let is_trouble = self.status.is_client_error() || self.status.is_server_error();
+        let frame = Frame {
+            site,
+            home: None,
+            title: &self.title,
+            html: &html,
+            has_form: true,
+            status: is_trouble.then_some(self.status),
+            code: "",
+            request_id: self.request_id,
+        };
+        let mut response = Response::new(Bytes::from(frame.to_string()));
         *response.status_mut() = self.status;
-        let policy = format!(
-            "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'; form-action \
-             {form_action}"
-        );
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(Format::Html)));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         // With `no-referrer` a browser would hide the origin of a form from the very host that the page is of.
         headers.insert(http::header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-        let fields = [(CONTENT_SECURITY_POLICY, policy.as_str()), (X_REQUEST_ID, self.request_id)];
-        for (name, value) in fields {
-            if let Ok(value) = HeaderValue::from_str(value.trim_end()) {
-                headers.insert(name, value);
-            }
-        }
+        put(headers, CONTENT_SECURITY_POLICY, &content_policy(Some(&form_action)));
+        put(headers, X_REQUEST_ID, self.request_id);
         response
     }
 }
 
-/// A whole page, around HTML that is escaped already.
-#[must_use]
-pub fn frame(status: StatusCode, title: &str, text: &str, request_id: &str) -> String {
-    let (title, request_id) = (Escaped(title), Escaped(request_id));
-    // Whom all is well for needs no number.
-    let is_trouble = status.is_client_error() || status.is_server_error();
-    let status = if is_trouble { format!("<p class=\"status\">{}</p>\n", status.as_u16()) } else { String::new() };
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"robots\" content=\"noindex\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
-         <body>\n<main>\n{status}<h1>{title}</h1>\n{text}\n\
-         <footer>Request <code>{request_id}</code></footer>\n</main>\n</body>\n</html>\n"
-    )
+/// Sets a field, where the text is a value of one.
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
 }
 
 /// The gRPC status code that stands for an HTTP status, as gRPC clients map it (doc/http-grpc-status-mapping.md).
@@ -321,44 +341,5 @@ fn content_type(format: Format) -> &'static str {
         Format::Json => "application/problem+json",
         Format::Text => "text/plain; charset=utf-8",
         Format::Grpc => "application/grpc",
-    }
-}
-
-const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1d2430;--soft:#5c6675;--paper:#f6f7f9;--card:#fff;--line:#e1e5ea;--mark:#b4552d}\
-@media(prefers-color-scheme:dark){:root{--ink:#e8eaee;--soft:#9aa4b2;--paper:#14181e;--card:#1c2129;--line:#2d343f;\
---mark:#e08a5f}}\
-body{margin:0;min-height:100vh;display:grid;place-items:center;background:var(--paper);color:var(--ink);\
-font:16px/1.6 system-ui,sans-serif}\
-main{box-sizing:border-box;width:min(34rem,92vw);padding:2.25rem;background:var(--card);border:1px solid var(--line);\
-border-radius:12px}\
-.status{margin:0;color:var(--mark);font-weight:600;letter-spacing:.08em}\
-h1{margin:.2rem 0 1rem;font-size:1.5rem;line-height:1.25}p{margin:.5rem 0}\
-a{color:var(--mark)}button{font:inherit;padding:.45rem 1.1rem;border:1px solid var(--line);border-radius:8px;\
-background:var(--mark);color:#fff;cursor:pointer}form{margin:1rem 0 0}label{display:block;margin:.6rem 0}\
-input{font:inherit;display:block;box-sizing:border-box;width:100%;padding:.4rem .6rem;border:1px solid var(--line);\
-border-radius:8px;background:var(--paper);color:var(--ink)}input[type=hidden]{display:none}\
-footer{margin-top:1.75rem;padding-top:1rem;border-top:1px solid var(--line);color:var(--soft);font-size:.85rem;\
-overflow-wrap:anywhere}";
-
-/// Text that stands in HTML, between tags or in a quoted attribute.
-#[derive(Debug, Clone, Copy)]
-pub struct Escaped<'a>(pub &'a str);
-
-impl std::fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for piece in self.0.split_inclusive(['&', '<', '>', '"', '\'']) {
-            let (plain, special) = match piece.chars().next_back() {
-                Some('&') => (&piece[..piece.len() - 1], "&amp;"),
-                Some('<') => (&piece[..piece.len() - 1], "&lt;"),
-                Some('>') => (&piece[..piece.len() - 1], "&gt;"),
-                Some('"') => (&piece[..piece.len() - 1], "&quot;"),
-                Some('\'') => (&piece[..piece.len() - 1], "&#39;"),
-                _ => (piece, ""),
-            };
-            f.write_str(plain)?;
-            f.write_str(special)?;
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,84 @@
+//! `/reset`: the owner of an account sets another password, by a link that came by mail or from the operator.
+
+use axum::{
+    body::Body,
+    extract::{RawQuery, State},
+    response::Response,
+};
+use http::{HeaderMap, StatusCode};
+use sallyport_api::Secret;
+use sallyport_http::page::Escaped;
+use sallyport_model::Account;
+
+use super::{
+    form,
+    local::{check_new_password_of, new_password_fields},
+    page::{LoginError, page},
+    start::parameters,
+};
+use crate::{App, limits::Client, problem::ApiError};
+
+/// The answer to a link that is not good, whyever.
+fn not_good() -> LoginError {
+    LoginError::new(
+        StatusCode::NOT_FOUND,
+        "This link does not work any more",
+        "It was used already, it is older than an hour, or a newer one has taken its place.",
+    )
+    .next("Ask for another one where you log in.")
+}
+
+async fn account_of(app: &App, key: Option<&String>) -> Result<Account, LoginError> {
+    let key = key.ok_or_else(not_good)?;
+    app.account_of_reset(key).await.map_err(told)
+}
+
+fn told(error: ApiError) -> LoginError {
+    if error.status() == StatusCode::NOT_FOUND { not_good() } else { error.into() }
+}
+
+fn asking(account: &Account, key: &str, wrong: Option<&str>) -> Response {
+    let text = format!(
+        "{}<p>Set the password with which <code>{}</code> logs in. Any sentence of at least 10 characters is good.</p><form \
+         method=\"post\" action=\"/reset\"><input type=\"hidden\" name=\"key\" value=\"{}\"><input type=\"hidden\" \
+         name=\"email\" autocomplete=\"username\" value=\"{}\">{}<p><button>Set it</button></p></form>",
+        wrong.map(|wrong| format!("<p><strong>{}</strong></p>", Escaped(wrong))).unwrap_or_default(),
+        Escaped(account.email.as_str()),
+        Escaped(key),
+        Escaped(account.email.as_str()),
+        new_password_fields()
+    );
+    page(if wrong.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }, "Set your password", text)
+}
+
+/// Opening a link uses nothing up: programs that look at mail open links, too.
+pub(super) async fn show(
+    State(app): State<App>,
+    client: Client,
+    RawQuery(query): RawQuery,
+) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    let parameters = parameters(query.as_deref()).ok_or_else(not_good)?;
+    let key = parameters.get("key");
+    let account = account_of(&app, key).await?;
+    Ok(asking(&account, key.map(String::as_str).unwrap_or_default(), None))
+}
+
+pub(super) async fn set(
+    State(app): State<App>,
+    client: Client,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, LoginError> {
+    app.limits.login_step(client, app.clock.now().monotonic)?;
+    let given = form::read(&app, &headers, body).await?;
+    let account = account_of(&app, given.get("key")).await?;
+    let key = given.get("key").map(String::as_str).unwrap_or_default();
+    let (password, again) = given.get("password").zip(given.get("again")).ok_or_else(form::not_valid)?;
+    if let Err(wrong) = check_new_password_of(&account.email, password, again) {
+        return Ok(asking(&account, key, Some(&wrong)));
+    }
+    app.set_password(client, key, Secret::from(password.as_str())).await.map_err(told)?;
+    let text = "<p>Your password is set, and all your sessions have ended. Log in with it where you work.</p>";
+    Ok(page(StatusCode::OK, "Password set", text.to_owned()))
+}

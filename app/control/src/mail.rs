@@ -1,0 +1,134 @@
+//! Messages to owners of accounts, by the hook that the operator has set up for this server: the protocol is the one of the
+//! hooks of local providers.
+
+use std::fmt;
+
+use sallyport_api::Secret;
+use sallyport_model::{AccountId, Email, MIN_HOOK_SECRET_BYTES, ProviderConfig, ProviderConfigError, ProviderKind};
+use sallyport_oidc::{HookCall, Providers, Reach};
+use serde_json::json;
+use time::format_description::well_known::Rfc3339;
+
+use crate::{App, clock::date, problem::ApiError};
+
+/// Where messages to owners of accounts are sent by.
+#[derive(Clone)]
+pub struct MailHook {
+    config: ProviderConfig,
+    secret: Secret,
+}
+
+impl MailHook {
+    /// A hook at this address, with the secret that signs, and the authorities that its certificate is verified with, in PEM, in
+    /// place of the system's.
+    ///
+    /// # Errors
+    /// What is wrong with them, in a sentence.
+    pub fn new(url: &str, secret: Secret, ca_pem: Option<String>) -> Result<Self, String> {
+        if secret.expose().len() < MIN_HOOK_SECRET_BYTES {
+            return Err(format!("the secret of a hook has at least {MIN_HOOK_SECRET_BYTES} bytes"));
+        }
+        let config = json!({ "kind": ProviderKind::Local, "hook": url, "ca_pem": ca_pem });
+        let config: ProviderConfig = serde_json::from_value(config).map_err(|error| error.to_string())?;
+        config.check().map_err(|ProviderConfigError { reason, .. }| reason.to_string())?;
+        Ok(Self { config, secret })
+    }
+}
+
+impl fmt::Debug for MailHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MailHook").field("url", &self.config.hook).finish_non_exhaustive()
+    }
+}
+
+/// Sends messages to owners of accounts.
+pub(crate) struct Mail {
+    hook: MailHook,
+    /// The operator says where the hook is, so that it may be anywhere.
+    caller: Providers,
+}
+
+impl Mail {
+    pub(crate) fn new(hook: MailHook) -> Self {
+        let caller = Providers::new(Reach::Anywhere, concat!("sallyport/", env!("CARGO_PKG_VERSION")));
+        Self { hook, caller }
+    }
+}
+
+/// A message to somebody who has an account, or may have one soon.
+pub(crate) struct Message<'a> {
+    /// What it is about; hooks tell messages apart by it.
+    pub(crate) kind: &'static str,
+    pub(crate) email: &'a Email,
+    /// What they are called, where that is known.
+    pub(crate) name: Option<&'a str>,
+    /// A page to open.
+    pub(crate) link: Option<&'a str>,
+    pub(crate) code: &'a str,
+    /// What does the same on a command line.
+    pub(crate) command: &'a str,
+    pub(crate) expires_at: i64,
+    pub(crate) organisation: AccountId,
+    /// What that is called.
+    pub(crate) organisation_name: &'a str,
+}
+
+/// What became of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// The hook has taken it.
+    Yes,
+    /// There is no hook.
+    NoHook,
+    /// The hook has not taken it; why, in a sentence.
+    No(String),
+}
+
+impl App {
+    /// Gives a message to the server's hook, where there is one.
+    pub(crate) async fn send_mail(&self, message: Message<'_>) -> Result<Sent, ApiError> {
+        let Some(mail) = &self.mail else {
+            self.metrics.account_message("shown");
+            return Ok(Sent::NoHook);
+        };
+        let body = json!({
+            "kind": message.kind,
+            "email": message.email.as_str(),
+            "name": message.name,
+            "link": message.link,
+            "code": message.code,
+            "command": message.command,
+            "expires_at": date(message.expires_at).format(&Rfc3339).map_err(ApiError::internal)?,
+            "provider": null,
+            "organisation": message.organisation,
+            "organisation_name": message.organisation_name,
+        });
+        let MailHook { config, secret } = &mail.hook;
+        let call = HookCall {
+            url: config.hook.as_deref().unwrap_or_default(),
+            ca_pem: config.ca_pem.as_deref(),
+            secret: secret.expose(),
+            body: &body.to_string(),
+            at: self.clock.now().unix_seconds,
+        };
+        match mail.caller.tell_hook(call).await {
+            Ok(()) => {
+                self.metrics.account_message("sent");
+                Ok(Sent::Yes)
+            }
+            Err(error) => {
+                self.metrics.account_message("failed");
+                tracing::warn!(kind = message.kind, %error, "a message to the owner of an account was not sent");
+                Ok(Sent::No(error.to_string()))
+            }
+        }
+    }
+
+    /// The address of the API, as people type it.
+    pub(crate) fn api_url(&self) -> String {
+        match self.config.public_port {
+            443 => format!("https://api.{}", self.config.domain),
+            port => format!("https://api.{}:{port}", self.config.domain),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Tunnels that connectors bring, and of which this edge has not heard as they are: control is asked before one is refused for
+//! good.
+//!
+//! What the API has answered comes to the edges one after the other, to some of them late. An edge that does not know a tunnel
+//! cannot tell whether it was deleted or is still on its way here; control can. Until it has said so, a connector hears "not yet".
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use sallyport_model::{CredentialHash, TunnelId};
+use tokio::sync::Semaphore;
+
+/// How many tunnels are asked about at a time; whoever comes beyond that hears "not yet".
+const MAX_ASKED_AT_ONCE: usize = 16;
+/// How many answers are kept.
+const MAX_ANSWERS: usize = 4_096;
+/// How long an answer holds.
+const ANSWER_AGE: Duration = Duration::from_secs(10);
+/// How soon control is asked again that did not answer.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What control says of a tunnel and a credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TunnelStatus {
+    /// The tunnel is there, and has this credential.
+    Known,
+    /// There is no such tunnel.
+    Unknown,
+    /// The tunnel has another credential.
+    BadCredential,
+    /// Control does not answer.
+    Away,
+}
+
+/// Asks control about a tunnel and the hash of a credential.
+pub type AskTunnel =
+    Arc<dyn Fn(TunnelId, CredentialHash) -> Pin<Box<dyn Future<Output = TunnelStatus> + Send>> + Send + Sync>;
+
+type Key = (TunnelId, CredentialHash);
+
+/// What was asked, and what was answered.
+pub(crate) struct Unheard {
+    ask: AskTunnel,
+    answers: Mutex<HashMap<Key, Option<(TunnelStatus, Instant)>>>,
+    places: Arc<Semaphore>,
+    count: Box<dyn Fn(TunnelStatus) + Send + Sync>,
+}
+
+impl Unheard {
+    /// Asks by this, and has each answer counted.
+    pub(crate) fn new(ask: AskTunnel, count: impl Fn(TunnelStatus) + Send + Sync + 'static) -> Arc<Self> {
+        let (answers, places) = (Mutex::default(), Arc::new(Semaphore::new(MAX_ASKED_AT_ONCE)));
+        Arc::new(Self { ask, answers, places, count: Box::new(count) })
+    }
+
+    fn answers(&self) -> MutexGuard<'_, HashMap<Key, Option<(TunnelStatus, Instant)>>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What control has said lately; `None`: nothing yet, and it is asked.
+    pub(crate) fn status(self: &Arc<Self>, tunnel: TunnelId, credential: CredentialHash) -> Option<TunnelStatus> {
+        let key = (tunnel, credential);
+        let mut answers = self.answers();
+        match answers.get(&key) {
+            // It is being asked.
+            Some(None) => return None,
+            Some(Some((status, at))) if at.elapsed() < age_of(*status) => return Some(*status),
+            _ => {}
+        }
+        if answers.len() >= MAX_ANSWERS {
+            answers.retain(|_, answer| answer.is_none_or(|(status, at)| at.elapsed() < age_of(status)));
+        }
+        let Ok(place) = self.places.clone().try_acquire_owned() else { return None };
+        if answers.len() >= MAX_ANSWERS {
+            return None;
+        }
+        answers.insert(key, None);
+        drop(answers);
+        let unheard = self.clone();
+        tokio::spawn(async move {
+            let status = (unheard.ask)(tunnel, credential).await;
+            (unheard.count)(status);
+            unheard.answers().insert(key, Some((status, Instant::now())));
+            drop(place);
+        });
+        None
+    }
+}
+
+fn age_of(status: TunnelStatus) -> Duration {
+    if status == TunnelStatus::Away { ASK_AGAIN } else { ANSWER_AGE }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn key(number: u32) -> Key {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        (TunnelId::from_random(id), CredentialHash([1; 32]))
+    }
+
+    #[tokio::test]
+    async fn control_is_asked_once_and_its_answer_holds() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let unheard = Unheard::new(
+            Arc::new({
+                let asked = asked.clone();
+                move |_, _| {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    Box::pin(async { TunnelStatus::Unknown })
+                }
+            }),
+            |_| (),
+        );
+        let (tunnel, credential) = key(1);
+        assert_eq!(unheard.status(tunnel, credential), None);
+        assert_eq!(unheard.status(tunnel, credential), None, "the answer is not there yet");
+        while unheard.status(tunnel, credential).is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(unheard.status(tunnel, credential), Some(TunnelStatus::Unknown));
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_made_up_tunnels_asks_so_much_and_holds_so_much() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let unheard = Unheard::new(
+            Arc::new({
+                let asked = asked.clone();
+                move |_, _| {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    Box::pin(std::future::pending())
+                }
+            }),
+            |_| (),
+        );
+        for number in 0..10_000 {
+            let (tunnel, credential) = key(number);
+            assert_eq!(unheard.status(tunnel, credential), None);
+        }
+        tokio::task::yield_now().await;
+        assert_eq!((asked.load(Ordering::Relaxed), unheard.answers().len()), (MAX_ASKED_AT_ONCE, MAX_ASKED_AT_ONCE));
+    }
+}

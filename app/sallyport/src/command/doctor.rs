@@ -1,0 +1,320 @@
+//! `sallyport doctor`: what could be wrong, in the order in which to mend it.
+
+mod machine;
+
+use std::path::PathBuf;
+
+use clap::{Args, builder::styling::AnsiColor};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::{
+    reach::{self, Login, Reached},
+    trust, utc,
+};
+use crate::{
+    context::Context,
+    failure::{self, Failure, Kind},
+    output::{paint, safe},
+};
+
+/// How far clocks may be apart, in seconds, before that is told; one-time codes are good for half a minute.
+const CLOCK_WARN_SECONDS: i64 = 20;
+/// How far apart they are when logins and certificates begin to fail.
+const CLOCK_FAIL_SECONDS: i64 = 120;
+/// Certificates that end so soon are told of.
+const LEAF_WARN_DAYS: i64 = 3;
+const ROOT_WARN_DAYS: i64 = 60;
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// The data directory to look at [default: that of the `sallyport up` that runs here, else the one it would take]
+    #[arg(long, value_name = "DIR", env = "SALLYPORT_DATA")]
+    data: Option<PathBuf>,
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    /// As it should be.
+    Ok,
+    /// It works, and will not for long, or not for everybody.
+    Warn,
+    /// It does not work.
+    Fail,
+    /// There is nothing to look at from here.
+    Skip,
+}
+
+/// One check.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Check {
+    /// What was looked at.
+    name: &'static str,
+    /// How it came out.
+    state: State,
+    /// What was found.
+    found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+impl Check {
+    /// As it should be.
+    pub(super) fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, state: State::Ok, found: found.into(), next: None }
+    }
+
+    /// It works, but.
+    pub(super) fn warn(name: &'static str, found: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { name, state: State::Warn, found: found.into(), next: Some(next.into()) }
+    }
+
+    /// It does not work.
+    pub(super) fn fail(name: &'static str, found: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { name, state: State::Fail, found: found.into(), next: Some(next.into()) }
+    }
+
+    /// There is nothing to look at from here.
+    pub(super) fn skip(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, state: State::Skip, found: found.into(), next: None }
+    }
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, args: DoctorArgs) -> anyhow::Result<()> {
+    let programs = super::status::programs();
+    let mut checks = machine::checks(&programs, args.data);
+    match reach::reach(context).await {
+        Ok(reached) => checks.extend(of_reached(&reached, OffsetDateTime::now_utc())),
+        Err(error) => {
+            let failure = failure::describe(&error).ok_or(error)?;
+            let next = failure.next_step.unwrap_or_default();
+            checks.push(Check { next: Some(next), ..Check::fail("API", failure.message, "") });
+        }
+    }
+    checks.push(machine::files());
+    checks.extend(machine::room(&programs));
+    context.output.data(&checks, |checks| text(checks, context.output.color))?;
+    let failed = checks.iter().filter(|check| check.state == State::Fail).count();
+    if failed == 0 {
+        return Ok(());
+    }
+    let which = if failed == 1 { "one check failed".to_owned() } else { format!("{failed} checks failed") };
+    Err(Failure::new(Kind::Failed, which)
+        .next("mend the first one, then run this again: others may follow from it")
+        .into())
+}
+
+fn text(checks: &[Check], color: bool) -> String {
+    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let lines = checks.iter().flat_map(|check| {
+        let (word, hue) = match check.state {
+            State::Ok => ("ok", AnsiColor::Green),
+            State::Warn => ("warn", AnsiColor::Yellow),
+            State::Fail => ("fail", AnsiColor::Red),
+            State::Skip => ("-", AnsiColor::BrightBlack),
+        };
+        let word = format!("{word:<4}");
+        let word = if color { paint(&word, hue) } else { word };
+        let first = format!("{word}  {:<width$}  {}", check.name, safe(&check.found));
+        let next = check.next.as_ref().map(|next| format!("      {:<width$}  -> {}", "", safe(next)));
+        std::iter::once(first).chain(next)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What an API that is reached, or is not, says of everything between here and there.
+fn of_reached(reached: &Reached, now: OffsetDateTime) -> Vec<Check> {
+    let mut checks = vec![clock(reached, now)];
+    checks.extend(certificates(reached, now));
+    checks.push(names(reached));
+    checks.extend(trust_stores(reached));
+    checks.push(api(reached));
+    checks.push(login(reached));
+    checks.push(edge(reached));
+    checks
+}
+
+fn clock(reached: &Reached, now: OffsetDateTime) -> Check {
+    const NAME: &str = "clock";
+    let Some(ahead) = reached.probe.as_ref().ok().and_then(|probe| reach::clock_ahead(probe, now)) else {
+        return Check::skip(NAME, "not compared: the API does not answer");
+    };
+    let found = match ahead {
+        -1..=1 => "as that of the API".to_owned(),
+        2.. => format!("{ahead} s ahead of the API's"),
+        _ => format!("{} s behind the API's", -ahead),
+    };
+    let next = "set it by NTP, here or there: timedatectl set-ntp true";
+    match ahead.abs() {
+        CLOCK_FAIL_SECONDS.. => Check::fail(NAME, found, next),
+        CLOCK_WARN_SECONDS.. => Check::warn(NAME, found, next),
+        _ => Check::ok(NAME, found),
+    }
+}
+
+fn certificates(reached: &Reached, now: OffsetDateTime) -> Vec<Check> {
+    const LEAF: &str = "certificate";
+    const ROOT: &str = "root";
+    let mut checks = Vec::new();
+    if let Some(shown) = reached.probe.as_ref().ok().and_then(|probe| probe.certificate.as_ref()) {
+        let left = reach::days(shown.not_after, now);
+        let found = format!("good until {} ({left} days)", utc(shown.not_after));
+        checks.push(if left < LEAF_WARN_DAYS {
+            Check::warn(LEAF, found, "it is renewed by itself: see the log of the server for why it was not")
+        } else {
+            Check::ok(LEAF, found)
+        });
+    } else {
+        checks.push(Check::skip(LEAF, "not seen: the API does not answer"));
+    }
+    if let Some(root) = &reached.root {
+        let left = reach::days(root.not_after, now);
+        let until = format!("{} until {}", root.fingerprint, root.not_after.date());
+        let next = "make another with `sallyport authority rotate`, and have clients trust it";
+        checks.push(if root.has_ended(now) {
+            Check::fail(ROOT, format!("it has ended: {until}"), next)
+        } else if !root.has_begun(now) {
+            Check::fail(ROOT, format!("it has not begun: {until}"), "the clock of this machine is behind: set it")
+        } else if left < ROOT_WARN_DAYS {
+            Check::warn(ROOT, format!("{until} ({left} days)"), next)
+        } else {
+            Check::ok(ROOT, until)
+        });
+    }
+    checks
+}
+
+fn names(reached: &Reached) -> Check {
+    const NAME: &str = "names";
+    let list =
+        |addresses: &[std::net::IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if let Some(unknown) = reached.names.iter().find(|name| name.error.is_some()) {
+        let error = unknown.error.clone().unwrap_or_default();
+        let domain = unknown.name.split_once('.').map_or("", |(_, domain)| domain);
+        let next = format!("in the DNS, point {domain} and *.{domain} to the edge, by A and AAAA records");
+        return Check::fail(NAME, format!("{} has no address: {error}", unknown.name), next);
+    }
+    let Some(api) = reached.names.first() else { return Check::skip(NAME, "none are known") };
+    let found = format!("{} and names beneath lead to {}", api.name, list(&api.addresses));
+    let runs_here = super::status::programs().iter().any(|one| one.role == "up" && !one.is_of_other);
+    if let Some(other) = reached.names.iter().find(|name| name.is_here != api.is_here) {
+        let found =
+            format!("{} leads to {}, and {} to {}", api.name, list(&api.addresses), other.name, list(&other.addresses));
+        return Check::warn(NAME, found, "have all names lead to the edges of one installation");
+    }
+    if runs_here && !api.is_here && reached.probe.is_err() {
+        return Check::warn(
+            NAME,
+            found,
+            "that is no address of this machine: right where a port mapping stands in front",
+        );
+    }
+    Check::ok(NAME, found)
+}
+
+/// Whether other programs of this machine believe the root: the system's, and browsers.
+fn trust_stores(reached: &Reached) -> Vec<Check> {
+    const SYSTEM: &str = "trust";
+    let (Some(root), true) = (&reached.root, reached.info.as_ref().is_some_and(|info| info.ca_pem.is_some())) else {
+        return vec![Check::skip(SYSTEM, "no root of its own is known")];
+    };
+    let install = "so that curl and browsers believe it: sudo sallyport trust install";
+    let mut checks = vec![if sallyport_trust::TrustStore::system().has(root.fingerprint) {
+        Check::ok(SYSTEM, "programs of this machine believe the root")
+    } else {
+        Check::warn(SYSTEM, "programs of this machine do not believe the root, those of Sallyport aside", install)
+    }];
+    let Some(stores) = trust::browser_stores() else { return checks };
+    checks.push(match stores.lacking(root.fingerprint) {
+        Err(missing) => Check::warn("browsers", missing.to_string(), "then: sallyport trust install --only-browsers"),
+        Ok(lacking) if !lacking.is_empty() => {
+            let mut names: Vec<_> = lacking.iter().map(|store| store.browser.name()).collect();
+            names.dedup();
+            let found = format!("{} has certificates of its own, without the root", names.join(" and "));
+            Check::warn("browsers", found, "sallyport trust install --only-browsers")
+        }
+        Ok(_) if stores.all().is_empty() => Check::skip("browsers", "none with certificates of its own is here"),
+        Ok(_) => Check::ok("browsers", "they believe the root"),
+    });
+    checks
+}
+
+fn api(reached: &Reached) -> Check {
+    const NAME: &str = "API";
+    let url = &reached.target.api;
+    match &reached.probe {
+        Err(failure) => Check::fail(NAME, failure.message.clone(), failure.next_step.clone().unwrap_or_default()),
+        Ok(probe) => match (&probe.ready, probe.notes.as_slice()) {
+            (Err(why), _) => Check::fail(NAME, format!("{url} is not ready: {why}"), "see the log of the server"),
+            (Ok(()), []) => Check::ok(NAME, format!("{url} is ready, version {}", version(reached))),
+            (Ok(()), notes) => {
+                Check::warn(NAME, format!("{url} is ready, but: {}", notes.join("; ")), "see the log of the server")
+            }
+        },
+    }
+}
+
+fn version(reached: &Reached) -> &str {
+    reached.info.as_ref().map_or("unknown", |info| info.version.as_str())
+}
+
+fn login(reached: &Reached) -> Check {
+    const NAME: &str = "login";
+    match &reached.login {
+        None => Check::skip(NAME, "not tried: the API does not answer"),
+        Some(Login::LoggedIn { email }) => Check::ok(NAME, email.clone()),
+        Some(Login::Token) => Check::ok(NAME, "an API token"),
+        Some(Login::Nobody) => Check::warn(NAME, "nobody is logged in", "sallyport login --email you@example.com"),
+        Some(Login::Invalid { reason }) => {
+            Check::fail(NAME, reason.clone(), "sallyport login --email you@example.com, or use another API token")
+        }
+    }
+}
+
+fn edge(reached: &Reached) -> Check {
+    const NAME: &str = "edge";
+    let (Some(info), Some(answer)) = (&reached.info, &reached.edge) else {
+        return Check::skip(NAME, "not tried: the API does not say where it is");
+    };
+    let at = format!("{}:{}", info.tunnel_host, info.tunnel_port);
+    match answer {
+        Ok(took) => Check::ok(NAME, format!("{at} takes connectors, {} ms away", took.as_millis())),
+        Err(why) => Check::fail(
+            NAME,
+            format!("{at} cannot be dialed: {why}"),
+            format!("let this machine out to port {}, or name a proxy with --proxy", info.tunnel_port),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_is_a_line_with_one_next_step_below() {
+        let checks = [
+            Check::ok("clock", "as that of the API"),
+            Check::fail("certificate", "ended\u{1b}[2J", "renew it"),
+            Check::skip("API", "not tried"),
+        ];
+        let lines: Vec<_> = text(&checks, false).lines().map(str::to_owned).collect();
+        assert_eq!(
+            lines,
+            [
+                "ok    clock        as that of the API",
+                "fail  certificate  ended\\u{1b}[2J",
+                "                   -> renew it",
+                "-     API          not tried",
+            ]
+        );
+        assert!(text(&checks, true).contains("\u{1b}[31mfail"));
+        let json = serde_json::to_value(&checks).unwrap();
+        assert_eq!((&json[1]["state"], &json[1]["next"]), (&"fail".into(), &"renew it".into()));
+    }
+}

@@ -1,0 +1,11 @@
+//! Why origins get nothing, for people.
+
+use sallyport_api::HealthFailure;
+
+use super::utc;
+use crate::output;
+
+/// Why an origin gets nothing, and since when.
+pub(super) fn why(failure: &HealthFailure) -> String {
+    format!("{}, since {}", output::safe(&failure.message), utc(failure.since))
+}

@@ -1,0 +1,186 @@
+//! What can be learned of an API from here: its names, whether it answers, who is logged in, whether the edge answers.
+
+use std::{
+    net::{IpAddr, UdpSocket},
+    path::Path,
+    time::Duration,
+};
+
+use sallyport_api::{Info, Socket};
+use sallyport_client::{ApiProbe, ClientError};
+use sallyport_net::{RootInfo, Trust};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use crate::{
+    context::{Context, Target},
+    failure::{self, Failure},
+};
+
+/// How long the edge may take to answer.
+const EDGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a name server may take.
+const NAME_TIMEOUT: Duration = Duration::from_secs(5);
+/// A name that no socket has: names of sockets end in a number.
+const ANY_NAME: &str = "sallyport-status";
+
+/// A name, and where it leads.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Name {
+    /// The name.
+    pub(super) name: String,
+    /// Its addresses.
+    pub(super) addresses: Vec<IpAddr>,
+    /// Whether one of them is an address of this machine.
+    pub(super) is_here: bool,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+}
+
+/// Who is logged in.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub(super) enum Login {
+    /// An account.
+    LoggedIn {
+        /// Its e-mail address.
+        email: String,
+    },
+    /// An API token that may not show the account.
+    Token,
+    /// Nobody.
+    Nobody,
+    /// What was shown is not good, or not any more.
+    Invalid {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What was learned.
+pub(super) struct Reached {
+    /// The API that is meant.
+    pub(super) target: Target,
+    /// What it is.
+    pub(super) info: Option<Info>,
+    /// Whether it answers.
+    pub(super) probe: Result<ApiProbe, Failure>,
+    /// Its names, the API's first.
+    pub(super) names: Vec<Name>,
+    /// Whether the edge answers where connectors dial it; absent while that is not known.
+    pub(super) edge: Option<Result<Duration, String>>,
+    /// Who is logged in; absent while the API does not answer.
+    pub(super) login: Option<Login>,
+    /// The sockets of the organisation; absent where nobody may see them.
+    pub(super) sockets: Option<Vec<Socket>>,
+    /// The root of the API's own authority.
+    pub(super) root: Option<RootInfo>,
+}
+
+/// Asks everything that can be asked from here.
+///
+/// # Errors
+/// There is no API to ask.
+pub(super) async fn reach(context: &Context) -> anyhow::Result<Reached> {
+    let target = context.target()?;
+    let client = context.client_of_nobody(&target);
+    let (probe, info) = match &client {
+        Ok(client) => (client.probe().await.map_err(|error| failure::of_client(&error)), client.info().await.ok()),
+        Err(error) => (Err(described(error)), None),
+    };
+    let api = target.api.host();
+    let domain = info.as_ref().map(|info| info.domain.clone()).or_else(|| api.strip_prefix("api.").map(str::to_owned));
+    let mut wanted = vec![api.to_owned()];
+    if let Some(domain) = domain {
+        wanted.extend([format!("login.{domain}"), format!("tunnel.{domain}"), format!("{ANY_NAME}.{domain}")]);
+    }
+    let mut names = Vec::with_capacity(wanted.len());
+    for name in wanted {
+        names.push(resolve(name, target.api.port()).await);
+    }
+    let edge = match &info {
+        Some(info) => Some(dial_edge(&target, info).await),
+        None => None,
+    };
+    let (mut login, mut sockets) = (None, None);
+    if probe.is_ok() {
+        let client = context.client(&target)?;
+        let of_self = context.client_of_self(&target)?;
+        login = Some(login_of(of_self.account().await.map(|account| account.email.to_string())));
+        sockets = client.sockets().await.ok();
+    }
+    let root = root(&target, info.as_ref());
+    Ok(Reached { target, info, probe, names, edge, login, sockets, root })
+}
+
+fn described(error: &anyhow::Error) -> Failure {
+    failure::describe(error).unwrap_or_else(|| Failure::new(failure::Kind::Failed, error.to_string()))
+}
+
+fn login_of(account: Result<String, ClientError>) -> Login {
+    match account {
+        Ok(email) => Login::LoggedIn { email },
+        Err(ClientError::NotLoggedIn { .. }) => Login::Nobody,
+        Err(ClientError::Problem(problem)) if problem.status == 403 => Login::Token,
+        Err(error) => Login::Invalid { reason: error.to_string() },
+    }
+}
+
+async fn resolve(name: String, port: u16) -> Name {
+    let found = tokio::time::timeout(NAME_TIMEOUT, sallyport_net::resolve(&name, port)).await;
+    let (addresses, error) = match found {
+        Ok(Ok(addresses)) => (addresses.into_iter().map(|address| address.ip()).collect::<Vec<_>>(), None),
+        Ok(Err(error)) => (Vec::new(), Some(error.to_string())),
+        Err(_) => (Vec::new(), Some(format!("no name server answered within {} s", NAME_TIMEOUT.as_secs()))),
+    };
+    let is_here = addresses.iter().any(|address| is_of_this_machine(*address));
+    Name { name, addresses, is_here, error }
+}
+
+/// Whether this machine has the address: only then can a port be had on it.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+async fn dial_edge(target: &Target, info: &Info) -> Result<Duration, String> {
+    let tls = sallyport_net::client_config(&target.trust, &[b"http/1.1"]).map_err(|error| error.to_string())?;
+    let (host, port) = (info.tunnel_host.as_str(), info.tunnel_port);
+    let began = tokio::time::Instant::now();
+    let outbound = target.network.to(host, port);
+    let dialed = sallyport_net::connect_tls_by(&outbound, host, port, host, tls, EDGE_TIMEOUT).await;
+    dialed.map(|_| began.elapsed()).map_err(|error| error.to_string())
+}
+
+/// The root of the API's authority, where its file is here, or as the API shows it over a connection that is verified.
+fn root(target: &Target, info: Option<&Info>) -> Option<RootInfo> {
+    let of_file = match &target.trust {
+        Trust::Ca(path) => super::trust::read_root(path).ok(),
+        Trust::System | Trust::Pinned(_) => None,
+    };
+    of_file.or_else(|| RootInfo::from_pem(info?.ca_pem.as_deref()?).ok())
+}
+
+/// Whom the API is trusted by, for people.
+pub(super) fn trusted_by(trust: &Trust) -> String {
+    match trust {
+        Trust::System => "the authorities of this system".to_owned(),
+        Trust::Ca(path) => path.display().to_string(),
+        Trust::Pinned(pin) => format!("the root with the fingerprint {pin}"),
+    }
+}
+
+/// Whole days until then.
+pub(super) fn days(until: OffsetDateTime, now: OffsetDateTime) -> i64 {
+    (until - now).whole_days()
+}
+
+/// How far the clock of this machine is ahead of the API's, in seconds; the way there and back counts as none.
+pub(super) fn clock_ahead(probe: &ApiProbe, now: OffsetDateTime) -> Option<i64> {
+    probe.date.map(|date| (now - date).whole_seconds())
+}
+
+/// The folder of a file, or of the working directory.
+pub(super) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

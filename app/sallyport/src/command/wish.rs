@@ -1,0 +1,304 @@
+//! The socket that `connect` and `run` have a service served at: a new one, or the one of the name that was given.
+
+use sallyport_api::{CreateSocket, CreateTunnel, PolicyPlace, Socket, UpdateSocket};
+use sallyport_client::{ApiClient, ClientError, PolicyRef, SocketRef};
+use sallyport_model::{OriginProtocol, PathRoute, SocketType};
+
+use super::{
+    hold::{Origin, OriginArgs},
+    options::idempotency_key,
+    quoted,
+    settings::SettingsArgs,
+};
+use crate::{
+    failure::{self, Failure, Kind},
+    service::ServiceAddress,
+};
+
+/// How many numbers are tried behind a name that nobody chose; then it gets random digits.
+const MAX_NUMBER: u32 = 9;
+
+/// A service, and which paths of the socket it has.
+#[derive(Debug, Clone)]
+pub(super) struct PathService {
+    /// The paths.
+    pub(super) path: PathRoute,
+    /// The service.
+    pub(super) origin: Origin,
+}
+
+impl PathService {
+    /// The tunnel to make for it.
+    pub(super) fn tunnel(&self) -> CreateTunnel {
+        let PathRoute { prefix, rewrite } = self.path.clone();
+        CreateTunnel { path: (!prefix.is_root()).then_some(prefix), rewrite_path: rewrite, ..CreateTunnel::default() }
+    }
+}
+
+/// What is wanted.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    /// The socket to make, if it is not there.
+    pub(super) create: CreateSocket,
+    /// Somebody chose its name: it is kept when it is there, and stays at the end.
+    pub(super) is_named: bool,
+    /// What the service speaks, if it was said.
+    pub(super) socket_type: Option<SocketType>,
+    /// How, if it was said.
+    pub(super) origin_protocol: Option<OriginProtocol>,
+    /// What was said of the settings of its socket.
+    pub(super) settings: SettingsArgs,
+    /// The paths of the service.
+    pub(super) path: PathRoute,
+    /// Services of other paths of the name.
+    pub(super) others: Vec<(PathRoute, ServiceAddress)>,
+    /// The service.
+    pub(super) origin: OriginArgs,
+}
+
+/// A socket that is there now.
+pub(super) struct Had {
+    /// The socket.
+    pub(super) socket: Socket,
+    /// It was made just now.
+    pub(super) is_new: bool,
+}
+
+impl Wish {
+    /// The socket: the one of this name with what was asked for, or a new one.
+    ///
+    /// # Errors
+    /// Those of the API, and what a socket that is there cannot be made into.
+    pub(super) async fn socket(&self, client: &ApiClient) -> anyhow::Result<Had> {
+        if !self.is_named {
+            return Ok(Had { socket: self.numbered(client).await?, is_new: true });
+        }
+        if let Some(socket) = self.existing(client).await? {
+            return self.adapted(client, socket).await;
+        }
+        self.settings.clone().set(&mut self.create.clone())?;
+        self.services(self.create.socket_type)?;
+        match client.create_socket(&self.create, &idempotency_key()?).await {
+            Ok(socket) => Ok(Had { socket, is_new: true }),
+            // Another one was quicker.
+            Err(error) if is_taken(&error) => match self.existing(client).await? {
+                Some(socket) => self.adapted(client, socket).await,
+                None => Err(error.into()),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The services behind a socket of this type: the one that was named, then those of other paths.
+    ///
+    /// # Errors
+    /// Options that do not go with the type.
+    pub(super) fn services(&self, socket_type: SocketType) -> anyhow::Result<Vec<PathService>> {
+        let is_whole = self.others.is_empty() && self.path.is_plain();
+        if !(socket_type.is_http() || is_whole) {
+            let failure =
+                Failure::usage(format!("paths are for http and https sockets, and this is a {socket_type} socket"));
+            return Err(failure.next("leave --path and what goes with it out").into());
+        }
+        let origin = self.origin.clone().prepare(socket_type)?;
+        let beside = |(path, service): &(PathRoute, ServiceAddress)| {
+            let origin = origin.beside(self.origin.address_of(service), service)?;
+            Ok(PathService { path: path.clone(), origin })
+        };
+        let others = self.others.iter().map(beside).collect::<Result<Vec<_>, Failure>>()?;
+        Ok(std::iter::once(PathService { path: self.path.clone(), origin }).chain(others).collect())
+    }
+
+    /// The services as they are named, for people.
+    pub(super) fn shown_services(&self) -> String {
+        let shown =
+            |service: &ServiceAddress| format!("{}://{}", self.create.socket_type, self.origin.address_of(service));
+        if self.others.is_empty() {
+            return shown(self.origin.service());
+        }
+        let own = std::iter::once((&self.path, self.origin.service()));
+        let all = own.chain(self.others.iter().map(|(path, service)| (path, service)));
+        all.map(|(path, service)| format!("{} {}", path.prefix, shown(service))).collect::<Vec<_>>().join(", ")
+    }
+
+    /// A new socket, with a number behind its name where that is taken: nobody chose it.
+    async fn numbered(&self, client: &ApiClient) -> anyhow::Result<Socket> {
+        let mut create = self.create.clone();
+        let mut number = 1;
+        loop {
+            match client.create_socket(&create, &idempotency_key()?).await {
+                Err(error) if is_taken(&error) && number <= MAX_NUMBER => number += 1,
+                made => return Ok(made?),
+            }
+            let behind = if number <= MAX_NUMBER { number } else { random_number()? };
+            create.name = self.create.name.numbered(behind);
+        }
+    }
+
+    /// The socket of this name, which is no other one's id or the beginning of one.
+    async fn existing(&self, client: &ApiClient) -> anyhow::Result<Option<Socket>> {
+        let name = &self.create.name;
+        let found = match client.socket(&SocketRef::Called(name.clone())).await {
+            Ok(found) => found,
+            Err(ClientError::Problem(problem)) if problem.status == 404 && problem.code != "no-such-organisation" => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let is_label = found.label().is_some_and(|label| label.as_str() == name.key());
+        Ok(Some(found).filter(|found| is_label || found.name.key() == name.key()))
+    }
+
+    /// The socket with what was asked for and it has not.
+    async fn adapted(&self, client: &ApiClient, socket: Socket) -> anyhow::Result<Had> {
+        let update = self.changes(&socket)?;
+        self.services(socket.socket_type)?;
+        let id = SocketRef::from(socket.id);
+        let mut socket = if update.is_empty() { socket } else { client.update_socket(&id, &update).await? };
+        for policy in self.create.policies.iter().flatten() {
+            if socket.policies.contains(policy) {
+                continue;
+            }
+            let policy: PolicyRef = policy.parse()?;
+            let place = PolicyPlace { socket: Some(socket.id.to_string()), ..PolicyPlace::default() };
+            client.attach_policy(&policy, &place).await.map_err(|error| failure::about(error, &policy))?;
+            socket = client.socket(&id).await?;
+        }
+        Ok(Had { socket, is_new: false })
+    }
+
+    /// What of the options the socket has not; what no option says stays as it is.
+    ///
+    /// # Errors
+    /// What cannot be changed.
+    fn changes(&self, now: &Socket) -> Result<UpdateSocket, Failure> {
+        let refused = |what: String, next: String| Err(Failure::new(Kind::Refused, what).next(next));
+        let name = quoted(now.name.as_str());
+        if let Some(wanted) = self.socket_type.filter(|wanted| *wanted != now.socket_type) {
+            let what = format!("the socket {name} is there, of the type {}, and not {wanted}", now.socket_type);
+            return refused(
+                what,
+                format!("leave --type out, give another --name, or `sallyport socket edit {name} --type {wanted}`"),
+            );
+        }
+        if let Some(wanted) = self.create.port.filter(|wanted| Some(*wanted) != now.port) {
+            let has = now.port.map_or_else(|| "no port of its own".to_owned(), |port| format!("the port {port}"));
+            let what = format!("the socket {name} is there, with {has}, and not {wanted}");
+            return refused(what, "leave --public-port out, or give another --name".to_owned());
+        }
+        if self.create.protected.is_some() && !now.socket_type.is_http() {
+            let what = format!(
+                "only http and https sockets can be protected by a password, and {name} is of the type {}",
+                now.socket_type
+            );
+            return refused(
+                what,
+                "leave --protected out; --allow and --deny say from where clients may come".to_owned(),
+            );
+        }
+        let mut update = UpdateSocket::default();
+        self.settings.clone().change(Some(now), &mut update)?;
+        Ok(UpdateSocket {
+            origin_protocol: self.origin_protocol.filter(|wanted| *wanted != now.origin_protocol),
+            protected: self.create.protected.clone().map(Some),
+            proxy_protocol: other(update.proxy_protocol, &now.proxy_protocol),
+            tls_mode: other(update.tls_mode, &now.tls_mode),
+            alpn: other(update.alpn, &now.alpn),
+            health_check: update.health_check.filter(|wanted| *wanted != now.health_check),
+            affinity: other(update.affinity, &now.affinity),
+            limits: other(update.limits, &now.limits),
+            access: other(update.access, &now.access),
+            amplification_guard: other(update.amplification_guard, &now.amplification_guard),
+            identity: update.identity.filter(|wanted| *wanted != now.identity),
+            regions: other(update.regions, &now.regions),
+            host_header: update.host_header.filter(|wanted| *wanted != now.host_header),
+            headers: other(update.headers, &now.headers),
+            ..UpdateSocket::default()
+        })
+    }
+}
+
+/// What is wanted, unless it is so.
+fn other<T: PartialEq>(wanted: Option<Option<T>>, now: &T) -> Option<Option<T>> {
+    wanted.filter(|wanted| wanted.as_ref() != Some(now))
+}
+
+fn is_taken(error: &ClientError) -> bool {
+    matches!(error, ClientError::Problem(problem) if problem.status == 409 && problem.code == "name-taken")
+}
+
+fn random_number() -> anyhow::Result<u32> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes)?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::command::connect::ConnectArgs;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ConnectArgs,
+    }
+
+    fn wish(line: &str) -> Wish {
+        let words = ["x", "--port", "8000", "--name", "blog"].into_iter().chain(line.split_whitespace());
+        Line::try_parse_from(words).map_err(|error| error.to_string()).unwrap().args.read().unwrap()
+    }
+
+    fn blog(more: &str) -> Socket {
+        let json = format!(
+            r#"{{"id":"0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11","name":"Blog","dns_name":"calm-bay-1000.localhost","url":"u",
+                "type":"http","origin_protocol":"auto","created_at":"2026-01-01T12:00:00Z","tunnels_total":0,"tunnels_up":0{more}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    #[test]
+    fn a_socket_that_is_there_gets_what_it_lacks_and_keeps_the_rest() {
+        let has = blog(r#","affinity":"cookie","limits":{"queue":5},"protected":{"username":"ann"}"#);
+        assert!(wish("").changes(&has).unwrap().is_empty());
+        assert!(wish("--affinity cookie --queue 5 --type http").changes(&has).unwrap().is_empty(), "it has them");
+        let update = wish("--affinity none --origin-protocol http2 --allow 10.0.0.0/8").changes(&has).unwrap();
+        assert_eq!(update.affinity, Some(Some(sallyport_model::Affinity::None)));
+        assert_eq!(update.origin_protocol, Some(OriginProtocol::Http2));
+        assert!(update.access.is_some() && update.limits.is_none() && update.protected.is_none());
+        let has = blog(
+            r#","access":{"allow":["10.0.0.0/8"],"deny":["10.1.0.0/16"]},"host_header":"origin",
+               "headers":{"response":{"set":[{"name":"x-env","value":"a"}]}}"#,
+        );
+        assert!(wish("--host-header origin --response-header X-Env:a").changes(&has).unwrap().host_header.is_none());
+        let update = wish("--allow 10.2.0.0/16 --remove-response-header Server").changes(&has).unwrap();
+        assert_eq!(update.access.flatten().unwrap().deny, ["10.1.0.0/16"], "what no option says stays");
+        let response = update.headers.flatten().unwrap().response;
+        assert_eq!((response.set.len(), response.remove.len()), (1, 1));
+        assert!(update.host_header.is_none());
+    }
+
+    #[test]
+    fn a_name_has_several_services_by_their_paths() {
+        let wish = wish("--path /api=9000 --path /docs=http://10.0.0.7:80/v2");
+        assert_eq!(
+            wish.shown_services(),
+            "/ http://localhost:8000, /api http://localhost:9000, /docs http://10.0.0.7:80"
+        );
+        let services = wish.services(SocketType::Https).unwrap_err().to_string();
+        assert!(services.contains("begins with http://"), "{services}");
+        assert_eq!(wish.services(SocketType::Http).unwrap().len(), 3);
+        let refused = wish.services(SocketType::Tcp).unwrap_err().to_string();
+        assert!(refused.contains("paths are for http and https sockets"), "{refused}");
+    }
+
+    #[test]
+    fn what_a_socket_cannot_become_is_refused() {
+        let refused = |line: &str| wish(line).changes(&blog("")).unwrap_err();
+        assert!(refused("--type tcp").message.contains("is there, of the type http, and not tcp"));
+        let port = refused("--public-port 20001");
+        assert!(port.message.contains("no port of its own, and not 20001") && port.kind == Kind::Refused);
+    }
+}

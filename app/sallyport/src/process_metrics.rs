@@ -1,0 +1,158 @@
+//! What a monitoring system wants to know of every process: memory, processor time, files, when it began, which version it
+//! is, and when its certificates end.
+
+use std::{
+    fmt, fs,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric as _},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+use rustix::process::{Resource, getrlimit};
+use sallyport_net::Certificates;
+
+/// What is told of this process. The names that begin with `process_` are those that all programs give these metrics.
+pub(crate) struct ProcessMetrics {
+    began: f64,
+    certificates: Arc<Certificates>,
+    /// When the first of the certificates ends by which other machines know this one, in seconds since 1970.
+    machine: Option<Arc<AtomicI64>>,
+}
+
+impl fmt::Debug for ProcessMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessMetrics").field("began", &self.began).finish_non_exhaustive()
+    }
+}
+
+impl ProcessMetrics {
+    /// Of a process that has just begun, and serves by these certificates.
+    pub(crate) fn new(certificates: Arc<Certificates>) -> Self {
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        Self { began, certificates, machine: None }
+    }
+
+    /// The same of a machine that others know by certificates of which the first ends then.
+    pub(crate) fn of_machine(mut self, ends_at: Arc<AtomicI64>) -> Self {
+        self.machine = Some(ends_at);
+        self
+    }
+
+    pub(crate) fn register(self, registry: &mut Registry) {
+        registry.register_collector(Box::new(self));
+    }
+}
+
+/// What the kernel says of this process.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Standing {
+    cpu_seconds: f64,
+    threads: u64,
+    virtual_bytes: u64,
+    resident_bytes: u64,
+}
+
+/// Reads `/proc/PID/stat` (proc_pid_stat(5)).
+fn standing(stat: &str, ticks_per_second: u64, page_bytes: u64) -> Option<Standing> {
+    // The second field is the name in brackets, in which anything may stand.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    // The third field of the page is the first one here.
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    #[expect(clippy::cast_precision_loss, reason = "ticks of a process are far below 2^52")]
+    let cpu_seconds = (field(14)? + field(15)?) as f64 / ticks_per_second.max(1) as f64;
+    Some(Standing {
+        cpu_seconds,
+        threads: field(20)?,
+        virtual_bytes: field(23)?,
+        resident_bytes: field(24)?.saturating_mul(page_bytes),
+    })
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Collector for ProcessMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let ticks = rustix::param::clock_ticks_per_second();
+        let standing = standing(&stat, ticks, rustix::param::page_size() as u64);
+        if let Some(standing) = standing {
+            let cpu = ConstCounter::new(standing.cpu_seconds);
+            let help = "Processor time that the process took, in user and system mode";
+            // The encoder adds `_total`.
+            cpu.encode(encoder.encode_descriptor("process_cpu_seconds", help, None, cpu.metric_type())?)?;
+        }
+        let mut gauge = |name: &str, help: &str, value: i64| {
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+        };
+        if let Some(standing) = standing {
+            gauge(
+                "process_resident_memory_bytes",
+                "Memory of the process that is resident",
+                signed(standing.resident_bytes),
+            )?;
+            gauge(
+                "process_virtual_memory_bytes",
+                "Addresses that the process has mapped",
+                signed(standing.virtual_bytes),
+            )?;
+            gauge("process_threads", "Threads of the process", signed(standing.threads))?;
+        }
+        if let Ok(open) = fs::read_dir("/proc/self/fd") {
+            // The one that reads them is one of them.
+            gauge("process_open_fds", "Open file descriptors", signed(open.count() as u64 - 1))?;
+        }
+        if let Some(most) = getrlimit(Resource::Nofile).current {
+            gauge("process_max_fds", "File descriptors that may be open", signed(most))?;
+        }
+        let began = ConstGauge::new(self.began);
+        let help = "When the process began, in seconds since 1970";
+        began.encode(encoder.encode_descriptor("process_start_time_seconds", help, None, began.metric_type())?)?;
+
+        let one = ConstGauge::new(1_i64);
+        let help = "Which version this is; always 1";
+        let mut info = encoder.encode_descriptor("sallyport_build_info", help, None, one.metric_type())?;
+        one.encode(info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
+        let ends = self.certificates.ends();
+        let machine = self.machine.as_ref().map(|ends_at| ends_at.load(Relaxed));
+        let ends = [("server", ends.server), ("authority", ends.authority), ("machine", machine)];
+        let name = "sallyport_certificate_not_after_timestamp_seconds";
+        let help = "When certificates of this process end, in seconds since 1970";
+        let mut family = encoder.encode_descriptor(name, help, None, one.metric_type())?;
+        for (certificate, end) in ends {
+            if let Some(end) = end {
+                ConstGauge::new(end).encode(family.encode_family(&[("certificate", certificate)])?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_is_read_whatever_the_name_is() {
+        let text = "4321 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 12 0 777 1000000 300 18446744073709551615 1";
+        let read = standing(text, 100, 4_096).unwrap();
+        let wanted = Standing { cpu_seconds: 3.0, threads: 12, virtual_bytes: 1_000_000, resident_bytes: 300 * 4_096 };
+        assert_eq!(read, wanted);
+        for short in ["", "1 (a) S", "no brackets"] {
+            assert_eq!(standing(short, 100, 4_096), None, "{short}");
+        }
+        let own = fs::read_to_string("/proc/self/stat").unwrap();
+        let own = standing(&own, rustix::param::clock_ticks_per_second(), rustix::param::page_size() as u64).unwrap();
+        assert!(own.threads > 0 && own.resident_bytes > 1_000_000 && own.virtual_bytes > own.resident_bytes, "{own:?}");
+    }
+}

@@ -1,0 +1,348 @@
+//! Which service of a name a path is for, and the path by which that service knows it.
+//!
+//! A path goes on to an origin as the client wrote it. Programs read some paths differently: `/a/../b`, `/a%2fb`, `//a`,
+//! `/a;x`. So a path is decided here only where every reading of it leads to the same service, and refused otherwise:
+//! rules about paths, this choice and the origin never mean three different paths. Each segment that can still decide
+//! must be plain, and no later one may lead back up.
+
+use std::borrow::Cow;
+
+use http::uri::PathAndQuery;
+
+/// How often a path is decoded that is encoded more than once; one that has more layers is refused.
+const MAX_LAYERS: usize = 3;
+
+/// Programs do not agree which path it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the path can be read in more than one way")]
+pub struct AmbiguousPath;
+
+/// The prefixes of paths that the services of one name have.
+#[derive(Debug, Clone, Default)]
+pub struct PathTable {
+    /// Each by its segments, with its place among those that were given; the longest first.
+    prefixes: Vec<(usize, Vec<String>)>,
+}
+
+impl PathTable {
+    /// The table of these prefixes. Each begins with a slash, and has plain segments.
+    pub fn new<'a>(prefixes: impl IntoIterator<Item = &'a str>) -> Self {
+        let segments = |prefix: &str| prefix.split('/').filter(|one| !one.is_empty()).map(str::to_owned).collect();
+        let mut prefixes: Vec<(usize, Vec<String>)> =
+            prefixes.into_iter().enumerate().map(|(place, prefix)| (place, segments(prefix))).collect();
+        prefixes.sort_by_key(|(_, segments)| std::cmp::Reverse(segments.len()));
+        Self { prefixes }
+    }
+
+    /// The place of the longest prefix that the path lies beneath, by whole segments. `*`, the target of OPTIONS, lies
+    /// beneath the root alone.
+    ///
+    /// # Errors
+    /// Programs do not agree which service the path is for.
+    pub fn find(&self, path: &str) -> Result<Option<usize>, AmbiguousPath> {
+        let Some(rest) = path.strip_prefix('/') else {
+            return if path == "*" { Ok(self.longest(&[])) } else { Err(AmbiguousPath) };
+        };
+        let mut first: Vec<Cow<'_, str>> = Vec::new();
+        let mut segments = rest.split('/').peekable();
+        while let Some(raw) = segments.next() {
+            let decoded = decode(raw)?;
+            if leads_up(raw, &decoded)? {
+                return Err(AmbiguousPath);
+            }
+            // The end of a path that ends in a slash is no segment.
+            let is_end = decoded.is_empty() && segments.peek().is_none();
+            if !is_end && self.may_go_on(&first) {
+                if !is_plain(&decoded) {
+                    return Err(AmbiguousPath);
+                }
+                first.push(decoded);
+            }
+        }
+        Ok(self.longest(&first))
+    }
+
+    /// Whether a longer prefix begins like this: then the next segment decides.
+    fn may_go_on(&self, path: &[Cow<'_, str>]) -> bool {
+        let begins =
+            |prefix: &[String]| prefix.len() > path.len() && path.iter().zip(prefix).all(|(one, wanted)| one == wanted);
+        self.prefixes.iter().any(|(_, prefix)| begins(prefix))
+    }
+
+    fn longest(&self, path: &[Cow<'_, str>]) -> Option<usize> {
+        let is_beneath = |prefix: &[String]| {
+            prefix.len() <= path.len() && prefix.iter().zip(path).all(|(wanted, segment)| wanted == segment)
+        };
+        self.prefixes.iter().find(|(_, prefix)| is_beneath(prefix)).map(|(place, _)| *place)
+    }
+}
+
+/// A segment without its percent-encoding; refused where that is malformed, or hides what no path has.
+fn decode(raw: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
+    if !raw.contains('%') {
+        return if raw.chars().any(char::is_control) { Err(AmbiguousPath) } else { Ok(Cow::Borrowed(raw)) };
+    }
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut rest = raw.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if *first == b'%' {
+            let (digits, behind) = rest.split_first_chunk::<2>().ok_or(AmbiguousPath)?;
+            bytes.push(byte_of(*digits).ok_or(AmbiguousPath)?);
+            rest = behind;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    // What is no UTF-8 may be a slash or a dot to a program that decodes it loosely.
+    let decoded = String::from_utf8(bytes).map_err(|_| AmbiguousPath)?;
+    if decoded.chars().any(char::is_control) { Err(AmbiguousPath) } else { Ok(Cow::Owned(decoded)) }
+}
+
+fn byte_of(digits: [u8; 2]) -> Option<u8> {
+    let hex = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some(hex(digits[0])? << 4 | hex(digits[1])?)
+}
+
+/// Whether every program takes the decoded segment for itself, and for one segment.
+fn is_plain(segment: &str) -> bool {
+    let is_cut = |last: char| last == '.' || last.is_whitespace();
+    !segment.is_empty() && !segment.contains(['/', '\\', '%', ';']) && !segment.ends_with(is_cut)
+}
+
+/// Whether some program goes up a level at the segment, in whichever layer of encoding that stands.
+fn leads_up(raw: &str, decoded: &str) -> Result<bool, AmbiguousPath> {
+    // Most segments have neither.
+    if !decoded.contains(['.', '\\']) && !decoded.contains('%') {
+        return Ok(false);
+    }
+    let mut layer = Cow::Borrowed(decoded);
+    for _ in 0..MAX_LAYERS {
+        if has_dots(raw) || has_dots(&layer) {
+            return Ok(true);
+        }
+        match once_more(&layer) {
+            Some(inner) => layer = Cow::Owned(inner),
+            None => return Ok(false),
+        }
+    }
+    Err(AmbiguousPath)
+}
+
+/// Whether it has a backslash, or a segment that is nothing but dots once parameters and blanks are taken off it.
+fn has_dots(text: &str) -> bool {
+    let is_dots = |segment: &str| {
+        let name = segment.split(';').next().unwrap_or_default();
+        name.contains('.') && name.chars().all(|c| c == '.' || c.is_whitespace())
+    };
+    text.contains('\\') || text.split('/').any(is_dots)
+}
+
+/// The text decoded once more, as far as it can be; none where nothing in it is encoded.
+fn once_more(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    let mut is_encoded = false;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        let inner = behind.split_first_chunk::<2>().and_then(|(digits, behind)| Some((byte_of(*digits)?, behind)));
+        match inner {
+            Some((byte, behind)) if *first == b'%' => {
+                bytes.push(byte);
+                rest = behind;
+                is_encoded = true;
+            }
+            _ => bytes.push(*first),
+        }
+    }
+    is_encoded.then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The target by which an origin knows what was asked for: the first `segments` of the path are replaced by the prefix
+/// `with`, and the rest stays as it was written.
+///
+/// # Errors
+/// The rest begins with an empty segment, which programs read differently where it stands first.
+pub fn replace_prefix(target: &PathAndQuery, segments: usize, with: &str) -> Result<PathAndQuery, AmbiguousPath> {
+    let path = target.path();
+    if !path.starts_with('/') {
+        return Ok(target.clone());
+    }
+    let mut rest = path;
+    for _ in 0..segments {
+        let behind = rest.get(1..).unwrap_or_default();
+        rest = behind.find('/').and_then(|end| behind.get(end..)).unwrap_or_default();
+    }
+    if rest.starts_with("//") {
+        return Err(AmbiguousPath);
+    }
+    let with = with.trim_end_matches('/');
+    let path = if with.is_empty() && rest.is_empty() { "/" } else { rest };
+    let (mark, query) = target.query().map_or(("", ""), |query| ("?", query));
+    [with, path, mark, query].concat().parse().map_err(|_| AmbiguousPath)
+}
+
+/// The same the other way: the path of a redirect of the origin, as clients know it; none where it is not beneath `with`.
+pub(crate) fn restore_prefix(path: &str, prefix: &str, with: &str) -> Option<String> {
+    let rest = path.strip_prefix(with.trim_end_matches('/'))?;
+    if !(rest.is_empty() || rest.starts_with(['/', '?', '#'])) {
+        return None;
+    }
+    let prefix = prefix.trim_end_matches('/');
+    let slash = if prefix.is_empty() && !rest.starts_with('/') { "/" } else { "" };
+    Some([prefix, slash, rest].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(prefixes: &[&str], path: &str) -> Result<Option<usize>, AmbiguousPath> {
+        PathTable::new(prefixes.iter().copied()).find(path)
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_by_whole_segments() {
+        let prefixes = ["/api", "/", "/api/v2", "/docs"];
+        for (path, place) in [
+            ("/", 1),
+            ("/x", 1),
+            ("/api", 0),
+            ("/api/", 0),
+            ("/api/x", 0),
+            ("/apis", 1),
+            ("/ap", 1),
+            ("/API", 1),
+            ("/api/v2", 2),
+            ("/api/v2/", 2),
+            ("/api/v2/x/y", 2),
+            ("/api/v22", 0),
+            ("/%61pi/v%32/x", 2),
+            ("/docs/a%2Fb", 3),
+            ("/x/docs", 1),
+            ("*", 1),
+        ] {
+            assert_eq!(found(&prefixes, path), Ok(Some(place)), "{path}");
+        }
+        assert_eq!(found(&["/api"], "/x"), Ok(None));
+        assert_eq!(found(&["/api"], "/"), Ok(None));
+        assert_eq!(found(&["/api"], "*"), Ok(None));
+        assert_eq!(found(&[], "/x"), Ok(None));
+    }
+
+    #[test]
+    fn a_path_that_could_be_for_another_service_is_refused() {
+        for path in [
+            "//api",
+            "/x/../api",
+            "/api/../x",
+            "/api/x/../../x",
+            "/./api",
+            "/api/.",
+            "/%2e%2e/api",
+            "/api/%2E%2e/x",
+            "/api/%252e%252e/x",
+            "/api/%25252e%25252e/x",
+            "/api/..;/x",
+            "/api/..;a=b/x",
+            "/api/..%3b/x",
+            "/api/.. /x",
+            "/api/..%20/x",
+            "/api/..%c2%a0/x",
+            "/api/...",
+            "/api/x%2f..%2f..%2fx",
+            "/api/x%252f..%252fx",
+            "/api/..%5cx",
+            "/api\\x",
+            "/api%5cx",
+            "/api%2fx",
+            "/api%2Fx",
+            "/api%252fx",
+            "/api;x=1/y",
+            "/api%3bx",
+            "/api.",
+            "/api%20",
+            "/api%00",
+            "/api/%00",
+            "/api/%0a",
+            "/api/%",
+            "/api/%6",
+            "/api/%zz",
+            "/api/%c0%ae%c0%ae/x",
+            "/api/%ff",
+            "api",
+            "",
+            "**",
+        ] {
+            assert_eq!(found(&["/", "/api"], path), Err(AmbiguousPath), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_change_the_choice_is_let_through() {
+        // Behind the prefixes, and without a way up, these are the origin's own business.
+        for path in [
+            "/api/a%2Fb",
+            "/api/a;x=1",
+            "/api//x",
+            "/api/100%25",
+            "/api/a%252Fb",
+            "/api/.well-known",
+            "/api/a.",
+            "/api/%20",
+            "/api/a..b",
+        ] {
+            assert_eq!(found(&["/", "/api"], path), Ok(Some(1)), "{path}");
+        }
+        assert_eq!(found(&["/", "/api/v2"], "/files/a;b"), Ok(Some(0)), "no prefix begins with /files");
+        assert_eq!(found(&["/", "/api/v2"], "/api/a;b"), Err(AmbiguousPath));
+        // Where one prefix alone is the root, no segment decides anything.
+        for path in ["//x", "/a;b", "/a%2Fb"] {
+            assert_eq!(found(&["/"], path), Ok(Some(0)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_replaced_and_the_rest_stays_as_it_was_written() {
+        let replaced = |target: &str, segments, with: &str| {
+            replace_prefix(&target.parse().unwrap(), segments, with).map(|target| target.to_string())
+        };
+        for (target, segments, with, expected) in [
+            ("/api/x?y=1", 1, "/", "/x?y=1"),
+            ("/api", 1, "/", "/"),
+            ("/api?y", 1, "/", "/?y"),
+            ("/api/", 1, "/", "/"),
+            ("/api", 1, "/v2", "/v2"),
+            ("/api/", 1, "/v2", "/v2/"),
+            ("/%61pi/a%2Fb", 1, "/v2", "/v2/a%2Fb"),
+            ("/a/b/c", 2, "/x/y", "/x/y/c"),
+            ("/x", 0, "/v2", "/v2/x"),
+            ("/", 0, "/v2", "/v2/"),
+            ("*", 0, "/v2", "*"),
+        ] {
+            assert_eq!(replaced(target, segments, with), Ok(expected.to_owned()), "{target} {with}");
+        }
+        assert_eq!(replaced("/api//x", 1, "/"), Err(AmbiguousPath));
+        assert_eq!(replaced("/api//x", 1, "/v2"), Err(AmbiguousPath));
+    }
+
+    #[test]
+    fn a_redirect_leads_back_beneath_the_prefix() {
+        for (path, prefix, with, expected) in [
+            ("/x?y", "/api", "/", Some("/api/x?y")),
+            ("/", "/api", "/", Some("/api/")),
+            ("", "/api", "/", Some("/api")),
+            ("/v2/x", "/api", "/v2", Some("/api/x")),
+            ("/v2", "/api", "/v2", Some("/api")),
+            ("/v2", "/", "/v2", Some("/")),
+            ("/v2#a", "/", "/v2", Some("/#a")),
+            ("/v22", "/api", "/v2", None),
+            ("/x", "/api", "/v2", None),
+        ] {
+            assert_eq!(restore_prefix(path, prefix, with).as_deref(), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Why an origin takes nothing: what an edge has met, for whoever owns it.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{OriginHealth, TunnelId};
+
+/// The longest sentence of a [`HealthFailure`], in bytes; longer ones are cut.
+pub const MAX_HEALTH_MESSAGE_BYTES: usize = 240;
+
+/// What kind of failure it is, for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HealthFailureCode {
+    /// Nothing listens at the origin's address.
+    Refused,
+    /// It did not take the connection, or did not answer, in time.
+    TimedOut,
+    /// Its name has no address.
+    Unresolved,
+    /// The TLS handshake with it failed.
+    Tls,
+    /// It answered with a status that the check does not expect.
+    Status,
+    /// Its answer is no HTTP, or ended too early.
+    BadAnswer,
+    /// It failed clients several times in a row, or was silent: it is left out for a while.
+    Ejected,
+    /// Anything else; also what a later version may add.
+    #[serde(other)]
+    Other,
+}
+
+impl HealthFailureCode {
+    /// The code as a word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::TimedOut => "timed-out",
+            Self::Unresolved => "unresolved",
+            Self::Tls => "tls",
+            Self::Status => "status",
+            Self::BadAnswer => "bad-answer",
+            Self::Ejected => "ejected",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Why an origin takes nothing, and since when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthFailure {
+    /// Why, for programs.
+    pub code: HealthFailureCode,
+    /// Why, for people: a sentence of at most [`MAX_HEALTH_MESSAGE_BYTES`] without control characters.
+    #[serde(deserialize_with = "bounded")]
+    pub message: String,
+    /// Since when, in seconds since 1970 (UTC).
+    pub since: i64,
+}
+
+impl HealthFailure {
+    /// A failure of these words, cut to their bound.
+    #[must_use]
+    pub fn new(code: HealthFailureCode, message: &str, since: i64) -> Self {
+        Self { code, message: clean(message), since }
+    }
+
+    /// Whether the other one says the same, whenever it began.
+    #[must_use]
+    pub fn says_the_same_as(&self, other: &Self) -> bool {
+        (self.code, &self.message) == (other.code, &other.message)
+    }
+}
+
+/// How an edge finds the origin of a tunnel from now on, as its connector is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthRecord {
+    /// The tunnel.
+    pub tunnel: TunnelId,
+    /// How it is.
+    pub health: OriginHealth,
+    /// Why, where it is not well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HealthFailure>,
+}
+
+fn clean(message: &str) -> String {
+    let cut = &message[..message.floor_char_boundary(MAX_HEALTH_MESSAGE_BYTES)];
+    cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|message| clean(&message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_is_bounded_and_steers_no_terminal() {
+        let failure = HealthFailure::new(HealthFailureCode::Tls, &format!("a\n\u{1b}[2J{}", "ü".repeat(500)), 7);
+        assert!(failure.message.starts_with("a  [2Jü") && failure.message.len() <= MAX_HEALTH_MESSAGE_BYTES);
+        let long = format!(r#"{{"code":"of-tomorrow","message":"\n{}","since":7}}"#, "x".repeat(9_999));
+        let read: HealthFailure = serde_json::from_str(&long).unwrap();
+        assert_eq!((read.code, read.message.len()), (HealthFailureCode::Other, MAX_HEALTH_MESSAGE_BYTES));
+        assert!(read.message.starts_with(" x"));
+        assert_eq!(serde_json::to_value(HealthFailureCode::BadAnswer).unwrap(), HealthFailureCode::BadAnswer.as_str());
+    }
+}

@@ -1,0 +1,119 @@
+//! What each client holds of something that all clients of a session share, and how much more it may take.
+//!
+//! A client may take more as long as it has less than so many times what is left ([`MAX_OF_LEFT`], mostly). With three times
+//! one that takes all it can leaves a quarter to the others, and whoever comes next has as much again of what is left: nobody
+//! needs to know how many clients there will be.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+};
+
+/// How many times what is left one client may have.
+pub const MAX_OF_LEFT: u64 = 3;
+
+/// A client, as shares are counted: an IPv4 address, or the first 64 bits of an IPv6 one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Client(IpAddr);
+
+impl From<SocketAddr> for Client {
+    fn from(address: SocketAddr) -> Self {
+        Self(match address.ip().to_canonical() {
+            IpAddr::V6(six) => {
+                let [a, b, c, d, ..] = six.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+            four => four,
+        })
+    }
+}
+
+/// What the clients hold.
+#[derive(Debug, Default)]
+pub struct Shares {
+    /// Those that hold something.
+    held: HashMap<Client, u64>,
+    total: u64,
+}
+
+impl Shares {
+    /// How much all clients hold.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How much more this client may take where there is so much for all.
+    #[must_use]
+    pub fn room(&self, client: Client, of: u64) -> u64 {
+        self.room_of(client, of, MAX_OF_LEFT)
+    }
+
+    /// The same, where it may have so many times what is left.
+    #[must_use]
+    pub fn room_of(&self, client: Client, of: u64, times: u64) -> u64 {
+        let left = of.saturating_sub(self.total);
+        let most = left.saturating_mul(times);
+        most.saturating_sub(self.held.get(&client).copied().unwrap_or(0)).min(left)
+    }
+
+    /// The client takes so much.
+    pub fn take(&mut self, client: Client, amount: u64) {
+        *self.held.entry(client).or_default() += amount;
+        self.total += amount;
+    }
+
+    /// The client gives so much back.
+    pub fn give_back(&mut self, client: Client, amount: u64) {
+        let Some(held) = self.held.get_mut(&client) else { return };
+        let amount = amount.min(*held);
+        *held -= amount;
+        self.total -= amount;
+        if *held == 0 {
+            self.held.remove(&client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(address: &str) -> Client {
+        format!("{address}:1").parse::<SocketAddr>().unwrap().into()
+    }
+
+    fn takes_all(shares: &mut Shares, client: Client, of: u64) -> u64 {
+        let mut taken = 0;
+        while shares.room(client, of) > 0 {
+            shares.take(client, 1);
+            taken += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn whoever_takes_all_it_can_leaves_a_share_to_those_that_come_later() {
+        let mut shares = Shares::default();
+        let (one, two, three) = (client("192.0.2.1"), client("192.0.2.2"), client("192.0.2.3"));
+        assert_eq!(takes_all(&mut shares, one, 512), 384);
+        assert_eq!(takes_all(&mut shares, two, 512), 96);
+        assert_eq!(takes_all(&mut shares, three, 512), 24);
+        assert_eq!(shares.total(), 504);
+        // What one gives back is there for all.
+        shares.give_back(one, 1_000);
+        assert_eq!(shares.total(), 120);
+        assert!(takes_all(&mut shares, two, 512) > 100);
+        for client in [two, three] {
+            shares.give_back(client, 512);
+        }
+        assert_eq!((shares.total(), shares.held.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        assert_eq!(client("[2001:db8::1]"), client("[2001:db8::ffff:2]"));
+        assert_ne!(client("[2001:db8::1]"), client("[2001:db8:0:1::1]"));
+        assert_eq!(client("[::ffff:192.0.2.1]"), client("192.0.2.1"));
+    }
+}

@@ -1,0 +1,103 @@
+//! What each client has of a session's legs, and of its control connection's streams.
+//!
+//! One client can ask for thousands of streams and read none of them. It gets them, but never so many that others find
+//! nothing left: [`sallyport_wire::Shares`].
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use sallyport_wire::{Client, Shares};
+
+/// Fewer than these are not shared out: who comes first has them.
+const MIN_SHARED: usize = 16;
+
+/// So many of something, shared out among clients. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct FairShare {
+    max: usize,
+    shares: Arc<Mutex<Shares>>,
+}
+
+/// One of them, which a client has until this is dropped.
+pub(crate) struct HeldShare {
+    of: FairShare,
+    /// Nobody, while what it is for rests.
+    client: Option<Client>,
+}
+
+impl FairShare {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, shares: Arc::default() }
+    }
+
+    /// Whether this client may have one more.
+    pub(crate) fn has_room(&self, client: SocketAddr) -> bool {
+        let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        self.max < MIN_SHARED || shares.room(client.into(), self.max as u64) > 0
+    }
+
+    /// One for this client, who may go beyond its share: what it has counts.
+    pub(crate) fn hold(&self, client: SocketAddr) -> HeldShare {
+        let mut held = HeldShare { of: self.clone(), client: None };
+        held.set_client(Some(client));
+        held
+    }
+}
+
+impl HeldShare {
+    /// It is this client's from now on, or nobody's.
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        let client = client.map(Client::from);
+        if client == self.client {
+            return;
+        }
+        let mut shares = self.of.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(former) = std::mem::replace(&mut self.client, client) {
+            shares.give_back(former, 1);
+        }
+        if let Some(client) = client {
+            shares.take(client, 1);
+        }
+    }
+}
+
+impl Drop for HeldShare {
+    fn drop(&mut self) {
+        self.set_client(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rests_is_nobodys_and_what_is_used_again_is_whose_it_is_then() {
+        let shared = FairShare::new(64);
+        let (one, two) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:1".parse().unwrap());
+        let mut held = Vec::new();
+        while shared.has_room(one) {
+            held.push(shared.hold(one));
+        }
+        assert_eq!(held.len(), 48);
+        assert!(shared.has_room(two), "another one has room");
+        held[0].set_client(None);
+        assert!(shared.has_room(one));
+        held[0].set_client(Some(two));
+        held[1].set_client(Some(two));
+        assert!(shared.has_room(one));
+        drop(held);
+        assert_eq!(shared.shares.lock().unwrap().total(), 0);
+    }
+
+    #[test]
+    fn a_few_are_not_shared_out() {
+        let shared = FairShare::new(MIN_SHARED - 1);
+        let one = "192.0.2.1:1".parse().unwrap();
+        let held: Vec<_> = (0..MIN_SHARED).map(|_| shared.hold(one)).collect();
+        assert!(shared.has_room(one));
+        drop(held);
+    }
+}
