@@ -223,9 +223,7 @@ impl Load {
         thread::sleep(Duration::from_millis(500));
         self.program.signal("INT");
         assert!(self.program.ended().success(), "{}", self.program.output());
-        // Notes of the allocator, which begin with `<jemalloc>`, are no part of the report.
-        let told: String = self.program.output().lines().filter(|line| !line.starts_with("<jemalloc>")).collect();
-        let report: Value = serde_json::from_str(&told).unwrap();
+        let report: Value = serde_json::from_str(&self.program.output()).unwrap();
         let count = |name: &str| report[name].as_u64().unwrap();
         let failed = count("requests") - count("ok");
         println!(
