@@ -44,6 +44,7 @@ use crate::{
     control_role, edge_role, failure,
     failure::{Failure, Kind},
     help::{self, HelpArgs},
+    memory,
     network::ProxyChoice,
     output::{Color, Form, Format, Output},
     telemetry::{LogFormat, Telemetry},
@@ -249,6 +250,8 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     if carries_traffic(&cli.command) {
         // Where that is not allowed, turns stay as long as they are.
         drop(sallyport_net::take_short_turns());
+        // Without it memory stays with the program for longer.
+        let _ = memory::give_back_unused();
     }
     make_room_for_files(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -26,6 +26,7 @@ mod installation;
 mod live;
 mod local;
 mod mail_args;
+mod memory;
 mod network;
 mod output;
 mod password;
@@ -39,11 +40,6 @@ mod telemetry;
 mod threads;
 mod up;
 mod yaml;
-
-/// What was used in a flood goes back to the system within seconds, by threads that do nothing else
-/// (docs/adr/0057-memory-goes-back.md).
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> std::process::ExitCode {
     complete::answer();

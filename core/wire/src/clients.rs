@@ -5,7 +5,7 @@
 //! needs to know how many clients there will be.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
@@ -13,7 +13,7 @@ use std::{
 pub const MAX_OF_LEFT: u64 = 3;
 
 /// A client, as shares are counted: an IPv4 address, or the first 64 bits of an IPv6 one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client(IpAddr);
 
 impl From<SocketAddr> for Client {
@@ -31,8 +31,8 @@ impl From<SocketAddr> for Client {
 /// What the clients hold.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// Those that hold something.
-    held: HashMap<Client, u64>,
+    /// Those that hold something. They are few, mostly: a tree finds them with less than a hash that strangers cannot aim at.
+    held: BTreeMap<Client, u64>,
     total: u64,
 }
 
@@ -49,12 +49,12 @@ impl Shares {
         self.room_of(client, of, MAX_OF_LEFT)
     }
 
-    /// The same, where it may have so many times what is left.
+    /// The same, where it may have so many times what is left once it has taken that.
     #[must_use]
     pub fn room_of(&self, client: Client, of: u64, times: u64) -> u64 {
         let left = of.saturating_sub(self.total);
-        let most = left.saturating_mul(times);
-        most.saturating_sub(self.held.get(&client).copied().unwrap_or(0)).min(left)
+        let held = self.held.get(&client).copied().unwrap_or(0);
+        left.saturating_mul(times).saturating_sub(held).div_ceil(times + 1)
     }
 
     /// The client takes so much.
@@ -108,6 +108,16 @@ mod tests {
             shares.give_back(client, 512);
         }
         assert_eq!((shares.total(), shares.held.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_one_takes_at_once_is_no_more_than_its_share() {
+        let mut shares = Shares::default();
+        let (one, two) = (client("192.0.2.1"), client("192.0.2.2"));
+        assert_eq!(shares.room(one, 512), 384);
+        assert_eq!(shares.room_of(one, 512, 7), 448);
+        shares.take(one, 384);
+        assert_eq!((shares.room(one, 512), shares.room(two, 512)), (0, 96));
     }
 
     #[test]

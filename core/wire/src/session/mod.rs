@@ -30,13 +30,15 @@ pub const MAX_REFUSED_ATTACHMENTS: u32 = 16;
 pub const MAX_SESSION_WINDOWS_BYTES: u64 = 64 * 1024 * 1024;
 /// How much of that growth may take, in bytes.
 const MAX_GROWN_BYTES: u64 = MAX_SESSION_WINDOWS_BYTES / 2;
-/// How many times what is left of that growth one client may have: it is for speed, and first windows are there without it.
-const MAX_GROWN_OF_LEFT: u64 = 7;
+/// How many times what is left of windows one client may have. Windows are for speed: whoever comes later has the least one,
+/// and it grows.
+const MAX_WINDOWS_OF_LEFT: u64 = 7;
 /// How much of it the first windows may take as long as there is a choice, in bytes. Each stream gets a share of what is
 /// left, so that the first ones have room at once and thousands of idle ones cost next to nothing.
 const MAX_FIRST_WINDOWS_BYTES: u64 = MAX_SESSION_WINDOWS_BYTES / 4;
-/// Which part of what is left is a stream's share: of all, and of what its client may have.
-const FIRST_WINDOW_SHARE: u64 = 64;
+/// Which part of what its client may still have is a stream's share. A client that is alone begins with windows of 256 KiB,
+/// and its 200th stream at once has one of 7 KiB.
+const FIRST_WINDOW_SHARE: u64 = 56;
 /// How many streams run at most with a connector that knows no first windows of their own.
 const MAX_STREAMS_OF_ONE_WINDOW: u32 = 1_024;
 /// How many events about the session as a whole may wait for [`Session::poll_event`].

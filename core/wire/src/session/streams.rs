@@ -5,7 +5,7 @@ use std::time::Instant;
 use sallyport_model::TunnelId;
 
 use super::{
-    Event, FIRST_WINDOW_SHARE, MAX_FIRST_WINDOWS_BYTES, MAX_GROWN_BYTES, MAX_GROWN_OF_LEFT, MIN_WINDOW_BYTES,
+    Event, FIRST_WINDOW_SHARE, MAX_FIRST_WINDOWS_BYTES, MAX_GROWN_BYTES, MAX_WINDOWS_OF_LEFT, MIN_WINDOW_BYTES,
     OpenError, Phase, Read, Session, StreamError, StreamId,
     outbox::put_stream_frame,
     stream::{MAX_CREDIT_BYTES, QUANTUM_BYTES, Stream},
@@ -152,7 +152,7 @@ impl Session {
         let bytes = stream.recv.pop(most, put);
         if self.phase == Phase::Up && stream.life.may_read() {
             let (client, all) = (stream.client, &self.grown_bytes);
-            let budget = || all.room_of(client, MAX_GROWN_BYTES, MAX_GROWN_OF_LEFT);
+            let budget = || all.room_of(client, MAX_GROWN_BYTES, MAX_WINDOWS_OF_LEFT);
             if let Some((grant, grown)) = stream.recv.on_consumed(bytes, now, self.keepalive.path_rtt(), budget) {
                 if grown > 0 {
                     self.grown_bytes.take(stream.client, u64::from(grown));
@@ -230,7 +230,11 @@ impl Session {
         self.last_stream = id;
         self.running += 1;
         // The least window that there is, is also there for who has its share, and takes nothing of the others'.
-        let counted = u64::from(window).min(self.first_windows_bytes.room(client, MAX_FIRST_WINDOWS_BYTES));
+        let counted = u64::from(window).min(self.first_windows_bytes.room_of(
+            client,
+            MAX_FIRST_WINDOWS_BYTES,
+            MAX_WINDOWS_OF_LEFT,
+        ));
         if counted > 0 {
             self.first_windows_bytes.take(client, counted);
         }
@@ -242,7 +246,7 @@ impl Session {
         if !self.has_open_fields {
             return self.window;
         }
-        let left = self.first_windows_bytes.room(client, MAX_FIRST_WINDOWS_BYTES);
+        let left = self.first_windows_bytes.room_of(client, MAX_FIRST_WINDOWS_BYTES, MAX_WINDOWS_OF_LEFT);
         u32::try_from(left / FIRST_WINDOW_SHARE).unwrap_or(u32::MAX).clamp(MIN_WINDOW_BYTES, self.window)
     }
 
@@ -463,7 +467,7 @@ mod tests {
             session.begin(id, window, client(1));
         }
         assert_eq!(session.first_window(client(1)), MIN_WINDOW_BYTES, "there is always one");
-        // A quarter was left, and of that a client that comes has the usual share.
+        // An eighth was left, and of that a client that comes has the usual share.
         assert!(session.first_window(client(2)) >= first / 8, "{}", session.first_window(client(2)));
         for id in 1..=10_000 {
             if let Some(stream) = session.streams.get_mut(&id) {
