@@ -183,7 +183,11 @@ pub(super) async fn logged_out(
     let state = parameters(query.as_deref()).and_then(|mut parameters| parameters.remove("state"));
     let from: Option<LoggedOut> = state.and_then(|sealed| app.sealer.open(Purpose::LoggedOut, &sealed));
     let is_fresh = |from: &LoggedOut| (0..=LOGIN_SECONDS).contains(&now.unix_seconds.saturating_sub(from.at));
-    let route = match from.filter(is_fresh).and_then(|from| from.socket) {
+    let Some(from) = from.filter(is_fresh) else {
+        let text = "<p>Whether this browser is still logged in is not known here.</p>".to_owned();
+        return Ok(page(StatusCode::OK, "Log out", text + &ways_on(&[("/logout", "Log out")])));
+    };
+    let route = match from.socket {
         Some(socket) => app.route(socket).await?,
         None => None,
     };

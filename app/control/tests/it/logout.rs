@@ -263,7 +263,8 @@ async fn who_logs_out_is_asked_at_the_next_visit_and_may_log_out_at_the_provider
     assert_eq!(back.status, StatusCode::OK);
     assert!(back.text.contains(&format!("https://{}:8443/", shop.socket.dns_name)), "{}", back.text);
     let bare = browser.get(&shop.api, "/logged-out?state=nonsense").await;
-    assert_eq!((bare.status, ways(&bare)), (StatusCode::OK, vec!["/account".to_owned()]), "{}", bare.text);
+    assert_eq!((bare.status, ways(&bare)), (StatusCode::OK, vec!["/logout".to_owned()]), "{}", bare.text);
+    assert!(!bare.text.contains("You are logged out"), "nothing is claimed that is not known: {}", bare.text);
 
     // The next visit does not come straight back in: it asks, and so does the provider.
     let page = browser.get(&shop.api, &shop.start_path(&shop.request())).await;

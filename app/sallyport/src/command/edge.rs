@@ -68,6 +68,8 @@ pub(crate) struct RmTokenArgs {
     /// The id of the token, as `edge token ls` shows it
     #[arg(id = "join_token", value_name = "ID")]
     token: String,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Options of `edge token create`.
@@ -136,14 +138,14 @@ pub(crate) async fn run(context: &Context, command: EdgesCommand) -> anyhow::Res
             let empty = "no join tokens: `sallyport edge token create` makes one";
             context.output.list(&client.edge_tokens().await?, empty, |all| list_tokens(&context.output, all))
         }
-        EdgesCommand::Token(EdgeTokenCommand::Rm(RmTokenArgs { token })) => {
+        EdgesCommand::Token(EdgeTokenCommand::Rm(RmTokenArgs { token, yes })) => {
+            yes.confirm(&format!("Remove the join token {token}? No edge joins with that token any more."))?;
             client.delete_edge_token(&token).await.map_err(|error| failure::about(error, &token))?;
             context.output.data(&json!({ "deleted": token }), |_| format!("deleted {token}"))
         }
         EdgesCommand::Ls => {
             let empty = "no edges: `sallyport edge token create` makes a token with which one joins";
-            let shown = |edges: &[Edge]| list(edges, context.output.is_wide);
-            context.output.list(&client.edges().await?, empty, shown)
+            context.output.list(&client.edges().await?, empty, |edges| list(&context.output, edges))
         }
         EdgesCommand::Drain(args) => {
             let id = find(&client, &args.edge).await?;
@@ -241,73 +243,50 @@ fn state(edge: &Edge) -> &'static str {
     }
 }
 
-fn list(edges: &[Edge], is_wide: bool) -> String {
+fn list(output: &Output, edges: &[Edge]) -> String {
     let now = OffsetDateTime::now_utc();
-    let header = ["NAME", "REGION", "STATE", "TUNNELS", "FLOWS", "RTT", "AGE", "MEMORY", "HEARD", "VERSION"];
-    if !is_wide {
-        return output::table(header, edges.iter().map(|edge| narrow(edge, now)));
-    }
-    let [name, region, state, tunnels, flows, rtt, age, memory, heard, version] = header;
-    let header = [
-        "EDGE",
-        name,
-        region,
-        state,
-        tunnels,
-        "SOCKETS",
-        flows,
-        "CLIENTS",
-        rtt,
-        age,
-        memory,
-        "CPU",
-        heard,
-        version,
-        "SINCE",
-        "ADDRESSES",
-    ];
-    output::table(
-        header,
+    let ago = |at: OffsetDateTime| flow::age((now - at).whole_seconds());
+    columns::table(
+        output,
+        [
+            Column::Cut("NAME"),
+            Column::Cut("REGION"),
+            Column::Plain("STATE"),
+            Column::Plain("TUNNELS"),
+            Column::Plain("FLOWS"),
+            Column::Plain("RTT"),
+            Column::Plain("AGE"),
+            Column::Plain("HEARD"),
+            Column::Plain("VERSION"),
+            Column::Wide("SOCKETS"),
+            Column::Wide("CLIENTS"),
+            Column::Wide("MEMORY"),
+            Column::Wide("CPU"),
+            Column::Wide("SINCE"),
+            Column::Wide("ADDRESSES"),
+            Column::Wide("EDGE"),
+        ],
         edges.iter().map(|edge| {
-            let [name, region, state, tunnels, flows, rtt, age, memory, heard, version] = narrow(edge, now);
-            let addresses = edge.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             [
-                edge.id.to_string(),
-                name,
-                region,
-                state,
-                tunnels,
+                edge.name.to_string(),
+                edge.region.to_string(),
+                state(edge).to_owned(),
+                edge.tunnels.to_string(),
+                count(edge.flows),
+                edge.round_trip_ms.map(ms).unwrap_or_default(),
+                edge.since.map(ago).unwrap_or_default(),
+                edge.heard_at.map(ago).unwrap_or_default(),
+                edge.version.clone().unwrap_or_default(),
                 count(edge.sockets),
-                flows,
                 count(edge.connections),
-                rtt,
-                age,
-                memory,
+                edge.memory_bytes.map(|bytes| format!("{}M", bytes >> 20)).unwrap_or_default(),
                 edge.cpu_ms.map(|ms| flow::age(i64::try_from(ms / 1_000).unwrap_or(i64::MAX))).unwrap_or_default(),
-                heard,
-                version,
                 edge.since.map(utc).unwrap_or_default(),
-                addresses,
+                edge.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+                edge.id.to_string(),
             ]
         }),
     )
-}
-
-/// What fits a narrow terminal.
-fn narrow(edge: &Edge, now: OffsetDateTime) -> [String; 10] {
-    let ago = |at: OffsetDateTime| flow::age((now - at).whole_seconds());
-    [
-        edge.name.to_string(),
-        edge.region.to_string(),
-        state(edge).to_owned(),
-        edge.tunnels.to_string(),
-        count(edge.flows),
-        edge.round_trip_ms.map(ms).unwrap_or_default(),
-        edge.since.map(ago).unwrap_or_default(),
-        edge.memory_bytes.map(|bytes| format!("{}M", bytes >> 20)).unwrap_or_default(),
-        edge.heard_at.map(ago).unwrap_or_default(),
-        edge.version.clone().unwrap_or_default(),
-    ]
 }
 
 fn count(count: Option<u64>) -> String {

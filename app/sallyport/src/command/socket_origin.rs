@@ -13,7 +13,7 @@ use sallyport_model::{
 use sallyport_net::Fingerprint;
 use serde_json::json;
 
-use super::{health::why, hold::origin_pin, settings::OFF};
+use super::{confirm::YesArg, health::why, hold::origin_pin, settings::OFF};
 use crate::{
     columns::{self, Column},
     complete,
@@ -117,6 +117,8 @@ pub(crate) struct RmArgs {
     /// The origin: its address or its id, as `socket origin ls` shows them
     #[arg(value_name = "ORIGIN")]
     origin: String,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// How an origin proves who it is.
@@ -214,8 +216,9 @@ pub(crate) async fn run(context: &Context, command: SocketOriginCommand) -> anyh
             let changed = changed.map_err(|error| failure::about(error, &args.socket))?;
             context.output.data(&changed, |changed| list(&context.output, std::slice::from_ref(changed)))
         }
-        SocketOriginCommand::Rm(RmArgs { socket, origin }) => {
+        SocketOriginCommand::Rm(RmArgs { socket, origin, yes }) => {
             let found = find(&client, &socket, &origin).await?;
+            yes.confirm(&format!("Remove the origin {} of {socket}, with its settings?", found.address))?;
             let outcome = client.delete_direct_origin(&socket, found.id).await;
             outcome.map_err(|error| failure::about(error, &socket))?;
             context.output.data(&json!({ "deleted": found.id }), |_| format!("deleted {}", found.address))

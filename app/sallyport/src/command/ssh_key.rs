@@ -13,7 +13,7 @@ use sallyport_api::{CreateSshKey, SshKey};
 use sallyport_client::ApiClient;
 use serde_json::json;
 
-use super::{display_name, pick::Pick, utc};
+use super::{confirm::YesArg, display_name, pick::Pick, utc};
 use crate::{
     columns::{self, Column},
     complete,
@@ -60,6 +60,8 @@ pub(crate) struct RmArgs {
     /// The key: its id, fingerprint or name, as `ssh-key ls` shows them
     #[arg(value_name = "KEY", add = ArgValueCompleter::new(complete::ssh_keys))]
     key: String,
+    #[command(flatten)]
+    yes: YesArg,
 }
 
 /// Does it.
@@ -94,6 +96,8 @@ pub(crate) async fn run(context: &Context, command: SshKeyCommand) -> anyhow::Re
         }
         SshKeyCommand::Rm(args) => {
             let key = find(&client, &args.key).await?;
+            let question = format!("Remove the ssh key {}? Clients with that key no longer log in.", key.name);
+            args.yes.confirm(&question)?;
             client.delete_ssh_key(key.id).await.map_err(|error| failure::about(error, &args.key))?;
             let gone = json!({ "deleted": key.id });
             context.output.data(&gone, |_| format!("removed {} ({})", key.name, key.fingerprint))

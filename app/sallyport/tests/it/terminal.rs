@@ -1,6 +1,6 @@
 //! What a person sees on a terminal.
 
-use std::path::Path;
+use std::{path::Path, process::Command};
 
 use crate::harness::{Home, text};
 
@@ -12,6 +12,14 @@ fn on_a_terminal(home: &Home, how: &[&str], args: &[&str]) -> String {
     let output = python.output().unwrap();
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
+}
+
+/// The file of a new public key, which is called `laptop`.
+fn ssh_key(home: &Home) -> String {
+    let key = home.dir.path().join("key").display().to_string();
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "laptop", "-f", &key]).status();
+    assert!(made.unwrap().success());
+    format!("{key}.pub")
 }
 
 #[test]
@@ -47,7 +55,7 @@ fn an_empty_list_says_what_comes_next_to_people_and_stays_a_list_for_programs() 
 #[test]
 fn what_cannot_come_back_is_asked_about_on_a_terminal_and_nowhere_else() {
     let home = Home::new();
-    let _up = home.up(&[]);
+    let _up = home.up(&["--direct-origins", "127.0.0.0/8"]);
     home.account();
     home.json(&["socket", "create", "--name", "my blog"]);
     home.json(&["tunnel", "create", "my blog", "--name", "web 1"]);
@@ -61,11 +69,15 @@ fn what_cannot_come_back_is_asked_about_on_a_terminal_and_nowhere_else() {
     let seen = on_a_terminal(&home, &["show"], &["socket", "delete", "my blog", "--yes"]);
     assert_eq!(seen, "deleted my blog\n\nexit 0\n", "it was not asked about");
 
-    for args in [&["policy", "rm", "staff"][..], &["token", "delete", "ci"]] {
-        let make = match args[0] {
-            "policy" => &["policy", "create", "staff", "--email-domain", "example.com"][..],
-            _ => &["token", "create", "--name", "ci", "--scope", "sockets:read"],
-        };
+    home.json(&["socket", "create", "--name", "shop"]);
+    let public_key = ssh_key(&home);
+    let removed: [(&[&str], &[&str]); 4] = [
+        (&["policy", "rm", "staff"], &["policy", "create", "staff", "--email-domain", "example.com"]),
+        (&["token", "delete", "ci"], &["token", "create", "--name", "ci", "--scope", "sockets:read"]),
+        (&["ssh-key", "rm", "laptop"], &["ssh-key", "add", &public_key]),
+        (&["socket", "origin", "rm", "shop", "127.0.0.1:9"], &["socket", "origin", "add", "shop", "127.0.0.1:9"]),
+    ];
+    for (args, make) in removed {
         home.json(make);
         assert!(answered("no", args).ends_with("exit 1\n"), "{args:?}");
         assert!(answered("yes", args).ends_with("exit 0\n"), "{args:?}");
@@ -93,7 +105,10 @@ fn lists_fit_eighty_columns_and_commands_take_what_they_show() {
     ]);
     home.json(&["service-token", "create", long]);
     home.json(&["policy", "create", "staff", "--email-domain", "example.com"]);
-    let lists: [&[&str]; 10] = [
+    home.json(&["ssh-key", "add", &ssh_key(&home), "--name", long]);
+    let lists: [&[&str]; 12] = [
+        &["edge", "ls"],
+        &["ssh-key", "ls"],
         &["socket", "ls"],
         &["tunnel", "ls"],
         &["tunnel", "ls", "blog"],
