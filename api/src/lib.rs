@@ -66,6 +66,7 @@ pub use person::{CreatePerson, InvitedPerson, LocalPerson, PersonState, ResetPer
 pub use policy::{CreatePolicy, Policy, PolicyPlace, PolicyTest, RuleTested, TestPolicy, UpdatePolicy};
 pub use problem::{FieldError, PROBLEM_JSON, Problem};
 pub use provider::{CreateProvider, Provider, ProviderFound, UpdateProvider};
+pub use schema::named_objects;
 pub use secret::Secret;
 pub use service_token::{
     CreateServiceToken, CreateServiceTokenCertificate, CreatedServiceToken, ServiceToken, ServiceTokenCertificate,

@@ -25,7 +25,7 @@ pub struct CreateDirectOrigin {
     /// How it proves who it is, at an `https` socket; when absent, by a certificate for its host, of an authority that the
     /// edges' machines know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::or_null::origin_tls, required = false)]
+    #[schema(schema_with = schema::named_or_null::origin_tls, required = false)]
     pub tls: Option<OriginTlsSettings>,
     /// The paths of the socket that it serves: this one and everything beneath it; `/`, every path, when absent (`http` and
     /// `https` sockets). Of several prefixes the longest that fits has the request.
@@ -56,7 +56,7 @@ pub struct UpdateDirectOrigin {
     pub weight: Option<u16>,
     /// How it proves who it is; all of it at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::or_null::origin_tls, required = false)]
+    #[schema(schema_with = schema::named_or_null::origin_tls, required = false)]
     pub tls: Option<Option<OriginTlsSettings>>,
     /// The paths of the socket that it serves; `null`: every path.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -97,7 +97,7 @@ pub struct DirectOrigin {
     pub weight: u16,
     /// How it proves who it is; absent when nothing is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::or_null::origin_tls, required = false)]
+    #[schema(schema_with = schema::named_or_null::origin_tls, required = false)]
     pub tls: Option<OriginTlsSettings>,
     /// The paths of the socket that it serves: this one and everything beneath it.
     #[serde(default)]

@@ -18,7 +18,7 @@ pub struct CreatePolicy {
     #[schema(schema_with = schema::policy_name)]
     pub name: PolicyName,
     /// Its rules.
-    #[schema(schema_with = schema::policy_document)]
+    #[schema(schema_with = schema::named::policy_document)]
     pub document: Document,
 }
 
@@ -32,7 +32,7 @@ pub struct UpdatePolicy {
     pub name: Option<PolicyName>,
     /// Its rules, all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::or_null::policy_document, required = false)]
+    #[schema(schema_with = schema::named_or_null::policy_document, required = false)]
     pub document: Option<Document>,
     /// Whether it is changed although nobody could use a socket then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -66,7 +66,7 @@ pub struct Policy {
     #[schema(schema_with = schema::policy_name)]
     pub name: PolicyName,
     /// Its rules.
-    #[schema(schema_with = schema::policy_document)]
+    #[schema(schema_with = schema::named::policy_document)]
     pub document: Document,
     /// Whether it concerns all sockets of the organisation.
     pub everywhere: bool,
@@ -91,7 +91,7 @@ pub struct TestPolicy {
     pub policy: Option<String>,
     /// Rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::or_null::policy_document, required = false)]
+    #[schema(schema_with = schema::named_or_null::policy_document, required = false)]
     pub document: Option<Document>,
     /// The socket, by id or name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -16,8 +16,52 @@ pub(crate) mod or_null {
             }
         )*};
     }
-    or_null!(access affinity header_rules identity limits origin_protocol origin_tls policy_document policy_name proxy_protocol regions socket_type tls_mode);
+    or_null!(affinity origin_protocol policy_name proxy_protocol socket_type tls_mode);
 }
+
+/// Objects that are described once, under a name of their own, and referred to elsewhere: generated clients get one type of each,
+/// and can say `null` where that is meant.
+macro_rules! objects {
+    ($($name:ident $title:literal)*) => {
+        /// References to them.
+        pub(crate) mod named {
+            use utoipa::openapi::{Ref, RefOr, Schema};
+            $(
+                /// A reference to it.
+                pub(crate) fn $name() -> RefOr<Schema> {
+                    Ref::from_schema_name($title).into()
+                }
+            )*
+        }
+
+        /// References for fields that may be `null`: in requests the default again, in answers nothing.
+        pub(crate) mod named_or_null {
+            use utoipa::openapi::{RefOr, Schema, Type, schema::{ObjectBuilder, OneOfBuilder}};
+            $(
+                /// A reference to it, or `null`.
+                pub(crate) fn $name() -> RefOr<Schema> {
+                    let null = ObjectBuilder::new().schema_type(Type::Null);
+                    RefOr::T(Schema::OneOf(OneOfBuilder::new().item(super::named::$name()).item(null).build()))
+                }
+            )*
+        }
+
+        /// The descriptions of objects that types refer to by these names.
+        #[must_use]
+        pub fn named_objects() -> Vec<(&'static str, Object)> {
+            vec![$(($title, $name())),*]
+        }
+    };
+}
+objects!(
+    access "Access"
+    header_rules "HeaderRules"
+    identity "SocketIdentity"
+    limits "Limits"
+    origin_tls "OriginTls"
+    policy_document "PolicyDocument"
+    regions "Regions"
+);
 
 /// What may be `null` besides: its type says so, and its values where they are listed.
 fn nullable(mut object: Object) -> Object {

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use crate::{HealthCheck, HealthFailure, Secret, schema};
 
-/// A new socket; absent and `null` fields get their defaults. `POST /v1/sockets`
+/// A new socket; absent fields get their defaults, and so do those that may be `null`. `POST /v1/sockets`
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSocket {
@@ -56,11 +56,11 @@ pub struct CreateSocket {
     pub affinity: Option<Affinity>,
     /// What the socket may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::or_null::limits, required = false)]
+    #[schema(schema_with = schema::named_or_null::limits, required = false)]
     pub limits: Option<Limits>,
     /// From where clients may come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::or_null::access, required = false)]
+    #[schema(schema_with = schema::named_or_null::access, required = false)]
     pub access: Option<AccessRules>,
     /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little, whose addresses may be
     /// pretended; `true` when absent.
@@ -68,11 +68,11 @@ pub struct CreateSocket {
     pub amplification_guard: Option<bool>,
     /// Who those are that come, when the socket asks: by logging in, or by a certificate at a `tls` socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::or_null::identity, required = false)]
+    #[schema(schema_with = schema::named_or_null::identity, required = false)]
     pub identity: Option<IdentitySettings>,
     /// How much its origins in some regions take of what comes to them; those that are not named take all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::or_null::regions, required = false)]
+    #[schema(schema_with = schema::named_or_null::regions, required = false)]
     pub regions: Option<BTreeMap<RegionName, EndpointGroup>>,
     /// What origins are told as their host instead of the public name: a host, with or without a port, or `origin` for the
     /// address at which each is dialed (`http` and `https` sockets).
@@ -81,7 +81,7 @@ pub struct CreateSocket {
     pub host_header: Option<HostHeader>,
     /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(schema_with = schema::or_null::header_rules, required = false)]
+    #[schema(schema_with = schema::named_or_null::header_rules, required = false)]
     pub headers: Option<HeaderRules>,
     /// Policies of the organisation that say who may come in, by name or id, from the beginning; at most 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,11 +158,11 @@ pub struct UpdateSocket {
     pub affinity: Option<Option<Affinity>>,
     /// What the socket may use; all bounds at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::or_null::limits, required = false)]
+    #[schema(schema_with = schema::named_or_null::limits, required = false)]
     pub limits: Option<Option<Limits>>,
     /// From where clients may come; both lists at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::or_null::access, required = false)]
+    #[schema(schema_with = schema::named_or_null::access, required = false)]
     pub access: Option<Option<AccessRules>>,
     /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -170,11 +170,11 @@ pub struct UpdateSocket {
     pub amplification_guard: Option<Option<bool>>,
     /// Who those are that come; `null`: nobody is asked.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::or_null::identity, required = false)]
+    #[schema(schema_with = schema::named_or_null::identity, required = false)]
     pub identity: Option<Option<IdentitySettings>>,
     /// How much its origins in some regions take of what comes to them; all regions at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::or_null::regions, required = false)]
+    #[schema(schema_with = schema::named_or_null::regions, required = false)]
     pub regions: Option<Option<BTreeMap<RegionName, EndpointGroup>>>,
     /// What origins are told as their host instead of the public name: a host, with or without a port, or `origin` for the
     /// address at which each is dialed (`http` and `https` sockets).
@@ -184,7 +184,7 @@ pub struct UpdateSocket {
     /// Which header fields are set and removed in requests and in the answers of origins (`http` and `https` sockets); all of
     /// them at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(schema_with = schema::or_null::header_rules, required = false)]
+    #[schema(schema_with = schema::named_or_null::header_rules, required = false)]
     pub headers: Option<Option<HeaderRules>>,
     /// Open the socket to everybody, where nothing else says who may come in once `identity` is `null`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -281,22 +281,22 @@ pub struct Socket {
     pub affinity: Affinity,
     /// What the socket may use.
     #[serde(default)]
-    #[schema(schema_with = schema::limits)]
+    #[schema(schema_with = schema::named::limits)]
     pub limits: Limits,
     /// From where clients may come.
     #[serde(default)]
-    #[schema(schema_with = schema::access)]
+    #[schema(schema_with = schema::named::access)]
     pub access: AccessRules,
     /// Whether the edge bounds what goes to clients of a `udp` socket that have sent little.
     #[serde(default = "on")]
     pub amplification_guard: bool,
     /// Who those are that come, or `null` when nobody is asked.
     #[serde(default)]
-    #[schema(schema_with = schema::or_null::identity)]
+    #[schema(schema_with = schema::named_or_null::identity)]
     pub identity: Option<IdentitySettings>,
     /// How much its origins in some regions take of what comes to them; those that are not named take all.
     #[serde(default)]
-    #[schema(schema_with = schema::regions)]
+    #[schema(schema_with = schema::named::regions)]
     pub regions: BTreeMap<RegionName, EndpointGroup>,
     /// What origins are told as their host, or `null` for the public name.
     #[serde(default)]
@@ -304,7 +304,7 @@ pub struct Socket {
     pub host_header: Option<HostHeader>,
     /// Which header fields are set and removed.
     #[serde(default)]
-    #[schema(schema_with = schema::header_rules)]
+    #[schema(schema_with = schema::named::header_rules)]
     pub headers: HeaderRules,
     /// What is set and has no effect as things are, in sentences for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

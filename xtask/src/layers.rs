@@ -67,6 +67,7 @@ const PURE: &[&str] = &[
     "subtle",
     "thiserror",
     "time",
+    "unicode-normalization",
     "uuid",
     "x509-parser",
 ];

@@ -1,9 +1,11 @@
 //! The description of the API, made from the handlers themselves.
 
+use sallyport_api::named_objects;
 use utoipa::{
     Modify, OpenApi,
     openapi::{
-        RefOr, Required,
+        Ref, RefOr, Required, Schema,
+        schema::ArrayItems,
         security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
     },
 };
@@ -19,7 +21,7 @@ use crate::{
     info(
         title = "Sallyport",
         description = "Public doors for private services. Errors are `application/problem+json` (RFC 9457); lists come \
-                       page by page; creations can be repeated with an `Idempotency-Key`. Requests are for the \
+                       page by page; creations that take an `Idempotency-Key` can be repeated. Requests are for the \
                        organisation of the token; `Sallyport-Organisation` says another one, by its id or name.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
@@ -48,7 +50,7 @@ use crate::{
         audit::list, audit::verify, flows::list, flows::kill, flow_log::list, stats::get,
         edges::list, edges::delete, edges::drain, edges::resume, edges::create_token, edges::list_tokens, edges::delete_token, edges::hand_over,
     ),
-    modifiers(&BearerToken, &BodyMayBeAbsent),
+    modifiers(&BearerToken, &BodyMayBeAbsent, &OneTypeOfEach),
     security(("bearer" = [])),
     tags(
         (name = "info", description = "What a client needs to know first."),
@@ -97,6 +99,24 @@ impl Modify for BodyMayBeAbsent {
             let path = openapi.paths.paths.get_mut(path);
             if let Some(RefOr::T(body)) = path.and_then(|path| path.post.as_mut()?.request_body.as_mut()) {
                 body.required = Some(Required::False);
+            }
+        }
+    }
+}
+
+/// What a name of its own describes is referred to by that name, in pages as well: a generated client has one type of each.
+struct OneTypeOfEach;
+
+impl Modify for OneTypeOfEach {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let components = openapi.components.get_or_insert_default();
+        components.schemas.extend(named_objects().into_iter().map(|(name, object)| (name.to_owned(), object.into())));
+        let pages = components.schemas.iter_mut().filter_map(|(name, page)| Some((name.strip_prefix("Page_")?, page)));
+        for (item, page) in pages {
+            if let RefOr::T(Schema::Object(page)) = page
+                && let Some(RefOr::T(Schema::Array(items))) = page.properties.get_mut("items")
+            {
+                items.items = ArrayItems::RefOrSchema(Box::new(Ref::from_schema_name(item).into()));
             }
         }
     }

@@ -404,8 +404,7 @@ impl Ticket {
 
     fn to_record(&self, bytes_in: u64, duration_us: u64) -> RequestRecord {
         // What strangers put into a query is not for others to read.
-        let refused = self.refused.filter(|reason| self.way.is_none() || *reason == RequestRecord::ORIGIN_SPEAKS_TLS);
-        let target = match refused.filter(|_| self.way.is_none()) {
+        let target = match self.refused.filter(|_| self.way.is_none()) {
             None => self.uri.path_and_query().map_or("/", |target| target.as_str()),
             Some(_) => self.uri.path_and_query().map_or("/", PathAndQuery::path),
         };
@@ -425,7 +424,7 @@ impl Ticket {
             omitted_before: 0,
             identity: self.identity.clone(),
             rule: self.rule.clone(),
-            refused: refused.map(str::to_owned),
+            refused: self.refused.map(str::to_owned),
         }
     }
 }

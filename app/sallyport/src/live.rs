@@ -376,8 +376,7 @@ impl Live {
         let service = self.column(record.tunnel);
         let end = match record.refused.as_deref() {
             None => bytes,
-            Some(RequestRecord::ORIGIN_SPEAKS_TLS) => "the service speaks TLS: use --type https".to_owned(),
-            Some(reason) => format!("refused: {}", safe(reason)),
+            Some(reason) => unserved(reason),
         };
         format!("{clock}  {service}{method:<7} {target:<TARGET_COLUMN$} {status} {duration:>9}  {end}")
     }
@@ -577,6 +576,22 @@ fn bytes(count: u64) -> String {
     }
     let digits = usize::from(amount < 99.95);
     format!("{amount:.digits$} {}", UNITS[unit])
+}
+
+/// Why a request was not served, by the edge's word for it.
+fn unserved(reason: &str) -> String {
+    let of_service = match reason {
+        RequestRecord::ORIGIN_SPEAKS_TLS => "the service speaks TLS: use --type https",
+        "origin-refused" => "nothing listens at the service's address",
+        "origin-unresolved" => "the host of the service has no address",
+        "origin-tls" => "the TLS handshake with the service failed",
+        "origin-unreachable" => "the service cannot be reached",
+        "connect-timeout" => "the service did not take the connection in time",
+        "origin-slow" => "the service did not begin its answer in time",
+        "origin-broken" => "the service broke its answer off",
+        _ => return format!("refused: {}", safe(reason)),
+    };
+    of_service.to_owned()
 }
 
 #[cfg(test)]

@@ -219,7 +219,9 @@ fn reserved(name: &str) -> Option<&'static str> {
     let is_one_of = |names: &[&str]| names.iter().any(|one| one.as_bytes() == folded.as_slice());
     let begins_with = |starts: &[&str]| starts.iter().any(|start| folded.starts_with(start.as_bytes()));
     if is_one_of(&["host"]) {
-        return Some("what the service is told as its host has a setting of its own, host_header");
+        return Some(
+            "what the service is told as its host has a setting of its own: --host-header, in the API host_header",
+        );
     }
     if is_one_of(&["content-length", "transfer-encoding", "trailer", "te", "expect"]) {
         return Some("it says how the body of a message is sent");

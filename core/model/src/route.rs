@@ -253,7 +253,7 @@ pub struct RequestRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// Why the edge refused it, in a word such as `denied` or `limited`; its `target` has no query then. Of requests that
-    /// went to an origin [`RequestRecord::ORIGIN_SPEAKS_TLS`] alone is told.
+    /// went to an origin: why nothing came of them, such as `origin-refused`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }

@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
+use unicode_normalization::UnicodeNormalization as _;
+
 /// The longest pattern, in bytes.
 pub const MAX_PATTERN_BYTES: usize = 256;
 /// How many segments a pattern has at most.
@@ -62,9 +64,9 @@ impl PathPattern {
         self.0.contains('*')
     }
 
-    /// The pattern in small letters, for paths in small letters.
+    /// The pattern as letters are compared where a capital is no other letter ([`fold`]).
     pub(crate) fn folded(&self) -> Self {
-        Self(self.0.to_ascii_lowercase())
+        Self(fold(&self.0))
     }
 
     fn segments(&self) -> impl Iterator<Item = &str> + Clone {
@@ -76,6 +78,12 @@ impl PathPattern {
     pub(crate) fn matches(&self, path: &str) -> bool {
         text_matches(&self.0, path)
     }
+}
+
+/// The text in small letters, each composed (NFC): file systems and services that tell no capitals apart do so beyond ASCII, and
+/// take `é` in one piece and in two for the same.
+fn fold(text: &str) -> String {
+    if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase().nfc().collect() }
 }
 
 /// Whether the plain path is meant by what was written as a pattern.
@@ -201,8 +209,8 @@ impl<'a> PathView<'a> {
         if !decoded.starts_with('/') || !is_bounded || oddity(&decoded).is_some() {
             return Self::Odd;
         }
-        let has_capitals = decoded.bytes().any(|byte| byte.is_ascii_uppercase());
-        let folded = has_capitals.then(|| decoded.to_ascii_lowercase());
+        let may_differ = decoded.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
+        let folded = may_differ.then(|| fold(&decoded));
         Self::Plain { path: decoded, folded }
     }
 }
@@ -270,6 +278,8 @@ mod tests {
         }
         assert!(matches("/admin/", "/admin"), "a slash at the end says nothing");
         assert!("/Admin".parse::<PathPattern>().unwrap().folded().matches("/admin/x"));
+        let umlaut = "/\u{dc}bung".parse::<PathPattern>().unwrap().folded();
+        assert!(umlaut.matches("/\u{fc}bung") && !umlaut.matches("/ubung"));
     }
 
     #[test]
@@ -349,6 +359,15 @@ mod tests {
         }
         let plain = PathView::Plain { path: Cow::Borrowed("/plain"), folded: None };
         assert_eq!(PathView::of("/plain?x"), plain);
+    }
+
+    #[test]
+    fn letters_beyond_ascii_have_small_ones_and_are_composed_where_capitals_do_not_count() {
+        for (path, folded) in [("/%C3%9Cbung", "/\u{fc}bung"), ("/cafe%CC%81", "/caf\u{e9}"), ("/A", "/a")] {
+            let PathView::Plain { folded: seen, .. } = PathView::of(path) else { panic!("{path} is odd") };
+            assert_eq!(seen.as_deref(), Some(folded), "{path}");
+        }
+        assert_eq!("/Cafe\u{301}".parse::<PathPattern>().unwrap().folded().0, "/caf\u{e9}");
     }
 
     #[test]

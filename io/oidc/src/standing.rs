@@ -5,7 +5,7 @@ use std::fmt;
 use sallyport_identity::{
     LogoutToken, LogoutTokenError, MAX_ID_TOKEN_BYTES, PersonError, has_groups, person, verify_logout_token,
 };
-use sallyport_model::{Person, ProviderConfig, ProviderName};
+use sallyport_model::{Person, ProviderConfig, ProviderKind, ProviderName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -193,9 +193,12 @@ impl Providers {
             return Ok(Err("the provider means another person by it now".to_owned()));
         }
         let discovery = self.known(config).lock().await.discovery(&self.http, config).await?;
+        let asks_userinfo =
+            config.kind == ProviderKind::Oidc && discovery.userinfo_endpoint.is_some() && access_token.is_some();
         let claims = self.with_userinfo(config, &discovery, claims, access_token).await?;
-        // A token that says nothing of groups does not say that there are none any more.
-        if !has_groups(config, &claims) {
+        // A refreshed token need not say groups again. Where userinfo says none either there are none, as at a login: some
+        // providers leave an empty claim out.
+        if !has_groups(config, &claims) && !asks_userinfo {
             return Ok(Ok(None));
         }
         Ok(match person(config, name, &claims) {

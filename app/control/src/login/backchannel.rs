@@ -101,7 +101,7 @@ async fn end(app: &App, provider: &StoredProvider, token: &str) -> Result<usize,
             Refusal { status: StatusCode::BAD_GATEWAY, error: "server_error", detail: error.to_string() }
         }
     })?;
-    if !app.store.use_once(provider.organisation, said.id, said.good_until, now).await? {
+    if app.store.is_used(provider.organisation, said.id, now).await? {
         return Err(invalid("the logout token has come before"));
     }
     // A login that is on its way back from there is not known yet, and looks for this when it is.
@@ -110,7 +110,11 @@ async fn end(app: &App, provider: &StoredProvider, token: &str) -> Result<usize,
         app.store.use_once(provider.organisation, ended_mark(provider, sid), until, now).await?;
     }
     let of = LogoutOf { subject: said.subject.as_deref(), sid: said.sid.as_deref() };
-    Ok(app.end_at_provider(provider, of).await?)
+    let ended = app.end_at_provider(provider, of).await?;
+    // Only now: where something failed on the way, the provider tries again with the same token. One that comes twice at
+    // once ends the same logins twice.
+    app.store.use_once(provider.organisation, said.id, said.good_until, now).await?;
+    Ok(ended)
 }
 
 /// Marks that the provider has ended the login that it calls so.

@@ -400,9 +400,10 @@ impl App {
     }
 }
 
-/// Refuses a name that would be taken for an id.
+/// Refuses a name that would be taken for an id, or for the beginning of one as lists show it.
 pub(super) fn check_name(name: &DisplayName) -> Result<(), ApiError> {
-    if name.as_str().parse::<SocketId>().is_err() {
+    let is_id = name.as_str().parse::<SocketId>().is_ok() || name.as_str().parse::<ShortId>().is_ok();
+    if !is_id {
         return Ok(());
     }
     Err(ApiError::field("name", "a name that looks like an id would be taken for one: give another one"))

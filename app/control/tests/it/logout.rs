@@ -171,10 +171,13 @@ async fn a_login_lasts_as_long_as_its_refresh_token() {
     fake.says().refreshed = Some(json!({"groups": ["leavers"]}));
     assert_eq!((shop.pass(&fake, 120).await, shop.is_in(session)), (1, true));
     assert_eq!(shop.api.identities.session(session).unwrap().person.groups, ["leavers"]);
-    // A token without groups does not say that there are none.
+    // A token without groups does not say that there are none, as long as userinfo does not say so.
     fake.says().refreshed = Some(json!({"groups": null}));
     shop.pass(&fake, 120).await;
     assert_eq!(shop.api.identities.session(session).unwrap().person.groups, ["leavers"]);
+    fake.says().userinfo = json!({"sub": "u-1"});
+    shop.pass(&fake, 120).await;
+    assert!(shop.api.identities.session(session).unwrap().person.groups.is_empty(), "none are left");
     // What is asked with is nowhere in what edges know, and sealed in the store.
     let stored = shop.api.store.provider_tokens(session).await.unwrap().unwrap();
     assert!(!stored.contains("r+"), "{stored}");

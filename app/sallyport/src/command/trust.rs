@@ -23,6 +23,7 @@ pub(crate) enum TrustCommand {
     /// Put the root certificate of the local `sallyport up`, or of --ca, into the system's store and those of your browsers
     Install(BrowserArgs),
     /// Take it out again
+    #[command(alias = "uninstall")]
     Remove(RemoveArgs),
 }
 

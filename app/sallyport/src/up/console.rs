@@ -54,7 +54,7 @@ fn text(ready: &Ready<'_>) -> String {
     let next = if *is_new {
         "sallyport account create --name \"Ann\" --email ann@example.com"
     } else {
-        "sallyport connect 8000    (a service of yours; `sallyport status` shows how things are)"
+        "sallyport connect 8000"
     };
     format!(
         "ready   {api}    (Ctrl-C stops it)\ndata    {}\nroot    {}\nnext, in another terminal: {next}",
@@ -76,6 +76,6 @@ mod tests {
         let lines: Vec<_> = told(true).lines().map(str::to_owned).collect();
         assert_eq!(lines.len(), 4);
         assert!(lines[0].contains("https://api.localhost:8443") && lines[3].contains("account create"), "{lines:?}");
-        assert!(told(false).ends_with("shows how things are)") && told(false).contains("sallyport connect 8000"));
+        assert!(told(false).ends_with("next, in another terminal: sallyport connect 8000"));
     }
 }

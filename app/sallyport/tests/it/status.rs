@@ -244,6 +244,21 @@ fn the_live_view_says_why_for_people_and_when_it_is_well_again() {
 }
 
 #[test]
+fn the_line_of_a_request_says_why_the_service_did_not_serve_it() {
+    let home = Home::new();
+    let up = home.up(&[]);
+    home.account();
+    let (id, host) = home.socket(&[]);
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let connector = Program::start(&mut home.command(&["tunnel", "connect", &id, &dead.port().to_string()]));
+    let answer =
+        wait_until("the tunnel is there", || Some(up.curl(&host, "/x?y=z", &[])).filter(|answer| answer.status != 503));
+    assert_eq!(answer.status, 502);
+    let line = connector.wait_for("GET     /x?y=z");
+    assert!(line.contains(" 502 ") && line.ends_with("nothing listens at the service's address"), "{line}");
+}
+
+#[test]
 fn install_puts_the_program_with_its_completion_and_page_where_it_is_told_and_takes_it_away() {
     let home = Home::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
