@@ -250,7 +250,7 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     if carries_traffic(&cli.command) {
         // Where that is not allowed, turns stay as long as they are.
         drop(sallyport_net::take_short_turns());
-        // Without it memory stays with the program for longer.
+        // Where the system refuses the thread, memory goes back later.
         let _ = memory::give_back_unused();
     }
     make_room_for_files(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });

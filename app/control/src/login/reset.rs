@@ -7,12 +7,11 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode};
 use sallyport_api::Secret;
-use sallyport_http::page::Escaped;
 use sallyport_model::Account;
 
 use super::{
     form,
-    local::{check_new_password_of, new_password_fields},
+    local::{check_new_password_of, password_page},
     page::{LoginError, page},
     start::parameters,
 };
@@ -38,17 +37,7 @@ fn told(error: ApiError) -> LoginError {
 }
 
 fn asking(account: &Account, key: &str, wrong: Option<&str>) -> Response {
-    let text = format!(
-        "{}<p>Set the password with which <code>{}</code> logs in. Any sentence of at least 10 characters is good.</p><form \
-         method=\"post\" action=\"/reset\"><input type=\"hidden\" name=\"key\" value=\"{}\"><input type=\"hidden\" \
-         name=\"email\" autocomplete=\"username\" value=\"{}\">{}<p><button>Set it</button></p></form>",
-        wrong.map(|wrong| format!("<p><strong>{}</strong></p>", Escaped(wrong))).unwrap_or_default(),
-        Escaped(account.email.as_str()),
-        Escaped(key),
-        Escaped(account.email.as_str()),
-        new_password_fields()
-    );
-    page(if wrong.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }, "Set your password", text)
+    password_page("/reset", account.email.as_str(), key, wrong)
 }
 
 /// Opening a link uses nothing up: programs that look at mail open links, too.

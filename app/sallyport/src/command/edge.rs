@@ -255,7 +255,7 @@ fn list(output: &Output, edges: &[Edge]) -> String {
             Column::Plain("TUNNELS"),
             Column::Plain("FLOWS"),
             Column::Plain("RTT"),
-            Column::Plain("AGE"),
+            Column::Wide("AGE"),
             Column::Plain("HEARD"),
             Column::Plain("VERSION"),
             Column::Wide("SOCKETS"),
@@ -291,4 +291,24 @@ fn list(output: &Output, edges: &[Edge]) -> String {
 
 fn count(count: Option<u64>) -> String {
     count.map(|count| count.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::{Color, Format};
+
+    #[test]
+    fn the_longest_usual_line_of_an_edge_fits_eighty_columns() {
+        let edge: Edge = serde_json::from_value(json!({
+            "id": "0b7e3c1a-5f0e-4c57-9f63-6a1f0f9e2d11", "name": "eu-central-9", "region": "eu-central-1",
+            "state": "draining", "addresses": ["192.0.2.1:8443"], "version": "10.10.10", "tunnels": 10_000,
+            "flows": 10_000, "round_trip_ms": 160.25, "since": "2026-01-01T00:00:00Z",
+            "heard_at": "2026-01-01T00:00:00Z",
+            "created_at": "2026-01-01T00:00:00Z"
+        }))
+        .unwrap();
+        let table = list(&Output::new(Format::Table, Color::Never), &[edge]);
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    }
 }

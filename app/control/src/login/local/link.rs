@@ -76,18 +76,21 @@ pub(in crate::login) fn check_new_password_of(email: &Email, password: &str, aga
     })
 }
 
-fn asking(person: &LocalPerson, key: &str, wrong: Option<&str>) -> Response {
+/// The page on which whoever has this address and the key of a link sets a password, which goes to `action`.
+pub(in crate::login) fn password_page(action: &str, email: &str, key: &str, wrong: Option<&str>) -> Response {
+    let (email, key) = (Escaped(email), Escaped(key));
     let text = format!(
-        "{}<p>Set the password with which <code>{}</code> logs in. Any sentence of at least 10 characters is good.</p><form \
-         method=\"post\" action=\"/local/link\"><input type=\"hidden\" name=\"key\" value=\"{}\"><input type=\"hidden\" \
-         name=\"email\" autocomplete=\"username\" value=\"{}\">{}<div class=\"acts\"><button>Set it</button></div></form>",
+        "{}<p>Set the password with which <code>{email}</code> logs in. Any sentence of at least 10 characters is good.</p><form \
+         method=\"post\" action=\"{action}\"><input type=\"hidden\" name=\"key\" value=\"{key}\"><input type=\"hidden\" \
+         name=\"email\" autocomplete=\"username\" value=\"{email}\">{}<div class=\"acts\"><button>Set it</button></div></form>",
         wrong_text(wrong),
-        Escaped(person.email.as_str()),
-        Escaped(key),
-        Escaped(person.email.as_str()),
         new_password_fields()
     );
     page(if wrong.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }, "Set your password", text)
+}
+
+fn asking(person: &LocalPerson, key: &str, wrong: Option<&str>) -> Response {
+    password_page("/local/link", person.email.as_str(), key, wrong)
 }
 
 /// Opening a link uses nothing up: programs that look at mail open links, too.

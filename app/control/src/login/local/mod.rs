@@ -29,7 +29,7 @@ use subtle::ConstantTimeEq as _;
 
 pub(super) use self::{
     codes::{check_code, enrolment, shown_recovery_codes},
-    link::{check_new_password, check_new_password_of, new_password_fields},
+    link::{check_new_password, check_new_password_of, new_password_fields, password_page},
     password::{Tried, attempt, try_password},
 };
 use super::{
