@@ -28,7 +28,7 @@ async fn refusing_origin(answer: &'static str) -> SocketAddr {
 
 /// Hosts whose answers come before the body: of the edge itself, of the API, which does not read it, and of an origin.
 async fn hosts(world: &World, socket: &mut TestSocket) -> ([(String, u16); 3], Connector) {
-    let origin = refusing_origin("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno").await;
+    let origin = refusing_origin("HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 2\r\n\r\nno").await;
     let connector = world.tunnel(socket, origin).await;
     let hosts = [("nobody.localhost".to_owned(), 404), ("api.localhost".to_owned(), 200), (socket.host(), 403)];
     (hosts, connector)
@@ -76,9 +76,15 @@ async fn a_client_that_sends_a_long_body_before_it_reads_gets_its_answer() {
             soon(client.flush()).await.unwrap();
             let answer = read_answer(&mut client).await;
             assert_eq!((answer.status, answer.complete), (*status, true), "{host} {version}");
-            if version == "HTTP/1.1" {
-                assert_eq!(answer.header("connection"), Some("close"), "{host}");
+            let says_close = answer.header("connection") == Some("close");
+            // An origin that is slower than the client answers behind the body, and the connection may serve the next request.
+            let may_go_on = version == "HTTP/1.1" && *host == socket.host();
+            if may_go_on && !says_close {
+                client.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await.unwrap();
+                assert_eq!(read_answer(&mut client).await.status, *status, "{host}: the next request");
+                continue;
             }
+            assert!(says_close || version == "HTTP/1.0", "{host}");
             assert_eq!(soon(client.read(&mut [0])).await.unwrap(), 0, "{host} {version}: an orderly end");
         }
     }
