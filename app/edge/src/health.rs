@@ -103,7 +103,7 @@ impl Checks {
     /// Checks the origin from now on.
     pub(crate) fn start(pool: &Arc<SocketPool>, origin: &Arc<Origin>, probe: Arc<Probe>) -> Self {
         let watch = watch(Arc::downgrade(pool), Arc::downgrade(origin), probe.clone());
-        Self { probe, task: sallyport_net::spawn_boxed(watch).abort_handle() }
+        Self { probe, task: tokio::spawn(watch).abort_handle() }
     }
 
     /// What is asked.

@@ -115,12 +115,10 @@ impl Ports {
             shutdown: self.shutdown.clone(),
         };
         let task = match route.socket_type {
-            SocketType::Udp => {
-                sallyport_net::spawn_boxed(serve_udp(place, self.own.take_udp(SocketAddr::new(self.ip, port))))
-            }
+            SocketType::Udp => tokio::spawn(serve_udp(place, self.own.take_udp(SocketAddr::new(self.ip, port)))),
             _ => {
                 let inherited = self.own.take_listener(SocketAddr::new(self.ip, port));
-                sallyport_net::spawn_boxed(serve_tcp(place, self.doors.clone(), inherited))
+                tokio::spawn(serve_tcp(place, self.doors.clone(), inherited))
             }
         };
         let open = OpenPort { port, socket_type: route.socket_type, task, is_finishing: false };

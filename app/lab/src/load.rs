@@ -482,7 +482,7 @@ impl Client {
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size(stream.get_ref().0.get_ref(), bytes);
         }
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
-        sallyport_net::spawn_boxed(connection);
+        tokio::spawn(connection);
         Ok(sender)
     }
 }

@@ -43,7 +43,7 @@ pub async fn run(called: &str, listen: SocketAddr) -> Result<(), LabError> {
         };
         drop(stream.set_nodelay(true));
         let called = called.clone();
-        sallyport_net::spawn_boxed(async move {
+        tokio::spawn(async move {
             let serve = service_fn(move |request| answer(called.clone(), request));
             // A client that leaves is no failure.
             drop(http1::Builder::new().serve_connection(TokioIo::new(stream), serve).await);

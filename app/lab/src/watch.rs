@@ -132,7 +132,7 @@ async fn ask(kept: &mut Option<SendRequest<Empty<Bytes>>>, tls: Arc<rustls::Clie
         None => {
             let stream = connect_tls("127.0.0.1", 443, &name, tls, PATIENCE).await.ok()?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
-            sallyport_net::spawn_boxed(connection);
+            tokio::spawn(connection);
             sender
         }
     };

@@ -102,7 +102,7 @@ impl AuditStream {
         let mut stream = Self::publishing(outbox, nats);
         let taking = take_audit(nats.clone(), replicas, Arc::new(In(inbox)), stream.stats.clone());
         if let Some(tasks) = Arc::get_mut(&mut stream.tasks) {
-            tasks.push(sallyport_net::spawn_boxed(taking));
+            tasks.push(tokio::spawn(taking));
         }
         Ok(stream)
     }
@@ -110,7 +110,7 @@ impl AuditStream {
     fn publishing(outbox: Outbox, nats: &Nats) -> Self {
         let (id, stats) = (outbox.node().to_string(), AuditStreamStats::default());
         let source = Arc::new(Out { outbox, given: Mutex::default() });
-        let publishing = sallyport_net::spawn_boxed(publish_audit(nats.clone(), id, source.clone(), stats.clone()));
+        let publishing = tokio::spawn(publish_audit(nats.clone(), id, source.clone(), stats.clone()));
         Self { source, stats, tasks: Arc::new(vec![publishing]) }
     }
 

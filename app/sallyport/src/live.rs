@@ -357,7 +357,7 @@ impl Live {
             event.insert("service".to_owned(), name.into());
         }
         match self.output.format {
-            Format::Yaml => output::line(&format!("---\n{}", serde_norway::to_string(&event)?.trim_end())),
+            Format::Yaml => output::line(&format!("---\n{}", output::yaml(&event)?)),
             Format::Json | Format::Table => output::line(&event.to_string()),
         }
     }

@@ -39,7 +39,6 @@ mod site_args;
 mod telemetry;
 mod threads;
 mod up;
-mod yaml;
 
 fn main() -> std::process::ExitCode {
     complete::answer();

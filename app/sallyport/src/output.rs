@@ -9,7 +9,6 @@ use clap::ValueEnum;
 use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
-use serde_norway::Value as Yaml;
 
 use crate::failure::{Failure, OutputClosed};
 
@@ -87,20 +86,16 @@ pub(crate) struct Output {
     pub(crate) terminal: bool,
 }
 
-/// The same data without YAML's tags: a variant with data is an object with its name, as JSON has it.
-fn as_json(data: Yaml) -> Yaml {
-    match data {
-        Yaml::Tagged(tagged) => {
-            let name = tagged.tag.to_string();
-            let name = name.strip_prefix('!').unwrap_or(&name).to_owned();
-            Yaml::Mapping([(Yaml::String(name), as_json(tagged.value))].into_iter().collect())
-        }
-        Yaml::Sequence(items) => Yaml::Sequence(items.into_iter().map(as_json).collect()),
-        Yaml::Mapping(fields) => {
-            Yaml::Mapping(fields.into_iter().map(|(name, value)| (name, as_json(value))).collect())
-        }
-        plain => plain,
-    }
+/// The data as one YAML document, without an end of line.
+///
+/// Words that YAML 1.1 reads as something else, such as `no` or `12:30:45`, are quoted: many programs read YAML 1.1.
+///
+/// # Errors
+/// The data is no YAML, such as a map whose keys are maps.
+pub(crate) fn yaml<T: Serialize>(data: &T) -> anyhow::Result<String> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    let text = serde_saphyr::to_string_with_options(data, options)?;
+    Ok(text.trim_end().to_owned())
 }
 
 impl Output {
@@ -129,9 +124,8 @@ impl Output {
     pub(crate) fn data<T: Serialize>(&self, data: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         match self.format {
             Format::Table => line(&table(data)),
-            // One tree for both, so that there is one writer for each type of data.
-            Format::Json => line(&serde_json::to_string_pretty(&as_json(serde_norway::to_value(data)?))?),
-            Format::Yaml => line(&crate::yaml::text(&serde_norway::to_value(data)?)),
+            Format::Json => line(&serde_json::to_string_pretty(data)?),
+            Format::Yaml => line(&yaml(data)?),
         }
     }
 
@@ -291,16 +285,79 @@ mod tests {
     }
 
     #[test]
-    fn json_has_no_tags_of_yaml() {
+    fn words_that_yaml_1_1_takes_for_something_else_are_quoted() {
+        let words = [
+            "no",
+            "Off",
+            "y",
+            "TRUE",
+            "null",
+            "~",
+            "",
+            "12:30:45",
+            "1_000",
+            "0x1f",
+            "1e3",
+            "-1",
+            "+1",
+            ".inf",
+            "2026-01-01",
+            "<<",
+            "=",
+            "a: b",
+            "a:",
+            " a",
+            "a ",
+            "- a",
+            "a #b",
+            "#a",
+            "&a",
+            "*a",
+            "!a",
+            "%a",
+            "@a",
+            "`a",
+            "{a",
+            "[a",
+            "a\nb",
+            "'a'",
+            "\u{1b}",
+        ];
+        for word in words {
+            let written = yaml(&word).unwrap();
+            assert!(
+                written.starts_with(['"', '\'']) && written.ends_with(['"', '\'']),
+                "{word:?} is written {written}"
+            );
+            assert_eq!(serde_saphyr::from_str::<String>(&written).unwrap(), word, "{written}");
+        }
+        let long = "a word ".repeat(30).trim_end().to_owned();
+        for word in
+            ["http", "my test service", "wandering-shape-7752.localhost", "https://a.localhost:8443/x", "/a", &long]
+        {
+            assert_eq!(yaml(&word).unwrap(), word);
+        }
+    }
+
+    #[test]
+    fn lists_and_fields_are_read_from_yaml_as_they_were() {
         #[derive(Serialize)]
         enum Either {
             One { a: u64 },
             Other(Vec<Self>),
             Neither,
         }
-        let data = [Either::One { a: u64::MAX }, Either::Other(vec![Either::Neither, Either::One { a: 1 }])];
-        let written = serde_json::to_value(as_json(serde_norway::to_value(&data).unwrap())).unwrap();
-        assert_eq!(written, serde_json::to_value(&data).unwrap());
+        let either = [Either::One { a: u64::MAX }, Either::Other(vec![Either::Neither, Either::One { a: 1 }])];
+        let data = serde_json::json!([
+            {"id": "a1", "up": true, "none": null, "of": {"n": 1, "list": ["x", "no", [1, 2]], "empty": [], "void": {}}},
+            {"id": "2", "weight": 0.5, "list": [{"a": 1, "b": [{"c": "d"}]}]},
+            [], {}, [["deep"]], either,
+        ]);
+        let written = yaml(&data).unwrap();
+        assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&written).unwrap(), data, "{written}");
+        let written = yaml(&either).unwrap();
+        let read: serde_json::Value = serde_saphyr::from_str(&written).unwrap();
+        assert_eq!(read, serde_json::to_value(&either).unwrap(), "{written}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) fn restore_terminal_at_end() -> io::Result<()> {
     let as_it_is = tcgetattr(&terminal)?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     // It goes on after the prompt: signals that were taken once do not end the process by themselves any more.
-    sallyport_net::spawn_boxed(async move {
+    tokio::spawn(async move {
         let status = tokio::select! {
             _ = interrupt.recv() => INTERRUPTED,
             _ = terminate.recv() => TERMINATED,

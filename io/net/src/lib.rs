@@ -12,7 +12,6 @@
 //! - [`Shutdown`] tells every task of a process that it is over.
 
 mod acceptor;
-mod background;
 mod budget;
 mod ca;
 mod certificates;
@@ -47,7 +46,6 @@ mod turns;
 mod udp;
 
 pub use acceptor::Acceptor;
-pub use background::spawn_boxed;
 pub use ca::{CA_CERTIFICATE_FILE, CA_KEY_FILE, CaError, LocalCa};
 pub use certificates::{
     CertificateEnds, CertificateStats, Certificates, GivenError, MAX_CACHED_CERTIFICATES, MAX_NEW_NAMES_PER_SECOND,

@@ -144,11 +144,11 @@ async fn serve(
     control.take_edges(EdgesConfig { issuer: Arc::new(issuer), world, fingerprint: node_fingerprint });
     sallyport_bus::prepare(&nats, usize::from(args.bus_replicas)).await;
     if takes_over {
-        sallyport_net::spawn_boxed(crate::up::reload_after_takeover(control.clone()));
+        tokio::spawn(crate::up::reload_after_takeover(control.clone()));
     }
     let published = control.publish_to(nats.clone(), bus.clone(), usize::from(args.bus_replicas));
     let role = DirectoryRole::Control { name: own_name()?, all: bus.directory.clone() };
-    sallyport_net::spawn_boxed(follow_directory(nats.clone(), role, bus.fleet.clone()));
+    tokio::spawn(follow_directory(nats.clone(), role, bus.fleet.clone()));
 
     // No sockets are served here: what this edge answers is the API and the login.
     let mut config = EdgeConfig::new(&args.domain, address.port());
@@ -187,9 +187,9 @@ async fn serve(
     sallyport_net::notify_ready();
     let duties = (lock, ports.to_hand_over()?, data);
     let duties = Duties::new(duties, audit.clone(), None, gathered.abort_handles())?;
-    let duties = sallyport_net::spawn_boxed(duties.until_over(shutdown.clone()));
+    let duties = tokio::spawn(duties.until_over(shutdown.clone()));
     let nodes = nodes::serve(ports.edges, node_tls, control.clone(), (shutdown.clone(), args.drain));
-    let nodes = sallyport_net::spawn_boxed(nodes);
+    let nodes = tokio::spawn(nodes);
     let listening = Listening { tls: ports.api, redirect: None, own: OwnPorts::default() };
     let report = edge.serve(listening, certificates, shutdown.clone()).await;
     shutdown.trigger();

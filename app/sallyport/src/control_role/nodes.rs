@@ -53,7 +53,7 @@ pub(super) async fn serve(
             continue;
         };
         let (acceptor, control, shutdown) = (acceptor.clone(), control.clone(), shutdown.clone());
-        sallyport_net::spawn_boxed(async move {
+        tokio::spawn(async move {
             serve_one(stream, peer, (&acceptor, &control), &shutdown).await;
             drop(place);
         });

@@ -159,7 +159,7 @@ impl ControlLink {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PING).keep_alive_while_idle(true);
         let (send, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        sallyport_net::spawn_boxed(async move {
+        tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "the connection to control ended");
             }

@@ -201,12 +201,11 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     let (card, epoch) = (own_card.subscribe(), state.epoch);
     let own = bus.directory.clone();
     let role = DirectoryRole::Edge { card, epoch, own, takes_over, ends: ends.subscribe() };
-    let directory = sallyport_net::spawn_boxed(follow_directory(nats.clone(), role, bus.fleet.clone()));
-    let answering = sallyport_net::spawn_boxed(answer_asks(nats.clone(), state.id, edge.answers()));
+    let directory = tokio::spawn(follow_directory(nats.clone(), role, bus.fleet.clone()));
+    let answering = tokio::spawn(answer_asks(nats.clone(), state.id, edge.answers()));
     let (name, region) = (state.name.clone(), state.region.clone());
     let orders = bus.orders.clone();
-    let following =
-        sallyport_net::spawn_boxed(follow_config(nats.clone(), bus, data.to_owned(), known, followed.clone()));
+    let following = tokio::spawn(follow_config(nats.clone(), bus, data.to_owned(), known, followed.clone()));
     let renewal = join::Renewal {
         dir: data.to_owned(),
         state,
@@ -221,7 +220,7 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
         clock,
         site,
     };
-    let renewing = sallyport_net::spawn_boxed(renewal.run());
+    let renewing = tokio::spawn(renewal.run());
     info!(edge = %name, %region, listen = %address, data = %data.display(), "ready");
     sallyport_net::notify_ready();
     sallyport_net::notify_status(&format!("edge {name} in {region}"));
@@ -229,7 +228,7 @@ async fn serve(args: &EdgeArgs, data: &Path, state: EdgeState, held: Held, shutd
     let mut tasks = vec![directory.abort_handle(), renewing.abort_handle(), answering.abort_handle()];
     tasks.extend(passed_on.abort_handles());
     let duties = Duties::new((lock, HandOver::of(&listening)?, data), audit.clone(), Some(followed), tasks)?;
-    let duties = sallyport_net::spawn_boxed(duties.until_over(shutdown.clone()));
+    let duties = tokio::spawn(duties.until_over(shutdown.clone()));
     let report = edge.serve(listening, certificates, shutdown.clone()).await;
     shutdown.trigger();
     if let Some(quic) = quic {

@@ -21,7 +21,7 @@ pub(super) fn follow(mut card: watch::Receiver<EdgeCard>, bus: &Bus) -> watch::R
     };
     let told = watch::Sender::new(known(&card.borrow_and_update()));
     let to_tell = told.subscribe();
-    sallyport_net::spawn_boxed(async move {
+    tokio::spawn(async move {
         loop {
             tokio::select! {
                 Ok(()) = card.changed() => {}

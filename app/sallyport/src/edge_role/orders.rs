@@ -59,7 +59,7 @@ pub(super) fn follow(
     };
     // What was known when this edge last ran holds from the beginning.
     look(false, None);
-    sallyport_net::spawn_boxed(async move {
+    tokio::spawn(async move {
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },

@@ -172,7 +172,7 @@ async fn serve(args: UpArgs, console: Console) -> anyhow::Result<()> {
     let control = Control::start(config, store.clone(), bus.clone(), secrets).await?;
 
     if was_takeover {
-        sallyport_net::spawn_boxed(reload_after_takeover(control.clone()));
+        tokio::spawn(reload_after_takeover(control.clone()));
     }
 
     let mut config = edge_config(&args, public_port, geo, affinity_key);
@@ -217,8 +217,7 @@ async fn serve(args: UpArgs, console: Console) -> anyhow::Result<()> {
     sallyport_net::notify_ready();
     sallyport_net::notify_status(&format!("serving {api}"));
 
-    let held =
-        sallyport_net::spawn_boxed(until_over(lock, ports, offer, shutdown.clone(), audit.clone(), control.clone()));
+    let held = tokio::spawn(until_over(lock, ports, offer, shutdown.clone(), audit.clone(), control.clone()));
     let report = edge.serve(listening, certificates, shutdown.clone()).await;
 
     shutdown.trigger();
@@ -414,7 +413,7 @@ async fn until_over(
         if let Err(error) = tokio::task::block_in_place(|| audit.hand_over()) {
             warn!(%error, "the last events of the audit log may not be on disk");
         }
-        sallyport_net::spawn_boxed(keep_up(control));
+        tokio::spawn(keep_up(control));
         drop((ports, offer, lock));
         if let Err(error) = successor.released() {
             warn!(%error, "the process that took over went away");
@@ -487,7 +486,7 @@ fn listen(args: &UpArgs, console: Console) -> anyhow::Result<Listening> {
 pub(crate) fn stop_on_signals(shutdown: &Shutdown, console: Console) -> anyhow::Result<()> {
     let mut signals = Signals::take()?;
     let shutdown = Arc::new(shutdown.clone());
-    sallyport_net::spawn_boxed(async move {
+    tokio::spawn(async move {
         signals.next().await;
         sallyport_net::notify_stopping();
         info!("stopping: no new connections; what runs may finish");

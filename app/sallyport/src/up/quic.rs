@@ -69,7 +69,7 @@ impl Quic {
     pub(crate) fn start(port: QuicPort, edge: &Arc<Edge>, certificates: Arc<Certificates>, shutdown: Shutdown) -> Self {
         let QuicPort { address, socket } = port;
         let edge = edge.clone();
-        let task = sallyport_net::spawn_boxed(async move {
+        let task = tokio::spawn(async move {
             let Some(socket) = wait_for(socket, address, &shutdown).await else { return };
             info!(listen = %address, "connectors are taken over QUIC too");
             if let Err(error) = edge.serve_quic(socket, certificates, shutdown).await {

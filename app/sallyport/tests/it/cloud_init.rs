@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use serde_norway::Value;
+use serde_json::Value;
 
 use crate::harness::text;
 
@@ -18,9 +18,9 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 fn files() -> BTreeMap<String, (u32, String)> {
     let said = fs::read_to_string(format!("{ROOT}/integrations/cloud-init/edge.yaml")).unwrap();
     assert!(said.starts_with("#cloud-config\n"), "cloud-init takes it for something else");
-    let data: Value = serde_norway::from_str(&said).unwrap();
+    let data: Value = serde_saphyr::from_str(&said).unwrap();
     let word = |file: &Value, name: &str| file[name].as_str().unwrap().to_owned();
-    let files = data["write_files"].as_sequence().unwrap().iter().map(|file| {
+    let files = data["write_files"].as_array().unwrap().iter().map(|file| {
         let mode = u32::from_str_radix(&word(file, "permissions"), 8).unwrap();
         (word(file, "path"), (mode, word(file, "content")))
     });

@@ -121,7 +121,7 @@ fn sockets_are_edited_and_listed_in_every_form() {
         let mut args = list.to_vec();
         args.extend(["-o", "yaml"]);
         let output = home.run(&args);
-        let yaml: serde_json::Value = serde_norway::from_slice(&output.stdout).unwrap();
+        let yaml: serde_json::Value = serde_saphyr::from_slice(&output.stdout).unwrap();
         assert_eq!(yaml, home.json(list), "{list:?}");
     }
     let yaml = text(&home.run(&["socket", "show", &socket, "-o", "yaml"]).stdout);

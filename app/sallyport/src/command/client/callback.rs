@@ -123,7 +123,7 @@ mod tests {
     async fn only_what_was_begun_here_comes_back() {
         let callback = Callback::open("the-state".to_owned()).await.unwrap();
         let address = callback.address().unwrap();
-        let browser = sallyport_net::spawn_boxed(async move {
+        let browser = tokio::spawn(async move {
             for foreign in [
                 "/favicon.ico",
                 "/callback",

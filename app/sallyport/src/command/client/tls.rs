@@ -214,7 +214,7 @@ async fn serve(entrance: Arc<Entrance>, address: SocketAddr) -> anyhow::Result<(
             continue;
         };
         let entrance = entrance.clone();
-        sallyport_net::spawn_boxed(async move {
+        tokio::spawn(async move {
             let _place = place;
             if let Err(error) = carry(&entrance, client).await {
                 output::note(&format!("a client was not served: {}", output::safe(&format!("{error:#}"))));

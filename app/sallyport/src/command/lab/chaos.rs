@@ -74,7 +74,7 @@ pub(super) async fn run(context: &Context, which: &Which, args: ChaosArgs) -> an
     let stop = Arc::new(Stop::default());
     let (stopping, output) = (stop.clone(), context.output);
     let mut signals = Signals::take()?;
-    sallyport_net::spawn_boxed(async move {
+    tokio::spawn(async move {
         signals.next().await;
         stopping.ask();
         output.hint("ending: what is broken is mended first; again: at once");

@@ -144,7 +144,7 @@ impl Runner {
         self.held.iter().flat_map(Held::tunnels).for_each(|(tunnel, _, name)| self.live.name(tunnel, &name));
         let mut shown = self.held.iter().try_for_each(|held| self.introduce(held));
         // A task of its own: it goes on while the file is read again.
-        let mut connector = sallyport_net::spawn_boxed(connector.run(shutdown.clone()));
+        let mut connector = tokio::spawn(connector.run(shutdown.clone()));
         let patience = tokio::time::sleep(PATIENCE);
         tokio::pin!(patience);
         let mut is_patient = true;
@@ -224,7 +224,7 @@ fn look<'a>(held: impl IntoIterator<Item = &'a Held>, missing: &mpsc::Sender<Mis
     let all = held.into_iter().flat_map(Held::tunnels);
     let looks: Vec<_> = all.map(|(tunnel, origin, _)| (tunnel, origin.clone())).collect();
     let missing = missing.clone();
-    sallyport_net::spawn_boxed(async move {
+    tokio::spawn(async move {
         let mut several =
             Several::of(looks.into_iter().map(|(tunnel, origin)| async move {
                 Some((tunnel, origin.socket_type, origin.why_missing().await?))

@@ -165,7 +165,7 @@ impl Runner {
             }
         }
         let services = services.clone();
-        sallyport_net::spawn_boxed(async move {
+        tokio::spawn(async move {
             for (number, tunnel) in moved.into_iter().enumerate() {
                 if number >= MAX_ANEW_AT_ONCE {
                     tokio::time::sleep(ANEW_PERIOD).await;
