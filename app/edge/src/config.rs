@@ -12,7 +12,7 @@ use sallyport_shards::Shards;
 use sallyport_wire::{Neighbours, SessionConfig};
 use tokio::{sync::watch, time::Instant};
 
-use crate::{AffinityKey, EdgeIdentity, audit::EdgeAudit, ids};
+use crate::{AffinityKey, EdgeIdentity, record::audit::EdgeAudit, util::ids};
 
 /// How long a client may take nothing of what waits for it, when nothing else is said.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);

@@ -6,78 +6,23 @@
 //! what remains; `identity` asks who comes; `mesh` brings requests to tunnels at other edges. `ports` opens the ports that sockets have for themselves; `flow` is the way of a TCP or TLS connection,
 //! `udp` that of a datagram. `admission` lets tunnels in. `docs/life-of-a-request.md` walks through all of it.
 
-mod admission;
-mod affinity;
-mod answer;
-mod answers;
-mod audit;
-mod auth;
+mod access;
 mod body;
-mod bounds;
-mod carriers;
-mod choice;
-mod client_tls;
+mod client;
 mod config;
-mod connection;
-mod date;
-mod dials;
-mod direct;
-mod doors;
-mod download;
-mod drain;
-mod emptied;
-mod ended;
-mod entry;
-mod exchange;
-mod flow;
-mod flow_record;
-mod forwarding;
-mod guarded_io;
-mod h1;
-mod health;
-mod http1;
-mod http2;
-mod identity;
-mod ids;
-mod limits;
+mod http;
+mod lifecycle;
 mod listener;
-mod local;
 mod mesh;
 mod metrics;
-mod opening;
-mod openings;
-mod origin;
-mod origin_metrics;
-mod origin_standing;
 mod origins;
-mod place;
-mod plaintext;
-mod ports;
-mod quic;
-mod rarely;
-mod reach;
-mod readiness;
+mod policy;
 mod record;
-mod redirect;
-mod request;
-mod rules;
-mod send_bound;
-mod socket_counts;
-mod sockets;
 mod ssh;
-mod ssh_live;
-mod ssh_metrics;
-mod ssh_tls;
+mod tcp;
+mod tunnels;
 mod udp;
-mod udp_count;
-mod udp_finish;
-mod udp_flow;
-mod udp_standing;
-mod udp_table;
-mod unheard;
-mod upgrade;
-mod upload_meter;
-mod way;
+mod util;
 
 use std::{
     future::Future,
@@ -89,7 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{Request, Response};
+use ::http::{Request, Response};
 use prometheus_client::registry::Registry;
 use sallyport_bus::{Directory, RouteChange, Routes};
 use sallyport_http::page::Site;
@@ -98,20 +43,29 @@ use sallyport_net::{Certificates, Listening, OwnPorts, Shutdown};
 use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
 use tokio::net::TcpListener;
 
-pub use affinity::AffinityKey;
-pub use audit::EdgeAudit;
-pub use body::{ApiBody, ApiRequestBody, BoxError};
+pub use access::EdgeIdentity;
+pub use body::upload::{ApiBody, ApiRequestBody, BoxError};
 pub use config::EdgeConfig;
-pub use drain::DrainReport;
-pub use identity::EdgeIdentity;
+pub use lifecycle::{phase::DrainReport, readiness::Readiness};
 pub use mesh::{MeshSettings, MeshTls, MeshTlsPair};
-pub use readiness::Readiness;
+pub use origins::affinity::AffinityKey;
+pub use record::audit::EdgeAudit;
 pub use ssh::{SshCaller, SshConcierge, SshSettings, SshTarget};
-pub use unheard::{AskTunnel, TunnelStatus};
+pub use tunnels::unheard::{AskTunnel, TunnelStatus};
 
-use doors::Doors;
-use drain::{Phase, Phases};
-use ports::Ports;
+use body::upload_meter;
+use http::guarded_io;
+use lifecycle::{
+    counts, flow_count,
+    phase::{Phase, Phases},
+    readiness,
+};
+use listener::{accept, handshake::Doors, ports::Ports, redirect};
+use origins::pool;
+use policy::basic_auth;
+use tunnels::{admission, unheard};
+use udp::address_validation;
+use util::ids;
 
 /// Answers requests to `api.<domain>`, and to `login.<domain>` where people log in. Made by whoever puts edge and control into one process.
 pub type ApiService = Arc<
@@ -140,11 +94,11 @@ pub struct Edge {
     tunnel_host: String,
     routes: Routes,
     directory: Directory,
-    sockets: Arc<sockets::Sockets>,
+    sockets: Arc<pool::Sockets>,
     gate: Arc<admission::Gate>,
     tunnels: EdgeTunnels,
-    gatekeeper: auth::Gatekeeper,
-    reception: identity::Reception,
+    gatekeeper: basic_auth::Gatekeeper,
+    reception: access::Reception,
     metrics: metrics::Metrics,
     no_socket: Arc<metrics::SocketMetrics>,
     registry: OnceLock<Registry>,
@@ -155,17 +109,17 @@ pub struct Edge {
     api: ApiService,
     ids: ids::RequestIds,
     refusal_path: guarded_io::RefusalPath,
-    handshakes: Arc<limits::Handshakes>,
-    ssh_logins: Arc<limits::Handshakes>,
-    connections: Arc<limits::Connections>,
+    handshakes: Arc<counts::Handshakes>,
+    ssh_logins: Arc<counts::Handshakes>,
+    connections: Arc<counts::Connections>,
     /// Those of tunnels' legs, which have shown a secret: they and clients take no place from one another.
-    legs: Arc<limits::Connections>,
-    running: limits::Running,
-    udp_flows: Arc<udp_count::FlowCounts>,
+    legs: Arc<counts::Connections>,
+    running: counts::Running,
+    udp_flows: Arc<flow_count::FlowCounts>,
     /// The open ports of sockets, once there is one for datagrams.
     own_ports: OnceLock<OwnPorts>,
     /// What flows of each address may send beyond what they have earned, on all ports.
-    udp_allowances: Mutex<udp_standing::Allowances>,
+    udp_allowances: Mutex<address_validation::Allowances>,
     uploads: Arc<upload_meter::UploadBudget>,
     draining: AtomicBool,
     /// It is to be emptied, or is empty; those who come are served.
@@ -198,7 +152,7 @@ impl Edge {
     /// When the operating system gives no random bytes: nothing here would be safe then.
     #[must_use]
     pub fn new(config: EdgeConfig, routes: Routes, directory: Directory, api: ApiService) -> Arc<Self> {
-        let sockets = Arc::new(sockets::Sockets::new(sockets::Shared::new(&config, routes.clone(), directory.clone())));
+        let sockets = Arc::new(pool::Sockets::new(pool::Shared::new(&config, routes.clone(), directory.clone())));
         let gate = Arc::new(admission::Gate::new(
             config.domain.clone(),
             config.public_port,
@@ -226,8 +180,8 @@ impl Edge {
             sockets,
             gate,
             tunnels,
-            gatekeeper: auth::Gatekeeper::new(ids::random()),
-            reception: identity::Reception::new(&config),
+            gatekeeper: basic_auth::Gatekeeper::new(ids::random()),
+            reception: access::Reception::new(&config),
             no_socket: metrics.of_no_socket(),
             metrics,
             registry: OnceLock::new(),
@@ -239,13 +193,13 @@ impl Edge {
             ids: ids::RequestIds::new(ids::random()),
             refusal_path: guarded_io::RefusalPath::from_random(ids::random()),
             handshakes: Arc::default(),
-            ssh_logins: Arc::new(limits::Handshakes::of_ssh()),
-            connections: limits::Connections::new(config.max_connections, config.max_connections_per_address),
-            legs: limits::Connections::new(config.max_connections, config.max_connections_per_address),
-            running: limits::Running::default(),
+            ssh_logins: Arc::new(counts::Handshakes::of_ssh()),
+            connections: counts::Connections::new(config.max_connections, config.max_connections_per_address),
+            legs: counts::Connections::new(config.max_connections, config.max_connections_per_address),
+            running: counts::Running::default(),
             udp_flows: Arc::default(),
             own_ports: OnceLock::new(),
-            udp_allowances: Mutex::new(udp_standing::Allowances::new(Instant::now())),
+            udp_allowances: Mutex::new(address_validation::Allowances::new(Instant::now())),
             uploads: Arc::default(),
             draining: AtomicBool::new(false),
             emptied: Arc::default(),
@@ -280,7 +234,7 @@ impl Edge {
             mesh.register_metrics(registry);
         }
         if let Some(ssh) = self.ssh.get() {
-            registry.register_collector(Box::new(ssh_metrics::SshMetrics(ssh.server.stats().clone())));
+            registry.register_collector(Box::new(ssh::metrics::SshMetrics(ssh.server.stats().clone())));
         }
     }
 
@@ -370,14 +324,14 @@ impl Edge {
         let shards = &self.config.shards;
         let clients = {
             let (edge, doors) = (self.clone(), doors.clone());
-            let take = move |stream, peer| listener::take_tls(&edge, &doors, stream, peer);
-            listener::accept_in_shard(shards, listening.tls, shutdown.clone(), take)
+            let take = move |stream, peer| accept::take_tls(&edge, &doors, stream, peer);
+            accept::accept_in_shard(shards, listening.tls, shutdown.clone(), take)
         };
         let plain = async {
             match listening.redirect {
                 Some(listener) => {
                     let take = |stream, peer| redirect::take_plain(self, stream, peer);
-                    listener::accept(listener, shutdown.clone(), take).await;
+                    accept::accept(listener, shutdown.clone(), take).await;
                 }
                 None => shutdown.wait().await,
             }
@@ -394,8 +348,8 @@ impl Edge {
             match ssh_listener {
                 Some(listener) => {
                     let edge = self.clone();
-                    let take = move |stream, peer| listener::take_ssh(&edge, &doors, stream, peer);
-                    listener::accept_in_shard(shards, listener, shutdown.clone(), take).await
+                    let take = move |stream, peer| accept::take_ssh(&edge, &doors, stream, peer);
+                    accept::accept_in_shard(shards, listener, shutdown.clone(), take).await
                 }
                 None => {
                     shutdown.wait().await;
@@ -404,7 +358,7 @@ impl Edge {
             }
         };
         let upkeep = async {
-            let judged = identity::follow(self);
+            let judged = access::follow(self);
             let emptied = self.follow_emptied(&shutdown);
             let mesh = async {
                 if let Some(mesh) = self.mesh.get() {

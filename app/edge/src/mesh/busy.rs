@@ -16,7 +16,7 @@ use std::{
 use sallyport_wire::StreamProtocol;
 use tokio::sync::Notify;
 
-use crate::origin::{InFlight, Origin};
+use crate::origins::origin::{InFlight, Origin};
 
 /// How often it is looked what has come to rest: what has not moved from one look to the next has.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);

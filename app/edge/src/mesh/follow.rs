@@ -10,11 +10,14 @@ use sallyport_bus::{EdgeCard, FleetNews, HeldBy, RouteChange};
 use sallyport_model::{EdgeId, OriginHealth, SocketId, TunnelId};
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{Mesh, remote::RemoteWay};
+use super::Mesh;
 use crate::{
     Edge,
-    place::Place,
-    way::{Holder, Way},
+    origins::transport::remote::RemoteWay,
+    origins::{
+        locality::Place,
+        transport::{Holder, Way},
+    },
 };
 
 /// A way to a tunnel.

@@ -33,13 +33,11 @@ use super::{
 };
 use crate::{
     Edge,
-    doors::ClientTcp,
-    drain::{self, Phase},
-    flow::ClientIo as _,
-    origin::Origin,
-    rarely::Rarely,
-    sockets::SocketPool,
-    way::Way,
+    lifecycle::phase::{self, Phase},
+    listener::handshake::ClientTcp,
+    origins::{origin::Origin, pool::SocketPool, transport::Way},
+    tcp::flow::ClientIo as _,
+    util::wake_gated::Rarely,
 };
 
 /// How long the handshake of a leg may take.
@@ -101,7 +99,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, stream: Box<TlsStream<ClientTcp>>, fr
         return debug!(edge = %from, "a link of another edge is refused: there are too many");
     };
     let _ = set_notsent_lowat(stream.socket(), CONTROL_NOTSENT_BYTES);
-    let mut config = ConnectorConfig::new(&mesh.settings.agent, crate::ids::random(), Vec::new());
+    let mut config = ConnectorConfig::new(&mesh.settings.agent, crate::util::ids::random(), Vec::new());
     config.ready_legs = edge.config.ready_legs;
     config.shards = edge.config.shards.clone();
     let (events, mut told) = mpsc::channel(MAX_QUEUED_LINES);
@@ -109,7 +107,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, stream: Box<TlsStream<ClientTcp>>, fr
     let origins = Arc::new(Inside { edge: Arc::downgrade(&edge) });
     let mut phase = edge.phase.subscribe();
     info!(edge = %from, %peer, "another edge has made a link");
-    let leaving = async move { drain::reached(&mut phase, Phase::Draining).await };
+    let leaving = async move { phase::reached(&mut phase, Phase::Draining).await };
     let answering = answer_link(config, stream, dial, origins, events, leaving);
     let passing_on = async {
         while let Some(event) = told.recv().await {
@@ -268,7 +266,7 @@ fn pass_on(edge: Arc<Edge>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
     let busy = origin.zip(edge.mesh.get()).map(|(origin, mesh)| mesh.busy.enter(origin, protocol));
     metrics.relayed("in", "stream");
     let mut phase = edge.phase.subscribe();
-    let mut cut = Rarely::new(async move { drain::cut(&mut phase).await });
+    let mut cut = Rarely::new(async move { phase::cut(&mut phase).await });
     let running = edge.running.enter();
     let mut near = Near { stream: incoming.pass_on(), establishment: stream.establishment(), busy };
     Box::pin(async move {

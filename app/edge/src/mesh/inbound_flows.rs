@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use sallyport_tunnel::{FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink, OpenFlowError};
 
 use super::inbound::held_here;
-use crate::{Edge, origin::InFlight};
+use crate::{Edge, origins::origin::InFlight};
 
 /// Takes the flows of one link.
 pub(super) struct InboundFlows {

@@ -1,12 +1,15 @@
 //! Links to other edges: made when a stream needs one, shared by all, closed when nothing uses them, and measured.
 
 use std::{
+    future::Future,
     io,
     net::SocketAddr,
+    pin::Pin,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
+use sallyport_bus::Fleet;
 use sallyport_net::{ReadAhead, connect_tcp_to, set_notsent_lowat, start_tls};
 use sallyport_tunnel::{CONTROL_NOTSENT_BYTES, EdgeLink};
 use sallyport_wire::SessionConfig;
@@ -15,6 +18,7 @@ use tokio_rustls::client::TlsStream;
 use tracing::{debug, info};
 
 use super::{Mesh, Peer};
+use crate::origins::transport::remote::EdgeLinks;
 
 /// How long another edge may take to take a connection: what waits for it has not been sent anywhere, and can go to another
 /// one.
@@ -44,12 +48,39 @@ fn session_config() -> SessionConfig {
     SessionConfig { keepalive: KEEPALIVE, missed_limit: MAX_MISSED, ..SessionConfig::default() }
 }
 
+impl EdgeLinks for Mesh {
+    fn fleet(&self) -> &Fleet {
+        &self.settings.fleet
+    }
+
+    fn link<'a>(
+        &'a self,
+        peer: &'a Arc<Peer>,
+    ) -> Pin<Box<dyn Future<Output = Result<EdgeLink, Arc<str>>> + Send + 'a>> {
+        Box::pin(self.link_to(peer))
+    }
+
+    fn begin_link(&self, peer: &Arc<Peer>) {
+        let (Some(mesh), peer) = (self.me.upgrade(), peer.clone()) else { return };
+        if peer.begins_linking() {
+            tokio::spawn(async move {
+                let _ = mesh.link_to(&peer).await;
+                peer.is_wanted.store(false, Ordering::Release);
+            });
+        }
+    }
+
+    fn record_relayed(&self, kind: &'static str) {
+        self.metrics.relayed("out", kind);
+    }
+}
+
 impl Mesh {
     /// The link to this edge; it is made when there is none.
     ///
     /// # Errors
     /// Why the edge is not reached.
-    pub(super) async fn link(&self, peer: &Arc<Peer>) -> Result<EdgeLink, Arc<str>> {
+    async fn link_to(&self, peer: &Arc<Peer>) -> Result<EdgeLink, Arc<str>> {
         let asked = Instant::now();
         let _turn = peer.dialing.lock().await;
         if let Some(link) = peer.link() {
@@ -66,17 +97,6 @@ impl Mesh {
             peer.is_not_reached(&why);
             why.into()
         })
-    }
-
-    /// Has a link made that nobody waits for.
-    pub(super) fn wants_link(&self, peer: &Arc<Peer>) {
-        let (Some(mesh), peer) = (self.me.upgrade(), peer.clone()) else { return };
-        if peer.begins_linking() {
-            tokio::spawn(async move {
-                let _ = mesh.link(&peer).await;
-                peer.is_wanted.store(false, Ordering::Release);
-            });
-        }
     }
 
     async fn make_link(&self, peer: &Arc<Peer>) -> Result<EdgeLink, String> {

@@ -12,8 +12,6 @@ pub(crate) mod inbound;
 mod inbound_flows;
 mod links;
 mod metrics;
-mod peer;
-pub(crate) mod remote;
 mod tls;
 
 use std::{
@@ -28,10 +26,10 @@ use sallyport_model::EdgeId;
 use sallyport_shards::Shards;
 use sallyport_tunnel::EdgeTunnels;
 
-pub(crate) use self::peer::Peer;
 pub use self::tls::{MeshTls, MeshTlsPair};
 use self::{busy::BusyList, inbound::Inbound, metrics::MeshMetrics};
 use crate::Edge;
+pub(crate) use crate::origins::transport::peer::Peer;
 
 /// How many links from other edges there may be.
 const MAX_INBOUND_LINKS: usize = 2_048;

@@ -1,0 +1,138 @@
+//! Who may enter a socket, and how much of it one may use.
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use sallyport_model::{Identity, SocketRoute};
+use sallyport_net::Pace;
+
+use crate::{
+    Edge,
+    access::{self, Asked, Ruling},
+    origins::{affinity::Wish, pool::SocketPool, rules::Rules},
+    policy::limits::{Full, Meter, Place},
+    record::flow::{FlowTicket, Verdict},
+};
+
+/// Why a flow may not enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Barred {
+    /// Its address is not let in, or its policies do not let in who it is.
+    Denied,
+    /// The socket has used what it may.
+    Limited {
+        /// After how long it may be worth trying again.
+        retry_after: Duration,
+    },
+}
+
+impl From<Full> for Barred {
+    fn from(full: Full) -> Self {
+        Self::Limited { retry_after: full.retry_after }
+    }
+}
+
+impl From<Barred> for Verdict {
+    fn from(barred: Barred) -> Self {
+        match barred {
+            Barred::Denied => Self::Denied,
+            Barred::Limited { .. } => Self::Limited,
+        }
+    }
+}
+
+/// What a flow got when it was let in; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    _place: Option<Place>,
+    meter: Meter,
+    wish: Wish,
+}
+
+impl Pass {
+    /// Which origin it should go to.
+    pub(crate) fn wish(&self) -> &Wish {
+        &self.wish
+    }
+
+    /// What counts its bytes.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}
+
+/// Whether a flow from this address may enter the socket now.
+///
+/// # Errors
+/// Why not.
+pub(crate) async fn may_enter(
+    edge: &Edge,
+    route: &Arc<SocketRoute>,
+    pool: &Arc<SocketPool>,
+    client: IpAddr,
+    identity: Option<&Identity>,
+    ticket: &mut FlowTicket,
+) -> Result<Pass, Barred> {
+    let rules = check_address(edge, route, pool, client)?;
+    if let Some(ruling) = judge(edge, &rules, client, identity) {
+        ticket.is_judged(identity, ruling.rule);
+        edge.metrics.identity(if ruling.allowed { "allowed" } else { "denied" });
+        if !ruling.allowed {
+            return Err(Barred::Denied);
+        }
+    }
+    take_place(pool, Wish::of_flow(&rules, &edge.config.affinity_key, client)).await
+}
+
+/// What the socket's policies say of a flow that is not HTTP; `None`: it has none.
+pub(crate) fn judge(edge: &Edge, rules: &Rules, client: IpAddr, identity: Option<&Identity>) -> Option<Ruling> {
+    let port = rules.route().port.unwrap_or(edge.config.public_port);
+    let asked = Asked { client, method: None, path: None, port };
+    Some(rules.judge()?.decide(identity, &asked, edge.config.geo.as_deref(), access::now()))
+}
+
+/// Whether the access list lets this address in.
+///
+/// # Errors
+/// [`Barred::Denied`].
+pub(crate) fn check_address(
+    edge: &Edge,
+    route: &Arc<SocketRoute>,
+    pool: &Arc<SocketPool>,
+    client: IpAddr,
+) -> Result<Arc<Rules>, Barred> {
+    let rules = pool.rules(route);
+    if rules.admit(client, edge.config.geo.as_deref()) { Ok(rules) } else { Err(Barred::Denied) }
+}
+
+/// A place among the flows of the socket, for one whose address is let in; it may be waited for.
+///
+/// # Errors
+/// [`Barred::Limited`].
+pub(crate) async fn take_place(pool: &SocketPool, wish: Wish) -> Result<Pass, Barred> {
+    let place = pool.bounds().enter().await?;
+    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), wish })
+}
+
+/// A place among the flows of the socket at once, for one whose address is let in. Where all are taken, `make_way` may give
+/// one back.
+///
+/// # Errors
+/// [`Barred::Limited`].
+pub(crate) fn take_place_now(pool: &SocketPool, wish: Wish, make_way: impl FnOnce() -> bool) -> Result<Pass, Barred> {
+    let place = pool.bounds().enter_now(make_way)?;
+    Ok(Pass { _place: place, meter: Meter::new(pool.bounds().clone()), wish })
+}
+
+impl Pace for Pass {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.meter.poll_ready(cx)
+    }
+    fn moved(&mut self, bytes: usize) {
+        self.meter.moved(bytes);
+    }
+}

@@ -1,0 +1,129 @@
+//! What an origin is told of who comes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError},
+};
+
+use http::{HeaderName, HeaderValue};
+use sallyport_identity::{ASSERTION_SECONDS, Assertion, header_groups, header_text};
+use sallyport_model::{Identity, SocketId, SocketRoute};
+
+use super::Reception;
+use crate::util::ids;
+
+const X_AUTH_EMAIL: HeaderName = HeaderName::from_static("x-auth-email");
+const X_AUTH_NAME: HeaderName = HeaderName::from_static("x-auth-name");
+const X_AUTH_GROUPS: HeaderName = HeaderName::from_static("x-auth-groups");
+const X_AUTH_PROVIDER: HeaderName = HeaderName::from_static("x-auth-provider");
+const X_SALLYPORT_ASSERTION: HeaderName = HeaderName::from_static("x-sallyport-assertion");
+/// What stands for the provider of machines.
+const SERVICE: &str = "service";
+/// How long an assertion is sent again before another one is made, in seconds.
+const MAX_REUSE_SECONDS: i64 = 30;
+/// How many are kept.
+const MAX_KEPT: usize = 4_096;
+
+/// Header fields for an origin.
+pub(crate) type Fields = Arc<[(HeaderName, HeaderValue)]>;
+
+/// What origins were told lately.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    kept: HashMap<(SocketId, [u8; 16]), Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    who: Identity,
+    fields: Fields,
+    at: i64,
+}
+
+impl Kept {
+    fn is_fresh(&self, now: i64) -> bool {
+        (0..MAX_REUSE_SECONDS).contains(&(now - self.at))
+    }
+
+    /// Whether it was made of the very same login: one that was made anew may say something else.
+    fn is_of(&self, who: &Identity) -> bool {
+        match (&self.who, who) {
+            (Identity::Person(one), Identity::Person(other)) => Arc::ptr_eq(one, other),
+            (Identity::Service(one), Identity::Service(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+impl Reception {
+    /// The fields that tell the origin of this socket who comes. `None`: they cannot be made.
+    pub(super) fn fields(&self, who: &Identity, route: &SocketRoute, url: &str, now: i64) -> Option<Fields> {
+        let id = match who {
+            Identity::Person(session) => *session.id.as_bytes(),
+            Identity::Service(token) => *token.id.as_bytes(),
+        };
+        let key = (route.id, id);
+        {
+            let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(kept) = told.kept.get(&key).filter(|kept| kept.is_fresh(now) && kept.is_of(who)) {
+                return Some(kept.fields.clone());
+            }
+        }
+        let fields = self.make(who, url, now)?;
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.kept.len() >= MAX_KEPT {
+            told.kept.retain(|_, kept| kept.is_fresh(now));
+            if told.kept.len() >= MAX_KEPT {
+                told.kept.clear();
+            }
+        }
+        told.kept.insert(key, Kept { who: who.clone(), fields: fields.clone(), at: now });
+        Some(fields)
+    }
+
+    fn make(&self, who: &Identity, url: &str, now: i64) -> Option<Fields> {
+        let jti = format!("{:032x}", u128::from_be_bytes(ids::random()));
+        let (id, no_groups) =
+            (if let Identity::Service(token) = who { token.id.to_string() } else { String::new() }, []);
+        let assertion = match who {
+            Identity::Person(session) => Assertion {
+                iss: &self.login_url,
+                aud: url,
+                sub: &session.person.subject,
+                email: Some(session.person.email.as_str()),
+                name: session.person.name.as_deref(),
+                groups: &session.person.groups,
+                provider: session.person.provider.as_str(),
+                iat: now,
+                exp: now + ASSERTION_SECONDS,
+                jti: &jti,
+            },
+            Identity::Service(token) => Assertion {
+                iss: &self.login_url,
+                aud: url,
+                sub: &id,
+                email: token.email.as_ref().map(sallyport_model::PersonEmail::as_str),
+                name: Some(token.display_name.as_deref().unwrap_or(&token.name)),
+                groups: &no_groups,
+                provider: SERVICE,
+                iat: now,
+                exp: now + ASSERTION_SECONDS,
+                jti: &jti,
+            },
+        };
+        let token = self.parts()?.assertions.sign(&assertion)?;
+        let mut fields = Vec::with_capacity(5);
+        let mut put = |name, text: String| -> Option<()> {
+            if !text.is_empty() {
+                fields.push((name, HeaderValue::try_from(text).ok()?));
+            }
+            Some(())
+        };
+        put(X_AUTH_EMAIL, assertion.email.unwrap_or_default().to_owned())?;
+        put(X_AUTH_NAME, header_text(assertion.name.unwrap_or_default()))?;
+        put(X_AUTH_GROUPS, header_groups(assertion.groups)?)?;
+        put(X_AUTH_PROVIDER, assertion.provider.to_owned())?;
+        put(X_SALLYPORT_ASSERTION, token)?;
+        Some(fields.into())
+    }
+}

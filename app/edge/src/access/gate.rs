@@ -1,0 +1,415 @@
+//! Who asks for something by HTTP, and whether they may.
+
+use std::sync::Arc;
+
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode,
+    header::{CACHE_CONTROL, HeaderName, ORIGIN, SET_COOKIE, UPGRADE},
+    request::Parts,
+};
+use sallyport_http::{
+    RequestHost, RequestId, forward,
+    page::{Action, Format},
+};
+use sallyport_identity::{Binding, LOGIN_SECONDS, LoginRequest, Purpose, SocketCookie, ends_at, safe_return_to};
+use sallyport_model::{Identity, IdentitySettings, ServiceTokenScope, SocketRoute};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::{
+    Asked, EdgeIdentity, OwnAnswer, Ruling, Shown, Standing,
+    cookies::{self, OurCookies},
+    fields::Fields,
+    now, own_paths,
+    words::Refusal,
+};
+use crate::{
+    Edge,
+    http::{connection::Client, context::Ticket, error_page::Trouble},
+    origins::{pool::SocketPool, rules::Rules},
+    policy::judge::{self, OUT_OF_SCOPE},
+    util::ids,
+};
+
+/// What begins every path that is ours at a socket that asks who comes.
+const OWN_PATHS: &str = "/.sallyport/";
+const TOKEN_ID: HeaderName = HeaderName::from_static("sallyport-token-id");
+const TOKEN_SECRET: HeaderName = HeaderName::from_static("sallyport-token-secret");
+const X_REQUESTED_WITH: HeaderName = HeaderName::from_static("x-requested-with");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// The longest secret of a token that is looked at, in bytes.
+const MAX_SECRET_BYTES: usize = 256;
+
+/// One who was let in.
+pub(crate) struct Guest {
+    fields: Option<Fields>,
+    renewal: Option<HeaderValue>,
+    standing: Option<Standing>,
+}
+
+impl Guest {
+    /// Tells the origin who it is. To be called when everything that a client may not say has been dropped.
+    pub(crate) fn announce(&self, headers: &mut HeaderMap) {
+        for (name, value) in self.fields.iter().flat_map(|fields| fields.iter()) {
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+
+    /// Renews the cookie where it is time for that, in an answer that is for this browser alone.
+    pub(crate) fn renew(&mut self, headers: &mut HeaderMap) {
+        let is_shared = |value: &HeaderValue| {
+            let directives = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            directives
+                .into_iter()
+                .any(|one| one.eq_ignore_ascii_case(b"public") || one.to_ascii_lowercase().starts_with(b"s-maxage"))
+        };
+        if let Some(cookie) = self.renewal.take()
+            && !headers.get_all(CACHE_CONTROL).iter().any(is_shared)
+        {
+            headers.append(SET_COOKIE, cookie);
+        }
+    }
+
+    /// What is looked at again for as long as the request lasts.
+    pub(crate) fn standing(&mut self) -> Option<Standing> {
+        self.standing.take()
+    }
+}
+
+/// An origin has answered: nothing in that reaches cookies that only we set, or those of other hosts.
+pub(crate) fn is_answered(edge: &Edge, guest: Option<&Guest>, host: &RequestHost, headers: &mut HeaderMap) {
+    let is_known = guest.is_some_and(|guest| guest.fields.is_some());
+    let took_ours = is_known && cookies::drop_ours(headers);
+    if cookies::keep_to_own_host(headers, host.name()) || took_ours {
+        edge.metrics.identity("origin-cookie");
+    }
+}
+
+/// Who it is, and by what.
+pub(super) struct Known {
+    pub(super) identity: Identity,
+    /// The cookie, when it is by a cookie.
+    pub(super) cookie: Option<SocketCookie>,
+    /// Whether a browser shows it by itself, whichever page sends the request.
+    is_ambient: bool,
+}
+
+/// Who made a browser send a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// A page of the socket itself.
+    Itself,
+    /// A page of another origin.
+    Other,
+    /// A person, or a program that is no browser.
+    Nobody,
+}
+
+/// A request to a socket that asks who comes.
+pub(super) struct Visit<'a> {
+    pub(super) edge: &'a Edge,
+    pub(super) parts: &'a EdgeIdentity,
+    pub(super) route: &'a SocketRoute,
+    pub(super) asks: &'a IdentitySettings,
+    pub(super) host: &'a RequestHost,
+    pub(super) head: &'a Parts,
+    pub(super) cookies: OurCookies,
+    pub(super) shown: Option<&'a Shown>,
+    pub(super) id: RequestId,
+    pub(super) now: i64,
+}
+
+/// Step 4 of a request's path, as far as identity and policies go. Takes our cookies out of every request.
+///
+/// # Errors
+/// What the client is told instead: where to log in, that it may not, or a page of ours.
+pub(crate) fn may_enter(
+    edge: &Arc<Edge>,
+    client: &Client,
+    pool: &Arc<SocketPool>,
+    rules: &Rules,
+    host: &RequestHost,
+    head: &mut Parts,
+    ticket: &mut Ticket,
+) -> Result<Option<Box<Guest>>, Trouble> {
+    let cookies = cookies::take(&mut head.headers);
+    let is_upgrade = head.headers.contains_key(UPGRADE);
+    let (address, port) = (client.addr.ip(), rules.route().port.unwrap_or(edge.config.public_port));
+    let standing = || {
+        let mut standing = Standing::new(edge, pool, address, port);
+        standing.asks_for(&head.method, head.uri.path());
+        standing
+    };
+    let Some(judge) = rules.judge() else {
+        // A connection that outlives its request may meet a judge later.
+        return Ok(is_upgrade.then(|| Box::new(Guest { fields: None, renewal: None, standing: Some(standing()) })));
+    };
+    let mut standing = standing();
+    if judge.has_requests() {
+        forward::drop_overrides(&mut head.headers);
+    }
+    let now = now();
+    let (method, path) = (Some(head.method.as_str()), Some(head.uri.path()));
+    let asked = Asked { client: address, method, path, port };
+    let decide = |who: Option<&Identity>| judge.decide(who, &asked, edge.config.geo.as_deref(), now);
+    let Some(asks) = judge.asks() else {
+        let Ruling { allowed, rule } = decide(None);
+        ticket.is_judged(None, rule);
+        edge.metrics.identity(if allowed { "allowed" } else { "denied" });
+        return if allowed {
+            Ok(Some(Box::new(Guest { fields: None, renewal: None, standing: Some(standing) })))
+        } else {
+            Err(Trouble::Denied)
+        };
+    };
+    let Some(parts) = edge.reception.parts() else { return Err(Trouble::NobodyKnown) };
+    let route = rules.route();
+    let shown = client.shown.as_deref();
+    let visit = Visit { edge, parts, route, asks, host, head, cookies, shown, id: ticket.id(), now };
+    let known = visit.who()?;
+    if head.uri.path().starts_with(OWN_PATHS) {
+        if let Some(known) = &known {
+            ticket.is_judged(Some(&known.identity), "a page of this server".to_owned());
+        }
+        return Err(own_paths::answer(&visit, known.as_ref(), |who| decide(Some(who)).allowed));
+    }
+    let Some(known) = known else { return Err(visit.login_wanted()) };
+    let Ruling { allowed, rule } = match &known.identity {
+        Identity::Service(token) if visit.goes_round(&token.scope, is_upgrade) => {
+            Ruling { allowed: false, rule: OUT_OF_SCOPE.to_owned() }
+        }
+        identity => decide(Some(identity)),
+    };
+    ticket.is_judged(Some(&known.identity), rule);
+    if !allowed {
+        edge.metrics.identity("denied");
+        return Err(visit.not_allowed(&known).into());
+    }
+    if known.is_ambient && visit.is_from_elsewhere(is_upgrade) {
+        edge.metrics.identity("cross-site");
+        ticket.is_judged(Some(&known.identity), "a page of another site sent it".to_owned());
+        return Err(visit.elsewhere_refused().into());
+    }
+    let fields = edge.reception.fields(&known.identity, route, &visit.own_url(), now).ok_or(Trouble::NobodyKnown)?;
+    edge.metrics.identity("allowed");
+    let renewal = visit.renewal(&known);
+    standing.is_of(Some(known.identity));
+    Ok(Some(Box::new(Guest { fields: Some(fields), renewal, standing: Some(standing) })))
+}
+
+impl Visit<'_> {
+    /// Who asks: by a machine's token, by its certificate, or else by the cookie of this socket.
+    fn who(&self) -> Result<Option<Known>, Trouble> {
+        let fields = &self.head.headers;
+        let (machine, is_ambient) = if fields.contains_key(TOKEN_ID) || fields.contains_key(TOKEN_SECRET) {
+            (self.machine(), false)
+        } else if let Some(shown) = self.shown {
+            (self.certified(shown), true)
+        } else {
+            return Ok(self.person());
+        };
+        match machine {
+            Some(identity) => Ok(Some(Known { identity, cookie: None, is_ambient })),
+            None => {
+                self.edge.metrics.identity("bad-token");
+                Err(self.bad_token().into())
+            }
+        }
+    }
+
+    /// The machine whose certificate the connection was opened with, looked at again: its token may have ended since.
+    fn certified(&self, shown: &Shown) -> Option<Identity> {
+        let token = self.parts.identities.token(shown.token?)?;
+        let is_good = !shown.is_over(self.now) && judge::is_good_token(&token, self.route, self.now);
+        is_good.then_some(Identity::Service(token))
+    }
+
+    /// Whether the request may be another one for who stands behind than for the scope: a WebSocket, of which only the
+    /// beginning is seen, or a method or path that stands in a field.
+    fn goes_round(&self, scope: &ServiceTokenScope, is_upgrade: bool) -> bool {
+        let is_bound = scope.read_only || !scope.methods.is_empty() || !scope.paths.is_empty();
+        let is_other = || self.head.headers.keys().any(|name| forward::is_override(name.as_str()));
+        (scope.read_only && is_upgrade) || (is_bound && is_other())
+    }
+
+    fn machine(&self) -> Option<Identity> {
+        let one = |name: &HeaderName| {
+            let mut values = self.head.headers.get_all(name).iter();
+            values.next().filter(|_| values.next().is_none())
+        };
+        let (id, secret) = (one(&TOKEN_ID)?.to_str().ok()?, one(&TOKEN_SECRET)?.as_bytes());
+        let token = self.parts.identities.token(id.parse().ok()?)?;
+        if secret.len() > MAX_SECRET_BYTES {
+            return None;
+        }
+        let given: [u8; 32] = Sha256::digest(secret).into();
+        let is_it = bool::from(given.ct_eq(&token.hash)) && judge::is_good_token(&token, self.route, self.now);
+        is_it.then_some(Identity::Service(token))
+    }
+
+    fn person(&self) -> Option<Known> {
+        let cookie: SocketCookie = self.parts.sealer.open(Purpose::SocketCookie, self.cookies.login.as_deref()?)?;
+        let idle = i64::from(self.asks.session_idle_minutes) * 60;
+        if !cookie.is_good(self.route.id, idle, self.now) {
+            return None;
+        }
+        let session = self.parts.identities.session(cookie.session)?;
+        judge::is_good_session(&session, self.route, self.asks, self.now).then_some(Known {
+            identity: Identity::Person(session),
+            cookie: Some(cookie),
+            is_ambient: true,
+        })
+    }
+
+    /// The cookie in its new form, where it is time for that.
+    fn renewal(&self, known: &Known) -> Option<HeaderValue> {
+        let (Some(cookie), Identity::Person(session)) = (&known.cookie, &known.identity) else { return None };
+        let idle = i64::from(self.asks.session_idle_minutes) * 60;
+        cookie.wants_renewal(idle, self.now).then(|| self.login_cookie(session)).flatten()
+    }
+
+    /// The cookie of somebody who is here now.
+    pub(super) fn login_cookie(&self, session: &sallyport_model::LoginSession) -> Option<HeaderValue> {
+        let cookie = SocketCookie { socket: self.route.id, session: session.id, seen_at: self.now };
+        let idle = i64::from(self.asks.session_idle_minutes) * 60;
+        let seconds = idle.min(ends_at(session, self.asks) - self.now);
+        cookies::set(cookies::LOGIN, &self.parts.seal(Purpose::SocketCookie, &cookie)?, seconds.max(0))
+    }
+
+    /// `https://` and the host as the client knows it.
+    pub(super) fn own_url(&self) -> String {
+        self.route.url(&self.edge.config.domain, self.edge.config.public_port)
+    }
+
+    /// Whether a browser wants to show what it gets to a person.
+    fn is_navigation(&self) -> bool {
+        let fields = &self.head.headers;
+        (self.head.method == Method::GET || self.head.method == Method::HEAD)
+            && Format::wanted(fields) == Format::Html
+            && !fields.contains_key(X_REQUESTED_WITH)
+            && !fields.contains_key(UPGRADE)
+            && fields.get(SEC_FETCH_MODE).is_none_or(|mode| mode == "navigate")
+    }
+
+    /// Whether a page of another origin sent a request that may change something. Sockets of others are the same site to
+    /// a browser, so that `SameSite` does not hold them back.
+    fn is_from_elsewhere(&self, is_upgrade: bool) -> bool {
+        let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&self.head.method);
+        (!is_safe || is_upgrade) && self.sender() == Sender::Other
+    }
+
+    /// Whose page sent the request, as far as the browser says. A page that hides where it is says `null` for its origin
+    /// (Referrer-Policy); then, and where there is none, Sec-Fetch-Site tells, which no page can set.
+    pub(super) fn sender(&self) -> Sender {
+        let fields = &self.head.headers;
+        let own = format!("https://{}", self.host.as_str());
+        let site = fields.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
+        let mut origins = fields.get_all(ORIGIN).iter().map(HeaderValue::as_bytes);
+        match (origins.next(), origins.next(), site) {
+            (_, Some(_), _) => Sender::Other,
+            (Some(origin), None, _) if origin.eq_ignore_ascii_case(own.as_bytes()) => Sender::Itself,
+            (None | Some(b"null"), None, Some(b"same-origin")) => Sender::Itself,
+            (None, None, None | Some(b"none")) => Sender::Nobody,
+            _ => Sender::Other,
+        }
+    }
+
+    /// Nobody is known: a browser goes and logs in, a program is told where that could be done.
+    fn login_wanted(&self) -> Trouble {
+        self.edge.metrics.identity("login-wanted");
+        if self.is_navigation() {
+            let wanted = self.head.uri.path_and_query().map_or("/", |path| path.as_str());
+            return self.login(wanted, false);
+        }
+        let login_url = format!("{}{OWN_PATHS}login", self.own_url());
+        let refusal = Refusal {
+            status: StatusCode::UNAUTHORIZED,
+            code: "login-required",
+            title: "Who are you?",
+            detail: "This service is for those who have logged in: open it in a browser, or send a service token in \
+                     the fields Sallyport-Token-Id and Sallyport-Token-Secret."
+                .to_owned(),
+            login_url: Some(&login_url),
+        };
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.edge.site()).into()
+    }
+
+    /// Sends the browser to where people log in.
+    pub(super) fn login(&self, return_to: &str, switch: bool) -> Trouble {
+        let begun = self.binding();
+        let secret = begun.map_or_else(ids::random, |binding| binding.secret);
+        let binding = Binding { secret, at: self.now };
+        let request = LoginRequest {
+            socket: self.route.id,
+            binding: binding.hash(),
+            return_to: safe_return_to(return_to).to_owned(),
+            switch,
+            is_of_login_host: false,
+            at: self.now,
+        };
+        let sealed = self.parts.seal(Purpose::LoginRequest, &request).zip(self.parts.seal(Purpose::Binding, &binding));
+        let Some((request, binding)) = sealed else { return Trouble::NobodyKnown };
+        let to = format!("{}/start?request={request}", self.edge.reception.login_url);
+        OwnAnswer::redirect("login-required", StatusCode::FOUND, &to, self.id)
+            .with_cookies([cookies::set(cookies::BINDING, &binding, LOGIN_SECONDS)])
+            .into()
+    }
+
+    /// What ties logins to this browser, while it is good.
+    pub(super) fn binding(&self) -> Option<Binding> {
+        let text = self.cookies.binding.as_deref()?;
+        self.parts.sealer.open(Purpose::Binding, text).filter(|binding: &Binding| binding.is_fresh(self.now))
+    }
+
+    fn bad_token(&self) -> OwnAnswer {
+        let refusal = Refusal {
+            status: StatusCode::UNAUTHORIZED,
+            code: "bad-token",
+            title: "Not a good token",
+            detail: "The service token, or that of the certificate, is not known, has ended, or is for other sockets."
+                .to_owned(),
+            login_url: None,
+        };
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.edge.site())
+    }
+
+    fn not_allowed(&self, known: &Known) -> OwnAnswer {
+        let who = known.identity.label();
+        let format = Format::wanted(&self.head.headers);
+        if format == Format::Html && known.cookie.is_some() {
+            let wanted = self.head.uri.path_and_query().map_or("/", |path| path.as_str());
+            let href = own_paths::login_path(wanted, true).into();
+            let paragraphs = [
+                &format!(
+                    "You are signed in as `{who}`, and the owner of this service does not let that account in here."
+                )[..],
+                "Ask the owner, or use another account.",
+            ];
+            let actions = vec![Action::Link { href, label: "Use another account".into() }];
+            let site = self.edge.site();
+            let by = (self.id, &*site);
+            return OwnAnswer::page("not-allowed", StatusCode::FORBIDDEN, "Not allowed", &paragraphs, actions, by);
+        }
+        let refusal = Refusal {
+            status: StatusCode::FORBIDDEN,
+            code: "not-allowed",
+            title: "Not allowed",
+            detail: format!("The owner of this service does not let {who} do that."),
+            login_url: None,
+        };
+        refusal.answer(format, self.id, &self.edge.site())
+    }
+
+    fn elsewhere_refused(&self) -> OwnAnswer {
+        let refusal = Refusal {
+            status: StatusCode::FORBIDDEN,
+            code: "cross-site",
+            title: "From another site",
+            detail: "A page of another site sent this request with your login; only pages of this service may."
+                .to_owned(),
+            login_url: None,
+        };
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.edge.site())
+    }
+}

@@ -1,0 +1,212 @@
+//! What we answer ourselves under `/.sallyport/` at a socket that asks who comes. None of it reaches an origin.
+
+use std::{sync::PoisonError, time::Duration};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::{HeaderValue, Method, StatusCode, header::CACHE_CONTROL, request::Parts};
+use sallyport_http::page::Action;
+use sallyport_identity::{CLOCK_LEEWAY_SECONDS, GRANT_SECONDS, Grant, LogoutTicket, Purpose, safe_return_to};
+use sallyport_model::{Identity, LoginSession};
+use serde::Serialize;
+
+use super::{
+    OwnAnswer, cookies,
+    gate::{Known, Sender, Visit},
+};
+use crate::{Edge, http::error_page::Trouble, policy::judge};
+
+/// Where browsers come back with a grant.
+const CALLBACK: &str = "/.sallyport/callback";
+/// How long the login of a grant may be on its way, and how often it is looked for.
+const MAX_WAIT_FOR_LOGIN: Duration = Duration::from_secs(2);
+const WAIT_FOR_LOGIN: Duration = Duration::from_millis(10);
+const JSON: &str = "application/json";
+/// How long those who check assertions may keep our keys.
+const KEYS_CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
+
+/// The answer to a request under `/.sallyport/`. `may` says whether somebody may use the socket now.
+pub(super) fn answer(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) -> bool) -> Trouble {
+    let is_read = visit.head.method == Method::GET || visit.head.method == Method::HEAD;
+    let name = visit.head.uri.path().strip_prefix("/.sallyport/").unwrap_or_default();
+    match (name, &visit.head.method) {
+        // Not HEAD: it would use the grant up.
+        ("callback", &Method::GET) => callback(visit, known).into(),
+        ("login", _) if is_read => login(visit, known),
+        ("logout", _) if is_read => ask_logout(visit).into(),
+        ("logout", &Method::POST) => logout(visit, known).into(),
+        ("whoami", _) if is_read => who_am_i(visit, known, may).into(),
+        ("jwks.json", _) if is_read => {
+            let keys = visit.parts.assertions.key_set();
+            let answer = OwnAnswer::plain("own-page", StatusCode::OK, JSON, keys, visit.id);
+            answer.replacing(CACHE_CONTROL, KEYS_CACHE_CONTROL).into()
+        }
+        _ => Trouble::UnknownPath,
+    }
+}
+
+/// Waits for the login that a grant stands for, where control has just begun it and the word of it is on its way here. Nobody but
+/// who was sent back by control has such a grant.
+pub(crate) async fn let_login_arrive(edge: &Edge, head: &Parts) {
+    if head.uri.path() != CALLBACK {
+        return;
+    }
+    let Some(parts) = edge.reception.parts() else { return };
+    let text = head.uri.query().and_then(|query| parameter_of(query, "grant"));
+    let grant: Option<Grant> = text.and_then(|text| parts.sealer.open(Purpose::Grant, text));
+    let Some(grant) = grant else { return };
+    let began = tokio::time::Instant::now();
+    while parts.identities.session(grant.session).is_none() && began.elapsed() < MAX_WAIT_FOR_LOGIN {
+        tokio::time::sleep(WAIT_FOR_LOGIN).await;
+    }
+}
+
+/// The path of ours that begins a login and brings the person to `wanted` afterwards.
+pub(super) fn login_path(wanted: &str, switch: bool) -> String {
+    let to = URL_SAFE_NO_PAD.encode(safe_return_to(wanted));
+    format!("/.sallyport/login?to={to}{}", if switch { "&switch=1" } else { "" })
+}
+
+/// A parameter of the query, as it stands there.
+fn parameter<'a>(visit: &'a Visit<'_>, name: &str) -> Option<&'a str> {
+    parameter_of(visit.head.uri.query()?, name)
+}
+
+fn parameter_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    let pairs = query.split('&');
+    pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+fn login(visit: &Visit<'_>, known: Option<&Known>) -> Trouble {
+    let to = parameter(visit, "to").and_then(|to| String::from_utf8(URL_SAFE_NO_PAD.decode(to).ok()?).ok());
+    let to = safe_return_to(to.as_deref().unwrap_or("/"));
+    let switch = parameter(visit, "switch") == Some("1");
+    match known {
+        Some(_) if !switch => OwnAnswer::redirect("own-page", StatusCode::FOUND, to, visit.id).into(),
+        _ => {
+            visit.edge.metrics.identity("login-wanted");
+            visit.login(to, switch)
+        }
+    }
+}
+
+/// The browser comes back with a grant. What is wrong with one that is not taken is not told: only whoever plays with it
+/// would want to know.
+fn callback(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
+    let grant: Option<Grant> = parameter(visit, "grant").and_then(|text| visit.parts.sealer.open(Purpose::Grant, text));
+    let return_to = grant.as_ref().map_or("/", |grant| safe_return_to(&grant.return_to)).to_owned();
+    if let Some(session) = grant.as_ref().and_then(|grant| accept(visit, grant)) {
+        visit.edge.metrics.identity("login-granted");
+        tracing::debug!(id = %visit.id, socket = %visit.route.id, email = %session.person.email, "a person came in");
+        return OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id)
+            .with_cookies([visit.login_cookie(&session)]);
+    }
+    visit.edge.metrics.identity("grant-refused");
+    if grant.is_some() && known.is_some() {
+        // Another tab was faster: this browser is logged in, and nothing is taken from the grant.
+        return OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id);
+    }
+    let paragraphs = [
+        "This login cannot be used: it is too old, was used before, or was begun in another browser.",
+        "Cookies of this site have to be allowed.",
+    ];
+    let actions = vec![Action::Link { href: login_path(&return_to, false).into(), label: "Log in again".into() }];
+    let site = visit.edge.site();
+    let by = (visit.id, &*site);
+    OwnAnswer::page("bad-grant", StatusCode::BAD_REQUEST, "Not logged in", &paragraphs, actions, by)
+}
+
+/// The login that a grant stands for, when it is good in this browser at this socket and was not used before.
+fn accept(visit: &Visit<'_>, grant: &Grant) -> Option<std::sync::Arc<LoginSession>> {
+    let binding = visit.binding()?;
+    if !grant.is_for(visit.route.id, &binding, visit.now) {
+        return None;
+    }
+    let session = visit.parts.identities.session(grant.session)?;
+    if !judge::is_good_session(&session, visit.route, visit.asks, visit.now) {
+        return None;
+    }
+    let good_until = grant.at.saturating_add(GRANT_SECONDS + CLOCK_LEEWAY_SECONDS);
+    let mut used = visit.edge.reception.grants.lock().unwrap_or_else(PoisonError::into_inner);
+    used.uses(grant.id, good_until, visit.now).then_some(session)
+}
+
+fn ask_logout(visit: &Visit<'_>) -> OwnAnswer {
+    let out = Action::Button {
+        path: "/.sallyport/logout".into(),
+        label: "Log out".into(),
+        leads_to: visit.edge.reception.login_url.as_str().into(),
+    };
+    let actions = vec![out, Action::Link { href: "/".into(), label: "Stay".into() }];
+    let paragraphs = ["You will have to log in again here, and wherever else the same login is used."];
+    OwnAnswer::page("own-page", StatusCode::OK, "Log out?", &paragraphs, actions, (visit.id, &visit.edge.site()))
+}
+
+/// Ends the login here, and goes on to where it is ended everywhere. Only a page of this very host may ask for it.
+fn logout(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
+    if visit.sender() != Sender::Itself {
+        let paragraphs = ["This did not come from the page of this site that asks whether you want to log out."];
+        let actions = vec![Action::Link { href: "/.sallyport/logout".into(), label: "To that page".into() }];
+        let site = visit.edge.site();
+        let by = (visit.id, &*site);
+        return OwnAnswer::page("cross-site", StatusCode::FORBIDDEN, "Not logged out", &paragraphs, actions, by);
+    }
+    let ticket = match known.map(|known| &known.identity) {
+        Some(Identity::Person(session)) => {
+            let ticket = LogoutTicket { session: session.id, socket: visit.route.id, at: visit.now };
+            visit.parts.seal(Purpose::Logout, &ticket)
+        }
+        _ => None,
+    };
+    // Whoever is not known here may be known elsewhere, and wants to come back here in the end.
+    let says = ticket.map_or_else(|| format!("from={}", visit.host.name()), |ticket| format!("ticket={ticket}"));
+    let to = format!("{}/logout?{says}", visit.edge.reception.login_url);
+    let gone = [cookies::LOGIN, cookies::BINDING].map(|name| cookies::set(name, "", 0));
+    OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &to, visit.id).with_cookies(gone)
+}
+
+/// Who it is, for programs of the page: JSON that no other origin can read.
+fn who_am_i(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) -> bool) -> OwnAnswer {
+    #[derive(Serialize)]
+    #[serde(untagged)]
+    enum Who<'a> {
+        Person {
+            email: &'a str,
+            name: Option<&'a str>,
+            groups: &'a [String],
+            provider: &'a str,
+            expires_at: i64,
+            allowed: bool,
+        },
+        Service {
+            service: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            email: Option<&'a str>,
+            expires_at: Option<i64>,
+            allowed: bool,
+        },
+        Nobody {
+            email: Option<()>,
+        },
+    }
+    let allowed = known.is_some_and(|known| may(&known.identity));
+    let (status, who) = match known.map(|known| &known.identity) {
+        Some(Identity::Person(session)) => {
+            let person = &session.person;
+            let who = Who::Person {
+                email: person.email.as_str(),
+                name: person.name.as_deref(),
+                groups: &person.groups,
+                provider: person.provider.as_str(),
+                expires_at: sallyport_identity::ends_at(session, visit.asks),
+                allowed,
+            };
+            (StatusCode::OK, who)
+        }
+        Some(Identity::Service(token)) => {
+            let email = token.email.as_ref().map(sallyport_model::PersonEmail::as_str);
+            (StatusCode::OK, Who::Service { service: &token.name, email, expires_at: token.expires_at, allowed })
+        }
+        None => (StatusCode::UNAUTHORIZED, Who::Nobody { email: None }),
+    };
+    OwnAnswer::plain("own-page", status, JSON, serde_json::to_vec(&who).unwrap_or_default(), visit.id)
+}

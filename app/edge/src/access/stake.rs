@@ -1,0 +1,131 @@
+//! What of a request is looked at while its answer is under way, where whoever moves bytes finds it.
+//!
+//! An answer's body is asked for more only while its client takes something. So what decides whether the request may go on
+//! does not lie in the body alone: of an HTTP/1 connection it lies where the connection is written to, of an HTTP/2 stream
+//! where the stream is run.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{Method, uri::PathAndQuery};
+
+use super::Standing;
+use crate::{Edge, origins::pool::SocketPool, util::wake_gated::Rarely};
+
+/// How long somebody who may not go on has to take the page that says so.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Resolves when whose request it is may not go on with it.
+pub(crate) type Over = Rarely<()>;
+
+/// What decides whether a request may go on.
+#[derive(Default)]
+pub(crate) enum Stake {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Nothing was asked when it came: that is all that a short request has. One that has to wait gets a standing.
+    Unasked(Unasked),
+    /// It goes on until this resolves.
+    Stands(Over),
+}
+
+/// A request to a socket that asked nothing.
+pub(crate) struct Unasked {
+    pub(crate) edge: Arc<Edge>,
+    pub(crate) pool: Arc<SocketPool>,
+    pub(crate) client: std::net::IpAddr,
+    pub(crate) port: u16,
+    pub(crate) method: Method,
+    pub(crate) target: Option<PathAndQuery>,
+}
+
+impl Unasked {
+    fn standing(&self) -> Standing {
+        let mut standing = Standing::new(&self.edge, &self.pool, self.client, self.port);
+        standing.asks_for(&self.method, self.target.as_ref().map_or("/", PathAndQuery::path));
+        standing.is_late();
+        standing
+    }
+}
+
+impl Stake {
+    /// It goes on for as long as this says.
+    pub(crate) fn of(standing: Standing) -> Self {
+        Self::Stands(Rarely::new(standing.over()))
+    }
+
+    /// It is over, but for a page that says so.
+    pub(crate) fn last_words() -> Self {
+        Self::Stands(Rarely::new(tokio::time::sleep(LAST_WORDS)))
+    }
+
+    /// To be asked while the request waits: ready when it may not go on.
+    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Self::Unasked(unasked) = self {
+            *self = Self::of(unasked.standing());
+        }
+        self.poll_standing(cx)
+    }
+
+    /// Ready when it is known that it may not go on.
+    fn poll_standing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Stands(over) => std::pin::Pin::new(over).poll(cx),
+            Self::Nothing | Self::Unasked(_) => Poll::Pending,
+        }
+    }
+}
+
+/// Where the stake of the answer under way lies.
+#[derive(Default)]
+pub(crate) struct StakeSlot {
+    stake: Mutex<Stake>,
+    is_over: AtomicBool,
+}
+
+impl StakeSlot {
+    /// This is under way now.
+    pub(crate) fn put(&self, stake: Stake) {
+        self.is_over.store(false, Ordering::Relaxed);
+        *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = stake;
+    }
+
+    /// What was under way has ended. Whether that was because it might not go on.
+    pub(crate) fn clear(&self) -> bool {
+        *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = Stake::Nothing;
+        self.is_over.swap(false, Ordering::Relaxed)
+    }
+
+    /// To be asked while the answer waits, for its origin or its client: ready when it may not go on.
+    pub(crate) fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.stake.lock().unwrap_or_else(PoisonError::into_inner).poll_over(cx);
+        self.judged(polled)
+    }
+
+    /// To be asked while the answer flows: ready when it is known that it may not go on.
+    pub(crate) fn poll_standing(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = self.stake.lock().unwrap_or_else(PoisonError::into_inner).poll_standing(cx);
+        self.judged(polled)
+    }
+
+    fn judged(&self, polled: Poll<()>) -> Poll<()> {
+        if polled.is_ready() {
+            *self.stake.lock().unwrap_or_else(PoisonError::into_inner) = Stake::Nothing;
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl std::fmt::Debug for StakeSlot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StakeSlot").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,5 @@
+//! The client's side of a connection: TCP, TLS, the certificate that the client showed.
+//!
+//! Uses `util`.
+
+pub(crate) mod tls;

@@ -1,0 +1,93 @@
+//! TLS with the clients of HTTP.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use sallyport_net::{LeanTls, Negotiated, RelayEnd};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+
+use crate::{access::Shown, listener::handshake::ClientTcp, tcp::flow::ClientIo as _};
+
+/// A client that comes for HTTP, the API or a WebSocket.
+pub(crate) struct HttpClient {
+    /// What it sends, and is sent.
+    pub(crate) stream: ClientTls,
+    /// What it speaks.
+    pub(crate) negotiated: Negotiated,
+    /// The certificate that it was opened with, where there was one.
+    pub(crate) shown: Option<Box<Shown>>,
+}
+
+/// A client's connection with TLS.
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
+pub(crate) enum ClientTls {
+    /// TLS 1.3: it holds no buffer while it rests, and most of the time it does.
+    Lean(LeanTls<ClientTcp>),
+    /// TLS 1.2, or with a client that may show a certificate.
+    Buffered(Box<TlsStream<ClientTcp>>),
+}
+
+impl ClientTls {
+    /// The socket below.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Lean(stream) => stream.get_ref().socket(),
+            Self::Buffered(stream) => stream.socket(),
+        }
+    }
+}
+
+impl RelayEnd for ClientTls {
+    fn tcp(&self) -> Option<&TcpStream> {
+        Some(self.socket())
+    }
+}
+
+/// Does the same with either of them.
+macro_rules! with_either {
+    ($stream:expr, $method:ident($($argument:expr),*)) => {
+        match $stream.get_mut() {
+            ClientTls::Lean(stream) => Pin::new(stream).$method($($argument),*),
+            ClientTls::Buffered(stream) => Pin::new(stream).$method($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for ClientTls {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        with_either!(self, poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for ClientTls {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        with_either!(self, poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        with_either!(self, poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with_either!(self, poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        with_either!(self, poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,508 @@
+//! Step 9 of the path: what remains of a request when it is over.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use http::{Method, Uri, Version, uri::PathAndQuery};
+use sallyport_bus::FlowStay;
+use sallyport_http::{RequestHost, RequestId};
+use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
+
+use crate::{
+    Edge,
+    access::{Stake, StakeSlot, Standing, Unasked, admit::Pass},
+    body::upload::UploadSlot,
+    http::{guarded_io::WireState, send_bound},
+    metrics::{
+        SocketMetrics,
+        recent::{Entry, EntryId, kept_path},
+        socket_counts,
+    },
+    origins::{affinity::Wish, pool::SocketPool, transport::Way},
+    record::audit::{self, Audited, Use},
+};
+
+/// A request that runs. Its end is recorded once, however it comes.
+pub(crate) struct Ticket {
+    began: Instant,
+    id: RequestId,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    client: SocketAddr,
+    wire: Arc<WireState>,
+    access_log: bool,
+    status: u16,
+    bytes_out: u64,
+    bytes_in: u64,
+    upload: Option<Arc<UploadSlot>>,
+    host: Option<RequestHost>,
+    socket: Option<SocketId>,
+    way: Option<Way>,
+    metrics: Arc<SocketMetrics>,
+    pass: Option<Pass>,
+    identity: Option<String>,
+    provider: Option<String>,
+    rule: Option<String>,
+    stake: Stake,
+    pool: Option<Arc<SocketPool>>,
+    is_staked: bool,
+    route: Option<Arc<SocketRoute>>,
+    audit: Option<Audited>,
+    /// How long the first byte of an origin's answer took.
+    first_byte: Option<Duration>,
+    /// Why it was answered by us with an error.
+    refused: Option<&'static str>,
+    /// By which the owner is told of it, where it was refused before there was a way for it.
+    owner: Option<Way>,
+    end: End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The client went away before the end of its answer.
+    Left,
+    /// The answer was sent whole.
+    Complete,
+    /// The answer broke off.
+    Broken,
+    /// Whose request it was may not come in any more.
+    Revoked,
+    /// Somebody with the right to do so cut it.
+    Killed,
+}
+
+impl Ticket {
+    /// A request that begins now.
+    pub(crate) fn new(
+        id: RequestId,
+        head: &http::request::Parts,
+        client: SocketAddr,
+        wire: Arc<WireState>,
+        metrics: Arc<SocketMetrics>,
+        access_log: bool,
+    ) -> Box<Self> {
+        wire.request_began();
+        Box::new(Self {
+            began: Instant::now(),
+            id,
+            method: head.method.clone(),
+            uri: head.uri.clone(),
+            version: head.version,
+            client,
+            wire,
+            access_log,
+            status: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+            upload: None,
+            host: None,
+            socket: None,
+            way: None,
+            metrics,
+            pass: None,
+            identity: None,
+            provider: None,
+            rule: None,
+            stake: Stake::Nothing,
+            pool: None,
+            is_staked: false,
+            route: None,
+            audit: None,
+            first_byte: None,
+            refused: None,
+            owner: None,
+            end: End::Left,
+        })
+    }
+
+    /// The request's id.
+    pub(crate) fn id(&self) -> RequestId {
+        self.id
+    }
+
+    /// Nothing is known of what the client asked for: it could not be read.
+    pub(crate) fn has_no_target(&mut self) {
+        self.uri = Uri::from_static("*");
+    }
+
+    /// The path that is asked for; `*` when that could not be read.
+    pub(crate) fn path(&self) -> &str {
+        self.uri.path()
+    }
+
+    /// When the request began.
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The same by the wall clock, which is asked for few requests only.
+    fn wall(&self) -> SystemTime {
+        let now = SystemTime::now();
+        now.checked_sub(self.began.elapsed()).unwrap_or(now)
+    }
+
+    /// The host that the request is for.
+    pub(crate) fn is_for(&mut self, host: &RequestHost) {
+        self.host = Some(host.clone());
+    }
+
+    /// The socket that the request is for, and where it is counted.
+    pub(crate) fn is_of(&mut self, socket: SocketId, metrics: Arc<SocketMetrics>) {
+        self.socket = Some(socket);
+        self.metrics = metrics;
+    }
+
+    /// The route that it takes; where that is wanted, the audit log has its end.
+    pub(crate) fn takes(&mut self, edge: &Edge, route: &Arc<SocketRoute>) {
+        self.route = Some(route.clone());
+        self.audit = Audited::when_wanted(edge, route, SystemTime::now);
+    }
+
+    /// It outlives its answer: others see it from now on, and can cut it. What it has of the request's head is its own from
+    /// now on: it would keep the buffer that the head was read into.
+    pub(crate) fn stays(&mut self, edge: &Edge) -> Option<FlowStay> {
+        self.host = self.host.as_ref().map(RequestHost::detached);
+        if let Ok(uri) = self.uri.to_string().parse() {
+            self.uri = uri;
+        }
+        let route = self.route.as_ref()?;
+        let stay = edge.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.wall()));
+        if let Some(way) = &self.way {
+            stay.flow().goes_to(way.origin());
+        }
+        Some(stay)
+    }
+
+    /// Somebody with the right to do so cut it.
+    pub(crate) fn killed(&mut self) {
+        self.end = End::Killed;
+    }
+
+    /// How it went, in a word.
+    fn verdict(&self) -> &'static str {
+        match (self.end, self.status) {
+            (End::Killed, _) => "killed",
+            (End::Revoked, _) => "revoked",
+            (_, 401 | 403) if self.way.is_none() => "denied",
+            (_, 300..=399) if self.way.is_none() => "sent-to-login",
+            (_, 429) if self.way.is_none() => "limited",
+            (_, 502..=504) if self.way.is_none() => "no-origin",
+            (End::Complete, _) => "complete",
+            (End::Left, _) => "client-left",
+            (End::Broken, _) => "broken",
+        }
+    }
+
+    /// Writes it to the audit log, where that is wanted.
+    fn audit(&mut self, bytes_in: u64) {
+        let Some(audit) = self.audit.take() else { return };
+        audit.record(Use {
+            id: self.id.as_str(),
+            client: self.client,
+            way: self.way.as_ref(),
+            bytes_in,
+            bytes_out: self.bytes_out,
+            verdict: self.verdict(),
+            identity: self.identity.as_deref().map(|identity| (identity, self.provider.as_deref())),
+            // What let it in is not what cut it.
+            rule: self.rule.as_deref().filter(|_| !matches!(self.end, End::Killed | End::Revoked)),
+            http: Some((self.method.as_str(), self.uri.path(), self.status)),
+        });
+    }
+
+    /// The request has a place among those of its socket, up to its end.
+    pub(crate) fn enters(&mut self, pass: Pass) {
+        if let Some(upload) = &self.upload {
+            upload.is_metered(pass.meter().clone());
+        }
+        self.pass = Some(pass);
+    }
+
+    /// It was decided by this rule whether they may come in.
+    pub(crate) fn is_judged(&mut self, who: Option<&Identity>, rule: String) {
+        let identity = who.map(Identity::label);
+        self.provider = who.map(|who| who.provider().to_owned());
+        tracing::debug!(id = %self.id, identity, rule, "a request was judged");
+        (self.identity, self.rule) = (identity, Some(rule));
+    }
+
+    /// It may go on for as long as this says.
+    pub(crate) fn stands(&mut self, standing: Option<Standing>) {
+        self.stake = standing.map_or(Stake::Nothing, Stake::of);
+    }
+
+    /// What it stands with, for a connection that outlives it.
+    pub(crate) fn take_stake(&mut self) -> Stake {
+        std::mem::take(&mut self.stake)
+    }
+
+    /// To be asked while an origin is waited for: ready when whose request it is may not go on with it. One that came when
+    /// nothing was asked has to stand when that changes.
+    pub(crate) fn poll_over(&mut self, edge: &Arc<Edge>, pool: &Arc<SocketPool>, cx: &mut Context<'_>) -> Poll<()> {
+        if matches!(self.stake, Stake::Nothing) && pool.judges() {
+            self.stake = Stake::Unasked(self.unasked(edge.clone(), pool.clone()));
+        }
+        ready!(self.stake.poll_over(cx));
+        self.end = End::Revoked;
+        self.stake = Stake::last_words();
+        Poll::Ready(())
+    }
+
+    fn unasked(&self, edge: Arc<Edge>, pool: Arc<SocketPool>) -> Unasked {
+        let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(edge.config.public_port);
+        let (client, method, target) = (self.client.ip(), self.method.clone(), self.uri.path_and_query().cloned());
+        Unasked { edge, pool, client, port, method, target }
+    }
+
+    /// An origin of this pool has answered.
+    pub(crate) fn is_answered_by(&mut self, pool: Arc<SocketPool>) {
+        self.pool = Some(pool);
+    }
+
+    /// Its answer is under way from now on, and looked at by whoever moves it.
+    pub(crate) fn goes_on(&mut self, edge: Arc<Edge>) {
+        let stake = match (std::mem::take(&mut self.stake), self.pool.take()) {
+            (Stake::Nothing, Some(pool)) => Stake::Unasked(self.unasked(edge, pool)),
+            (stake, _) => stake,
+        };
+        if !matches!(stake, Stake::Nothing) {
+            self.is_staked = true;
+            let _ = self.with_slot(|slot| slot.put(stake));
+        }
+    }
+
+    /// What is under way of this request: of a stream in HTTP/2, of the connection else.
+    fn with_slot<R>(&self, look: impl FnOnce(&StakeSlot) -> R) -> Option<R> {
+        if self.version == Version::HTTP_2 { send_bound::with_slot(look) } else { Some(look(self.wire.stake())) }
+    }
+
+    /// Ready when whose request it is may not go on with its answer. `waits`: there is nothing of it at the moment.
+    pub(crate) fn poll_going_on(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_staked {
+            return Poll::Pending;
+        }
+        let look = |slot: &StakeSlot| if waits { slot.poll_over(cx) } else { slot.poll_standing(cx) };
+        ready!(self.with_slot(look).unwrap_or(Poll::Pending));
+        self.end = End::Revoked;
+        Poll::Ready(())
+    }
+
+    /// Which origin it should go to.
+    pub(crate) fn wish(&self) -> &Wish {
+        self.pass.as_ref().map_or(&Wish::Any, Pass::wish)
+    }
+
+    /// What counts the bytes of its answer.
+    pub(crate) fn pass(&mut self) -> Option<&mut Pass> {
+        self.pass.as_mut()
+    }
+
+    /// The request has this body.
+    pub(crate) fn has_body(&mut self, upload: Option<Arc<UploadSlot>>) {
+        self.upload = upload;
+    }
+
+    /// Whether nothing of the request is still to come.
+    pub(crate) fn has_whole_request(&self) -> bool {
+        self.upload.as_ref().is_none_or(|upload| upload.is_finished())
+    }
+
+    /// The body of a request over HTTP/2.
+    pub(crate) fn http2_upload(&self) -> Option<&Arc<UploadSlot>> {
+        self.upload.as_ref().filter(|_| self.version == Version::HTTP_2)
+    }
+
+    /// The way to the origin that answered, or was asked last and failed: its owner wants to know of either.
+    pub(crate) fn went_to(&mut self, way: Way) {
+        self.way = Some(way);
+    }
+
+    /// The status of the answer.
+    pub(crate) fn answered(&mut self, status: http::StatusCode) {
+        self.status = status.as_u16();
+        if self.refused.is_none() {
+            self.first_byte = Some(self.began.elapsed());
+        }
+    }
+
+    /// It is answered by us with an error, for this reason.
+    pub(crate) fn refused(&mut self, reason: &'static str) {
+        self.refused = Some(reason);
+        self.metrics.counts.refused(reason);
+    }
+
+    /// The owner of its socket is told that it was refused, by any way that is up.
+    pub(crate) fn tell_owner(&mut self, edge: &Edge) {
+        if self.way.is_none() {
+            let pool = self.socket.and_then(|socket| edge.sockets.known(socket));
+            self.owner = pool.and_then(|pool| pool.any_up());
+        }
+    }
+
+    /// Counts it as a use of its socket, and keeps it for those who ask what ended lately.
+    fn is_over(&mut self, duration: Duration, duration_us: u64, bytes: (u64, u64)) {
+        let (ended, origin) = (self.began + duration, self.way.as_ref().map(Way::origin));
+        let first_byte = self.first_byte;
+        // What a connection that was upgraded took is how long somebody stayed.
+        let took = (self.status != 101).then_some(duration);
+        self.metrics.counts.used(&socket_counts::Use { ended, took, first_byte, origin, bytes });
+        let metrics = self.metrics.clone();
+        metrics.ended.keep(ended, || Entry {
+            id: EntryId::Request(self.id),
+            duration_us,
+            first_byte_us: first_byte.map(|span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
+            client: self.client,
+            origin,
+            identity: self.identity.take().map(Into::into),
+            rule: self.rule.take().map(Into::into),
+            bytes,
+            verdict: self.refused.unwrap_or_else(|| self.verdict()),
+            http: Some((self.method.clone(), kept_path(self.uri.path()), self.status)),
+        });
+    }
+
+    /// So many bytes of the answer's body went out.
+    pub(crate) fn count_out(&mut self, bytes: usize) {
+        self.bytes_out += bytes as u64;
+    }
+
+    /// So many bytes travelled over a connection that is no HTTP any more.
+    pub(crate) fn count_relayed(&mut self, bytes_in: u64, bytes_out: u64) {
+        self.bytes_in += bytes_in;
+        self.bytes_out += bytes_out;
+    }
+
+    /// The answer was sent whole.
+    pub(crate) fn complete(&mut self) {
+        if self.end == End::Left {
+            self.end = End::Complete;
+        }
+    }
+
+    /// The answer broke off.
+    pub(crate) fn broken(&mut self) {
+        if self.end != End::Revoked {
+            self.end = End::Broken;
+        }
+    }
+
+    /// Whose request it was may not come in any more.
+    pub(crate) fn revoked(&mut self) {
+        self.end = End::Revoked;
+    }
+
+    /// The request is over.
+    pub(crate) fn record(self: Box<Self>) {
+        drop(self);
+    }
+
+    fn to_record(&self, bytes_in: u64, duration_us: u64) -> RequestRecord {
+        // What strangers put into a query is not for others to read.
+        let target = match self.refused.filter(|_| self.way.is_none()) {
+            None => self.uri.path_and_query().map_or("/", |target| target.as_str()),
+            Some(_) => self.uri.path_and_query().map_or("/", PathAndQuery::path),
+        };
+        let at = self.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        RequestRecord {
+            at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
+            request_id: self.id.as_str().to_owned(),
+            method: self.method.as_str().to_owned(),
+            target: cut(target).to_owned(),
+            version: name_of(self.version).to_owned(),
+            status: self.status,
+            bytes_in,
+            bytes_out: self.bytes_out,
+            duration_us,
+            client: self.client,
+            tunnel: self.way.as_ref().or(self.owner.as_ref()).and_then(Way::tunnel),
+            omitted_before: 0,
+            identity: self.identity.clone(),
+            rule: self.rule.clone(),
+            refused: self.refused.map(str::to_owned),
+        }
+    }
+}
+
+/// As much of a target as is told of a request.
+fn cut(target: &str) -> &str {
+    &target[..target.floor_char_boundary(RequestRecord::MAX_TARGET_BYTES)]
+}
+
+fn name_of(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "HTTP/0.9",
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.is_staked && self.with_slot(StakeSlot::clear) == Some(true) {
+            self.end = End::Revoked;
+        }
+        self.wire.request_ended();
+        if let Some(upload) = &self.upload {
+            upload.answered();
+            if self.end != End::Complete {
+                upload.give_up();
+            }
+            if !upload.is_finished() {
+                self.wire.left_unread();
+            }
+        }
+        if self.status == 0 {
+            // The client left before there was an answer; what nginx calls 499.
+            self.status = 499;
+        }
+        let duration = self.began.elapsed();
+        let bytes_in = self.bytes_in + self.upload.as_ref().map_or(0, |upload| upload.bytes());
+        self.metrics.count(self.status, duration.as_secs_f64(), bytes_in, self.bytes_out);
+        self.audit(bytes_in);
+        let turn = self.way.as_ref().or(self.owner.as_ref()).and_then(|way| Some((way, way.log_turn()?)));
+        let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        if let Some((way, omitted)) = turn {
+            let mut record = self.to_record(bytes_in, duration_us);
+            record.omitted_before = omitted;
+            way.log_request(&record);
+        }
+        if self.access_log {
+            let end = match self.end {
+                End::Complete => "complete",
+                End::Left => "client-left",
+                End::Broken => "broken",
+                End::Revoked => "revoked",
+                End::Killed => "killed",
+            };
+            tracing::info!(
+                target: "access",
+                id = self.id.as_str(),
+                client = %self.wire.peer(self.client),
+                host = self.host.as_ref().map_or("", RequestHost::as_str),
+                method = self.method.as_str(),
+                // Without the query, which may hold secrets; only the owner's live log shows that.
+                path = cut(self.uri.path_and_query().map_or("/", PathAndQuery::path)),
+                version = name_of(self.version),
+                status = self.status,
+                bytes_in,
+                bytes_out = self.bytes_out,
+                duration_us,
+                socket = self.socket.map(tracing::field::display),
+                tunnel = self.way.as_ref().and_then(Way::tunnel).map(tracing::field::display),
+                direct_origin = self.way.as_ref().and_then(|way| way.origin().direct()).map(tracing::field::display),
+                relayed_by = self.way.as_ref().and_then(Way::relay).map(tracing::field::display),
+                end,
+            );
+        }
+        if self.socket.is_some() {
+            self.is_over(duration, duration_us, (bytes_in, self.bytes_out));
+        }
+    }
+}

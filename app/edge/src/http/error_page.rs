@@ -1,0 +1,447 @@
+//! What clients are told when a request is not answered by an origin.
+
+use std::{borrow::Cow, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Response, StatusCode,
+    header::{ALLOW, CONNECTION, CONTENT_LENGTH, HOST, MAX_FORWARDS, RETRY_AFTER, VIA, WWW_AUTHENTICATE},
+    request::Parts,
+};
+use http_body::Body;
+use sallyport_http::{
+    RequestId, RequestRefusal, basic,
+    page::{Format, Problem, Site},
+};
+use sallyport_model::RequestRecord;
+use sallyport_tunnel::OpenError;
+use sallyport_wire::{FailureReason, OpenFailure};
+
+use crate::{
+    access::{OwnAnswer, admit::Barred},
+    body::upload::{AnswerBody, Source},
+    origins::{http::exchange::Failure, origin::ConnectError},
+};
+
+/// What is passed on to origins.
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE";
+
+/// Why a request gets no answer from an origin.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It is malformed.
+    Malformed(RequestRefusal),
+    /// Its head did not come whole in time.
+    HeadTimeout,
+    /// It names no socket.
+    UnknownName(String),
+    /// Its connection was opened for another name, with a certificate that counts there alone.
+    Misdirected,
+    /// It names a path that we do not answer at our own name.
+    UnknownPath,
+    /// Its socket has no service for the path.
+    NoPath,
+    /// Programs do not agree which path it names, and so which service of its socket it is for.
+    AmbiguousPath,
+    /// Only clients on this machine may ask that.
+    LocalOnly,
+    /// Its client's address is not let in.
+    Denied,
+    /// Its socket has used what it may; with how long to wait.
+    Limited(Duration),
+    /// It needs a user name and a password.
+    Unauthorized(String),
+    /// Its address failed to give a good password too often.
+    TooManyFailures(u64),
+    /// There is too much to do right now.
+    Busy,
+    /// The socket has no tunnel.
+    NoTunnel,
+    /// Tunnels of this name are up, and none of their origins takes anything.
+    NoHealthyOrigin,
+    /// Who comes has to be known, and cannot be.
+    NobodyKnown,
+    /// Whose request it was may not come in any more.
+    Revoked,
+    /// What is said instead by whoever asks who comes.
+    Own(OwnAnswer),
+    /// No origin gave an answer; this is what the last one did.
+    Origin(Failure),
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Origin(failure)
+    }
+}
+
+impl From<Barred> for Trouble {
+    fn from(barred: Barred) -> Self {
+        match barred {
+            Barred::Denied => Self::Denied,
+            Barred::Limited { retry_after } => Self::Limited(retry_after),
+        }
+    }
+}
+
+impl From<OwnAnswer> for Trouble {
+    fn from(answer: OwnAnswer) -> Self {
+        Self::Own(answer)
+    }
+}
+
+impl From<RequestRefusal> for Trouble {
+    fn from(refusal: RequestRefusal) -> Self {
+        Self::Malformed(refusal)
+    }
+}
+
+/// What a visitor can do about a service that does not answer.
+const LATER: &str = "Try again later. If it stays so, tell whoever runs the service.";
+
+/// The words for one kind of trouble, for visitors: those who run the service find the reason by its word and the request's
+/// id in their log, in the live view and in `sallyport flow log`.
+struct Words {
+    status: StatusCode,
+    reason: &'static str,
+    title: &'static str,
+    detail: Cow<'static, str>,
+    next_step: Cow<'static, str>,
+}
+
+impl Words {
+    fn new(
+        status: StatusCode,
+        reason: &'static str,
+        title: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+        next_step: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { status, reason, title, detail: detail.into(), next_step: next_step.into() }
+    }
+}
+
+impl Trouble {
+    /// Whether the connection that the request came over is of no more use.
+    pub(crate) fn ends_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Malformed(_) | Self::HeadTimeout | Self::Origin(Failure::UploadStalled | Failure::UploadBroken)
+        )
+    }
+
+    /// The word under which it is counted.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Own(answer) => answer.reason(),
+            other => other.words().reason,
+        }
+    }
+
+    fn words(&self) -> Words {
+        use StatusCode as S;
+        match self {
+            Self::Malformed(refusal) => {
+                Words::new(refusal.status(), "malformed", "Bad request", refusal.to_string(), "")
+            }
+            Self::HeadTimeout => Words::new(
+                S::REQUEST_TIMEOUT,
+                "head-timeout",
+                "Too slow",
+                "The header of the request did not arrive in time.",
+                "Send the request again.",
+            ),
+            Self::UnknownName(host) => Words::new(
+                S::NOT_FOUND,
+                "unknown-name",
+                "No such name",
+                format!("There is no service at `{host}`."),
+                "Check the address for mistakes, or ask whoever gave it to you.",
+            ),
+            //= RFC 9110 section 15.5.20
+            //# the request was directed at a server that is unable or unwilling to produce an authoritative response
+            Self::Misdirected => Words::new(
+                S::MISDIRECTED_REQUEST,
+                "misdirected",
+                "Another connection, please",
+                "This connection was opened for another name, with a certificate that counts there alone.",
+                "Send the request again over a connection of its own.",
+            ),
+            Self::UnknownPath => {
+                Words::new(S::NOT_FOUND, "unknown-path", "Not found", "There is nothing under this path.", "")
+            }
+            Self::NoPath => Words::new(
+                S::NOT_FOUND,
+                "no-path",
+                "Not found",
+                "No service of this name serves this path.",
+                "Check the address.",
+            ),
+            Self::AmbiguousPath => Words::new(
+                S::BAD_REQUEST,
+                "ambiguous-path",
+                "Bad request",
+                "The path can be read in more than one way, so it is not certain which service it is for.",
+                "Send it without empty or dot segments, encoded slashes, backslashes and semicolons.",
+            ),
+            Self::LocalOnly => Words::new(
+                S::FORBIDDEN,
+                "local-only",
+                "Not from here",
+                "This is only answered to clients on the same machine.",
+                "",
+            ),
+            Self::Denied => Words::new(
+                S::FORBIDDEN,
+                "denied",
+                "Not from here",
+                "This service lets nobody in from your network address.",
+                "Ask whoever runs the service, if that is not as it should be.",
+            ),
+            Self::Limited(_) => Words::new(
+                S::TOO_MANY_REQUESTS,
+                "limited",
+                "Too many requests",
+                "This service takes no more requests at the moment.",
+                "Try again in a few seconds.",
+            ),
+            Self::Unauthorized(_) => Words::new(
+                S::UNAUTHORIZED,
+                "unauthorized",
+                "Who are you?",
+                "This service asks for a user name and a password.",
+                "Give the ones that you got from whoever runs the service.",
+            ),
+            Self::TooManyFailures(_) => Words::new(
+                S::TOO_MANY_REQUESTS,
+                "too-many-failures",
+                "Too many attempts",
+                "Your address gave a wrong password too often.",
+                "Wait a minute and try again.",
+            ),
+            Self::Busy => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "busy",
+                "Busy",
+                "There is too much to do at the moment.",
+                "Try again in a few seconds.",
+            ),
+            Self::NoTunnel => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "no-tunnel",
+                "This service is offline",
+                "The address is right, but the service behind it is not connected at the moment.",
+                LATER,
+            ),
+            Self::NoHealthyOrigin => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "no-healthy-origin",
+                "This service is not ready",
+                "The address is right, but the service behind it takes no visitors at the moment.",
+                LATER,
+            ),
+            Self::NobodyKnown => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "nobody-known",
+                "Nobody can come in",
+                "This service asks who comes, and that cannot be found out at the moment.",
+                LATER,
+            ),
+            Self::Revoked => Words::new(
+                S::FORBIDDEN,
+                "revoked",
+                "Not allowed any more",
+                "This service does not let you in any more.",
+                "Ask whoever runs the service, if that is not as it should be.",
+            ),
+            Self::Own(_) => Words::new(S::INTERNAL_SERVER_ERROR, "own-page", "No answer", "", ""),
+            Self::Origin(failure) => words_of(failure),
+        }
+    }
+
+    /// The answer that says so, on a page of this installation where a browser asks.
+    pub(crate) fn answer(&self, id: RequestId, headers: &HeaderMap, site: &Site) -> Response<AnswerBody> {
+        if let Self::Own(answer) = self {
+            return answer.response().map(own);
+        }
+        let words = self.words();
+        let problem = match self {
+            Self::Malformed(refusal) => Problem::refused(*refusal, id.as_str()),
+            _ => Problem {
+                status: words.status,
+                code: words.reason,
+                title: words.title.into(),
+                detail: words.detail,
+                next_step: words.next_step,
+                request_id: id.as_str(),
+            },
+        };
+        let mut answer = problem.respond(Format::wanted(headers), site).map(own);
+        let fields = answer.headers_mut();
+        match self {
+            Self::Unauthorized(realm) => {
+                fields.insert(WWW_AUTHENTICATE, basic::challenge(realm));
+            }
+            Self::Limited(wait) => {
+                let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+                fields.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+            }
+            Self::TooManyFailures(seconds) => {
+                fields.insert(RETRY_AFTER, HeaderValue::from(*seconds));
+            }
+            Self::Busy | Self::NoTunnel | Self::NoHealthyOrigin => {
+                fields.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+            }
+            _ => {}
+        }
+        answer
+    }
+}
+
+/// The words for what an origin did.
+fn words_of(failure: &Failure) -> Words {
+    use StatusCode as S;
+    match failure {
+        Failure::NotReached(OpenFailure { reason, .. }) => match reason {
+            FailureReason::TimedOut => connect_timed_out(),
+            FailureReason::Draining => Words::new(
+                S::SERVICE_UNAVAILABLE,
+                "draining",
+                "This service is restarting",
+                "It will be back in a moment.",
+                "Try again in a few seconds.",
+            ),
+            FailureReason::Refused => not_running("origin-refused"),
+            FailureReason::Unresolved => not_running("origin-unresolved"),
+            FailureReason::Tls => not_running("origin-tls"),
+            FailureReason::Other => not_running("origin-unreachable"),
+        },
+        Failure::ConnectTimedOut { .. } | Failure::NoStream(ConnectError::TimedOut) => connect_timed_out(),
+        Failure::ResponseTimedOut => Words::new(
+            S::GATEWAY_TIMEOUT,
+            "origin-slow",
+            "The service is too slow",
+            "The service has the request, but did not begin its answer in time.",
+            LATER,
+        ),
+        Failure::NoStream(ConnectError::Tunnel(OpenError::NoRoom(_))) => Words::new(
+            S::SERVICE_UNAVAILABLE,
+            "tunnel-full",
+            "Busy",
+            "This service has as many visitors as it takes at once.",
+            "Try again in a few seconds.",
+        ),
+        Failure::NoStream(_) | Failure::TunnelLost { .. } => Words::new(
+            S::BAD_GATEWAY,
+            "tunnel-lost",
+            "The connection was lost",
+            "The connection to the service was lost on the way.",
+            LATER,
+        ),
+        Failure::SpeaksTls => Words::new(
+            S::BAD_GATEWAY,
+            RequestRecord::ORIGIN_SPEAKS_TLS,
+            "No valid answer",
+            "The service behind this name is set up so that it cannot be reached.",
+            LATER,
+        ),
+        Failure::Stale(_)
+        | Failure::Unsent
+        | Failure::Broken(_)
+        | Failure::Wordless(_)
+        | Failure::Unasked
+        | Failure::ForeignCoding => Words::new(
+            S::BAD_GATEWAY,
+            "origin-broken",
+            "No valid answer",
+            "The service broke its answer off, or answered in a way that no browser understands.",
+            LATER,
+        ),
+        Failure::UploadStalled => Words::new(
+            S::REQUEST_TIMEOUT,
+            "upload-stalled",
+            "Too slow",
+            "The body of the request stopped arriving.",
+            "Send the request again.",
+        ),
+        Failure::UploadBroken => Words::new(
+            S::BAD_REQUEST,
+            "upload-broken",
+            "The request broke off",
+            "The body of the request ended before its end.",
+            "Send the request again.",
+        ),
+    }
+}
+
+/// The words for a service that cannot be reached: a visitor can do nothing with the reason, which is in its word.
+fn not_running(reason: &'static str) -> Words {
+    Words::new(
+        StatusCode::BAD_GATEWAY,
+        reason,
+        "This service is not running",
+        "The address is right, but the service behind it cannot be reached at the moment.",
+        LATER,
+    )
+}
+
+fn connect_timed_out() -> Words {
+    Words::new(
+        StatusCode::GATEWAY_TIMEOUT,
+        "connect-timeout",
+        "The service is not answering",
+        "The service did not take the connection in time.",
+        LATER,
+    )
+}
+
+/// A body of our own bytes.
+fn own(bytes: Bytes) -> AnswerBody {
+    AnswerBody::new(Source::Own(bytes), None)
+}
+
+/// A short answer of our own.
+pub(crate) fn plain(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response<AnswerBody> {
+    let mut answer = Response::new(own(text.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer.headers_mut().insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// Answers a request that goes no further than to us (RFC 9110 section 7.6.2): what may be asked, or what came of it here.
+pub(crate) fn in_place_of_origin(head: &Parts) -> Response<AnswerBody> {
+    if head.method != Method::TRACE {
+        let mut answer = Response::new(own(Bytes::new()));
+        *answer.status_mut() = StatusCode::NO_CONTENT;
+        answer.headers_mut().insert(ALLOW, HeaderValue::from_static(METHODS));
+        return answer;
+    }
+    //= RFC 9110 section 9.3.8
+    //# The final recipient of the request SHOULD exclude any request fields that are likely to contain sensitive data
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let mut text = format!("TRACE {target} {:?}\r\n", head.version);
+    for (name, value) in [HOST, VIA, MAX_FORWARDS].iter().flat_map(|name| {
+        head.headers.get_all(name).iter().map(move |value| (name, String::from_utf8_lossy(value.as_bytes())))
+    }) {
+        text.extend([name.as_str(), ": ", &value, "\r\n"]);
+    }
+    text.push_str("\r\n");
+    plain(StatusCode::OK, "message/http", text)
+}
+
+/// Leaves the head alone, for a request that asked for no more: its length is the one that the body would have had.
+pub(crate) fn without_body(answer: &mut Response<AnswerBody>) {
+    if !answer.body().is_ours() {
+        return;
+    }
+    if let Some(length) = answer.body().size_hint().exact().filter(|length| *length > 0) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    *answer.body_mut() = AnswerBody::new(Source::Empty, None);
+}
+
+/// Tells an HTTP/1 client that this answer is the last on its connection.
+pub(crate) fn close_after(answer: &mut Response<AnswerBody>) {
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+}

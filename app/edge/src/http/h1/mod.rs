@@ -1,0 +1,170 @@
+//! HTTP/1 with clients: what the guard passes becomes requests, one after the other, all in the task of their connection.
+
+mod connection;
+mod output;
+mod upload;
+
+use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use http::Response;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    sync::watch,
+    time::Instant,
+};
+
+use self::connection::{Connection, Ended};
+pub(crate) use self::upload::Http1Body;
+use crate::{
+    Edge,
+    access::Shown,
+    body::upload::{AnswerBody, ClientBody},
+    http::{
+        connection::{Call, Client, ClientStream, MAX_CLOSE, call, linger},
+        guarded_io::{GuardedIo, Silence, WireState},
+    },
+    lifecycle::{
+        counts::ConnectionPlace,
+        phase::{self, Phase},
+    },
+};
+
+/// How long a connection rests before it gives up what only requests need; how often a busy one is looked at.
+const REST_AFTER: Duration = Duration::from_millis(100);
+const BUSY_PERIOD: Duration = Duration::from_secs(1);
+
+/// Serves HTTP/1 on this connection until it ends. An idle connection has its [`GuardedIo`] and nothing else: all else, several
+/// times as large, comes with the first byte of a request and goes when the connection rests.
+pub(crate) async fn serve(
+    edge: Arc<Edge>,
+    io: ClientStream,
+    addr: SocketAddr,
+    place: Option<ConnectionPlace>,
+    shown: Option<Box<Shown>>,
+) {
+    let client = Client::new(&edge, addr, false, place, shown);
+    let silence = Silence { idle: edge.config.idle_timeout, head: edge.config.header_timeout };
+    let io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
+    let mut io = io.over(|stream| stream.socket());
+    let mut phase = edge.phase.subscribe();
+    let mut is_new = true;
+    loop {
+        let ends = async {
+            if is_new {
+                edge.phase.unasked_ends(&mut phase).await
+            } else {
+                phase::reached(&mut phase, Phase::Draining).await
+            }
+        };
+        let waited = tokio::select! {
+            biased;
+            waited = io.wait() => waited,
+            () = ends => Ok(false),
+        };
+        is_new = false;
+        match waited {
+            Ok(true) => {}
+            Ok(false) => {
+                let _ = tokio::time::timeout(MAX_CLOSE, io.shutdown()).await;
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "an HTTP/1 connection broke off");
+                return;
+            }
+        }
+        match Box::pin(serve_until_rest(&edge, &client, io, &mut phase)).await {
+            Some(rested) => io = rested,
+            None => return,
+        }
+    }
+}
+
+/// Serves until the connection ends, or has been at rest for [`REST_AFTER`]: then it is given back.
+async fn serve_until_rest(
+    edge: &Arc<Edge>,
+    client: &Arc<Client>,
+    io: GuardedIo<ClientStream>,
+    phase: &mut watch::Receiver<Phase>,
+) -> Option<GuardedIo<ClientStream>> {
+    let mut connection = Connection::new(io);
+    let ended = {
+        let mut served = pin!(connection.serve(edge, client));
+        let mut called = call(phase, Phase::Draining, Some(Instant::now() + REST_AFTER));
+        loop {
+            let called_for = tokio::select! {
+                biased;
+                ended = &mut served => break Some(ended),
+                called_for = &mut called => called_for,
+            };
+            let quiet_until = client.wire.quiet_until(REST_AFTER).filter(|_| client.wire.is_at_rest());
+            called = match called_for {
+                Call::Reached(Phase::Cut) => return None,
+                Call::Reached(_) if quiet_until.is_some() => break None,
+                Call::Reached(_) => {
+                    client.wire.goes();
+                    call(phase, Phase::Cut, None)
+                }
+                Call::Look => {
+                    let now = Instant::now();
+                    match quiet_until {
+                        Some(due) if due <= now => break None,
+                        due => call(phase, Phase::Draining, Some(due.unwrap_or(now + BUSY_PERIOD))),
+                    }
+                }
+            };
+        }
+    };
+    match ended {
+        None => return Some(connection.into_io()),
+        Some(Ok(Ended::Closes)) => tokio::select! {
+            () = end(connection.into_io(), &client.wire) => {}
+            () = phase::cut(phase) => {}
+        },
+        Some(Ok(Ended::Switches(upgraded))) => {
+            let (stream, said) = connection.into_upgraded();
+            upgraded.start(edge, client.clone(), stream, said);
+        }
+        Some(Err(error)) => tracing::debug!(%error, "an HTTP/1 connection ended early"),
+    }
+    None
+}
+
+/// Answers one request, and ends the connection behind it. Whoever ends its side behind the request has the answer all the
+/// same. Returns whether there was one.
+pub(crate) async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
+    io: GuardedIo<S>,
+    wire: &WireState,
+    answer: impl FnOnce(&http::Request<ClientBody>) -> Response<AnswerBody>,
+) -> bool {
+    let mut connection = Connection::new(io);
+    let outcome = match connection.next_request(|| false).await {
+        Ok(Some(asked)) => {
+            let (request, to) = connection.begin(asked);
+            connection.is_last();
+            connection.answer(answer(&request), &to, false).await.map(|_| true)
+        }
+        Ok(None) => Ok(false),
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(is_answered) => {
+            // Whatever else the client sends is not for us, and must not take the answer along (RFC 9112 section 9.6).
+            wire.left_unread();
+            end(connection.into_io(), wire).await;
+            is_answered
+        }
+        Err(error) => {
+            tracing::debug!(%error, "a plain HTTP connection ended early");
+            false
+        }
+    }
+}
+
+/// Ends a connection behind its last answer.
+async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut io: GuardedIo<S>, wire: &WireState) {
+    let _ = tokio::time::timeout(MAX_CLOSE, io.shutdown()).await;
+    if wire.is_unread() {
+        linger(io.into_unguarded()).await;
+    }
+}

@@ -1,0 +1,232 @@
+//! What a connection does by itself: it reads and writes, and sees to it that the client is still there.
+
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use sallyport_http2::{NewRequest, Signal as _};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{MAX_OUTPUT_BYTES, shared::Shared, stream};
+use crate::{
+    Edge,
+    body::upload_meter::ReadGate,
+    http::{connection::Client, send_bound::StreamExecutor},
+    util::wake_gated::Rarely,
+};
+
+/// How much is read at once, in bytes: a record of TLS.
+const READ_BYTES: usize = 16 * 1024;
+/// How often is read before others have their turn: those that serve the requests, too.
+const MAX_READS: usize = 8;
+/// How many pieces are written at once.
+const MAX_PIECES: usize = 32;
+/// How soon a connection gives up what only a busy one needs, when nothing comes. One that is busy is looked at that often.
+const REST_AFTER: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// Where the connections of this thread are read to.
+    static READ: std::cell::RefCell<Box<[u8; READ_BYTES]>> = std::cell::RefCell::new(Box::new([0; READ_BYTES]));
+}
+
+/// A client's connection: ready when it has come to its end.
+pub(super) struct Connection<S> {
+    edge: Arc<Edge>,
+    client: Arc<Client>,
+    io: S,
+    shared: Arc<Shared>,
+    executor: StreamExecutor,
+    gate: ReadGate,
+    pulse: Pulse,
+    /// Whether something was written that was not flushed.
+    is_unflushed: bool,
+}
+
+/// Whether the client is there.
+struct Pulse {
+    /// How long it may be quiet before it is asked, and before it is given up when it does not answer.
+    interval: Duration,
+    /// How long it is until it is looked at.
+    look: Duration,
+    due: Rarely<()>,
+    /// How long nothing has come, by looks that are over.
+    quiet: Duration,
+    /// Whether the connection has given up what only a busy one needs.
+    rests: bool,
+    is_asked: bool,
+}
+
+impl Pulse {
+    fn new(interval: Duration) -> Self {
+        let look = REST_AFTER.min(interval / 2);
+        let due = Rarely::new(tokio::time::sleep(look));
+        Self { interval, look, due, quiet: Duration::ZERO, rests: false, is_asked: false }
+    }
+
+    /// Something came. What is done at each request must be little: after a rest alone is it looked at sooner again.
+    fn heard(&mut self) {
+        if self.rests {
+            *self = Self::new(self.interval);
+        }
+        (self.quiet, self.is_asked) = (Duration::ZERO, false);
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    pub(super) fn new(edge: Arc<Edge>, client: Arc<Client>, io: S) -> Self {
+        let meter = client.uploads.clone().unwrap_or_else(|| edge.uploads.meter(client.addr.ip()));
+        let (shared, executor) =
+            (Arc::new(Shared::new()), StreamExecutor { bound: edge.config.send_timeout, place: Arc::default() });
+        let pulse = Pulse::new(edge.config.ping_interval);
+        Self { edge, client, io, shared, executor, gate: ReadGate::new(meter), pulse, is_unflushed: false }
+    }
+
+    /// Lets the requests come to their end that are under way, and takes no more.
+    pub(super) fn shut_down(self: Pin<&mut Self>) {
+        self.shared.with(|server| server.shut_down());
+    }
+
+    /// The connection below, when it ended because of what the client sent: that may be sending still.
+    pub(super) fn unread(&mut self) -> Option<&mut S> {
+        let has_failed = self.shared.lock().server.failure().is_some();
+        has_failed.then_some(&mut self.io)
+    }
+
+    /// Ready when everything is written.
+    fn poll_write_all(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.shared.lock();
+        while !state.server.output().is_empty() {
+            let mut slices = [IoSlice::new(&[]); MAX_PIECES];
+            let count = state.server.output().slices(&mut slices);
+            let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, &slices[..count]))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.is_unflushed = true;
+            sallyport_shards::weigh(written);
+            state.server.written(written);
+        }
+        drop(state);
+        if self.is_unflushed {
+            ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+            self.is_unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads once, and has what came looked at; how much it was. Nothing is read of a client that takes nothing.
+    fn poll_read_once(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.shared.lock().server.output().len() >= MAX_OUTPUT_BYTES {
+            // Whether it is there is for those to judge who write to it.
+            self.pulse.heard();
+            return Poll::Pending;
+        }
+        ready!(self.gate.poll_open(cx));
+        READ.with_borrow_mut(|room| {
+            let mut read = ReadBuf::new(&mut room[..]);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
+            self.pulse.heard();
+            sallyport_shards::weigh(read.filled().len());
+            self.take(read.filled());
+            Poll::Ready(Ok(read.filled().len()))
+        })
+    }
+
+    /// Has the server look at these bytes, and sets the requests under way that they bring.
+    fn take(&mut self, bytes: &[u8]) {
+        self.shared.lock().server.handle_input(bytes);
+        // One by one, and not under the lock: a runtime that shuts down drops a task at once, which takes it again.
+        while let Some(request) = self.next_request() {
+            self.client.count_request();
+            let served = stream::serve(self.edge.clone(), self.client.clone(), &self.shared, request);
+            self.executor.execute(served);
+        }
+        let (received, faults) = {
+            let server = &mut self.shared.lock().server;
+            (server.received(), server.faults())
+        };
+        self.gate.received(received);
+        for (fault, times) in faults {
+            self.edge.metrics.http2_fault(fault, times);
+        }
+    }
+
+    fn next_request(&self) -> Option<NewRequest> {
+        self.shared.lock().server.poll_request()
+    }
+
+    /// Looks whether the client is there. An error: it is not.
+    fn poll_pulse(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let pulse = &mut self.pulse;
+        while Pin::new(&mut pulse.due).poll(cx).is_ready() {
+            pulse.quiet += pulse.look;
+            let server = &mut self.shared.lock().server;
+            if pulse.quiet >= 2 * pulse.interval {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the client is not there any more"));
+            }
+            if pulse.quiet >= pulse.interval && !std::mem::replace(&mut pulse.is_asked, true) {
+                server.forget_ended();
+                server.ping();
+            }
+            if !std::mem::replace(&mut pulse.rests, true) {
+                server.rest();
+            }
+            pulse.look = pulse.interval / 2;
+            pulse.due = Rarely::new(tokio::time::sleep(pulse.look));
+        }
+        Ok(())
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.executor.place.is_here();
+        for _ in 0..MAX_READS {
+            let written = self.poll_write_all(cx)?;
+            if written.is_ready() && self.shared.lock().server.is_over() {
+                return Pin::new(&mut self.io).poll_shutdown(cx);
+            }
+            match self.poll_read_once(cx)? {
+                Poll::Ready(0) => {
+                    // The client has left. It may still read what is on its way.
+                    self.shared.lock().server.abandon();
+                    if self.poll_write_all(cx).is_ready() {
+                        let _ = Pin::new(&mut self.io).poll_shutdown(cx);
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Ready(_) => {}
+                Poll::Pending => {
+                    // What came just now may have begun another look.
+                    self.poll_pulse(cx)?;
+                    let mut state = self.shared.lock();
+                    state.connection.wait(cx);
+                    // Another thread may have had something to say since all was written.
+                    if written.is_ready() && (!state.server.output().is_empty() || state.server.is_over()) {
+                        state.connection.signal();
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for Connection<S> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_end(cx)
+    }
+}
+
+impl<S> Drop for Connection<S> {
+    fn drop(&mut self) {
+        self.shared.lock().server.abandon();
+    }
+}

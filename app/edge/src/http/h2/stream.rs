@@ -1,0 +1,228 @@
+//! One stream: its request is served, and its answer sent as fast as the client takes it.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderName, HeaderValue, Request, Response,
+    header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE},
+    response::Parts,
+};
+use http_body::Body as _;
+use sallyport_http::RequestRefusal;
+use sallyport_http2::{ErrorCode, HeadRefusal, NewRequest, Room, StreamId};
+
+use super::{body::Http2Body, shared::Shared};
+use crate::{
+    Edge,
+    body::upload::{AnswerBody, BoxError, ClientBody},
+    http::{connection::Client, guarded_io::Refused, request, send_bound},
+    util::http_date::date,
+};
+
+/// How much a client has to take at once to be one that takes its answer, in bytes.
+const MIN_PROGRESS_BYTES: usize = 1_024;
+/// What belongs to a connection of HTTP/1 (RFC 9113 section 8.2.2).
+const OF_HTTP1: [HeaderName; 5] = [
+    CONNECTION,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// The answer of a stream. Dropped before its end it breaks the stream off.
+pub(super) struct Answering {
+    shared: Arc<Shared>,
+    stream: StreamId,
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.shared.with(|server| server.leave_answer(self.stream));
+    }
+}
+
+/// Serves the request of a stream, until it is answered or nobody wants the answer.
+pub(super) fn serve(
+    edge: Arc<Edge>,
+    client: Arc<Client>,
+    shared: &Arc<Shared>,
+    new: NewRequest,
+) -> impl Future<Output = ()> + Send + use<> {
+    let stream = new.stream;
+    let body = match new.has_body {
+        true => ClientBody::Http2(Http2Body::new(shared.clone(), stream, client.uploads.clone())),
+        false => ClientBody::Empty,
+    };
+    let mut head = new.head;
+    if let Some(refusal) = new.refusal {
+        head.extensions.insert(Refused::Malformed(match refusal {
+            HeadRefusal::TooLong => RequestRefusal::HeadLong,
+            HeadRefusal::Target => RequestRefusal::Target,
+        }));
+    }
+    let answering = Answering { shared: shared.clone(), stream };
+    // In a box of its own, whose room is given up when the answer begins: that may last.
+    let mut served = Box::pin(request::serve(edge, client, Request::from_parts(head, body)));
+    async move {
+        let answer = poll_fn(|cx| match served.as_mut().poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending => answering.poll_gone(cx).map(|()| None),
+        });
+        let Some(answer) = answer.await else { return };
+        drop(served);
+        answering.send(answer).await;
+    }
+}
+
+impl Answering {
+    /// Ready when nobody wants the answer any more.
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let server = &mut self.shared.lock().server;
+        if server.is_gone(self.stream) {
+            return Poll::Ready(());
+        }
+        if let Some(writer) = server.writer(self.stream) {
+            writer.wait(cx);
+        }
+        Poll::Pending
+    }
+
+    /// Sends the head, once it may be sent; it `ends` with it. `None`: nobody wants it any more.
+    fn poll_send_head(&self, head: &Parts, ends: bool, cx: &mut Context<'_>) -> Poll<Option<()>> {
+        self.shared.with(|server| {
+            if server.is_gone(self.stream) {
+                return Poll::Ready(None);
+            }
+            if !server.may_begin(self.stream) {
+                if let Some(writer) = server.writer(self.stream) {
+                    writer.wait(cx);
+                }
+                return Poll::Pending;
+            }
+            server.send_head(self.stream, head.status, &head.headers, ends);
+            Poll::Ready(Some(()))
+        })
+    }
+
+    /// Sends as much of this as there is room for, once there is any; `ends` with the last of it. `None`: nobody wants
+    /// it any more.
+    fn poll_send(&self, data: &mut Bytes, ends: bool, cx: &mut Context<'_>) -> Poll<Option<()>> {
+        self.shared.with(|server| match server.room(self.stream) {
+            Room::Bytes(room) => {
+                let piece = data.split_to(room.min(data.len()));
+                if piece.len() >= MIN_PROGRESS_BYTES {
+                    send_bound::waits_for_client();
+                }
+                server.send_data(self.stream, piece, ends && data.is_empty());
+                Poll::Ready(Some(()))
+            }
+            Room::Gone => Poll::Ready(None),
+            Room::Later => {
+                if let Some(writer) = server.writer(self.stream) {
+                    writer.wait(cx);
+                }
+                Poll::Pending
+            }
+        })
+    }
+
+    async fn send(&self, answer: Response<AnswerBody>) {
+        let (head, mut body) = answer.into_parts();
+        if !self.send_whole(head, &mut body).await {
+            return;
+        }
+        let Some(mut unwanted) = body.into_unwanted() else { return };
+        send_bound::waits_for_origin();
+        poll_fn(|cx| match unwanted.poll_end(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.poll_gone(cx),
+        })
+        .await;
+    }
+
+    /// Sends an answer to its end. Whether that was reached.
+    async fn send_whole(&self, mut head: Parts, body: &mut AnswerBody) -> bool {
+        date(&mut head.headers);
+        if !body.is_of_origin() {
+            // Those of origins have lost them on their way.
+            OF_HTTP1.iter().for_each(|name| drop(head.headers.remove(name)));
+        }
+        let ends = body.is_end_stream();
+        if !ends
+            && let Some(length @ 1..) = body.size_hint().exact()
+            && !head.headers.contains_key(CONTENT_LENGTH)
+        {
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        let sent = poll_fn(|cx| self.poll_send_head(&head, ends, cx));
+        if sent.await.is_none() {
+            return false;
+        }
+        if ends {
+            return true;
+        }
+        drop(head);
+        loop {
+            let frame = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+                Poll::Pending => self.poll_gone(cx).map(Err),
+            });
+            let frame = match frame.await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => {
+                    self.break_off(&error);
+                    return false;
+                }
+                Ok(None) => {
+                    self.end();
+                    return true;
+                }
+                Err(()) => return false,
+            };
+            match frame.into_data() {
+                Ok(data) => {
+                    let ends = body.is_end_stream();
+                    if self.send_data(data, ends).await.is_none() {
+                        return false;
+                    }
+                    if ends {
+                        return true;
+                    }
+                }
+                Err(frame) => {
+                    if let Ok(fields) = frame.into_trailers() {
+                        self.shared.with(|server| server.send_trailers(self.stream, &fields));
+                        return true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a piece of the body, as there comes to be room for it; `ends` with it. `None`: nobody wants it any more.
+    async fn send_data(&self, mut data: Bytes, ends: bool) -> Option<()> {
+        if data.is_empty() && ends {
+            self.end();
+        }
+        while !data.is_empty() {
+            poll_fn(|cx| self.poll_send(&mut data, ends, cx)).await?;
+        }
+        Some(())
+    }
+
+    fn end(&self) {
+        self.shared.with(|server| server.send_data(self.stream, Bytes::new(), true));
+    }
+
+    fn break_off(&self, error: &BoxError) {
+        tracing::debug!(%error, "an answer broke off");
+        self.shared.with(|server| server.break_off(self.stream, ErrorCode::INTERNAL_ERROR));
+    }
+}

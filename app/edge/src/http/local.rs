@@ -1,0 +1,104 @@
+//! What the edge answers under its own name, `api.<domain>`: its health, its metrics, and through the API's handler
+//! everything else.
+
+use std::{net::IpAddr, sync::Arc};
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, header::STRICT_TRANSPORT_SECURITY, request::Parts};
+use sallyport_http::RequestHost;
+use sallyport_model::ClientAddr;
+
+use crate::{
+    Edge,
+    body::upload::{AnswerBody, ApiRequestBody, Source, UploadSlot},
+    http::{
+        connection::Client,
+        error_page::{self, Trouble},
+    },
+};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What a monitoring system asks for.
+const WATCHED: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+
+/// Whether a monitoring system on this machine asks, which names the machine by its address: it cannot always say another name
+/// than the one that it connects to. No socket has such a name.
+pub(crate) fn is_watched(client: &Client, head: &Parts, host: &RequestHost) -> bool {
+    let name = host.name().trim_start_matches('[').trim_end_matches(']');
+    WATCHED.contains(&head.uri.path())
+        && client.addr.ip().to_canonical().is_loopback()
+        && name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// For how long browsers come by TLS alone that have been here: a year. This is about our own hosts; what is beneath the domain else
+/// is for the owners of sockets to say.
+const BY_TLS_ALONE: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// Has browsers come to this host of ours by TLS alone from now on (RFC 6797). Not under `localhost`: there others may serve the same
+/// host by plain HTTP at another port, and browsers would not let them.
+pub(crate) fn by_tls_alone(edge: &Edge, mut answer: Response<AnswerBody>) -> Response<AnswerBody> {
+    let domain = &edge.config.domain;
+    if domain != "localhost" && !domain.ends_with(".localhost") {
+        answer.headers_mut().insert(STRICT_TRANSPORT_SECURITY, BY_TLS_ALONE);
+    }
+    answer
+}
+
+/// Answers a request to our own name.
+pub(crate) async fn answer(
+    edge: &Edge,
+    client: &Client,
+    head: Parts,
+    upload: Option<Arc<UploadSlot>>,
+) -> Result<Response<AnswerBody>, Trouble> {
+    let is_read = head.method == Method::GET || head.method == Method::HEAD;
+    match head.uri.path() {
+        "/healthz" if is_read => {
+            let notes = edge.health.get().map(|notes| notes()).unwrap_or_default();
+            let notes = notes + &edge.mesh.get().map(|mesh| mesh.notes()).unwrap_or_default();
+            Ok(error_page::plain(StatusCode::OK, TEXT, format!("ok\n{notes}")))
+        }
+        "/readyz" if is_read => Ok(match ready(edge).await {
+            Ok(()) => error_page::plain(StatusCode::OK, TEXT, "ready\n"),
+            Err(reason) => {
+                let text = format!("{{\"ready\":false,\"reason\":\"{reason}\"}}\n");
+                error_page::plain(StatusCode::SERVICE_UNAVAILABLE, JSON, text)
+            }
+        }),
+        "/metrics" if is_read => metrics(edge, client).await,
+        _ => Ok(pass_on(edge, client, head, upload).await),
+    }
+}
+
+/// Has the API's handler answer, which serves the place where people log in too.
+pub(crate) async fn pass_on(
+    edge: &Edge,
+    client: &Client,
+    head: Parts,
+    upload: Option<Arc<UploadSlot>>,
+) -> Response<AnswerBody> {
+    let request = Request::from_parts(head, ApiRequestBody::new(upload));
+    (edge.api)(request, ClientAddr(client.addr)).await.map(|body| AnswerBody::new(Source::Api(body), None))
+}
+
+/// Whether new requests are welcome, or why not: words that need no escape in JSON.
+async fn ready(edge: &Edge) -> Result<(), &'static str> {
+    if edge.sends_away() {
+        return Err("draining");
+    }
+    match edge.readiness.get() {
+        Some(asker) => asker.ready().await,
+        None => Ok(()),
+    }
+}
+
+/// The metrics, for clients on this machine: they name every socket.
+async fn metrics(edge: &Edge, client: &Client) -> Result<Response<AnswerBody>, Trouble> {
+    if !client.addr.ip().to_canonical().is_loopback() {
+        return Err(Trouble::LocalOnly);
+    }
+    let text = edge.metrics_text_aside().await.ok_or(Trouble::UnknownPath)?;
+    Ok(error_page::plain(StatusCode::OK, METRICS, text))
+}

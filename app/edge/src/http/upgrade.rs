@@ -1,0 +1,172 @@
+//! WebSockets: after a 101, of the origin or of our own, connections carry bytes that are no HTTP any more.
+
+use std::{
+    future::poll_fn,
+    io,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::BytesMut;
+use sallyport_bus::LiveFlow;
+use sallyport_net::{Carried, Pace, relay};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
+use crate::{
+    Edge,
+    http::{
+        connection::{Client, ClientStream},
+        context::Ticket,
+        tunnel_websocket,
+    },
+    origins::{http::h1::H1Connection, origin::InFlight},
+    policy::limits::Meter,
+};
+
+/// What becomes of a connection after our 101.
+pub(crate) enum Upgrade {
+    /// It goes on to the origin that said 101.
+    Relay(Relay),
+    /// It is a connector's, and carries a tunnel.
+    Carrier,
+}
+
+/// An upgrade that was agreed on.
+pub(crate) struct Upgraded {
+    upgrade: Upgrade,
+    ticket: Box<Ticket>,
+}
+
+impl Upgraded {
+    /// This becomes of the connection; the ticket is that of the request that asked for it.
+    pub(crate) fn new(upgrade: Upgrade, ticket: Box<Ticket>) -> Self {
+        Self { upgrade, ticket }
+    }
+
+    /// Begins, now that the 101 is out; `said` is what the client has said since.
+    pub(crate) fn start(self, edge: &Arc<Edge>, client: Arc<Client>, stream: ClientStream, said: BytesMut) {
+        let Self { upgrade, mut ticket } = self;
+        match upgrade {
+            Upgrade::Relay(relay) => relay.start(edge, client, stream, said, ticket),
+            Upgrade::Carrier => {
+                ticket.complete();
+                drop(ticket);
+                tunnel_websocket::start(edge.clone(), client, stream, said);
+            }
+        }
+    }
+}
+
+/// The origin's side of a WebSocket that was agreed on.
+pub(crate) struct Relay {
+    connection: Box<H1Connection>,
+    origin: InFlight,
+}
+
+impl Relay {
+    /// A relay to this origin, over the connection that said 101.
+    pub(crate) fn new(connection: Box<H1Connection>, origin: InFlight) -> Self {
+        Self { connection, origin }
+    }
+
+    /// Carries bytes both ways until both sides have ended, one has failed, or the edge has no more time.
+    fn start(
+        self,
+        edge: &Arc<Edge>,
+        client: Arc<Client>,
+        stream: ClientStream,
+        said: BytesMut,
+        mut ticket: Box<Ticket>,
+    ) {
+        let running = edge.running.enter();
+        let mut phase = edge.phase.subscribe();
+        let stay = ticket.stays(edge);
+        let shards = &edge.config.shards;
+        sallyport_shards::spawn_near(shards.by_weight(Box::pin(async move {
+            let (_running, _client) = (running, client);
+            let mut carried = Carried::default();
+            let pace = ticket.pass().map(|pass| pass.meter().clone());
+            let mut stake = ticket.take_stake();
+            let revoked = poll_fn(|cx| stake.poll_over(cx));
+            let live = stay.as_ref().map(|stay| stay.flow().clone());
+            let killed = async {
+                match &stay {
+                    Some(stay) => stay.cut().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let ended = tokio::select! {
+                ended = self.run((stream, said), pace, live, &mut carried) => ended,
+                () = revoked => {
+                    ticket.revoked();
+                    Err(io::Error::other("who it belongs to may not come in any more"))
+                }
+                () = killed => {
+                    ticket.killed();
+                    Err(io::Error::other("somebody cut it"))
+                }
+                () = crate::lifecycle::phase::cut(&mut phase) => Err(io::Error::other("the edge shuts down")),
+            };
+            ticket.count_relayed(carried.forth, carried.back);
+            match ended {
+                Ok(()) => ticket.complete(),
+                Err(error) => tracing::debug!(id = %ticket.id(), %error, "a websocket ended early"),
+            }
+        })));
+    }
+
+    /// Nothing is kept for bytes of which none are there: many WebSockets are open, and few of them carry anything.
+    async fn run(
+        self,
+        (mut client, said): (ClientStream, BytesMut),
+        pace: Option<Meter>,
+        live: Option<Arc<LiveFlow>>,
+        carried: &mut Carried,
+    ) -> io::Result<()> {
+        let _origin = self.origin;
+        let (mut origin, answered) = self.connection.into_stream();
+        let mut pace = Watched { pace, live };
+        pass_on(&mut origin, said, &mut pace, &mut carried.forth).await?;
+        pass_on(&mut client, answered, &mut pace, &mut carried.back).await?;
+        relay(&mut client, &mut origin, &mut pace, carried).await.map_err(|broke| broke.error)
+    }
+}
+
+/// Writes what came before the relay could carry it.
+async fn pass_on(
+    to: &mut (impl AsyncWrite + Unpin),
+    said: impl AsRef<[u8]>,
+    pace: &mut Watched,
+    carried: &mut u64,
+) -> io::Result<()> {
+    let said = said.as_ref();
+    if said.is_empty() {
+        return Ok(());
+    }
+    pace.moved(said.len());
+    to.write_all(said).await?;
+    to.flush().await?;
+    *carried += said.len() as u64;
+    Ok(())
+}
+
+/// What the bytes of a WebSocket count for, and how others see it go on.
+struct Watched {
+    pace: Option<Meter>,
+    live: Option<Arc<LiveFlow>>,
+}
+
+impl Pace for Watched {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.pace.as_mut().map_or(Poll::Ready(()), |pace| pace.poll_ready(cx))
+    }
+
+    fn moved(&mut self, bytes: usize) {
+        if let Some(live) = &self.live {
+            live.moved(bytes);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.moved(bytes);
+        }
+    }
+}

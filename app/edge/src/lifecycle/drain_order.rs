@@ -1,0 +1,71 @@
+//! An edge that is to be emptied, and goes on running: for a newer program, or for work on its machine.
+//!
+//! From the order on, `/readyz` says that it is not ready, connectors are told to go elsewhere (by what the edge says of itself to
+//! the others), and every answer says that it is the last on its connection. Who comes all the same is served. When the time is
+//! over what still runs is cut off, as at a shutdown.
+
+use std::sync::atomic::Ordering;
+
+use sallyport_net::Shutdown;
+use tokio::time::Instant;
+
+use crate::{Edge, MAX_LINGER, lifecycle::phase::Phase};
+
+impl Edge {
+    /// Whether clients had better go elsewhere with their next request.
+    pub(crate) fn sends_away(&self) -> bool {
+        self.draining.load(Ordering::Relaxed) || self.emptied.load(Ordering::Relaxed)
+    }
+
+    /// Does as it is told about being emptied, until the shutdown.
+    pub(crate) async fn follow_emptied(&self, shutdown: &Shutdown) {
+        let mut told = self.config.emptied.clone();
+        let mut until = *told.borrow_and_update();
+        self.begin_or_end(until);
+        loop {
+            tokio::select! {
+                () = shutdown.wait() => return,
+                Ok(()) = told.changed() => {
+                    until = *told.borrow_and_update();
+                    self.begin_or_end(until);
+                }
+                () = over(until) => {
+                    until = None;
+                    self.cut_what_runs().await;
+                }
+            }
+        }
+    }
+
+    fn begin_or_end(&self, until: Option<Instant>) {
+        let was_emptied = self.emptied.swap(until.is_some(), Ordering::Relaxed);
+        match (was_emptied, until) {
+            (false, Some(until)) => {
+                let within = until.saturating_duration_since(Instant::now());
+                tracing::info!(
+                    ?within,
+                    running = self.running.count(),
+                    "this edge is emptied: clients and connectors are sent elsewhere"
+                );
+                self.phase.turn(Phase::Lingering);
+            }
+            (true, None) => tracing::info!("this edge serves again"),
+            _ => {}
+        }
+    }
+
+    async fn cut_what_runs(&self) {
+        let running = self.running.count();
+        self.phase.turn(Phase::Draining);
+        let _ = tokio::time::timeout(MAX_LINGER, self.running.none_left()).await;
+        self.phase.turned(Phase::Cut);
+        tracing::info!(running, "the time is over: what still ran is cut off, and this edge is empty");
+    }
+}
+
+async fn over(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}

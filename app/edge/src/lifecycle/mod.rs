@@ -1,0 +1,9 @@
+//! What this edge serves at this moment: phases of a shutdown, readiness, counts of connections and flows.
+//!
+//! Uses no other room.
+
+pub(crate) mod counts;
+pub(crate) mod drain_order;
+pub(crate) mod flow_count;
+pub(crate) mod phase;
+pub(crate) mod readiness;

@@ -1,0 +1,429 @@
+//! From a TCP connection to what it is for: whom it comes from, which name its ClientHello has, who ends its TLS.
+
+use std::{
+    future::Future,
+    io::{self, BufRead as _},
+    net::{IpAddr, SocketAddr},
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
+
+use rustls::{ProtocolVersion, ServerConfig, server::Acceptor};
+use sallyport_model::{EdgeId, Identity, SocketRoute, SocketType, TlsMode};
+use sallyport_net::{
+    Certificates, LeanTls, NearTcp, ProxiedAddresses, ReadAhead, Recorded, lean_server_config, negotiated,
+    offers_session, offers_tls13, read_header, server_config, server_config_for, server_config_for_returning,
+    server_config_for_tunnels,
+};
+use sallyport_policy::Network;
+use sallyport_wire::MESH_ALPN;
+use tokio::net::TcpStream;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server::TlsStream};
+
+use crate::{
+    Edge,
+    access::{self, Shown, ShownCertificates},
+    client::tls::{ClientTls, HttpClient},
+    lifecycle::counts::HandshakePlace,
+    listener::redirect,
+    mesh::Mesh,
+    record::flow::{FlowTicket, Verdict},
+    tcp::flow::{self, Arrival, ends_of},
+};
+
+/// How long a TLS handshake may take; and, from a balancer, the header before it.
+const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The fatal alert `unrecognized_name` (RFC 6066 section 3), as a whole record.
+const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+
+/// The fatal alert `missing_extension` (RFC 8446 section 9.2), as a whole record.
+const MISSING_EXTENSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 109];
+
+/// The fatal alert `access_denied` (RFC 8446 section 6.2), as a whole record.
+const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
+
+/// A client's TCP connection below TLS.
+pub(crate) type ClientTcp = Recorded<ReadAhead<NearTcp>>;
+
+/// The client spoke plain HTTP, and was told so.
+#[derive(Debug, thiserror::Error)]
+#[error("the client speaks plain HTTP, and this port speaks HTTPS")]
+struct PlainHttp;
+
+/// What every connection that comes in passes.
+pub(crate) struct Doors {
+    base: Arc<ServerConfig>,
+    returning: Arc<ServerConfig>,
+    /// Both for clients that speak TLS 1.3 and show no certificates.
+    lean: Arc<ServerConfig>,
+    lean_returning: Arc<ServerConfig>,
+    tunnels: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
+    trusted_proxies: Vec<Network>,
+}
+
+/// A connection behind its door.
+pub(crate) enum Opened {
+    /// A stock ssh client.
+    Ssh(TcpStream, SocketAddr),
+    /// Another edge, by its machine certificate.
+    Mesh(Box<TlsStream<ClientTcp>>, EdgeId, SocketAddr),
+    /// A connector, with our protocol.
+    Tunnel(LeanTls<ClientTcp>, SocketAddr),
+    /// TLS ended here, for HTTP, the API or a WebSocket.
+    Shared(HttpClient, SocketAddr),
+    /// TLS ended here, for a `tls` socket.
+    Ended(Box<Arrival<TlsStream<ClientTcp>>>),
+    /// TLS goes on to the origin, from the first byte.
+    Passed(Box<Arrival<ClientTcp>>),
+}
+
+impl Doors {
+    /// Doors with certificates from here, where these networks may say who stands behind them.
+    pub(crate) fn new(certificates: Arc<Certificates>, trusted_proxies: Vec<Network>) -> Arc<Self> {
+        let base = server_config(certificates.clone(), sallyport_wire::ALPN);
+        let returning = server_config_for_returning(&base);
+        let (lean, lean_returning) = (lean_server_config(&base), lean_server_config(&returning));
+        let tunnels = server_config_for_tunnels(&base, sallyport_wire::ALPN);
+        Arc::new(Self { base, returning, lean, lean_returning, tunnels, certificates, trusted_proxies })
+    }
+
+    /// Who the client is: the peer, or whom a trusted balancer names in the PROXY protocol. `None`: the balancer said
+    /// nothing that can be used, and the connection is of no use.
+    pub(crate) async fn proxied(
+        &self,
+        edge: &Edge,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+    ) -> Option<(TcpStream, ProxiedAddresses)> {
+        if let Some(ends) = self.direct(&stream, peer) {
+            return Some((stream, ends));
+        }
+        let direct = ends_of(&stream, peer);
+        let why = match tokio::time::timeout(MAX_HANDSHAKE, read_header(&mut stream)).await {
+            Ok(Ok(said)) => return Some((stream, said.unwrap_or(direct))),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it sent no PROXY protocol header in time".to_owned(),
+        };
+        tracing::warn!(why, "a connection from a trusted balancer was closed");
+        edge.metrics.handshake_failed("proxy-header");
+        None
+    }
+
+    /// Both ends of a connection that comes from no trusted balancer: nothing needs to be read to know them.
+    pub(crate) fn direct(&self, stream: &TcpStream, peer: SocketAddr) -> Option<ProxiedAddresses> {
+        (!self.is_trusted(peer.ip())).then(|| ends_of(stream, peer))
+    }
+
+    /// Whether this is a balancer that says whom its connections come from.
+    pub(crate) fn is_trusted(&self, peer: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|network| network.contains(peer))
+    }
+
+    /// Reads the ClientHello and does what it calls for: bounded in time, and given up when newer handshakes need the
+    /// place. `socket`: the port says already which socket is meant.
+    pub(crate) async fn open(
+        &self,
+        edge: &Arc<Edge>,
+        stream: TcpStream,
+        ends: ProxiedAddresses,
+        socket: Option<Arc<SocketRoute>>,
+        place: &mut HandshakePlace,
+    ) -> Option<Opened> {
+        // Pinned here, since `select!` would move it.
+        let mut handshake = pin!(self.handshake(edge, stream, ends, socket));
+        let reason = tokio::select! {
+            biased;
+            opened = &mut handshake => match opened {
+                Ok(opened) => return Some(opened),
+                Err(error) => {
+                    tracing::debug!(%error, "a TLS handshake failed");
+                    reason(&error)
+                }
+            },
+            () = place.pushed_out() => "pushed-out",
+            () = tokio::time::sleep(MAX_HANDSHAKE) => "timeout",
+        };
+        edge.metrics.handshake_failed(reason);
+        None
+    }
+
+    async fn handshake(
+        &self,
+        edge: &Arc<Edge>,
+        stream: TcpStream,
+        ends: ProxiedAddresses,
+        socket: Option<Arc<SocketRoute>>,
+    ) -> io::Result<Opened> {
+        // An ssh client sends its version at once (RFC 4253 section 4.2); a ClientHello begins with 0x16.
+        if edge.ssh.get().is_some() && socket.is_none() {
+            let mut first = [0];
+            stream.peek(&mut first).await?;
+            if &first == b"S" {
+                return Ok(Opened::Ssh(stream, ends.client));
+            }
+        }
+        let mut start = client_hello(edge, stream, socket.is_none()).await?;
+        if socket.is_none()
+            && let Some(mesh) = edge.mesh.get()
+            && start.client_hello().alpn().is_some_and(|mut offered| offered.any(|one| one == MESH_ALPN))
+        {
+            start.io.stop();
+            return Box::pin(mesh_link(mesh, start, ends.client)).await;
+        }
+        let server_name = start.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
+        if socket.is_none() {
+            //= RFC 8446 section 9.2
+            //# Servers requiring this extension SHOULD respond to a ClientHello lacking a "server_name" extension by
+            //# terminating the connection with a "missing_extension" alert.
+            let refused = match &*server_name {
+                "" => Some((&MISSING_EXTENSION, "the client names no host")),
+                name if !self.certificates.covers(name) => {
+                    Some((&UNRECOGNIZED_NAME, "the client wants a name that is not of this edge"))
+                }
+                _ => None,
+            };
+            if let Some((alert, why)) = refused {
+                start.io.stop();
+                tokio::io::AsyncWriteExt::write_all(&mut start.io, alert).await?;
+                tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+        }
+        let base = if offers_session(start.io.recorded()) { &self.returning } else { &self.base };
+        let Some(route) = socket.or_else(|| tls_socket(edge, &server_name)) else {
+            if is_tunnel(&start) {
+                start.io.replay();
+                let (stream, _) = Box::pin(LeanTls::accept(start.io, self.tunnels.clone())).await?;
+                return Ok(Opened::Tunnel(stream, ends.client));
+            }
+            let asking = access::http_server_config(edge, base, &self.certificates, &server_name);
+            let Some((config, route)) = asking else {
+                return Ok(Opened::Shared(self.end_for_http(start).await?, ends.client));
+            };
+            start.io.stop();
+            let opened = Box::pin(start.into_stream(config)).await;
+            let refused = |error| {
+                refused_certificate(edge, &route, ends.client, &error, None);
+                error
+            };
+            return Ok(Opened::Shared(buffered(opened.map_err(refused)?), ends.client));
+        };
+        if route.settings.tls_mode == TlsMode::Passthrough {
+            start.io.replay();
+            return Ok(Opened::Passed(Box::new(Arrival { io: start.io, route, ends, server_name, identity: None })));
+        }
+        start.io.stop();
+        if route.settings.identity.is_some() {
+            return Box::pin(self.ask_certificate(edge, start, route, ends, server_name)).await;
+        }
+        let own_name = format!("{}.{}", route.name, edge.config.domain);
+        let config = server_config_for(base, self.certificates.clone(), own_name, &route.settings.alpn);
+        let io = Box::pin(start.into_stream(config)).await?;
+        Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
+    }
+
+    /// Ends TLS for HTTP, where nobody shows a certificate. A future of its own size for each way: the usual one needs
+    /// nothing more of the ClientHello, and what it does not hold is not moved.
+    fn end_for_http(
+        &self,
+        mut start: StartHandshake<ClientTcp>,
+    ) -> Pin<Box<dyn Future<Output = io::Result<HttpClient>> + Send>> {
+        near(&mut start.io).let_tickets_wait();
+        let first_bytes = start.io.recorded();
+        if !offers_tls13(first_bytes) {
+            return Box::pin(end_with_buffers(start, self.base.clone()));
+        }
+        let config = if offers_session(first_bytes) { &self.lean_returning } else { &self.lean };
+        Box::pin(end_lean(start.io, config.clone()))
+    }
+
+    /// Ends TLS for one who has to show a certificate.
+    async fn ask_certificate(
+        &self,
+        edge: &Arc<Edge>,
+        mut start: StartHandshake<ClientTcp>,
+        route: Arc<SocketRoute>,
+        ends: ProxiedAddresses,
+        server_name: String,
+    ) -> io::Result<Opened> {
+        let (pool, shown) = (edge.sockets.pool(route.id), Arc::<ShownCertificates>::default());
+        let (rules, certificates) = (pool.rules(&route), self.certificates.clone());
+        let client = ends.client.ip();
+        let refuse = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+        let config = access::server_config(edge, &self.base, certificates, &route, &rules, client, &shown);
+        let Some(config) = config else {
+            tokio::io::AsyncWriteExt::write_all(&mut start.io, &ACCESS_DENIED).await?;
+            tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
+            return Err(refuse("the socket asks for certificates, and there is no authority for them"));
+        };
+        match start.into_stream(config).await {
+            Ok(io) => {
+                let der = io.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+                let identity = der.and_then(|der| access::holder(edge, &route, der));
+                let identity = identity.ok_or_else(|| refuse("the login of the certificate has ended"))?;
+                let identity = Some(identity);
+                Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity })))
+            }
+            Err(error) => {
+                refused_certificate(edge, &route, ends.client, &error, shown.refused());
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Why there was no handshake, for the metric.
+fn reason(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::InvalidData => "tls",
+        io::ErrorKind::Unsupported => "tunnel-too-old",
+        _ if error.get_ref().is_some_and(|why| why.is::<PlainHttp>()) => "plain-http",
+        _ => "closed",
+    }
+}
+
+/// Reads the ClientHello.
+async fn client_hello(edge: &Arc<Edge>, stream: TcpStream, is_shared: bool) -> io::Result<StartHandshake<ClientTcp>> {
+    let io = Recorded::new(ReadAhead::new(NearTcp::new(stream)));
+    let mut accepting = LazyConfigAcceptor::new(Acceptor::default(), io);
+    let error = match (&mut accepting).await {
+        Ok(start) => return Ok(start),
+        Err(error) => error,
+    };
+    match accepting.take_io() {
+        Some(io) if io.recorded().first().is_some_and(u8::is_ascii_uppercase) => {
+            Box::pin(without_tls(edge, io, is_shared)).await
+        }
+        _ => Err(error),
+    }
+}
+
+/// Answers a client whose words are no TLS: one that speaks plain HTTP to the port that all share is told how to come, and
+/// the others get the alert that is due.
+async fn without_tls(edge: &Arc<Edge>, mut io: ClientTcp, is_shared: bool) -> io::Result<StartHandshake<ClientTcp>> {
+    let mut is_http = if is_shared { redirect::is_request(io.recorded()) } else { Some(false) };
+    while is_http.is_none() {
+        let n = tokio::io::AsyncReadExt::read(&mut io, &mut [0; 8]).await?;
+        is_http = if n == 0 { Some(false) } else { redirect::is_request(io.recorded()) };
+    }
+    io.replay();
+    if is_http == Some(true) {
+        let is_told = redirect::answer_at_tls_port(edge.clone(), io).await;
+        return Err(if is_told { io::Error::other(PlainHttp) } else { io::ErrorKind::UnexpectedEof.into() });
+    }
+    LazyConfigAcceptor::new(Acceptor::default(), io).await
+}
+
+/// Ends TLS 1.3 for HTTP.
+async fn end_lean(mut io: ClientTcp, config: Arc<ServerConfig>) -> io::Result<HttpClient> {
+    io.replay();
+    let (mut stream, alpn) = LeanTls::accept(io, config).await?;
+    let request_came = stream.has_request();
+    near(stream.get_mut()).handshake_is_over(request_came);
+    let negotiated = negotiated(alpn.as_deref(), Some(ProtocolVersion::TLSv1_3), sallyport_wire::ALPN);
+    Ok(HttpClient { stream: ClientTls::Lean(stream), negotiated, shown: None })
+}
+
+/// Ends TLS for HTTP with an older client.
+async fn end_with_buffers(mut start: StartHandshake<ClientTcp>, config: Arc<ServerConfig>) -> io::Result<HttpClient> {
+    start.io.stop();
+    let mut stream = start.into_stream(config).await?;
+    let (io, tls) = stream.get_mut();
+    near(io).handshake_is_over(tls.reader().fill_buf().is_ok_and(|came| !came.is_empty()));
+    Ok(buffered(stream))
+}
+
+/// A client whose handshake is over.
+fn buffered(stream: TlsStream<ClientTcp>) -> HttpClient {
+    let tls = stream.get_ref().1;
+    let negotiated = negotiated(tls.alpn_protocol(), tls.protocol_version(), sallyport_wire::ALPN);
+    let shown = Shown::of(tls);
+    HttpClient { stream: ClientTls::Buffered(Box::new(stream)), negotiated, shown }
+}
+
+/// The connection itself, where tickets wait for what is written next: the answer, or the settings of HTTP/2.
+fn near(io: &mut ClientTcp) -> &mut NearTcp {
+    io.get_mut().get_mut()
+}
+
+/// Ends TLS for another edge, which has to show that it is one.
+async fn mesh_link(mesh: &Arc<Mesh>, start: StartHandshake<ClientTcp>, client: SocketAddr) -> io::Result<Opened> {
+    let refused = |error| {
+        mesh.metrics().failed("refused");
+        tracing::debug!(%client, %error, "a link is refused: who made it has not shown to be an edge of this installation");
+        error
+    };
+    let stream = start.into_stream(mesh.tls().server()).await.map_err(refused)?;
+    let der = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let edge: Option<EdgeId> = der.and_then(|der| sallyport_pki::edge_of_certificate(der)?.parse().ok());
+    let no_edge = || refused(io::Error::new(io::ErrorKind::InvalidData, "no certificate of another edge"));
+    let edge = edge.ok_or_else(no_edge)?;
+    if !mesh.may_link_soon(edge).await {
+        return Err(no_edge());
+    }
+    Ok(Opened::Mesh(Box::new(stream), edge, client))
+}
+
+/// A handshake failed where a certificate was asked for. Whoever showed a good one and may not come in nevertheless is
+/// recorded; others a few times for each address.
+fn refused_certificate(
+    edge: &Edge,
+    route: &Arc<SocketRoute>,
+    client: SocketAddr,
+    error: &io::Error,
+    known: Option<(Identity, String)>,
+) {
+    let Some(why) = access::refusal(error) else { return };
+    edge.metrics.identity("certificate-refused");
+    let (who, rule) = match known {
+        Some((who, rule)) => (Some(who), rule),
+        None if edge.reception.tells_of_stranger(client.ip()) => (None, why.to_owned()),
+        None => return,
+    };
+    let pool = edge.sockets.pool(route.id);
+    let mut ticket = FlowTicket::new(edge, route, &pool, client);
+    ticket.is_judged(who.as_ref(), rule);
+    ticket.ended_in(&pool, Verdict::Denied);
+}
+
+/// Whether it is a connector, which offers our protocol.
+fn is_tunnel(start: &StartHandshake<ClientTcp>) -> bool {
+    start.client_hello().alpn().is_some_and(|mut offered| offered.any(|protocol| protocol == sallyport_wire::ALPN))
+}
+
+/// The `tls` socket of this name. Only the outer name of an encrypted ClientHello is seen (RFC 9849): it is what counts,
+/// so that nobody gets somebody else's certificate or origin.
+fn tls_socket(edge: &Edge, server_name: &str) -> Option<Arc<SocketRoute>> {
+    let label = server_name.strip_suffix(&edge.config.domain)?.strip_suffix('.')?;
+    edge.routes.by_name(label).filter(|route| route.socket_type == SocketType::Tls)
+}
+
+/// Serves a connection to the own port of a `tls` socket: clients that send no name reach it there too.
+pub(crate) async fn serve_tls_port(
+    edge: Arc<Edge>,
+    doors: Arc<Doors>,
+    route: Arc<SocketRoute>,
+    stream: TcpStream,
+    ends: ProxiedAddresses,
+) {
+    let mut place = edge.handshakes.enter(ends.client.ip());
+    // What the handshake needs goes with a box of its own.
+    let Some(opened) = Box::pin(doors.open(&edge, stream, ends, Some(route), &mut place)).await else { return };
+    let served = serve_opened(edge, opened);
+    drop(place);
+    if let Some(served) = served {
+        served.await;
+    }
+}
+
+fn serve_opened(edge: Arc<Edge>, opened: Opened) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+    let running = edge.running.enter();
+    match opened {
+        Opened::Ended(arrival) => Some(Box::pin(flow::serve(edge, *arrival, running))),
+        Opened::Passed(arrival) => Some(Box::pin(flow::serve(edge, *arrival, running))),
+        Opened::Tunnel(..) | Opened::Shared(..) | Opened::Ssh(..) | Opened::Mesh(..) => None,
+    }
+}

@@ -1,0 +1,129 @@
+//! Plain HTTP. At the port for it everything under the domain is sent on to HTTPS; at the port for TLS it is told that this
+//! is the wrong scheme.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use http::{
+    HeaderValue, Request, Response, StatusCode,
+    header::{CONNECTION, CONTENT_TYPE, LOCATION},
+};
+use sallyport_http::{RequestHost, RequestRefusal, refuse};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+
+use crate::{
+    Edge,
+    body::upload::{AnswerBody, ClientBody, Source},
+    http::{
+        guarded_io::{GuardedIo, Refused, Silence, WireState},
+        h1,
+    },
+};
+
+/// What requests of HTTP/1 begin with: the methods that are registered for it (RFC 9110 section 9.1, RFC 5789).
+const BEGINNINGS: [&[u8]; 9] =
+    [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"CONNECT ", b"OPTIONS ", b"TRACE ", b"PATCH "];
+
+/// How a request is answered.
+type Answers = fn(&Edge, &WireState, &Request<ClientBody>) -> Response<AnswerBody>;
+
+/// A TCP connection to the plain port.
+pub(crate) fn take_plain(edge: &Arc<Edge>, stream: TcpStream, peer: SocketAddr) {
+    let Some(place) = edge.connections.enter(peer.ip()) else { return };
+    let edge = edge.clone();
+    tokio::spawn(async move {
+        let _place = place;
+        serve(edge, Box::new(stream), redirect).await;
+    });
+}
+
+/// Whether a request of HTTP/1 begins with these bytes; `None`: they are too few to tell.
+pub(crate) fn is_request(bytes: &[u8]) -> Option<bool> {
+    if BEGINNINGS.iter().any(|beginning| bytes.starts_with(beginning)) {
+        return Some(true);
+    }
+    if BEGINNINGS.iter().any(|beginning| beginning.starts_with(bytes)) { None } else { Some(false) }
+}
+
+/// Tells a client that speaks plain HTTP to the port for TLS how to come. Returns whether it was told: it may have left before.
+pub(crate) async fn answer_at_tls_port(edge: Arc<Edge>, io: impl PlainIo + 'static) -> bool {
+    serve(edge, Box::new(io), wrong_scheme).await
+}
+
+/// A connection without TLS, of either port: so few are made that one program serves all kinds.
+pub(crate) trait PlainIo: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> PlainIo for S {}
+
+/// Serves a connection to its end. Returns whether it had an answer.
+async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> bool {
+    let wire = Arc::<WireState>::default();
+    // A redirect is one request: an idle connection need not be kept.
+    let silence = Silence { idle: edge.config.header_timeout, head: edge.config.header_timeout };
+    let io = GuardedIo::new(stream, wire.clone(), edge.refusal_path.clone(), silence);
+    let mut phase = edge.phase.subscribe();
+    tokio::select! {
+        is_answered = h1::answer_one(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
+        () = edge.phase.unasked_ends(&mut phase) => false,
+    }
+}
+
+/// 308 for names under the domain, which keeps method and body (RFC 9110 section 15.4.9); 404 for others, so that
+/// nobody is sent to a place of a stranger's choice.
+fn redirect(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<AnswerBody> {
+    match wire.refused() {
+        Some(Refused::HeadTimeout) => return say(StatusCode::REQUEST_TIMEOUT, "the request came too slowly\n".into()),
+        Some(Refused::Malformed(refusal)) => return say(refusal.status(), format!("{refusal}\n")),
+        None => {}
+    }
+    let host = match host_of(request) {
+        Ok(host) => host,
+        Err(refusal) => return say(refusal.status(), format!("{refusal}\n")),
+    };
+    let Some(place) = place_of(edge, &host) else {
+        return say(StatusCode::NOT_FOUND, format!("{} is not a name of this server\n", host.name()));
+    };
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let target = if target.starts_with('/') { target } else { "/" };
+    let location = format!("{place}{target}");
+    let mut answer = say(StatusCode::PERMANENT_REDIRECT, format!("moved to {location}\n"));
+    if let Ok(location) = HeaderValue::try_from(location) {
+        answer.headers_mut().insert(LOCATION, location);
+    }
+    answer
+}
+
+/// 400, which names nothing that the client has said but names of ours.
+fn wrong_scheme(edge: &Edge, wire: &WireState, request: &Request<ClientBody>) -> Response<AnswerBody> {
+    let host = if wire.refused().is_some() { None } else { host_of(request).ok() };
+    let text = match host.and_then(|host| place_of(edge, &host)) {
+        Some(place) => format!("This port speaks HTTPS: use {place}/\n"),
+        None => "This port speaks HTTPS: use https:// in place of http://\n".to_owned(),
+    };
+    say(StatusCode::BAD_REQUEST, text)
+}
+
+/// The host that a request is for.
+fn host_of(request: &Request<ClientBody>) -> Result<RequestHost, RequestRefusal> {
+    refuse::check_request(request.method(), request.uri(), request.version(), request.headers(), None)
+}
+
+/// Where this host is by HTTPS, without a path; `None`: it is not one of ours.
+fn place_of(edge: &Edge, host: &RequestHost) -> Option<String> {
+    if !host.is(&edge.config.domain) && host.label_under(&edge.config.domain).is_none() {
+        return None;
+    }
+    let port = if edge.config.public_port == 443 { String::new() } else { format!(":{}", edge.config.public_port) };
+    Some(format!("https://{}{port}", host.name().to_ascii_lowercase()))
+}
+
+fn say(status: StatusCode, text: String) -> Response<AnswerBody> {
+    let mut answer = Response::new(AnswerBody::new(Source::Own(text.into()), None));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}

@@ -1,0 +1,526 @@
+//! What the edge counts, for Prometheus.
+
+pub(crate) mod recent;
+pub(crate) mod socket_counts;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{
+        MetricType,
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::ConstGauge,
+        histogram::Histogram,
+    },
+    registry::{Registry, Unit},
+};
+use sallyport_http2::Fault;
+use sallyport_shards::Shards;
+use sallyport_tunnel::EdgeTunnels;
+
+use crate::{
+    body::upload_meter::UploadBudget,
+    lifecycle::{
+        counts::{Connections, Handshakes},
+        flow_count::FlowCounts,
+    },
+    metrics::{
+        recent::{Ended, EndedShared},
+        socket_counts::SocketCounts,
+    },
+    tunnels::unheard::TunnelStatus,
+};
+
+/// How many sockets have labels of their own; all others are counted together as `other`.
+const MAX_LABELLED_SOCKETS: usize = 1_000;
+/// The upper bounds of the duration histogram, in seconds.
+const DURATION_BOUNDS_S: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+/// The labels for status classes 1 to 5.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SocketLabel {
+    socket: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabel {
+    socket: String,
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlowLabel {
+    transport: &'static str,
+    verdict: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CarrierLabel {
+    transport: &'static str,
+    kind: &'static str,
+}
+
+/// Everything that is counted as it happens; clones count the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Metrics {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    requests: Family<StatusLabel, Counter>,
+    seconds: Family<SocketLabel, Histogram, fn() -> Histogram>,
+    bytes_in: Family<SocketLabel, Counter>,
+    bytes_out: Family<SocketLabel, Counter>,
+    refusals: Family<ReasonLabel, Counter>,
+    handshakes_failed: Family<ReasonLabel, Counter>,
+    http2_connections_failed: Family<CodeLabel, Counter>,
+    http2_streams_reset: Family<CodeLabel, Counter>,
+    identity: Family<OutcomeLabel, Counter>,
+    tunnels_asked: Family<OutcomeLabel, Counter>,
+    flows: Family<FlowLabel, Counter>,
+    carriers: Family<CarrierLabel, Counter>,
+    retries: Counter,
+    datagrams_in: Counter,
+    datagrams_out: Counter,
+    datagrams_dropped: Family<ReasonLabel, Counter>,
+    /// What all sockets share of what ended lately.
+    ended: Arc<EndedShared>,
+    /// Since when everything is counted.
+    began: Instant,
+    /// The sockets with labels of their own, and how many [`SocketMetrics`] each has.
+    labelled: Mutex<HashMap<String, usize>>,
+}
+
+/// The metrics of one socket, looked up once. With the last of them the socket's own labels are given back.
+#[derive(Debug)]
+pub(crate) struct SocketMetrics {
+    /// The name in the labels, where it is the socket's own.
+    own: Option<(Metrics, String)>,
+    shown: Shown,
+    /// Where labels show it together with others: what is of it alone.
+    alone: Option<Shown>,
+    /// What else is counted of it.
+    pub(crate) counts: SocketCounts,
+    /// What ended lately.
+    pub(crate) ended: Ended,
+}
+
+/// What the metrics show of a socket.
+#[derive(Debug)]
+struct Shown {
+    requests: [Counter; 5],
+    seconds: Histogram,
+    bytes_in: Counter,
+    bytes_out: Counter,
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    pub(crate) fn new() -> Self {
+        let shared = Shared {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(|| Histogram::new(DURATION_BOUNDS_S)),
+            bytes_in: Family::default(),
+            bytes_out: Family::default(),
+            refusals: Family::default(),
+            handshakes_failed: Family::default(),
+            http2_connections_failed: Family::default(),
+            http2_streams_reset: Family::default(),
+            identity: Family::default(),
+            tunnels_asked: Family::default(),
+            flows: Family::default(),
+            carriers: Family::default(),
+            retries: Counter::default(),
+            datagrams_in: Counter::default(),
+            datagrams_out: Counter::default(),
+            datagrams_dropped: Family::default(),
+            ended: EndedShared::new(),
+            began: Instant::now(),
+            labelled: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The metrics of the socket with this name, or of all others when too many have their own.
+    pub(crate) fn of_socket(&self, name: &str) -> Arc<SocketMetrics> {
+        let mut labelled = self.shared.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        if !labelled.contains_key(name) && labelled.len() >= MAX_LABELLED_SOCKETS {
+            return self.of_label("other", None);
+        }
+        *labelled.entry(name.to_owned()).or_default() += 1;
+        self.of_label(name, Some((self.clone(), name.to_owned())))
+    }
+
+    /// The metrics of requests that belong to no socket: the API, unknown names.
+    pub(crate) fn of_no_socket(&self) -> Arc<SocketMetrics> {
+        self.of_label("none", None)
+    }
+
+    fn of_label(&self, socket: &str, own: Option<(Self, String)>) -> Arc<SocketMetrics> {
+        let label = SocketLabel { socket: socket.to_owned() };
+        let shown = Shown {
+            requests: CLASSES.map(|status| {
+                self.shared.requests.get_or_create(&StatusLabel { socket: socket.to_owned(), status }).clone()
+            }),
+            seconds: self.shared.seconds.get_or_create(&label).clone(),
+            bytes_in: self.shared.bytes_in.get_or_create(&label).clone(),
+            bytes_out: self.shared.bytes_out.get_or_create(&label).clone(),
+        };
+        let alone = own.is_none().then(Shown::new);
+        let now = Instant::now();
+        let (counts, ended) = (SocketCounts::new(now, self.shared.began), Ended::new(self.shared.ended.clone(), now));
+        Arc::new(SocketMetrics { own, shown, alone, counts, ended })
+    }
+
+    /// One [`SocketMetrics`] of this socket is gone.
+    fn give_back(&self, name: &str) {
+        let mut labelled = self.shared.labelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = labelled.get_mut(name) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        labelled.remove(name);
+        let label = SocketLabel { socket: name.to_owned() };
+        for status in CLASSES {
+            self.shared.requests.remove(&StatusLabel { socket: name.to_owned(), status });
+        }
+        self.shared.seconds.remove(&label);
+        self.shared.bytes_in.remove(&label);
+        self.shared.bytes_out.remove(&label);
+    }
+
+    /// A request was answered by us with an error, for this reason.
+    pub(crate) fn refused(&self, reason: &'static str) {
+        self.shared.refusals.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// A handshake failed for this reason.
+    pub(crate) fn handshake_failed(&self, reason: &'static str) {
+        self.shared.handshakes_failed.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// A client broke the rules of HTTP/2, or wanted more than it may have, so often.
+    pub(crate) fn http2_fault(&self, fault: Fault, times: u32) {
+        let (counted, code) = match fault {
+            Fault::Connection(code) => (&self.shared.http2_connections_failed, code),
+            Fault::Stream(code) => (&self.shared.http2_streams_reset, code),
+        };
+        counted.get_or_create(&CodeLabel { code: code.name().unwrap_or("other") }).inc_by(times.into());
+    }
+
+    /// Somebody came to a socket that asks who comes or has policies, and this became of it.
+    pub(crate) fn identity(&self, outcome: &'static str) {
+        self.shared.identity.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Control was asked about a tunnel that this edge did not know, and said this.
+    pub(crate) fn tunnel_asked(&self, status: TunnelStatus) {
+        let outcome = match status {
+            TunnelStatus::Known => "known",
+            TunnelStatus::Unknown => "unknown",
+            TunnelStatus::BadCredential => "bad-credential",
+            TunnelStatus::Away => "control-away",
+        };
+        self.shared.tunnels_asked.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// A connector opened a connection of this kind over this transport.
+    pub(crate) fn carrier_came(&self, transport: &'static str, kind: &'static str) {
+        self.shared.carriers.get_or_create(&CarrierLabel { transport, kind }).inc();
+    }
+
+    /// A TCP or TLS connection, or a UDP flow, ended this way.
+    pub(crate) fn flow_ended(&self, transport: &'static str, verdict: &'static str) {
+        self.shared.flows.get_or_create(&FlowLabel { transport, verdict }).inc();
+    }
+
+    /// A request or flow is tried on another origin.
+    pub(crate) fn retried(&self) {
+        self.shared.retries.inc();
+    }
+
+    /// Datagrams came from clients of UDP sockets.
+    pub(crate) fn datagrams_in(&self, count: usize) {
+        self.shared.datagrams_in.inc_by(count as u64);
+    }
+
+    /// Datagrams were sent to clients of UDP sockets.
+    pub(crate) fn datagrams_out(&self, count: usize) {
+        self.shared.datagrams_out.inc_by(count as u64);
+    }
+
+    /// Datagrams were dropped here, for this reason.
+    pub(crate) fn datagrams_dropped(&self, reason: &'static str, count: usize) {
+        self.shared.datagrams_dropped.get_or_create(&ReasonLabel { reason }).inc_by(count as u64);
+    }
+
+    /// Makes all of it known to the registry.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("sallyport_edge");
+        registry.register("requests", "Requests answered, by socket and class of status", self.shared.requests.clone());
+        registry.register_with_unit(
+            "request_duration",
+            "From a request's head to the end of its answer",
+            Unit::Seconds,
+            self.shared.seconds.clone(),
+        );
+        registry.register_with_unit(
+            "received",
+            "Bytes of request bodies from clients",
+            Unit::Bytes,
+            self.shared.bytes_in.clone(),
+        );
+        registry.register_with_unit(
+            "sent",
+            "Bytes of answers' bodies to clients",
+            Unit::Bytes,
+            self.shared.bytes_out.clone(),
+        );
+        registry.register(
+            "refusals",
+            "Requests that the edge answered with an error, by reason",
+            self.shared.refusals.clone(),
+        );
+        registry.register(
+            "handshakes_failed",
+            "TLS handshakes that failed, by reason",
+            self.shared.handshakes_failed.clone(),
+        );
+        registry.register(
+            "http2_connections_failed",
+            "HTTP/2 connections that the edge ended because of what the client sent, by the code that it was told",
+            self.shared.http2_connections_failed.clone(),
+        );
+        registry.register(
+            "http2_streams_reset",
+            "Requests over HTTP/2 that the edge reset because of what the client sent, by the code that it was told",
+            self.shared.http2_streams_reset.clone(),
+        );
+        registry.register(
+            "identity",
+            "What became of those who came to sockets that ask who comes or have policies",
+            self.shared.identity.clone(),
+        );
+        registry.register(
+            "tunnels_asked",
+            "Tunnels of connectors that this edge did not know, by what control said of them",
+            self.shared.tunnels_asked.clone(),
+        );
+        registry.register(
+            "flows",
+            "TCP and TLS connections and UDP flows that ended, by how",
+            self.shared.flows.clone(),
+        );
+        registry.register("carriers", "Connections of connectors, by transport and kind", self.shared.carriers.clone());
+        registry.register(
+            "datagrams_received",
+            "Datagrams from clients of UDP sockets",
+            self.shared.datagrams_in.clone(),
+        );
+        registry.register("datagrams_sent", "Datagrams to clients of UDP sockets", self.shared.datagrams_out.clone());
+        registry.register(
+            "datagrams_dropped",
+            "Datagrams of UDP sockets that were dropped at the edge, by reason",
+            self.shared.datagrams_dropped.clone(),
+        );
+        registry.register("retries", "Attempts that were repeated on another origin", self.shared.retries.clone());
+    }
+}
+
+impl Shown {
+    /// Of one socket that no label shows.
+    fn new() -> Self {
+        let (bytes_in, bytes_out) = (Counter::default(), Counter::default());
+        Self {
+            requests: CLASSES.map(|_| Counter::default()),
+            seconds: Histogram::new(DURATION_BOUNDS_S),
+            bytes_in,
+            bytes_out,
+        }
+    }
+
+    fn count(&self, status: u16, seconds: f64) {
+        if let Some(counter) = self.requests.get(usize::from(status / 100).wrapping_sub(1)) {
+            counter.inc();
+        }
+        self.seconds.observe(seconds);
+    }
+
+    fn carried(&self, bytes_in: u64, bytes_out: u64) {
+        self.bytes_in.inc_by(bytes_in);
+        self.bytes_out.inc_by(bytes_out);
+    }
+}
+
+impl SocketMetrics {
+    /// A request is over.
+    pub(crate) fn count(&self, status: u16, seconds: f64, bytes_in: u64, bytes_out: u64) {
+        self.shown.count(status, seconds);
+        if let Some(alone) = &self.alone {
+            alone.count(status, seconds);
+        }
+        self.carried(bytes_in, bytes_out);
+    }
+
+    /// Bytes were carried from and to clients.
+    pub(crate) fn carried(&self, bytes_in: u64, bytes_out: u64) {
+        self.shown.carried(bytes_in, bytes_out);
+        if let Some(alone) = &self.alone {
+            alone.carried(bytes_in, bytes_out);
+        }
+    }
+
+    /// Requests of this socket alone, by class of status, and the bytes from its clients and to them.
+    pub(crate) fn read(&self) -> (BTreeMap<String, u64>, (u64, u64)) {
+        let shown = self.alone.as_ref().unwrap_or(&self.shown);
+        let requests = CLASSES.iter().zip(&shown.requests).map(|(class, count)| ((*class).to_owned(), count.get()));
+        let requests = requests.filter(|(_, count)| *count > 0).collect();
+        (requests, (shown.bytes_in.get(), shown.bytes_out.get()))
+    }
+}
+
+impl Drop for SocketMetrics {
+    fn drop(&mut self) {
+        if let Some((metrics, name)) = self.own.take() {
+            metrics.give_back(&name);
+        }
+    }
+}
+
+/// What is looked at when it is asked for.
+#[derive(Debug)]
+pub(crate) struct Gauges {
+    pub(crate) tunnels: TunnelsInDebug,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) handshakes: Arc<Handshakes>,
+    pub(crate) udp_flows: Arc<FlowCounts>,
+    pub(crate) uploads: Arc<UploadBudget>,
+    pub(crate) emptied: Arc<AtomicBool>,
+    pub(crate) shards: Shards,
+}
+
+/// The tunnels, in a coat that can be printed.
+pub(crate) struct TunnelsInDebug(pub(crate) EdgeTunnels);
+
+impl std::fmt::Debug for TunnelsInDebug {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EdgeTunnels")
+    }
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        let stats = self.tunnels.0.stats();
+        let gauges = [
+            ("sallyport_edge_tunnels_up", "Tunnels that are attached", stats.tunnels),
+            ("sallyport_edge_sessions", "Connectors' sessions", stats.sessions),
+            ("sallyport_edge_legs_idle", "Legs that wait for a stream", stats.legs_idle),
+            ("sallyport_edge_legs_busy", "Legs that carry a stream", stats.legs_busy),
+            ("sallyport_edge_streams_multiplexed", "Streams on control connections", stats.mux_streams),
+            ("sallyport_edge_connections_open", "Open TLS connections", self.connections.open()),
+            (
+                "sallyport_edge_connections_bulk",
+                "Connections that carry bulk, in threads for it",
+                self.shards.carrying_bulk(),
+            ),
+            ("sallyport_edge_udp_flows", "Flows of UDP sockets", self.udp_flows.all()),
+            ("sallyport_edge_handshakes_pending", "TLS handshakes that have not finished", self.handshakes.len()),
+            (
+                "sallyport_edge_uploads_held_bytes",
+                "Uploads over HTTP/2 that no origin has taken yet",
+                self.uploads.held(),
+            ),
+            (
+                "sallyport_edge_draining",
+                "Whether this edge is to be emptied",
+                usize::from(self.emptied.load(Ordering::Relaxed)),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let datagrams = stats.datagrams;
+        let counters = [
+            ("sallyport_edge_tunnel_datagrams_sent", "Datagrams sent to connectors", datagrams.sent),
+            ("sallyport_edge_tunnel_datagrams_received", "Datagrams that came from connectors", datagrams.received),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        let (name, help) = ("sallyport_edge_tunnel_datagrams_dropped", "Datagrams dropped on their way to connectors");
+        let mut dropped = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (reason, value) in [("full", datagrams.dropped_full), ("late", datagrams.dropped_old)] {
+            ConstCounter::new(value).encode(dropped.encode_family(&ReasonLabel { reason })?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_past_the_bound_share_one_label() {
+        let metrics = Metrics::new();
+        let sockets: Vec<_> =
+            (0..MAX_LABELLED_SOCKETS + 5).map(|number| metrics.of_socket(&format!("calm-bay-{number}"))).collect();
+        sockets.iter().for_each(|socket| socket.count(200, 0.002, 1, 2));
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        assert!(text.contains("sallyport_edge_requests_total{socket=\"calm-bay-0\",status=\"2xx\"} 1"), "{text}");
+        assert!(text.contains("sallyport_edge_requests_total{socket=\"other\",status=\"2xx\"} 5"));
+        assert!(text.contains("sallyport_edge_sent_bytes_total{socket=\"other\"} 10"));
+        assert!(text.contains("sallyport_edge_request_duration_seconds_bucket{le=\"0.0025\",socket=\"other\"} 5"));
+        assert!(!text.contains("calm-bay-1001\""));
+    }
+
+    #[test]
+    fn a_socket_that_is_gone_gives_its_labels_back() {
+        let metrics = Metrics::new();
+        for number in 0..MAX_LABELLED_SOCKETS + 5 {
+            metrics.of_socket(&format!("calm-bay-{number}")).count(200, 0.002, 1, 2);
+        }
+        let (first, again) = (metrics.of_socket("late-bay"), metrics.of_socket("late-bay"));
+        drop(first);
+        again.count(200, 0.002, 1, 2);
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        assert!(text.contains("sallyport_edge_requests_total{socket=\"late-bay\",status=\"2xx\"} 1"), "{text}");
+        assert!(!text.contains("calm-bay") && !text.contains("socket=\"other\""), "{text}");
+    }
+}

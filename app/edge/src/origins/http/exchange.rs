@@ -1,0 +1,430 @@
+//! One attempt: a request to one origin, up to the head of its answer.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use http::{HeaderMap, Method, Request, Response, Uri, Version, header::TRANSFER_ENCODING};
+use hyper::client::conn::TrySendError;
+use sallyport_balance::{Delivery, Received, ejection};
+use sallyport_http::{codec::AnswerError, forward::OurFields};
+use sallyport_tunnel::Establishment;
+use sallyport_wire::{FailureReason, OpenFailure};
+use tokio::time::{Instant, Sleep};
+
+use crate::{
+    body::upload::{BoxError, Upload, UploadSlot},
+    origins::{
+        http::{
+            h1::{H1Connection, H1Error},
+            response_body::Carrier,
+        },
+        origin::{ConnectError, H2Place},
+    },
+};
+
+/// How often a request that waits for its origin is looked at: whether it may go on is seen then.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// How long an origin may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// To take the connection.
+    pub(crate) connect: Duration,
+    /// To begin its answer, counted from the last sign of life of the request's body.
+    pub(crate) response: Duration,
+}
+
+/// Why an attempt gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The tunnel could not open a stream: nothing was sent.
+    #[error("{0}")]
+    NoStream(#[from] ConnectError),
+    /// The connector said that it did not reach the origin: nothing was sent to it.
+    #[error("{0}")]
+    NotReached(OpenFailure),
+    /// Nobody said in time whether the origin was reached.
+    #[error("the origin did not take the connection in time")]
+    ConnectTimedOut {
+        /// Whether anything of the request had left by then.
+        sent: bool,
+    },
+    /// The tunnel broke before it was known whether the origin was reached.
+    #[error("{failure}")]
+    TunnelLost {
+        /// How.
+        failure: OpenFailure,
+        /// Whether anything of the request had left by then.
+        sent: bool,
+    },
+    /// An idle connection turned out to be dead; what of the request was sent is not known.
+    #[error("an idle connection to the origin had ended: {0}")]
+    Stale(BoxError),
+    /// An idle connection turned out to be dead before anything was sent.
+    #[error("an idle connection to the origin had ended")]
+    Unsent,
+    /// The origin had the request, or part of it, and gave no proper answer.
+    #[error("the origin gave no valid answer: {0}")]
+    Broken(BoxError),
+    /// The origin took the connection, and ended it without a word.
+    #[error("the origin gave no answer: {0}")]
+    Wordless(BoxError),
+    /// The origin speaks TLS, and its socket says that it does not.
+    #[error("the origin speaks TLS, and its socket is of type http: use --type https")]
+    SpeaksTls,
+    /// The origin did not begin its answer in time.
+    #[error("the origin did not answer in time")]
+    ResponseTimedOut,
+    /// The origin switched protocols unasked.
+    #[error("the origin switched to another protocol, which nobody asked for")]
+    Unasked,
+    /// The origin used a transfer coding other than chunked, which nobody asked for: we send no TE but `trailers`.
+    #[error("the origin used a transfer coding that nobody asked for")]
+    ForeignCoding,
+    /// The client stopped sending the body of its request.
+    #[error("the client stopped sending its request")]
+    UploadStalled,
+    /// The client's body ended in an error.
+    #[error("the request broke off")]
+    UploadBroken,
+}
+
+impl Failure {
+    /// What the origin has got of the request.
+    pub(crate) fn received(&self) -> Received {
+        match self {
+            Self::NoStream(_) | Self::NotReached(_) | Self::Unsent => Received::Nothing,
+            Self::ConnectTimedOut { sent } | Self::TunnelLost { sent, .. } => Received::unsaid(*sent),
+            Self::Stale(_) => Received::Unknown,
+            Self::Broken(_) | Self::Wordless(_) | Self::SpeaksTls => Received::Some,
+            Self::Unasked | Self::ForeignCoding => Received::Some,
+            Self::ResponseTimedOut | Self::UploadStalled | Self::UploadBroken => Received::Some,
+        }
+    }
+
+    /// Whether only an idle connection was to blame, so that the same origin deserves a new one.
+    pub(crate) fn is_stale(&self) -> bool {
+        matches!(self, Self::Stale(_) | Self::Unsent)
+    }
+
+    /// Whether the origin took a new connection, and said nothing that HTTP knows.
+    pub(crate) fn is_wordless(&self) -> bool {
+        matches!(self, Self::Wordless(_) | Self::NoStream(ConnectError::Http2(_)))
+    }
+
+    /// Whether the origin took no connection.
+    pub(crate) fn is_of_origin(&self) -> bool {
+        match self {
+            Self::ConnectTimedOut { .. } | Self::NoStream(ConnectError::TimedOut) => true,
+            Self::NotReached(failure) => failure.reason != FailureReason::Draining,
+            _ => false,
+        }
+    }
+
+    /// What it says of an origin that took no connection.
+    pub(crate) fn as_ejection(&self) -> ejection::Failure {
+        let is_silent = match self {
+            Self::NotReached(failure) => failure.reason == FailureReason::TimedOut,
+            Self::ConnectTimedOut { .. } | Self::NoStream(ConnectError::TimedOut) => true,
+            _ => false,
+        };
+        if is_silent { ejection::Failure::Silent } else { ejection::Failure::Connect }
+    }
+
+    /// Whether the tunnel was to blame and not the origin: another tunnel, or the same one when it is back, may do.
+    pub(crate) fn is_of_tunnel(&self) -> bool {
+        match self {
+            Self::NoStream(_) | Self::TunnelLost { .. } | Self::Stale(_) | Self::Unsent => true,
+            Self::NotReached(failure) => failure.reason == FailureReason::Draining,
+            _ => false,
+        }
+    }
+}
+
+/// A connection for one request.
+pub(crate) enum OriginConnection {
+    /// Of its own.
+    H1 {
+        /// The connection.
+        connection: Box<H1Connection>,
+        /// Whether it has carried requests before.
+        reused: bool,
+    },
+    /// A place on a shared one.
+    H2(H2Place),
+}
+
+impl OriginConnection {
+    /// Whether the origin was reached, while that is not known.
+    pub(crate) fn pending_establishment(&self) -> Option<Establishment> {
+        let establishment = match self {
+            Self::H1 { reused: true, .. } => return None,
+            Self::H1 { connection, .. } => connection.establishment(),
+            Self::H2(place) => place.establishment(),
+        };
+        establishment.peek().is_none().then(|| establishment.clone())
+    }
+}
+
+/// What an origin is asked.
+pub(crate) struct Question<'a> {
+    /// The method.
+    pub(crate) method: &'a Method,
+    /// The path with its query; over HTTP/2 with scheme and authority.
+    pub(crate) target: &'a Uri,
+    /// The header fields. When an answer came their place is free for others.
+    pub(crate) headers: &'a mut HeaderMap,
+    /// What only we say, where that is not among the header fields: of a client's request in HTTP/1.1.
+    pub(crate) ours: Option<OurFields<'a>>,
+    /// The body, where there is one.
+    pub(crate) upload: Option<&'a Arc<UploadSlot>>,
+    /// What attempts there may be.
+    pub(crate) delivery: Delivery,
+}
+
+impl Question<'_> {
+    /// The body for one attempt. It waits for the connection, when that is not known to stand.
+    fn body(&self, establishment: Option<Establishment>) -> Upload {
+        Upload::new(self.upload.cloned(), establishment)
+    }
+}
+
+/// Sends the request over the connection and waits for the answer's head. A request that may not be repeated is sent when the
+/// origin has taken the connection.
+pub(crate) async fn exchange(
+    connection: OriginConnection,
+    question: Question<'_>,
+    patience: Patience,
+) -> Result<(Response<()>, Carrier), Failure> {
+    match connection {
+        OriginConnection::H1 { mut connection, reused } => {
+            if !question.delivery.may_go_ahead() && !reused {
+                Box::pin(taken_h1(&mut connection, patience)).await?;
+            }
+            over_h1(connection, reused, question, patience).await
+        }
+        OriginConnection::H2(place) => {
+            let exchanged = async {
+                if !question.delivery.may_go_ahead() {
+                    taken_h2(&place, patience).await?;
+                }
+                over_h2(place, question, patience).await
+            };
+            Box::pin(exchanged).await
+        }
+    }
+}
+
+/// Waits until the origin has taken the connection; nothing of the request has left.
+async fn taken_h1(connection: &mut H1Connection, patience: Patience) -> Result<(), Failure> {
+    let establishment = connection.establishment().clone();
+    let mut taken = pin!(establishment.wait());
+    let taken = tokio::time::timeout(
+        patience.connect,
+        poll_fn(|cx| {
+            let is_over = connection.poll_open(cx).is_ready();
+            match taken.as_mut().poll(cx) {
+                // What it ended with is told when the request is not taken.
+                Poll::Pending if is_over => Poll::Ready(Ok(())),
+                polled => polled,
+            }
+        }),
+    );
+    not_taken(&establishment, taken.await)
+}
+
+/// As [`taken_h1`]; the connection has a task that reads.
+async fn taken_h2(place: &H2Place, patience: Patience) -> Result<(), Failure> {
+    let establishment = place.establishment();
+    not_taken(establishment, tokio::time::timeout(patience.connect, establishment.wait()).await)
+}
+
+fn not_taken(
+    establishment: &Establishment,
+    taken: Result<Result<(), OpenFailure>, tokio::time::error::Elapsed>,
+) -> Result<(), Failure> {
+    match taken {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(failure)) if establishment.is_lost() => Err(Failure::TunnelLost { failure, sent: false }),
+        Ok(Err(failure)) => Err(Failure::NotReached(failure)),
+        Err(_) => Err(Failure::ConnectTimedOut { sent: false }),
+    }
+}
+
+async fn over_h1(
+    mut connection: Box<H1Connection>,
+    reused: bool,
+    question: Question<'_>,
+    patience: Patience,
+) -> Result<(Response<()>, Carrier), Failure> {
+    let establishment = connection.establishment().clone();
+    // On a connection that is used again a body need not wait.
+    let body = question.body((question.upload.is_some() && !reused).then(|| establishment.clone()));
+    // Where it was waited for, what came since is looked at as on one that is used again.
+    let stood = reused || establishment.peek().is_some();
+    connection.ask(stood, question.method, question.target, question.headers, question.ours.as_ref(), body);
+    let mut clock = Clock::start(&establishment, question.upload, patience);
+    let answered = poll_fn(|cx| match connection.poll_answer(question.headers, cx) {
+        Poll::Ready(answered) => Poll::Ready(Ok(answered)),
+        Poll::Pending => clock.poll_expiry(connection.alarm(), cx).map(Err),
+    })
+    .await?;
+    let status = answered.map_err(|error| explain_h1(error, reused, &establishment, question.upload))?;
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = std::mem::take(question.headers);
+    Ok((response, Carrier::H1(connection)))
+}
+
+async fn over_h2(
+    mut place: H2Place,
+    question: Question<'_>,
+    patience: Patience,
+) -> Result<(Response<()>, Carrier), Failure> {
+    let (establishment, upload) = (place.establishment().clone(), question.upload);
+    let mut request = Request::new(question.body(Some(establishment.clone())));
+    *request.method_mut() = question.method.clone();
+    *request.uri_mut() = question.target.clone();
+    *request.headers_mut() = question.headers.clone();
+    *request.version_mut() = Version::HTTP_2;
+    let mut answer = pin!(place.sender().try_send_request(request));
+    let (mut clock, mut alarm) = (Clock::start(&establishment, upload, patience), Alarm::default());
+    let answer = poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            return Poll::Ready(Ok(answer));
+        }
+        clock.poll_expiry(&mut alarm, cx).map(Err)
+    })
+    .await?;
+    let response = answer.map_err(|error| explain_h2(error, place.is_reused(), &establishment, upload))?;
+    let (mut head, body) = response.into_parts();
+    // No connection has a coding of its own over HTTP/2 (RFC 9113 section 8.2.2).
+    if head.headers.contains_key(TRANSFER_ENCODING) {
+        return Err(Failure::ForeignCoding);
+    }
+    head.version = Version::HTTP_11;
+    head.extensions = http::Extensions::new();
+    Ok((Response::from_parts(head, ()), Carrier::H2 { body, _place: place }))
+}
+
+/// What the request's body and the establishment of the connection say of an exchange that failed, before all else.
+fn explain(establishment: &Establishment, upload: Option<&Arc<UploadSlot>>) -> Option<Failure> {
+    if upload.is_some_and(|upload| upload.is_broken()) {
+        return Some(Failure::UploadBroken);
+    }
+    let failure = establishment.peek()?.err()?;
+    let is_lost = establishment.is_lost();
+    Some(if is_lost { Failure::TunnelLost { failure, sent: true } } else { Failure::NotReached(failure) })
+}
+
+/// What the error of a connection means for the request.
+fn explain_h1(
+    error: H1Error,
+    reused: bool,
+    establishment: &Establishment,
+    upload: Option<&Arc<UploadSlot>>,
+) -> Failure {
+    // An answer that began and makes no sense is the origin's fault; one that did not begin is the idle connection's.
+    explain(establishment, upload).unwrap_or_else(|| match error {
+        H1Error::Unsent => Failure::Unsent,
+        H1Error::Malformed(AnswerError::ForeignCoding) => Failure::ForeignCoding,
+        H1Error::Malformed(AnswerError::Tls) => Failure::SpeaksTls,
+        H1Error::Stream(_) | H1Error::Ended if reused => Failure::Stale(error.into()),
+        H1Error::Stream(_) | H1Error::Ended => Failure::Wordless(error.into()),
+        error => Failure::Broken(error.into()),
+    })
+}
+
+fn explain_h2(
+    mut error: TrySendError<Request<Upload>>,
+    reused: bool,
+    establishment: &Establishment,
+    upload: Option<&Arc<UploadSlot>>,
+) -> Failure {
+    if let Some(failure) = explain(establishment, upload) {
+        return failure;
+    }
+    if error.take_message().is_some() {
+        return Failure::Unsent;
+    }
+    let error = error.into_error();
+    if reused && !error.is_parse() && !error.is_user() {
+        Failure::Stale(error.into())
+    } else {
+        Failure::Wordless(error.into())
+    }
+}
+
+/// A timer that a connection keeps from one exchange to the next, and that is set again only when it fires: so a bound
+/// that is never reached costs next to nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+
+impl Alarm {
+    /// Ready when it is that late. Whoever waits is woken every few seconds until then.
+    fn poll_due(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let next = || due.min(Instant::now() + LOOK_AGAIN);
+        let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(next())));
+        if due < timer.deadline() {
+            timer.as_mut().reset(due);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if due <= Instant::now() {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(next());
+        }
+        Poll::Pending
+    }
+}
+
+/// Watches an attempt's two bounds.
+struct Clock<'a> {
+    establishment: &'a Establishment,
+    upload: Option<&'a Arc<UploadSlot>>,
+    patience: Patience,
+    /// Whether the connection is there, and the answer is waited for.
+    is_answer_due: bool,
+    due: Instant,
+    bytes_seen: u64,
+}
+
+impl<'a> Clock<'a> {
+    fn start(establishment: &'a Establishment, upload: Option<&'a Arc<UploadSlot>>, patience: Patience) -> Self {
+        let is_answer_due = establishment.peek().is_some();
+        let first = if is_answer_due { patience.response } else { patience.connect };
+        Self { establishment, upload, patience, is_answer_due, due: Instant::now() + first, bytes_seen: 0 }
+    }
+
+    /// Ready when the origin's time is over. To be polled whenever the connection was, which is when the establishment
+    /// may have come: the time for the answer runs from there.
+    fn poll_expiry(&mut self, alarm: &mut Alarm, cx: &mut Context<'_>) -> Poll<Failure> {
+        if !self.is_answer_due && self.establishment.peek().is_some() {
+            self.is_answer_due = true;
+            self.due = Instant::now() + self.patience.response;
+        }
+        loop {
+            ready!(alarm.poll_due(self.due, cx));
+            if !self.is_answer_due {
+                return Poll::Ready(Failure::ConnectTimedOut { sent: true });
+            }
+            let bytes = self.upload.map_or(0, |upload| upload.bytes());
+            if bytes == self.bytes_seen {
+                return Poll::Ready(self.expired());
+            }
+            self.bytes_seen = bytes;
+            self.due = Instant::now() + self.patience.response;
+        }
+    }
+
+    fn expired(&self) -> Failure {
+        let is_stalled =
+            |upload: &Arc<UploadSlot>| !upload.is_finished() && !upload.is_untouched() && !upload.is_broken();
+        if self.upload.is_some_and(is_stalled) { Failure::UploadStalled } else { Failure::ResponseTimedOut }
+    }
+}

@@ -1,0 +1,207 @@
+//! What a socket's owner changes on a request's way: which of its origins a path is for, by which path and host they know
+//! it, and which header fields are set or removed. Sockets that change nothing have none of this.
+
+use std::collections::HashMap;
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Uri,
+    uri::{Authority, PathAndQuery},
+};
+use sallyport_http::{
+    RequestHost,
+    path::{self, AmbiguousPath, PathTable},
+    rewrite::{self, HeaderEdits, Names},
+};
+use sallyport_model::{HeaderChanges, HostHeader, OriginRef, PathPrefix, SocketRoute, SocketType};
+use sha2::{Digest, Sha256};
+
+use crate::{http::error_page::Trouble, origins::transport::Way};
+
+const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
+/// What an origin is told as its host where nobody knows at which address it is dialed: behind a stock ssh client.
+const UNKNOWN_ORIGIN: &str = "localhost";
+
+/// The origins of a socket that serve the same paths. Choice, balance, affinity and waiting are within one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Group(u64);
+
+impl Group {
+    /// The origins that serve every path.
+    pub(crate) const ROOT: Self = Self(0);
+
+    /// The group of this number.
+    pub(crate) fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number, by which all edges know it.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    fn of(prefix: &PathPrefix) -> Self {
+        if prefix.is_root() {
+            return Self::ROOT;
+        }
+        let digest: [u8; 32] = Sha256::digest(prefix.as_str().as_bytes()).into();
+        let (first, _) = digest.split_at(8);
+        Self(first.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)).max(1))
+    }
+}
+
+/// The changes.
+#[derive(Debug)]
+pub(crate) struct Forwarding {
+    paths: Option<Paths>,
+    host: Option<HostHeader>,
+    request: HeaderEdits,
+    response: HeaderEdits,
+}
+
+/// Which origins serve which paths.
+#[derive(Debug)]
+struct Paths {
+    table: PathTable,
+    /// By the place of the prefix in the table.
+    groups: Vec<Group>,
+    served: HashMap<OriginRef, Served>,
+}
+
+/// The paths that one origin serves.
+#[derive(Debug)]
+struct Served {
+    group: Group,
+    prefix: PathPrefix,
+    /// What stands in the place of the prefix, where that is something else.
+    with: Option<PathPrefix>,
+}
+
+impl Forwarding {
+    /// What this route says, when anything.
+    pub(crate) fn of(route: &SocketRoute) -> Option<Box<Self>> {
+        if !route.socket_type.is_http() {
+            return None;
+        }
+        let paths = Paths::of(route);
+        let settings = &route.settings;
+        let (request, response) = (edits(&settings.headers.request), edits(&settings.headers.response));
+        let changes_nothing =
+            paths.is_none() && settings.host_header.is_none() && request.is_empty() && response.is_empty();
+        let host = settings.host_header.clone();
+        (!changes_nothing).then(|| Box::new(Self { paths, host, request, response }))
+    }
+
+    /// The origins that a path is for.
+    pub(crate) fn group(&self, path: &str) -> Result<Group, Trouble> {
+        let Some(paths) = &self.paths else { return Ok(Group::ROOT) };
+        let place = paths.table.find(path)?.ok_or(Trouble::NoPath)?;
+        paths.groups.get(place).copied().ok_or(Trouble::NoPath)
+    }
+
+    /// The group of an origin; none where the route does not have it.
+    pub(crate) fn group_of(&self, origin: OriginRef) -> Option<Group> {
+        match &self.paths {
+            Some(paths) => paths.served.get(&origin).map(|served| served.group),
+            None => Some(Group::ROOT),
+        }
+    }
+
+    /// Changes the header fields of a request, before those are set that only we say.
+    pub(crate) fn edit_request(&self, headers: &mut HeaderMap) {
+        self.request.apply(headers);
+    }
+
+    /// The target by which this origin knows what was asked for. The fields get the prefix of which it knows nothing.
+    pub(crate) fn target(&self, origin: OriginRef, asked: &Uri, headers: &mut HeaderMap) -> Result<Uri, Trouble> {
+        // A former attempt may have gone to an origin that has another prefix.
+        headers.remove(X_FORWARDED_PREFIX);
+        let served = self.paths.as_ref().and_then(|paths| paths.served.get(&origin));
+        let Some((served, with)) = served.and_then(|served| Some((served, served.with.as_ref()?))) else {
+            return Ok(asked.clone());
+        };
+        let target = asked.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let target = path::replace_prefix(&target, served.prefix.segments().count(), with.as_str())?;
+        if !served.prefix.is_root()
+            && let Ok(prefix) = HeaderValue::from_str(served.prefix.as_str())
+        {
+            headers.insert(X_FORWARDED_PREFIX, prefix);
+        }
+        let mut parts = asked.clone().into_parts();
+        parts.path_and_query = Some(target);
+        Ok(Uri::from_parts(parts).unwrap_or_else(|_| asked.clone()))
+    }
+
+    /// The host that an origin is told, where that is not the public name.
+    pub(crate) fn told_host(&self, way: &Way, socket_type: SocketType) -> Option<String> {
+        self.host.as_ref().map(|host| told(host, way, socket_type))
+    }
+
+    /// Changes the header fields of an origin's answer.
+    pub(crate) fn edit_response(
+        &self,
+        headers: &mut HeaderMap,
+        origin: OriginRef,
+        told: Option<&str>,
+        host: &RequestHost,
+    ) {
+        if let Some(told) = told {
+            let served = self.paths.as_ref().and_then(|paths| paths.served.get(&origin));
+            let prefixes = served.map_or(("/", "/"), |served| {
+                (served.prefix.as_str(), served.with.as_ref().unwrap_or(&served.prefix).as_str())
+            });
+            rewrite::public_location(headers, &Names { told, public: ("https", host.as_str()), prefixes });
+        }
+        self.response.apply(headers);
+    }
+}
+
+impl Paths {
+    fn of(route: &SocketRoute) -> Option<Self> {
+        if route.paths().all(|(_, path)| path.is_plain()) {
+            return None;
+        }
+        let mut prefixes: Vec<&PathPrefix> = route.paths().map(|(_, path)| &path.prefix).collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        let served = route.paths().map(|(origin, path)| {
+            let (prefix, with) = (path.prefix.clone(), path.replacement().cloned());
+            (origin, Served { group: Group::of(&prefix), prefix, with })
+        });
+        Some(Self {
+            table: PathTable::new(prefixes.iter().map(|prefix| prefix.as_str())),
+            groups: prefixes.iter().map(|prefix| Group::of(prefix)).collect(),
+            served: served.collect(),
+        })
+    }
+}
+
+impl From<AmbiguousPath> for Trouble {
+    fn from(_: AmbiguousPath) -> Self {
+        Self::AmbiguousPath
+    }
+}
+
+/// The host that the origin behind this way is told.
+pub(crate) fn told(host: &HostHeader, way: &Way, socket_type: SocketType) -> String {
+    match host {
+        HostHeader::Named(host) => host.clone(),
+        HostHeader::Origin => {
+            let address = way.dialed().unwrap_or_else(|| UNKNOWN_ORIGIN.to_owned());
+            let usual = if socket_type == SocketType::Https { ":443" } else { ":80" };
+            address.strip_suffix(usual).map(str::to_owned).unwrap_or(address)
+        }
+    }
+}
+
+fn edits(changes: &HeaderChanges) -> HeaderEdits {
+    let set = changes.set.iter().map(|field| (field.name.as_str(), field.value.as_str()));
+    HeaderEdits::new(changes.remove.iter().map(String::as_str), set)
+}
+
+/// The same target with another host, as HTTP/2 has it.
+pub(crate) fn with_host(target: Uri, host: &str) -> Uri {
+    let Ok(authority) = host.parse::<Authority>() else { return target };
+    let mut parts = target.clone().into_parts();
+    parts.authority = Some(authority);
+    Uri::from_parts(parts).unwrap_or(target)
+}

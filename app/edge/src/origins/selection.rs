@@ -1,0 +1,192 @@
+//! The choice among the origins of a socket: those that can be used, of them the nearest, and among these the one that is
+//! wished for or has the least to do.
+
+use std::{cmp::Ordering, sync::Arc, time::Duration};
+
+use sallyport_balance::{
+    Rotation,
+    affinity::AffinityCode,
+    nearness::{Nearness, compare_ways, nearest},
+};
+use sallyport_model::{OriginRef, RegionName, SocketSettings};
+
+use crate::origins::{
+    affinity::Wish,
+    dials::{Dials, Why},
+    origin::Origin,
+    set::Origins,
+};
+
+/// What a choice is made by.
+pub(crate) struct Choice<'a, C> {
+    /// The origins of the socket.
+    pub(crate) origins: &'a Origins,
+    /// The region of this edge.
+    pub(crate) own: Option<&'a RegionName>,
+    /// Where the client wants to go.
+    pub(crate) wish: &'a Wish,
+    /// What names an origin in a cookie.
+    pub(crate) code: C,
+    /// The settings of a socket that has dials for regions, and the roll that decides.
+    pub(crate) dialed: Option<(&'a SocketSettings, u64)>,
+}
+
+/// The outcome of a choice.
+pub(crate) struct Chosen {
+    /// The origin.
+    pub(crate) origin: Arc<Origin>,
+    /// Why it is one of its region, where dials have decided that.
+    pub(crate) why: Option<Why>,
+}
+
+impl From<Arc<Origin>> for Chosen {
+    fn from(origin: Arc<Origin>) -> Self {
+        Self { origin, why: None }
+    }
+}
+
+/// One that may be chosen.
+struct Candidate<'a> {
+    origin: &'a Arc<Origin>,
+    nearness: Nearness<&'a RegionName>,
+    round_trip: Option<Duration>,
+}
+
+impl<C: Fn(&Origin) -> AffinityCode> Choice<'_, C> {
+    /// The one that is chosen of those that are fit.
+    pub(crate) fn make(&self, rotation: &mut Rotation<u64>, fit: impl Fn(&Arc<Origin>) -> bool) -> Option<Chosen> {
+        if let Some((settings, roll)) = self.dialed {
+            return self.make_dialed(rotation, settings, roll, fit);
+        }
+        if self.origins.are_all_here() {
+            let at = self.wish.find(self.origins, &self.code, &fit);
+            let at = at.or_else(|| self.take_turn(rotation, self.origins, fit))?;
+            return self.origins.get(at).cloned().map(Chosen::from);
+        }
+        let candidates = self.candidates(fit);
+        // A cookie leads back to its origin wherever that is.
+        if let Wish::Cookie(Some(_), _) = self.wish
+            && let Some(at) = self.find(&candidates)
+        {
+            return candidates.get(at).map(|candidate| candidate.origin.clone().into());
+        }
+        self.of_nearest(rotation, candidates).map(Chosen::from)
+    }
+
+    /// The same, of the region that the dials say.
+    fn make_dialed(
+        &self,
+        rotation: &mut Rotation<u64>,
+        settings: &SocketSettings,
+        roll: u64,
+        fit: impl Fn(&Arc<Origin>) -> bool,
+    ) -> Option<Chosen> {
+        let mut dials = Dials::new(settings, self.own);
+        for origin in self.origins.iter() {
+            dials.add(origin.place().region.as_ref(), origin.handle().round_trip(), fit(origin));
+        }
+        let mut candidates = self.candidates(fit);
+        // Whoever comes back stays, unless the region is closed.
+        if let Wish::Cookie(Some(_), _) = self.wish
+            && let Some(found) = self.find(&candidates).and_then(|at| candidates.get(at))
+            && dials.is_open(found.origin.place().region.as_ref())
+        {
+            return Some(found.origin.clone().into());
+        }
+        let (region, why) = dials.choose(roll)?;
+        candidates.retain(|candidate| dials.region_of(candidate.origin.place().region.as_ref()) == region);
+        let origin = self.of_nearest(rotation, candidates)?;
+        Some(Chosen { origin, why: Some(why) })
+    }
+
+    /// Of the nearest of these the one that is wished for, or has the least to do.
+    fn of_nearest(&self, rotation: &mut Rotation<u64>, mut candidates: Vec<Candidate<'_>>) -> Option<Arc<Origin>> {
+        merge_by_weights(&mut candidates);
+        let nearest = nearest(candidates.iter().map(|one| (one.nearness, one.round_trip)))?;
+        candidates.retain(|candidate| candidate.nearness == nearest);
+        candidates.sort_unstable_by_key(|candidate| candidate.origin.number());
+        let at = self.find(&candidates);
+        let at = at.or_else(|| self.take_turn(rotation, &candidates, |_| true))?;
+        candidates.get(at).map(|candidate| candidate.origin.clone())
+    }
+
+    /// Those that are fit, each origin once: by its best way.
+    fn candidates(&self, fit: impl Fn(&Arc<Origin>) -> bool) -> Vec<Candidate<'_>> {
+        let candidate = |origin| Candidate {
+            origin,
+            nearness: Origin::place(origin).nearness(self.own),
+            round_trip: origin.handle().round_trip(),
+        };
+        let mut candidates: Vec<_> = self.origins.iter().filter(|origin| fit(origin)).map(candidate).collect();
+        candidates.sort_by(|one, other| one.id().cmp(&other.id()).then_with(|| one.compare_way(other)));
+        candidates.dedup_by_key(|candidate| candidate.id());
+        candidates
+    }
+
+    fn find(&self, candidates: &[Candidate<'_>]) -> Option<usize> {
+        self.wish.find(candidates, &self.code, |_| true)
+    }
+
+    /// The one with the least to do for its weight, in turn where several have the same.
+    fn take_turn<T: OfOrigin>(
+        &self,
+        rotation: &mut Rotation<u64>,
+        candidates: &[T],
+        fit: impl Fn(&Arc<Origin>) -> bool,
+    ) -> Option<usize> {
+        let (number, load) = (|one: &T| one.origin().number(), |one: &T| one.origin().load());
+        let is_fit = |one: &T| fit(one.origin());
+        // What differs in nothing needs no look at every weight.
+        if !self.origins.have_weights() {
+            return rotation.choose(candidates, number, load, is_fit);
+        }
+        rotation.choose_weighted(candidates, number, load, |one| one.origin().standing().weight(), is_fit)
+    }
+}
+
+impl Candidate<'_> {
+    /// By which several ways lead to the same origin.
+    fn id(&self) -> OriginRef {
+        self.origin.handle().origin()
+    }
+
+    fn compare_way(&self, other: &Self) -> Ordering {
+        let way = |one: &Self| (one.origin.place().is_local, one.round_trip);
+        let ((is_local, round_trip), (other_is_local, other_round_trip)) = (way(self), way(other));
+        compare_ways((&self.nearness, is_local, round_trip), (&other.nearness, other_is_local, other_round_trip))
+            // While a tunnel changes connectors it is there twice: the later one stays.
+            .then_with(|| other.origin.number().cmp(&self.origin.number()))
+    }
+}
+
+/// What stands for an origin.
+pub(crate) trait OfOrigin {
+    /// The origin.
+    fn origin(&self) -> &Arc<Origin>;
+}
+
+impl OfOrigin for Arc<Origin> {
+    fn origin(&self) -> &Arc<Origin> {
+        self
+    }
+}
+
+impl OfOrigin for Candidate<'_> {
+    fn origin(&self) -> &Arc<Origin> {
+        self.origin
+    }
+}
+
+/// Where the owner gave weights that differ, what is here and what is in the region share by them.
+fn merge_by_weights(candidates: &mut [Candidate<'_>]) {
+    let mut weights = candidates.iter().map(|candidate| candidate.origin.standing().weight());
+    let Some(first) = weights.next() else { return };
+    if weights.all(|weight| weight == first) {
+        return;
+    }
+    for candidate in candidates {
+        if candidate.nearness == Nearness::Here {
+            candidate.nearness = Nearness::Near;
+        }
+    }
+}

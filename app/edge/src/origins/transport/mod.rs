@@ -1,0 +1,651 @@
+//! The way to an origin: through a connector's tunnel, through the forward of a stock ssh client, through another edge that
+//! holds one of these, or dialed by the edge itself. Whoever opens streams need not know which.
+
+pub(crate) mod direct;
+pub(crate) mod peer;
+pub(crate) mod remote;
+pub(crate) mod ssh;
+pub(crate) mod ssh_tls;
+pub(crate) mod tls_detection;
+
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use sallyport_model::{EdgeId, EdgeName, FlowRecord, HealthRecord, OriginRef, RequestRecord, SocketName, TunnelId};
+use sallyport_net::RelayEnd;
+use sallyport_ssh::Forward;
+use sallyport_tunnel::{
+    Establishment, FlowEnd, FlowHandle, FlowOpen, FlowSink, OpenError, OpenFlowError, SessionId, TunnelHandle,
+    TunnelStream,
+};
+use sallyport_wire::{FailureReason, LogBudget, Open, OpenFailure, ResetCode, StreamProtocol};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+use crate::origins::transport::{
+    direct::{DirectFlow, DirectStream, DirectWay},
+    remote::{LinkingStream, RemoteWay},
+};
+
+/// How long a service behind an ssh client may take for its TLS handshake.
+const MAX_HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// What holds a tunnel up: it is another one after every reconnect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A connector's session.
+    Session(SessionId),
+    /// A forward of an ssh connection, by a number of its own.
+    Ssh(u64),
+    /// Another edge.
+    Edge(EdgeId),
+    /// Nobody: this edge dials it itself.
+    Nobody,
+}
+
+/// The way to one origin.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// A connector's tunnel.
+    Tunnel(TunnelHandle),
+    /// A forward of a stock ssh client.
+    Ssh(Arc<SshWay>),
+    /// A tunnel that another edge holds.
+    Remote(Arc<RemoteWay>),
+    /// An address that the edge dials itself.
+    Direct(Arc<DirectWay>),
+}
+
+/// A forward that serves a tunnel.
+pub(crate) struct SshWay {
+    number: u64,
+    tunnel: TunnelId,
+    name: SocketName,
+    speaks_tls: bool,
+    forward: Forward,
+    log: Mutex<LogBudget>,
+}
+
+impl SshWay {
+    /// The forward serves this tunnel of the socket with this name. `speaks_tls`: so does the service behind it.
+    pub(crate) fn new(tunnel: TunnelId, name: SocketName, speaks_tls: bool, forward: Forward) -> Arc<Self> {
+        static FORWARDS: AtomicU64 = AtomicU64::new(0);
+        let number = FORWARDS.fetch_add(1, Ordering::Relaxed);
+        let log = Mutex::new(LogBudget::new(Instant::now()));
+        Arc::new(Self { number, tunnel, name, speaks_tls, forward, log })
+    }
+
+    /// The forward.
+    pub(crate) fn forward(&self) -> &Forward {
+        &self.forward
+    }
+
+    /// What holds the tunnel up.
+    pub(crate) fn holder(&self) -> Holder {
+        Holder::Ssh(self.number)
+    }
+
+    /// The socket's name, where the client must tell several forwards apart.
+    fn shown_name(&self) -> Option<&SocketName> {
+        (self.forward.connection().forwards() > 1).then_some(&self.name)
+    }
+
+    /// Shows the client a line of its live log.
+    fn show(&self, omitted_before: u32, line: &str) {
+        let connection = self.forward.connection();
+        if omitted_before > 0 {
+            connection.console().line(&format!("… {omitted_before} more, not shown"));
+        }
+        connection.console().line(line);
+    }
+}
+
+impl From<TunnelHandle> for Way {
+    fn from(handle: TunnelHandle) -> Self {
+        Self::Tunnel(handle)
+    }
+}
+
+impl Way {
+    /// The origin.
+    pub(crate) fn origin(&self) -> OriginRef {
+        match self {
+            Self::Tunnel(handle) => handle.tunnel().into(),
+            Self::Ssh(way) => way.tunnel.into(),
+            Self::Remote(way) => way.tunnel().into(),
+            Self::Direct(way) => way.id().into(),
+        }
+    }
+
+    /// The tunnel, where there is one.
+    pub(crate) fn tunnel(&self) -> Option<TunnelId> {
+        self.origin().tunnel()
+    }
+
+    /// What holds it up.
+    pub(crate) fn holder(&self) -> Holder {
+        match self {
+            Self::Tunnel(handle) => Holder::Session(handle.session()),
+            Self::Ssh(way) => way.holder(),
+            Self::Remote(way) => Holder::Edge(way.edge()),
+            Self::Direct(_) => Holder::Nobody,
+        }
+    }
+
+    /// The address at which the origin is dialed, where that is known.
+    pub(crate) fn dialed(&self) -> Option<String> {
+        match self {
+            Self::Direct(way) => Some(way.address().to_string()),
+            Self::Tunnel(handle) => handle.origin().map(ToString::to_string),
+            Self::Remote(way) => way.dialed().map(|address| address.to_string()),
+            Self::Ssh(_) => None,
+        }
+    }
+
+    /// The other edge by which the origin is reached.
+    pub(crate) fn relay(&self) -> Option<EdgeName> {
+        match self {
+            Self::Remote(way) => Some(way.edge_name()),
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Direct(_) => None,
+        }
+    }
+
+    /// The address that the connector of a tunnel at another edge came from.
+    pub(crate) fn relayed_connector(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Remote(way) => way.connector_addr(),
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Direct(_) => None,
+        }
+    }
+
+    /// Whether another way had better be tried, where there is one.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.is_doubtful(),
+            Self::Remote(way) => way.is_doubtful(),
+            Self::Ssh(_) | Self::Direct(_) => false,
+        }
+    }
+
+    /// Whether what another edge says of the origin is of former times, as the bus is away.
+    pub(crate) fn is_hearsay(&self) -> bool {
+        matches!(self, Self::Remote(way) if way.is_hearsay())
+    }
+
+    /// Whether new streams can be opened.
+    pub(crate) fn is_usable(&self) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.is_usable(),
+            Self::Ssh(way) => way.forward.is_usable(),
+            // For as long as it is among the origins, the other edge says that it holds the tunnel.
+            Self::Remote(_) => true,
+            Self::Direct(way) => way.is_usable(),
+        }
+    }
+
+    /// Whether a stream opened now would get a connection for itself.
+    pub(crate) fn has_idle_leg(&self) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.has_idle_leg(),
+            Self::Ssh(_) | Self::Direct(_) => false,
+            Self::Remote(way) => way.has_idle_leg(),
+        }
+    }
+
+    /// Whether a stream for this client may have a connection for itself.
+    pub(crate) fn has_leg_for(&self, client: SocketAddr) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.has_leg_for(client),
+            Self::Remote(way) => way.has_leg_for(client),
+            Self::Ssh(_) | Self::Direct(_) => true,
+        }
+    }
+
+    /// The round trip to whoever holds the tunnel, where it was measured.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        match self {
+            Self::Tunnel(handle) => handle.smoothed_rtt(),
+            Self::Ssh(_) => None,
+            Self::Remote(way) => way.round_trip(),
+            Self::Direct(way) => way.round_trip(),
+        }
+    }
+
+    /// Opens a flow of datagrams to the origin: what comes back goes to `sink`. Nothing is waited for.
+    ///
+    /// # Errors
+    /// The way takes no (more) flows, or not yet; ssh carries none.
+    pub(crate) fn open_flow(&self, wanted: WantedFlow, sink: Arc<dyn FlowSink>) -> Result<WayFlow, OpenFlowError> {
+        match (self, self.tunnel()) {
+            (Self::Direct(way), _) => way.open_flow(sink).map(WayFlow::Direct),
+            (_, Some(tunnel)) => self.open_flow_through(wanted.through(tunnel), sink).map(WayFlow::Tunnel),
+            (_, None) => Err(OpenFlowError::NotUsable),
+        }
+    }
+
+    /// The same through a tunnel, in the words of the tunnel protocol.
+    ///
+    /// # Errors
+    /// The tunnel takes no (more) flows, or not yet; ssh carries none.
+    pub(crate) fn open_flow_through(
+        &self,
+        open: FlowOpen,
+        sink: Arc<dyn FlowSink>,
+    ) -> Result<FlowHandle, OpenFlowError> {
+        match self {
+            Self::Tunnel(handle) => handle.open_flow(open, sink),
+            Self::Ssh(_) | Self::Direct(_) => Err(OpenFlowError::NotUsable),
+            Self::Remote(way) => way.open_flow(open, sink),
+        }
+    }
+
+    /// Opens a stream to the origin. Nothing is waited for.
+    ///
+    /// # Errors
+    /// The way takes no (more) streams.
+    pub(crate) fn open(&self, wanted: Wanted<'_>) -> Result<WayStream, OpenError> {
+        match (self, self.tunnel()) {
+            (Self::Direct(way), _) if way.is_usable() => Ok(WayStream::Direct(way.open(wanted.protocol))),
+            (_, Some(tunnel)) => self.open_through(wanted.through(tunnel)),
+            (_, None) => Err(OpenError::NotUsable),
+        }
+    }
+
+    /// The same through a tunnel, in the words of the tunnel protocol.
+    ///
+    /// # Errors
+    /// The tunnel takes no (more) streams.
+    pub(crate) fn open_through(&self, open: Open) -> Result<WayStream, OpenError> {
+        match self {
+            Self::Tunnel(handle) => handle.open(open).map(WayStream::Tunnel),
+            Self::Ssh(way) if !way.forward.is_usable() => Err(OpenError::NotUsable),
+            Self::Ssh(way) => Ok(WayStream::Ssh(OpeningStream::new(way, &open))),
+            Self::Remote(way) => way.open(open),
+            Self::Direct(_) => Err(OpenError::NotUsable),
+        }
+    }
+
+    /// A request is under way, until [`Self::request_ended`].
+    pub(crate) fn request_began(&self) {
+        if let Self::Tunnel(handle) = self {
+            handle.request_began();
+        }
+    }
+
+    /// A request that was under way is not any more.
+    pub(crate) fn request_ended(&self) {
+        if let Self::Tunnel(handle) = self {
+            handle.request_ended();
+        }
+    }
+
+    /// Whether a request with a short answer had better share a connection with others than have a leg.
+    pub(crate) fn shares_well(&self) -> bool {
+        match self {
+            Self::Tunnel(handle) => handle.shares_well(),
+            // Each stream of a link has a leg on both hops.
+            Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => false,
+        }
+    }
+
+    /// Opens a stream that shares the connection of others, where there is such a one. Nothing is waited for.
+    ///
+    /// # Errors
+    /// The way takes no (more) such streams.
+    pub(crate) fn open_shared(&self, wanted: Wanted<'_>) -> Result<WayStream, OpenError> {
+        match self {
+            Self::Tunnel(handle) => handle.open_shared(wanted.through(handle.tunnel())).map(WayStream::Tunnel),
+            Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => self.open(wanted),
+        }
+    }
+
+    /// Whether somebody stands behind it who can be told of requests and flows.
+    pub(crate) fn has_owner(&self) -> bool {
+        !matches!(self, Self::Direct(_))
+    }
+
+    /// Whether the owner is to be told of one more request or flow, and if so, how many before it were left out.
+    pub(crate) fn log_turn(&self) -> Option<u32> {
+        match self {
+            Self::Tunnel(handle) => handle.request_log_turn(),
+            Self::Ssh(way) => {
+                way.forward.connection().console().is_shown().then_some(())?;
+                way.log.lock().unwrap_or_else(PoisonError::into_inner).take(Instant::now())
+            }
+            Self::Remote(way) => way.log_turn(),
+            Self::Direct(_) => None,
+        }
+    }
+
+    /// Tells the owner of a request that was served. To be called after [`Self::log_turn`].
+    pub(crate) fn log_request(&self, record: &RequestRecord) {
+        match self {
+            Self::Tunnel(handle) => handle.send_request_log(record),
+            Self::Remote(way) => way.log_request(record),
+            Self::Ssh(way) => way.show(record.omitted_before, &ssh::request(record, way.shown_name())),
+            Self::Direct(_) => {}
+        }
+    }
+
+    /// Tells the owner of a flow that ended. To be called after [`Self::log_turn`].
+    pub(crate) fn log_flow(&self, record: &FlowRecord) {
+        match self {
+            Self::Tunnel(handle) => handle.send_flow_log(record),
+            Self::Remote(way) => way.log_flow(record),
+            Self::Ssh(way) => way.show(record.omitted_before, &ssh::flow(record, way.shown_name())),
+            Self::Direct(_) => {}
+        }
+    }
+}
+
+impl Way {
+    /// Tells the owner how the origin is found from now on. That changes no more often than checks are made.
+    pub(crate) fn log_health(&self, record: &HealthRecord) {
+        match self {
+            Self::Tunnel(handle) => handle.send_health_log(record),
+            Self::Ssh(way) if way.forward.connection().console().is_shown() => {
+                way.show(0, &ssh::health(record, way.shown_name()));
+            }
+            // The edge that holds the tunnel tells of what it finds itself.
+            Self::Ssh(_) | Self::Remote(_) | Self::Direct(_) => {}
+        }
+    }
+}
+
+/// What a stream is opened for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What will be spoken on it.
+    pub(crate) protocol: StreamProtocol,
+    /// Who the client is.
+    pub(crate) client: SocketAddr,
+    /// Where the client came to, where that is passed on.
+    pub(crate) destination: Option<SocketAddr>,
+    /// The name that the client asked for.
+    pub(crate) server_name: &'a str,
+}
+
+impl Wanted<'_> {
+    /// The same, as a connector is told.
+    fn through(self, tunnel: TunnelId) -> Open {
+        Open {
+            tunnel,
+            protocol: self.protocol,
+            client: self.client,
+            destination: self.destination,
+            opened_at_us: now_us(),
+            server_name: self.server_name.to_owned(),
+        }
+    }
+}
+
+/// What a flow of datagrams is opened for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WantedFlow {
+    /// Who the client is.
+    pub(crate) client: SocketAddr,
+    /// Where the client came to.
+    pub(crate) destination: SocketAddr,
+}
+
+impl WantedFlow {
+    /// The same, as a connector is told.
+    fn through(self, tunnel: TunnelId) -> FlowOpen {
+        FlowOpen { tunnel, client: self.client, destination: self.destination, opened_at_us: now_us() }
+    }
+}
+
+/// The wall clock, in microseconds since 1970.
+fn now_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A flow of datagrams to an origin. Dropping it closes it.
+pub(crate) enum WayFlow {
+    /// Through a connector's tunnel.
+    Tunnel(FlowHandle),
+    /// Dialed by the edge.
+    Direct(DirectFlow),
+}
+
+impl WayFlow {
+    /// Sends datagrams in order; says how many were taken, which is no promise that they arrive.
+    pub(crate) fn send_batch(&self, batch: &[&[u8]]) -> usize {
+        match self {
+            Self::Tunnel(flow) => flow.send_batch(batch),
+            Self::Direct(flow) => flow.send_batch(batch),
+        }
+    }
+
+    /// Closes the flow and tells the other side why, where there is one that understands it.
+    pub(crate) fn close(self, end: FlowEnd) {
+        match self {
+            Self::Tunnel(flow) => flow.close(end),
+            Self::Direct(flow) => drop(flow),
+        }
+    }
+}
+
+/// A stream to an origin.
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one")]
+pub(crate) enum WayStream {
+    /// Through a connector's tunnel.
+    Tunnel(TunnelStream),
+    /// Through an ssh client.
+    Ssh(OpeningStream),
+    /// Through another edge, to which a link is made first.
+    Linking(LinkingStream),
+    /// Dialed by the edge.
+    Direct(DirectStream),
+}
+
+impl WayStream {
+    /// Whether the origin was reached: known when something reads the stream.
+    pub(crate) fn establishment(&self) -> Establishment {
+        match self {
+            Self::Tunnel(stream) => stream.establishment(),
+            Self::Ssh(stream) => stream.establishment.clone(),
+            Self::Linking(stream) => stream.establishment(),
+            Self::Direct(stream) => stream.establishment().clone(),
+        }
+    }
+
+    /// Whether the stream has a connection for itself.
+    pub(crate) fn is_on_leg(&self) -> bool {
+        match self {
+            Self::Tunnel(stream) => stream.is_on_leg(),
+            Self::Ssh(_) | Self::Linking(_) | Self::Direct(_) => false,
+        }
+    }
+
+    /// Whose stream it is from now on, where clients have shares of what carries it; `None`: nobody's, as long as it rests.
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        match self {
+            Self::Tunnel(stream) => stream.set_client(client),
+            Self::Linking(stream) => stream.set_client(client),
+            Self::Ssh(_) | Self::Direct(_) => {}
+        }
+    }
+
+    /// Gives the stream up in both directions.
+    pub(crate) fn reset(self, code: ResetCode) {
+        match self {
+            Self::Tunnel(stream) => stream.reset(code),
+            Self::Ssh(_) => {}
+            Self::Linking(stream) => stream.reset(code),
+            Self::Direct(stream) => stream.reset(),
+        }
+    }
+}
+
+/// A stream through an ssh client, which answers whether its origin took the connection.
+pub(crate) struct OpeningStream {
+    establishment: Establishment,
+    state: SshState,
+}
+
+/// A stream that is open, with TLS on it or without.
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
+
+type Opening = Pin<Box<dyn Future<Output = Result<Box<dyn Duplex>, OpenFailure>> + Send>>;
+
+enum SshState {
+    Opening(Opening),
+    Open(Box<dyn Duplex>),
+    Failed,
+}
+
+impl OpeningStream {
+    fn new(way: &SshWay, open: &Open) -> Self {
+        let opening = open_duplex(way.forward.clone(), open.client, way.speaks_tls.then_some(open.protocol));
+        Self { establishment: Establishment::default(), state: SshState::Opening(Box::pin(opening)) }
+    }
+
+    /// The stream, once it is open.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut (dyn Duplex + 'static)>>> {
+        if let SshState::Opening(opening) = &mut self.state {
+            match ready!(opening.as_mut().poll(cx)) {
+                Ok(stream) => {
+                    self.establishment.succeed();
+                    self.state = SshState::Open(stream);
+                }
+                Err(failure) => {
+                    self.establishment.fail(failure);
+                    self.state = SshState::Failed;
+                }
+            }
+        }
+        Poll::Ready(match &mut self.state {
+            SshState::Open(stream) => Ok(Pin::new(stream.as_mut())),
+            _ => Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the ssh client did not reach its origin")),
+        })
+    }
+}
+
+/// A stream through the forward, and TLS on it where the service speaks it, with this protocol inside.
+async fn open_duplex(
+    forward: Forward,
+    client: SocketAddr,
+    tls: Option<StreamProtocol>,
+) -> Result<Box<dyn Duplex>, OpenFailure> {
+    let stream = forward.open(client).await.map_err(|error| failure(&error))?;
+    let Some(protocol) = tls else { return Ok(Box::new(stream)) };
+    match tokio::time::timeout(MAX_HANDSHAKE, ssh_tls::start(stream, protocol)).await {
+        Ok(Ok(stream)) => Ok(Box::new(stream)),
+        Ok(Err(error)) => Err(OpenFailure::new(FailureReason::Tls, &format!("no TLS with the service: {error}"))),
+        Err(_) => Err(OpenFailure::new(FailureReason::TimedOut, "the service did not finish its TLS handshake")),
+    }
+}
+
+fn failure(error: &sallyport_ssh::OpenError) -> OpenFailure {
+    let reason = match error {
+        sallyport_ssh::OpenError::OriginNotReached { .. } => FailureReason::Refused,
+        sallyport_ssh::OpenError::TimedOut { .. } => FailureReason::TimedOut,
+        sallyport_ssh::OpenError::Gone | sallyport_ssh::OpenError::NoRoom => FailureReason::Other,
+    };
+    OpenFailure::new(reason, &error.to_string())
+}
+
+impl RelayEnd for WayStream {
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Tunnel(_) | Self::Ssh(_) | Self::Linking(_) => None,
+            Self::Direct(stream) => stream.tcp(),
+        }
+    }
+
+    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        match self {
+            Self::Tunnel(stream) => stream.poll_given_up(cx),
+            // SSH closes a channel in both directions or ends one; it has no resets.
+            Self::Ssh(_) => Poll::Pending,
+            Self::Linking(stream) => stream.poll_given_up(cx),
+            // Where there is a TCP connection, whoever asks looks there.
+            Self::Direct(_) => Poll::Pending,
+        }
+    }
+
+    fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tunnel(stream) => stream.poll_write_last(cx, buf),
+            Self::Linking(stream) => stream.poll_write_last(cx, buf),
+            Self::Ssh(_) | Self::Direct(_) => Pin::new(self).poll_write(cx, buf),
+        }
+    }
+}
+
+impl AsyncRead for WayStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tunnel(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_read(cx, buf),
+            Self::Linking(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Direct(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for WayStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tunnel(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_write(cx, buf),
+            Self::Linking(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Direct(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tunnel(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_write_vectored(cx, bufs),
+            Self::Linking(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Direct(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tunnel(_) | Self::Linking(_) => true,
+            Self::Ssh(_) => false,
+            Self::Direct(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tunnel(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_flush(cx),
+            Self::Linking(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Direct(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tunnel(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Ssh(stream) => ready!(stream.poll_open(cx))?.poll_shutdown(cx),
+            Self::Linking(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Direct(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The way to an origin whose tunnel another edge holds.
+
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use sallyport_bus::Fleet;
+use sallyport_model::{EdgeId, EdgeName, FlowRecord, OriginAddr, RequestRecord, SocketId, TunnelId};
+use sallyport_net::RelayEnd;
+use sallyport_tunnel::{
+    EdgeLink, Establishment, FlowHandle, FlowOpen, FlowSink, OpenError, OpenFlowError, TunnelHandle, TunnelStream,
+};
+use sallyport_wire::{FailureReason, Open, OpenFailure, ResetCode};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{WayStream, peer::Peer};
+
+/// Links to other edges, as a way through one needs them.
+pub(crate) trait EdgeLinks: Send + Sync {
+    /// The edges that there are, and which tunnels they hold.
+    fn fleet(&self) -> &Fleet;
+
+    /// The link to this edge; it is made when there is none. Fails with the reason why the edge is not reached.
+    fn link<'a>(&'a self, peer: &'a Arc<Peer>)
+    -> Pin<Box<dyn Future<Output = Result<EdgeLink, Arc<str>>> + Send + 'a>>;
+
+    /// Begins to make a link to this edge, for which nothing waits.
+    fn begin_link(&self, peer: &Arc<Peer>);
+
+    /// Counts a stream or a flow that goes out over a link.
+    fn record_relayed(&self, kind: &'static str);
+}
+
+/// The way to a tunnel by the edge that holds it.
+pub(crate) struct RemoteWay {
+    tunnel: TunnelId,
+    socket: SocketId,
+    peer: Arc<Peer>,
+    mesh: Weak<dyn EdgeLinks>,
+    /// The tunnel on the link that there is, or was.
+    handle: Mutex<Option<TunnelHandle>>,
+}
+
+impl RemoteWay {
+    pub(crate) fn new(tunnel: TunnelId, socket: SocketId, peer: Arc<Peer>, mesh: Weak<dyn EdgeLinks>) -> Arc<Self> {
+        Arc::new(Self { tunnel, socket, peer, mesh, handle: Mutex::default() })
+    }
+
+    pub(crate) fn tunnel(&self) -> TunnelId {
+        self.tunnel
+    }
+
+    /// The edge that holds the tunnel.
+    pub(crate) fn edge(&self) -> EdgeId {
+        self.peer.edge()
+    }
+
+    /// What it is called.
+    pub(crate) fn edge_name(&self) -> EdgeName {
+        self.peer.name()
+    }
+
+    /// The address that the tunnel's connector came from, as that edge says.
+    pub(crate) fn connector_addr(&self) -> Option<SocketAddr> {
+        let held = self.mesh.upgrade()?.fleet().held(self.tunnel);
+        held.into_iter().find(|held| held.card.edge == self.edge()).map(|held| held.presence.connector_addr)
+    }
+
+    /// The address at which the tunnel's connector dials the origin, as that edge says.
+    pub(crate) fn dialed(&self) -> Option<OriginAddr> {
+        let held = self.mesh.upgrade()?.fleet().held(self.tunnel);
+        held.into_iter().find(|held| held.card.edge == self.edge())?.presence.origin
+    }
+
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.peer.round_trip()
+    }
+
+    /// Whether another edge had better be asked.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.peer.is_doubtful()
+    }
+
+    /// Whether what is known of the tunnel is of former times: nothing was heard of edges lately.
+    pub(crate) fn is_hearsay(&self) -> bool {
+        self.mesh.upgrade().is_none_or(|mesh| mesh.fleet().stale_since().is_some())
+    }
+
+    pub(crate) fn has_idle_leg(&self) -> bool {
+        self.linked().is_some_and(|handle| handle.has_idle_leg())
+    }
+
+    /// Whether a stream for this client may have a connection for itself, as far as is known.
+    pub(crate) fn has_leg_for(&self, client: SocketAddr) -> bool {
+        self.linked().is_none_or(|handle| handle.has_leg_for(client))
+    }
+
+    /// The tunnel on the link that there is.
+    fn linked(&self) -> Option<TunnelHandle> {
+        let mut known = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = known.as_ref().filter(|handle| handle.is_usable()) {
+            return Some(handle.clone());
+        }
+        let handle = self.peer.link()?.tunnel(self.tunnel, self.socket, true);
+        *known = Some(handle.clone());
+        Some(handle)
+    }
+
+    /// Opens a stream to the origin. Nothing is waited for: where there is no link, the stream waits for one by itself.
+    ///
+    /// # Errors
+    /// The link takes no more streams.
+    pub(crate) fn open(self: &Arc<Self>, open: Open) -> Result<WayStream, OpenError> {
+        if let Some(mesh) = self.mesh.upgrade() {
+            mesh.record_relayed("stream");
+        }
+        match self.linked() {
+            Some(handle) => handle.open(open).map(WayStream::Tunnel),
+            None => Ok(WayStream::Linking(LinkingStream::new(self.clone(), open))),
+        }
+    }
+
+    /// Opens a flow to the origin. Nothing is waited for.
+    ///
+    /// # Errors
+    /// There is no link yet, or it takes no (more) flows.
+    pub(crate) fn open_flow(&self, open: FlowOpen, sink: Arc<dyn FlowSink>) -> Result<FlowHandle, OpenFlowError> {
+        let Some(mesh) = self.mesh.upgrade() else { return Err(OpenFlowError::NotUsable) };
+        let Some(handle) = self.linked() else {
+            mesh.begin_link(&self.peer);
+            let was_tried = self.peer.unreached_for().is_some();
+            return Err(if was_tried { OpenFlowError::NotUsable } else { OpenFlowError::NotReady });
+        };
+        let flow = handle.open_flow(open, sink)?;
+        mesh.record_relayed("flow");
+        Ok(flow)
+    }
+
+    /// As [`TunnelHandle::request_log_turn`]: the edge that holds the tunnel passes it on to the connector that wants it.
+    pub(crate) fn log_turn(&self) -> Option<u32> {
+        self.linked()?.request_log_turn()
+    }
+
+    pub(crate) fn log_request(&self, record: &RequestRecord) {
+        if let Some(handle) = self.linked() {
+            handle.send_request_log(record);
+        }
+    }
+
+    pub(crate) fn log_flow(&self, record: &FlowRecord) {
+        if let Some(handle) = self.linked() {
+            handle.send_flow_log(record);
+        }
+    }
+
+    /// Opens a stream once there is a link.
+    async fn link_and_open(
+        self: Arc<Self>,
+        open: Open,
+        establishment: Establishment,
+    ) -> Result<TunnelStream, OpenFailure> {
+        let name = self.peer.name();
+        // Nothing has been sent: another edge that holds the tunnel may do, or this one when it is back.
+        let not_reached = |why: &str| {
+            let text = format!("the edge {name}, which holds the tunnel, is not reached: {why}");
+            OpenFailure::new(FailureReason::Draining, &text)
+        };
+        let mesh = self.mesh.upgrade().ok_or_else(|| not_reached("this edge ends"))?;
+        let link = mesh.link(&self.peer).await.map_err(|why| not_reached(&why))?;
+        let handle = self.linked().unwrap_or_else(|| link.tunnel(self.tunnel, self.socket, true));
+        handle.open_as(open, establishment).map_err(|error| not_reached(&error.to_string()))
+    }
+}
+
+type Linking = Pin<Box<dyn Future<Output = Result<TunnelStream, OpenFailure>> + Send>>;
+
+/// A stream whose link is being made.
+pub(crate) struct LinkingStream {
+    establishment: Establishment,
+    state: LinkingState,
+}
+
+enum LinkingState {
+    Linking(Linking),
+    Open(Box<TunnelStream>),
+    Failed,
+}
+
+impl LinkingStream {
+    fn new(way: Arc<RemoteWay>, open: Open) -> Self {
+        let establishment = Establishment::default();
+        let linking = Box::pin(way.link_and_open(open, establishment.clone()));
+        Self { establishment, state: LinkingState::Linking(linking) }
+    }
+
+    pub(crate) fn establishment(&self) -> Establishment {
+        self.establishment.clone()
+    }
+
+    pub(crate) fn set_client(&mut self, client: Option<SocketAddr>) {
+        if let LinkingState::Open(stream) = &mut self.state {
+            stream.set_client(client);
+        }
+    }
+
+    pub(crate) fn reset(self, code: ResetCode) {
+        if let LinkingState::Open(stream) = self.state {
+            stream.reset(code);
+        }
+    }
+
+    /// The stream, once there is a link.
+    fn poll_linked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut TunnelStream>>> {
+        if let LinkingState::Linking(linking) = &mut self.state {
+            self.state = match ready!(linking.as_mut().poll(cx)) {
+                Ok(stream) => LinkingState::Open(Box::new(stream)),
+                Err(failure) => {
+                    self.establishment.fail(failure);
+                    LinkingState::Failed
+                }
+            };
+        }
+        Poll::Ready(match &mut self.state {
+            LinkingState::Open(stream) => Ok(Pin::new(&mut **stream)),
+            _ => Err(match self.establishment.peek() {
+                Some(Err(failure)) => io::Error::new(io::ErrorKind::ConnectionRefused, failure),
+                _ => io::ErrorKind::ConnectionRefused.into(),
+            }),
+        })
+    }
+}
+
+impl RelayEnd for LinkingStream {
+    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        match &mut self.state {
+            LinkingState::Open(stream) => stream.poll_given_up(cx),
+            _ => Poll::Pending,
+        }
+    }
+
+    fn poll_write_last(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_linked(cx))?.poll_write_last(cx, buf)
+    }
+}
+
+impl AsyncRead for LinkingStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(self.get_mut().poll_linked(cx))?.poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for LinkingStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.get_mut().poll_linked(cx))?.poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.get_mut().poll_linked(cx))?.poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.get_mut().poll_linked(cx))?.poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.get_mut().poll_linked(cx))?.poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,110 @@
+//! Who used what: what an edge records of a flow or request when it is over, and what others see of it while it runs.
+
+use std::{fmt, net::SocketAddr, sync::Arc, time::SystemTime};
+
+use sallyport_api::{AuditEvent, AuditFlow};
+use sallyport_audit::AuditSink;
+use sallyport_bus::{Directory, LiveFlow};
+use sallyport_model::{OriginRef, SocketRoute};
+
+use crate::{Edge, origins::transport::Way};
+
+/// The longest path that is recorded, in characters.
+const MAX_PATH_CHARS: usize = 1_024;
+/// The longest method that is recorded, in characters.
+const MAX_METHOD_CHARS: usize = 32;
+
+/// Where it is recorded who used what.
+#[derive(Clone)]
+pub struct EdgeAudit {
+    /// Where events go.
+    pub sink: Arc<dyn AuditSink>,
+    /// Whether the use of every socket is recorded, or only of those that ask who comes.
+    pub all: bool,
+}
+
+impl fmt::Debug for EdgeAudit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EdgeAudit").field("all", &self.all).finish_non_exhaustive()
+    }
+}
+
+/// A flow or request whose end is recorded.
+pub(crate) struct Audited {
+    sink: Arc<dyn AuditSink>,
+    directory: Directory,
+    route: Arc<SocketRoute>,
+    began: SystemTime,
+}
+
+/// What is known of a flow or request when it is over.
+pub(crate) struct Use<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) client: SocketAddr,
+    pub(crate) way: Option<&'a Way>,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) verdict: &'a str,
+    /// Who it was, and who vouches.
+    pub(crate) identity: Option<(&'a str, Option<&'a str>)>,
+    pub(crate) rule: Option<&'a str>,
+    /// Method, path and status.
+    pub(crate) http: Option<(&'a str, &'a str, u16)>,
+}
+
+impl Audited {
+    /// What records the end of a flow of this socket, where that is wanted.
+    pub(crate) fn when_wanted(
+        edge: &Edge,
+        route: &Arc<SocketRoute>,
+        began: impl FnOnce() -> SystemTime,
+    ) -> Option<Self> {
+        let audit = edge.config.audit.as_ref()?;
+        let asks = route.settings.identity.is_some() || !route.policies.is_empty();
+        (audit.all || asks).then(|| Self {
+            sink: audit.sink.clone(),
+            directory: edge.directory.clone(),
+            route: route.clone(),
+            began: began(),
+        })
+    }
+
+    /// Records it.
+    pub(crate) fn record(self, end: Use<'_>) {
+        let now = SystemTime::now();
+        let origin = end.way.map(Way::origin);
+        let tunnel = origin.and_then(OriginRef::tunnel);
+        let direct = origin.and_then(OriginRef::direct).and_then(|id| self.route.origin(id));
+        let relayed = end.way.and_then(Way::relayed_connector);
+        let held_here = || Some(self.directory.get(tunnel?)?.connector_addr);
+        let short = |text: &str, max: usize| text.chars().take(max).collect::<String>();
+        let flow = AuditFlow {
+            id: end.id.to_owned(),
+            socket: self.route.id,
+            socket_name: self.route.name.as_str().to_owned(),
+            tunnel,
+            origin: relayed.or_else(held_here),
+            direct_origin: direct.map(|origin| origin.address.to_string()),
+            transport: self.route.socket_type.as_str().to_owned(),
+            identity: end.identity.map(|(identity, _)| identity.to_owned()),
+            provider: end.identity.and_then(|(_, provider)| provider).map(str::to_owned),
+            client: end.client,
+            began: sallyport_api::to_millisecond(self.began.into()),
+            ended: sallyport_api::to_millisecond(now.into()),
+            bytes_in: end.bytes_in,
+            bytes_out: end.bytes_out,
+            verdict: end.verdict.to_owned(),
+            rule: end.rule.map(str::to_owned),
+            method: end.http.map(|(method, ..)| short(method, MAX_METHOD_CHARS)),
+            path: end.http.map(|(_, path, _)| short(path, MAX_PATH_CHARS)),
+            status: end.http.map(|(.., status)| status),
+        };
+        self.sink.record(AuditEvent::flow(now.into(), Some(self.route.account), flow));
+    }
+}
+
+/// What others see of a flow that begins.
+pub(crate) fn live_flow(id: &str, route: &SocketRoute, client: SocketAddr, began: SystemTime) -> LiveFlow {
+    let of = (route.account, route.id, route.name.clone(), route.socket_type);
+    LiveFlow::new(id.to_owned(), of, client, began)
+}

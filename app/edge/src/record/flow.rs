@@ -1,0 +1,259 @@
+//! Step 6 of a flow's path: what remains of it when it is over.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use sallyport_bus::FlowStay;
+use sallyport_model::{FlowRecord, Identity, SocketRoute};
+use sallyport_net::Carried;
+
+use crate::{
+    Edge,
+    metrics::{
+        Metrics, SocketMetrics,
+        recent::{Entry, EntryId},
+        socket_counts,
+    },
+    origins::{pool::SocketPool, transport::Way},
+    record::audit::{self, Audited, Use},
+};
+
+/// How a flow ended, and who ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Both directions ended in good order.
+    Complete,
+    /// The client's address is not let in, or its policies do not let in who it is.
+    Denied,
+    /// The socket has used what it may.
+    Limited,
+    /// Tunnels are up, and none of their origins takes anything.
+    NoHealthyOrigin,
+    /// The client broke off.
+    ClientLeft,
+    /// The origin or its tunnel broke off.
+    Broken,
+    /// No tunnel of the socket is up.
+    NoTunnel,
+    /// No origin took the connection.
+    OriginRefused,
+    /// No origin took the connection in time.
+    OriginTimedOut,
+    /// Nothing came back from the origin (UDP).
+    Unanswered,
+    /// It made way for newer flows (UDP).
+    Evicted,
+    /// There were as many flows as there may be (UDP).
+    TooManyFlows,
+    /// Who it belongs to may not come in any more.
+    Revoked,
+    /// Somebody with the right to do so cut it.
+    Killed,
+    /// The edge was shut down.
+    CutOff,
+}
+
+impl Verdict {
+    /// Every verdict, in their order.
+    pub(crate) const ALL: [Self; 15] = [
+        Self::Complete,
+        Self::Denied,
+        Self::Limited,
+        Self::NoHealthyOrigin,
+        Self::ClientLeft,
+        Self::Broken,
+        Self::NoTunnel,
+        Self::OriginRefused,
+        Self::OriginTimedOut,
+        Self::Unanswered,
+        Self::Evicted,
+        Self::TooManyFlows,
+        Self::Revoked,
+        Self::Killed,
+        Self::CutOff,
+    ];
+
+    /// The verdict as it stands in the log and in metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Denied => "denied",
+            Self::Limited => "limited",
+            Self::NoHealthyOrigin => "no-healthy-origin",
+            Self::ClientLeft => "client-left",
+            Self::Broken => "broken",
+            Self::NoTunnel => "no-tunnel",
+            Self::OriginRefused => "origin-refused",
+            Self::OriginTimedOut => "origin-timed-out",
+            Self::Unanswered => "unanswered",
+            Self::Evicted => "evicted",
+            Self::TooManyFlows => "too-many-flows",
+            Self::Revoked => "revoked",
+            Self::Killed => "killed",
+            Self::CutOff => "cut-off",
+        }
+    }
+}
+
+/// A flow that runs. What [`LiveFlow`](sallyport_bus::LiveFlow) knows of it is held there alone.
+pub(crate) struct FlowTicket {
+    began: Instant,
+    at_ms: i64,
+    way: Option<Way>,
+    carried: Carried,
+    metrics: Metrics,
+    of_socket: Arc<SocketMetrics>,
+    access_log: bool,
+    identity: Option<String>,
+    provider: Option<Box<str>>,
+    rule: Option<String>,
+    audit: Option<Audited>,
+    live: FlowStay,
+}
+
+impl FlowTicket {
+    /// A flow that begins now.
+    pub(crate) fn new(edge: &Edge, route: &Arc<SocketRoute>, pool: &SocketPool, client: SocketAddr) -> Self {
+        let wall = SystemTime::now();
+        let at = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let id = edge.ids.next();
+        Self {
+            began: Instant::now(),
+            at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
+            audit: Audited::when_wanted(edge, route, || wall),
+            live: edge.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
+            way: None,
+            carried: Carried::default(),
+            metrics: edge.metrics.clone(),
+            of_socket: pool.metrics(|| edge.metrics.of_socket(route.name.as_str())),
+            access_log: edge.config.access_log,
+            identity: None,
+            provider: None,
+            rule: None,
+        }
+    }
+
+    /// When the flow began.
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// The way to the origin that took it, or was asked last.
+    pub(crate) fn went_to(&mut self, way: Way) {
+        self.live.flow().goes_to(way.origin());
+        self.way = Some(way);
+    }
+
+    /// It was decided by this rule whether they may come in.
+    pub(crate) fn is_judged(&mut self, who: Option<&Identity>, rule: String) {
+        let identity = who.map(Identity::label);
+        self.provider = who.map(|who| who.provider().into());
+        tracing::debug!(id = self.live.flow().id, identity, rule, "a flow was judged");
+        if let Some(identity) = &identity {
+            self.live.flow().is_of(identity.clone());
+        }
+        (self.identity, self.rule) = (identity, Some(rule));
+    }
+
+    /// Where others see it, and cut it.
+    pub(crate) fn live(&self) -> &FlowStay {
+        &self.live
+    }
+
+    /// So many bytes were carried.
+    pub(crate) fn count(&mut self, carried: Carried) {
+        self.carried = carried;
+    }
+
+    /// The flow is over.
+    pub(crate) fn ended(self, verdict: Verdict) {
+        self.over(verdict, None);
+    }
+
+    /// The flow is over, and may have been refused before there was a tunnel for it: then the owner learns of it through
+    /// any one that is up.
+    pub(crate) fn ended_in(self, pool: &SocketPool, verdict: Verdict) {
+        let other = if self.way.is_none() { pool.any_up() } else { None };
+        self.over(verdict, other.as_ref());
+    }
+
+    fn over(self, verdict: Verdict, other: Option<&Way>) {
+        let Carried { forth, back } = self.carried;
+        let flow = self.live.flow();
+        self.metrics.flow_ended(flow.transport.as_str(), verdict.as_str());
+        self.of_socket.carried(forth, back);
+        let duration = self.began.elapsed();
+        let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let (counts, ended) = (&self.of_socket.counts, self.began + duration);
+        let origin = self.way.as_ref().map(Way::origin);
+        let (took, bytes) = (Some(duration), (forth, back));
+        counts.flow_ended(verdict);
+        counts.used(&socket_counts::Use { ended, took, first_byte: None, origin, bytes });
+        if let Some((way, omitted_before)) = self.way.as_ref().or(other).and_then(|way| Some((way, way.log_turn()?))) {
+            way.log_flow(&FlowRecord {
+                at_ms: self.at_ms,
+                flow_id: flow.id.clone(),
+                transport: flow.transport,
+                verdict: verdict.as_str().to_owned(),
+                bytes_in: forth,
+                bytes_out: back,
+                duration_us,
+                client: flow.client,
+                tunnel: way.tunnel(),
+                omitted_before,
+                identity: self.identity.clone(),
+                rule: self.rule.clone(),
+            });
+        }
+        if let Some(audit) = self.audit.filter(|_| verdict != Verdict::Evicted) {
+            audit.record(Use {
+                id: &flow.id,
+                client: flow.client,
+                way: self.way.as_ref(),
+                bytes_in: forth,
+                bytes_out: back,
+                verdict: verdict.as_str(),
+                identity: self.identity.as_deref().map(|identity| (identity, self.provider.as_deref())),
+                // What let it in is not what cut it.
+                rule: self.rule.as_deref().filter(|_| !matches!(verdict, Verdict::Killed | Verdict::Revoked)),
+                http: None,
+            });
+        }
+        // Flows that a flood pushes out are counted: lines for them would fill the log.
+        if self.access_log && verdict != Verdict::Evicted {
+            tracing::info!(
+                target: "access",
+                id = flow.id,
+                client = %flow.client,
+                transport = flow.transport.as_str(),
+                name = flow.socket_name.as_str(),
+                at_ms = self.at_ms,
+                bytes_in = forth,
+                bytes_out = back,
+                duration_us,
+                socket = %flow.socket,
+                tunnel = self.way.as_ref().and_then(Way::tunnel).map(tracing::field::display),
+                direct_origin = self.way.as_ref().and_then(|way| way.origin().direct()).map(tracing::field::display),
+                relayed_by = self.way.as_ref().and_then(Way::relay).map(tracing::field::display),
+                verdict = verdict.as_str(),
+            );
+        }
+        if verdict != Verdict::Evicted {
+            self.of_socket.ended.keep(ended, || Entry {
+                id: EntryId::Flow(flow.id.as_str().into()),
+                duration_us,
+                first_byte_us: None,
+                client: flow.client,
+                origin,
+                identity: self.identity.map(Into::into),
+                rule: self.rule.map(Into::into),
+                bytes: (forth, back),
+                verdict: verdict.as_str(),
+                http: None,
+            });
+        }
+    }
+}

@@ -1,0 +1,573 @@
+//! Stock ssh clients as connectors: who may log in, and what their forwards mean.
+
+pub(crate) mod metrics;
+
+use std::{
+    collections::HashMap,
+    fmt::Display,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use sallyport_api::{AuditEvent, AuditLogin};
+use sallyport_bus::{SshLogins, ssh_login_name};
+use sallyport_model::{
+    AccountId, OriginHealth, SHA1_REFUSED, SocketId, SocketName, SocketRoute, SocketType, SshTunnelLogin, TunnelId,
+    TunnelPresence,
+};
+use sallyport_ssh::{
+    Attempt, BoxFuture, Certificate, Connection, Credential, Forward, ForwardRefusal, Granted, PublicKey, SshConfig,
+    SshGate, SshServer, TrustedAuthority, Verdict,
+    ssh_key::{HashAlg, public::KeyData},
+};
+use tokio::task::JoinSet;
+
+use crate::{
+    Edge,
+    origins::transport::{SshWay, Way},
+};
+
+/// The login of clients without an account; after it, the fingerprint of the key they have shown, if any.
+const GUEST: &str = "guest";
+/// How long the client of a former login has to give a sign of life, when the same key asks for the same again.
+const MAX_SILENCE: Duration = Duration::from_secs(2);
+/// How long this edge may take to hear of what control has just made for a forward.
+const MAX_ROUTE_WAIT: Duration = Duration::from_secs(5);
+/// How often the owner of an account is told that a client signs with SHA-1.
+const TELL_OF_SHA1_EVERY: Duration = Duration::from_secs(600);
+/// How many owners are told in that time.
+const MAX_TOLD_OF_SHA1: usize = 1_024;
+/// What the directory shows as the connector's program.
+const AGENT: &str = "ssh";
+const KEY_REMOVED: &str = "the key that this login came with was removed from the account";
+const TUNNEL_DELETED: &str = "the tunnel was deleted";
+const LOGIN_UNKNOWN: &str = "this login is worth nothing here: log in again";
+
+/// What a forward of an ssh client means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshTarget {
+    /// The socket.
+    pub socket: SocketId,
+    /// The tunnel that the forward holds up.
+    pub tunnel: TunnelId,
+    /// Whether the tunnel, and maybe the socket, live only as long as the forward.
+    pub temporary: bool,
+    /// Where clients reach the socket.
+    pub url: String,
+    /// The socket's own port, where it has one.
+    pub port: Option<u16>,
+}
+
+/// Who asks for a forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SshCaller<'a> {
+    /// The account that it has logged in to; `None` is a guest.
+    pub account: Option<AccountId>,
+    /// The fingerprint of the key that it has proven to hold.
+    pub key: Option<&'a str>,
+    /// The one tunnel that it may serve, when it has logged in with a certificate for it.
+    pub only: Option<SshTunnelLogin>,
+    /// Where it is.
+    pub address: IpAddr,
+}
+
+/// Whoever knows what forwards mean: control.
+pub trait SshConcierge: Send + Sync + 'static {
+    /// What a forward of this client means. Makes what is needed for as long as the forward lives.
+    fn target<'a>(
+        &'a self,
+        caller: SshCaller<'a>,
+        address: &'a str,
+        port: u32,
+    ) -> BoxFuture<'a, Result<SshTarget, String>>;
+
+    /// A forward with this meaning is over.
+    fn ended(&self, target: SshTarget) -> BoxFuture<'_, ()>;
+}
+
+/// How stock ssh clients are served.
+pub struct SshSettings {
+    /// The server's keys and bounds; `guests` says whether clients without an account may come.
+    pub config: SshConfig,
+    /// The keys of the accounts.
+    pub logins: SshLogins,
+    /// Whose certificates let in, each for one tunnel.
+    pub authority: TrustedAuthority,
+    /// What forwards mean.
+    pub concierge: Arc<dyn SshConcierge>,
+    /// A port for ssh alone, beside the one that all share.
+    pub listener: Option<tokio::net::TcpListener>,
+}
+
+impl std::fmt::Debug for SshSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SshSettings").finish_non_exhaustive()
+    }
+}
+
+/// A server for stock ssh clients of this edge.
+pub(crate) fn server(edge: &Arc<Edge>, settings: SshSettings) -> (SshServer, Arc<SshTunnels>) {
+    let tunnels = Arc::new(SshTunnels {
+        edge: Arc::downgrade(edge),
+        logins: settings.logins,
+        authority: settings.authority,
+        concierge: settings.concierge,
+        guests: settings.config.guests,
+        connections: Mutex::default(),
+        promised: Mutex::default(),
+        held: Mutex::default(),
+        told_of_sha1: Mutex::default(),
+    });
+    (SshServer::new(settings.config, tunnels.clone()), tunnels)
+}
+
+/// The tunnels that ssh clients hold up.
+pub(crate) struct SshTunnels {
+    edge: Weak<Edge>,
+    logins: SshLogins,
+    authority: TrustedAuthority,
+    concierge: Arc<dyn SshConcierge>,
+    guests: bool,
+    /// Every login.
+    connections: Mutex<HashMap<u64, Connection>>,
+    /// Forwards that are about to be granted: at most one of each connection.
+    promised: Mutex<Vec<Promised>>,
+    /// By tunnel; no more than the server's connections have forwards.
+    held: Mutex<HashMap<TunnelId, Held>>,
+    /// When the owner of an account was last told that a client signs with SHA-1.
+    told_of_sha1: Mutex<HashMap<AccountId, Instant>>,
+}
+
+struct Held {
+    way: Arc<SshWay>,
+    target: SshTarget,
+}
+
+struct Promised {
+    forward: Forward,
+    name: SocketName,
+    speaks_tls: bool,
+    target: SshTarget,
+}
+
+/// Who is logged in, as it stands in [`Connection::login`]: the account or [`GUEST`], the fingerprint of the key, and the
+/// tunnel that the login is for, if it is for one alone.
+fn login_name(who: impl Display, key: &KeyData) -> String {
+    format!("{who} {}", key.fingerprint(HashAlg::Sha256))
+}
+
+/// Who is logged in here. A login that says anything else than it must is nobody's: without its bound it would be worth
+/// more than it was given for.
+fn caller(connection: &Connection) -> Option<SshCaller<'_>> {
+    let (account, key, only) = parts_of(connection.login())?;
+    Some(SshCaller { account, key, only, address: connection.peer().ip() })
+}
+
+/// The parts of a [`login_name`], and the tunnel behind it.
+fn parts_of(login: &str) -> Option<(Option<AccountId>, Option<&str>, Option<SshTunnelLogin>)> {
+    let mut words = login.splitn(3, ' ');
+    let account = match words.next()? {
+        GUEST => None,
+        who => Some(who.parse().ok()?),
+    };
+    let key = words.next();
+    let only = words.next().map(str::parse).transpose().ok()?;
+    Some((account, key, only))
+}
+
+/// Whether both forwards belong to different logins with the same key, and ask for the same port.
+fn is_alike(one: &Forward, other: &Forward) -> bool {
+    let (here, there) = (one.connection(), other.connection());
+    one.requested_port() == other.requested_port()
+        && here != there
+        && here.login() == there.login()
+        && caller(&here).is_some_and(|caller| caller.key.is_some())
+}
+
+impl SshTunnels {
+    /// Whether the owner of the account is told now: clients that are refused come again and again.
+    fn tells_of_sha1(&self, account: AccountId, now: Instant) -> bool {
+        let mut told = lock(&self.told_of_sha1);
+        told.retain(|_, at| now.saturating_duration_since(*at) < TELL_OF_SHA1_EVERY);
+        if told.contains_key(&account) || told.len() >= MAX_TOLD_OF_SHA1 {
+            return false;
+        }
+        told.insert(account, now);
+        true
+    }
+
+    fn may_log_in(&self, user: &str, key: &PublicKey) -> Option<AccountId> {
+        let login = self.logins.get(user)?;
+        let is_it = |line: &String| PublicKey::from_openssh(line).is_ok_and(|own| own.key_data() == key.key_data());
+        login.keys.iter().any(is_it).then_some(login.account)
+    }
+
+    /// The login that this certificate is good for `now`, in seconds since 1970.
+    fn login_by_certificate(&self, user: &str, certificate: &Certificate, now: u64) -> Option<String> {
+        let only: SshTunnelLogin = self.authority.vouches_for(certificate, user, now)?.parse().ok()?;
+        let is_there = ssh_login_name(only.account) == user && self.has_tunnel(only);
+        is_there.then(|| format!("{} {only}", login_name(only.account, certificate.public_key())))
+    }
+
+    /// Whether the account still has this tunnel, as long as there is an account.
+    fn has_tunnel(&self, only: SshTunnelLogin) -> bool {
+        let route = self.edge.upgrade().and_then(|edge| edge.routes.get(only.socket));
+        route.is_some_and(|route| route.account == only.account && route.tunnel(only.tunnel).is_some())
+    }
+
+    /// Sends the client away when what it has logged in with is good for nothing any more.
+    fn check(&self, connection: &Connection) {
+        let Some(who) = caller(connection) else { return connection.disconnect(LOGIN_UNKNOWN) };
+        match who.only {
+            Some(only) if !self.has_tunnel(only) => connection.disconnect(TUNNEL_DELETED),
+            None if !self.has_key(who) => connection.disconnect(KEY_REMOVED),
+            _ => {}
+        }
+    }
+
+    /// Whether the account still has the key that this client has logged in with.
+    fn has_key(&self, who: SshCaller<'_>) -> bool {
+        let (Some(account), Some(fingerprint)) = (who.account, who.key) else {
+            return true;
+        };
+        let Some(login) = self.logins.get(&account.to_string()) else { return false };
+        let is_it = |line: &String| {
+            PublicKey::from_openssh(line).is_ok_and(|own| own.fingerprint(HashAlg::Sha256).to_string() == fingerprint)
+        };
+        login.keys.iter().any(is_it)
+    }
+
+    /// Sees every change of who may log in.
+    pub(crate) fn login_changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.logins.subscribe()
+    }
+
+    /// Disconnects clients whose key was removed.
+    pub(crate) fn look_at_logins(&self) {
+        let logged_in: Vec<Connection> = lock(&self.connections).values().cloned().collect();
+        logged_in.iter().for_each(|connection| self.check(connection));
+    }
+
+    /// The forward serves its socket from now on. A fresh login on the same tunnel, or with the same key for the same
+    /// socket, takes the place of the old one, which finishes what it serves.
+    fn hold(&self, edge: &Edge, promised: Promised) {
+        let Promised { forward, name, speaks_tls, target } = promised;
+        let connection = forward.connection();
+        let way = SshWay::new(target.tunnel, name, speaks_tls, forward);
+        edge.sockets.pool(target.socket).arrived(Way::Ssh(way.clone()));
+        edge.directory.arrived(TunnelPresence {
+            tunnel: target.tunnel,
+            socket: target.socket,
+            connector_addr: connection.peer(),
+            agent: AGENT.to_owned(),
+            since: i64::try_from(unix_seconds()).unwrap_or(i64::MAX),
+            home: None,
+            origin: None,
+            host: None,
+            health: OriginHealth::default(),
+            failure: None,
+        });
+        tracing::info!(tunnel = %target.tunnel, socket = %target.socket, agent = AGENT, "a tunnel is up");
+        let (tunnel, socket, holder) = (target.tunnel, target.socket, way.holder());
+        let is_former = |held: &Held| {
+            held.target.socket == socket && held.target.temporary && is_alike(held.way.forward(), way.forward())
+        };
+        let former: Vec<Held> = {
+            let mut held = lock(&self.held);
+            let mut former: Vec<Held> = held.extract_if(|_, held| is_former(held)).map(|(_, held)| held).collect();
+            former.extend(held.insert(tunnel, Held { way: way.clone(), target }));
+            former
+        };
+        former.into_iter().for_each(|former| self.replace(edge, former, "a newer login"));
+        if lock(&self.held).get(&tunnel).is_some_and(|held| held.way.holder() == holder) {
+            edge.tunnels.detach(tunnel, "replaced", "replaced by an ssh client, which holds the tunnel now");
+        }
+    }
+
+    /// A connector holds the tunnel now: what an ssh client served it with finishes.
+    pub(crate) fn replaced_by_connector(&self, tunnel: TunnelId) {
+        let former = lock(&self.held).remove(&tunnel);
+        if let (Some(edge), Some(former)) = (self.edge.upgrade(), former) {
+            self.replace(&edge, former, "a connector");
+        }
+    }
+
+    /// What held a tunnel up gets no more requests; its client is told by whom it is replaced, and sent away unless it
+    /// serves something else as well.
+    fn replace(&self, edge: &Edge, former: Held, by: &str) {
+        let Held { way, target } = former;
+        let before = way.forward().connection();
+        if !edge.sockets.left(target.tunnel, way.holder()) {
+            edge.directory.left(target.tunnel);
+        }
+        if lock(&self.held).values().any(|held| held.way.forward().connection() == before) {
+            before.console().line(&format!("{}: replaced by {by}", target.url));
+        } else {
+            before.retire(&format!("replaced by {by}"), edge.config.drain);
+        }
+        self.end(target);
+    }
+
+    /// Lets go of what a former login of this client holds, if that client shows no sign of life: the same name and port
+    /// are free then for the one that has come back.
+    async fn bury_former(&self, forward: &Forward) {
+        let former: Vec<Connection> = {
+            let held = lock(&self.held);
+            let is_it = |held: &&Held| held.target.temporary && is_alike(held.way.forward(), forward);
+            held.values().filter(is_it).map(|held| held.way.forward().connection()).collect()
+        };
+        let mut asking = JoinSet::new();
+        for connection in former {
+            asking.spawn(async move { (connection.answers_within(MAX_SILENCE).await, connection) });
+        }
+        while let Some(Ok((is_there, connection))) = asking.join_next().await {
+            if !is_there {
+                connection.disconnect("replaced by a newer login: this one answered no more");
+                for target in self.let_go(&connection, None) {
+                    self.concierge.ended(target).await;
+                }
+            }
+        }
+    }
+
+    /// Lets go of what this connection holds up: all of it, or one forward.
+    fn release(&self, connection: &Connection, forward: Option<&Forward>) {
+        self.let_go(connection, forward).into_iter().for_each(|target| self.end(target));
+    }
+
+    /// The same without telling control; gives what it is to be told.
+    fn let_go(&self, connection: &Connection, forward: Option<&Forward>) -> Vec<SshTarget> {
+        let is_it = |own: &Forward| own.connection() == *connection && forward.is_none_or(|it| it == own);
+        let promised = lock(&self.promised).extract_if(.., |promised| is_it(&promised.forward)).collect::<Vec<_>>();
+        let mut over: Vec<SshTarget> = promised.into_iter().map(|promised| promised.target).collect();
+        let gone: Vec<Held> =
+            lock(&self.held).extract_if(|_, held| is_it(held.way.forward())).map(|(_, held)| held).collect();
+        for Held { target, way } in gone {
+            tracing::info!(tunnel = %target.tunnel, agent = AGENT, "a tunnel is down");
+            if let Some(edge) = self.edge.upgrade()
+                && !edge.sockets.left(target.tunnel, way.holder())
+            {
+                edge.directory.left(target.tunnel);
+            }
+            over.push(target);
+        }
+        over
+    }
+
+    /// Tells control that a forward with this meaning is over.
+    fn end(&self, target: SshTarget) {
+        let concierge = self.concierge.clone();
+        tokio::spawn(async move { concierge.ended(target).await });
+    }
+
+    /// Whether this connection has a forward that serves the tunnel.
+    fn holds(&self, connection: &Connection, tunnel: TunnelId) -> bool {
+        lock(&self.held).get(&tunnel).is_some_and(|held| held.way.forward().connection() == *connection)
+    }
+
+    /// Whether something is forwarded to this connection, or about to be.
+    fn serves(&self, connection: &Connection) -> bool {
+        lock(&self.promised).iter().any(|promised| promised.forward.connection() == *connection)
+            || lock(&self.held).values().any(|held| held.way.forward().connection() == *connection)
+    }
+
+    /// Disconnects clients whose tunnel was deleted, of one socket or of all. Those that serve another one as well are
+    /// told.
+    pub(crate) fn look_at(&self, socket: Option<SocketId>) {
+        self.look_at_logins_for(socket);
+        let Some(edge) = self.edge.upgrade() else { return };
+        let is_gone = |target: &SshTarget| {
+            edge.routes.get(target.socket).is_none_or(|route| route.tunnel(target.tunnel).is_none())
+        };
+        let held = lock(&self.held);
+        let of_socket = |held: &&Held| socket.is_none_or(|socket| held.target.socket == socket);
+        for gone in held.values().filter(of_socket).filter(|held| is_gone(&held.target)) {
+            let connection = gone.way.forward().connection();
+            let serves_more = |held: &Held| held.way.forward().connection() == connection && !is_gone(&held.target);
+            if held.values().any(serves_more) {
+                connection.console().line(&format!("{} is closed: the tunnel was deleted", gone.target.url));
+            } else {
+                connection.disconnect(TUNNEL_DELETED);
+            }
+        }
+    }
+
+    /// Disconnects clients that have logged in for a tunnel which is gone, whether they serve it or not.
+    fn look_at_logins_for(&self, socket: Option<SocketId>) {
+        let is_for = |connection: &&Connection| {
+            let only = caller(connection).and_then(|caller| caller.only);
+            only.is_some_and(|only| socket.is_none_or(|socket| only.socket == socket))
+        };
+        let logged_in: Vec<Connection> = lock(&self.connections).values().filter(is_for).cloned().collect();
+        logged_in.iter().for_each(|connection| self.check(connection));
+    }
+
+    async fn grant(&self, connection: &Connection, forward: Forward) -> Result<Granted, ForwardRefusal> {
+        let edge = self.edge.upgrade().ok_or_else(|| ForwardRefusal::new("the edge is shutting down"))?;
+        let caller = caller(connection).ok_or_else(|| ForwardRefusal::new(LOGIN_UNKNOWN))?;
+        self.bury_former(&forward).await;
+        let target = self.concierge.target(caller, forward.address(), forward.requested_port()).await;
+        let target = target.map_err(ForwardRefusal::new)?;
+        if self.holds(connection, target.tunnel) {
+            return Err(ForwardRefusal::new(
+                "this login serves that tunnel already: a second tunnel takes a second -R",
+            ));
+        }
+        let route = match served(&edge, &target).await {
+            Some(route) if route.socket_type != SocketType::Udp => route,
+            route => {
+                self.concierge.ended(target).await;
+                return Err(ForwardRefusal::new(match route {
+                    Some(_) => "ssh carries no UDP: use `sallyport connect --type udp`",
+                    None => "the socket was deleted",
+                }));
+            }
+        };
+        let (name, speaks_tls) = (route.name.clone(), route.socket_type == SocketType::Https);
+        let port = target.port.map_or(0, u32::from);
+        let mut lines = vec![format!("{} is open  (-R {})", target.url, forward.requested_port())];
+        if caller.account.is_none() && !self.serves(connection) {
+            lines.push(guest_note(caller));
+        }
+        lock(&self.promised).push(Promised { forward, name, speaks_tls, target });
+        Ok(Granted { port, lines })
+    }
+}
+
+/// The socket of a forward, once this edge knows its tunnel: what another machine has just made comes by the bus. As it is known
+/// then where that takes too long.
+async fn served(edge: &Edge, target: &SshTarget) -> Option<Arc<SocketRoute>> {
+    let mut changes = edge.routes.subscribe();
+    let known = || edge.routes.get(target.socket);
+    let is_whole = |route: &Arc<SocketRoute>| route.tunnel(target.tunnel).is_some();
+    let waiting = async {
+        loop {
+            if let Some(route) = known().filter(is_whole) {
+                return Some(route);
+            }
+            changes.next().await?;
+        }
+    };
+    tokio::time::timeout(MAX_ROUTE_WAIT, waiting).await.unwrap_or_else(|_| known())
+}
+
+/// What a guest is told, once for all its forwards.
+fn guest_note(caller: SshCaller<'_>) -> String {
+    let again = match caller.key {
+        Some(_) => "come back with the same key to get it again",
+        None => "with a key you would get it again",
+    };
+    format!("you are a guest: what is opened for you is yours for as long as this login lasts; {again}")
+}
+
+impl SshGate for SshTunnels {
+    fn authenticate<'a>(&'a self, attempt: Attempt<'a>) -> BoxFuture<'a, Verdict> {
+        let verdict = match attempt.credential {
+            Credential::Offered(key) | Credential::Key(key) => match self.may_log_in(attempt.user, key) {
+                Some(account) => Some(login_name(account, key.key_data())),
+                // A guest's key opens nothing; by it, a guest that comes back is known. The user of an account may have
+                // shown the wrong one of several keys.
+                None if self.guests && self.logins.get(attempt.user).is_none() => {
+                    Some(login_name(GUEST, key.key_data()))
+                }
+                None => None,
+            },
+            Credential::OfferedCertificate(certificate) | Credential::Certificate(certificate) => {
+                self.login_by_certificate(attempt.user, certificate, unix_seconds())
+            }
+            Credential::Guest if self.guests => Some(GUEST.to_owned()),
+            Credential::Guest | Credential::Nothing => None,
+        };
+        Box::pin(std::future::ready(verdict.map_or(Verdict::Refuse, Verdict::Accept)))
+    }
+
+    fn refused_sha1(&self, user: &str, key: &PublicKey, peer: SocketAddr) {
+        let Some(account) = self.may_log_in(user, key) else { return };
+        if !self.tells_of_sha1(account, Instant::now()) {
+            return;
+        }
+        let fingerprint = key.fingerprint(HashAlg::Sha256).to_string();
+        tracing::warn!(%account, fingerprint, "an ssh client is refused: {SHA1_REFUSED}");
+        let audit = self.edge.upgrade().and_then(|edge| edge.config.audit.clone());
+        if let Some(audit) = audit {
+            let login = AuditLogin {
+                identity: fingerprint,
+                provider: "ssh-key".to_owned(),
+                outcome: "refused".to_owned(),
+                reason: Some(SHA1_REFUSED.to_owned()),
+                client: Some(peer),
+            };
+            audit.sink.record(AuditEvent::login(SystemTime::now().into(), Some(account), login));
+        }
+    }
+
+    fn opened(&self, connection: &Connection) {
+        lock(&self.connections).insert(connection.id(), connection.clone());
+        // Its key or its tunnel may have been removed since it was looked at.
+        self.check(connection);
+    }
+
+    fn forward<'a>(
+        &'a self,
+        connection: &'a Connection,
+        forward: Forward,
+    ) -> BoxFuture<'a, Result<Granted, ForwardRefusal>> {
+        Box::pin(self.grant(connection, forward))
+    }
+
+    fn granted(&self, forward: &Forward) {
+        let promised = {
+            let mut promised = lock(&self.promised);
+            promised.iter().position(|promised| promised.forward == *forward).map(|place| promised.swap_remove(place))
+        };
+        if let (Some(edge), Some(promised)) = (self.edge.upgrade(), promised) {
+            self.hold(&edge, promised);
+        }
+    }
+
+    fn cancelled(&self, connection: &Connection, forward: &Forward) {
+        self.release(connection, Some(forward));
+    }
+
+    fn closed(&self, connection: &Connection) {
+        lock(&self.connections).remove(&connection.id());
+        self.release(connection, None);
+    }
+}
+
+/// Now, in seconds since 1970.
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_that_cannot_be_read_is_nobodys_and_never_one_without_its_bound() {
+        let account = AccountId::from_random([1; 16]);
+        let only =
+            SshTunnelLogin { account, socket: SocketId::from_random([2; 16]), tunnel: TunnelId::from_random([3; 16]) };
+        assert_eq!(parts_of("guest"), Some((None, None, None)));
+        assert_eq!(parts_of("guest SHA256:x"), Some((None, Some("SHA256:x"), None)));
+        assert_eq!(parts_of(&format!("{account} SHA256:x")), Some((Some(account), Some("SHA256:x"), None)));
+        assert_eq!(
+            parts_of(&format!("{account} SHA256:x {only}")),
+            Some((Some(account), Some("SHA256:x"), Some(only)))
+        );
+        for wrong in [
+            String::new(),
+            "ann SHA256:x".to_owned(),
+            format!("{account} SHA256:x {only} y"),
+            format!("{account} SHA256:x "),
+        ] {
+            assert_eq!(parts_of(&wrong), None, "{wrong:?}");
+        }
+    }
+}

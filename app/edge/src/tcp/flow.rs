@@ -1,0 +1,279 @@
+//! The path of a TCP or TLS connection, from its arrival to its record: [`serve`] is the whole of it, step by step.
+
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use sallyport_balance::{Attempts, Delivery, Next, ejection};
+use sallyport_bus::LiveFlow;
+use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
+use sallyport_net::{
+    Broke, Carried, NearTcp, Pace, ProxiedAddresses, ReadAhead, Recorded, RelayEnd, Side, header_v1, header_v2, relay,
+};
+use sallyport_wire::ResetCode;
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::{
+    Edge,
+    access::{
+        Standing,
+        admit::{self, Pass},
+    },
+    lifecycle::phase,
+    origins::{
+        affinity::Wish, http::forwarding::Group, opening::Opening, origin::InFlight, pool::SocketPool,
+        transport::WayStream,
+    },
+    record::flow::{FlowTicket, Verdict},
+    tcp::connect::{self, Reached, Unreached},
+    util::wake_gated::Rarely,
+};
+
+/// A client's connection that is passed on as it is.
+pub(crate) trait ClientIo: RelayEnd + Send + 'static {
+    /// The connection underneath, for what concerns TCP alone.
+    fn socket(&self) -> &TcpStream;
+}
+
+impl ClientIo for NearTcp {
+    fn socket(&self) -> &TcpStream {
+        self.get_ref()
+    }
+}
+
+impl ClientIo for Recorded<ReadAhead<NearTcp>> {
+    fn socket(&self) -> &TcpStream {
+        self.get_ref().get_ref().get_ref()
+    }
+}
+
+impl<S: ClientIo> ClientIo for TlsStream<S> {
+    fn socket(&self) -> &TcpStream {
+        self.get_ref().0.socket()
+    }
+}
+
+/// A client's connection to a socket that is not HTTP.
+pub(crate) struct Arrival<S> {
+    /// The connection; for a socket that ends TLS at the edge, what is inside of it.
+    pub(crate) io: S,
+    /// The socket that it is for, by its port or the name in its ClientHello.
+    pub(crate) route: Arc<SocketRoute>,
+    /// Its two ends.
+    pub(crate) ends: ProxiedAddresses,
+    /// The name that the client asked for, where it said one.
+    pub(crate) server_name: String,
+    /// Who it is, where the socket asked and found out.
+    pub(crate) identity: Option<Identity>,
+}
+
+/// What the origin is reached for.
+struct Wanted {
+    route: Arc<SocketRoute>,
+    ends: ProxiedAddresses,
+    server_name: String,
+    identity: Option<Identity>,
+}
+
+/// Serves one connection until both directions have ended, one side broke off, or the edge has no more time; `held` is
+/// given back then. Connections idle for long, so what is moved in here is held once, and what only the beginning needs
+/// goes with a box of its own.
+pub(crate) fn serve<S: ClientIo>(
+    edge: Arc<Edge>,
+    arrival: Arrival<S>,
+    held: impl Send + 'static,
+) -> impl Future<Output = ()> + Send {
+    // 1. Name the flow: its id, its client, its moment.
+    let Arrival { mut io, route, ends, server_name, identity } = arrival;
+    let pool = edge.sockets.pool(route.id);
+    let mut ticket = FlowTicket::new(&edge, &route, &pool, ends.client);
+    let mut standing = Standing::new(&edge, &pool, ends.client.ip(), route.port.unwrap_or(edge.config.public_port));
+    standing.is_of(identity.clone());
+    let wanted = Box::new(Wanted { route, ends, server_name, identity });
+    let live = ticket.live().flow().clone();
+    let mut phase = edge.phase.subscribe();
+    // What ends a flow from outside hardly ever comes, and a flow is woken for each piece that it carries.
+    let mut ended = Rarely::new({
+        let live = live.clone();
+        async move {
+            tokio::select! {
+                () = standing.until_over() => Verdict::Revoked,
+                () = live.until_cut() => Verdict::Killed,
+                () = phase::cut(&mut phase) => Verdict::CutOff,
+            }
+        }
+    });
+    let mut carried = Carried::default();
+    async move {
+        let steps = async {
+            let reaching = Box::pin(async {
+                let wanted = wanted;
+                // 2. May they?
+                let (route, client) = (&wanted.route, wanted.ends.client.ip());
+                let identity = wanted.identity.as_ref();
+                let pass = admit::may_enter(&edge, route, &pool, client, identity, &mut ticket).await?;
+                // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
+                let (reached, origin) = reach_origin(&edge, &mut io, &wanted, &pool, pass.wish(), &mut ticket).await?;
+                Ok::<_, Verdict>((pass, reached, origin))
+            });
+            let (mut pass, Reached { mut stream, said, early }, _origin) = reaching.await?;
+            // 5. Carry bytes both ways.
+            carried.forth += said as u64;
+            pass.moved(said);
+            live.moved(said + early.len());
+            let end = match write_early(&mut io, early, &mut carried).await {
+                Ok(()) => {
+                    relay(&mut io, &mut stream, &mut Watched { pass: &mut pass, live: &live }, &mut carried).await
+                }
+                Err(error) => Err(Broke { side: Side::First, is_done: false, error }),
+            };
+            end.map_err(|broke| broke_off(&broke, stream))
+        };
+        let end = tokio::select! {
+            end = steps => end,
+            verdict = &mut ended => Err(verdict),
+        };
+        // A client whose flow did not end in good order must not take it for complete.
+        if end.is_err() {
+            drop(io.socket().set_zero_linger());
+        }
+        // 6. Record it.
+        ticket.count(carried);
+        ticket.ended_in(&pool, end.err().unwrap_or(Verdict::Complete));
+        drop(held);
+    }
+}
+
+/// A pass whose use others see while it goes on.
+struct Watched<'a> {
+    pass: &'a mut Pass,
+    live: &'a LiveFlow,
+}
+
+impl Pace for Watched<'_> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.pass.poll_ready(cx)
+    }
+    fn moved(&mut self, bytes: usize) {
+        self.pass.moved(bytes);
+        self.live.moved(bytes);
+    }
+}
+
+/// Steps 3 and 4. Another origin is tried only when the one before has got nothing.
+async fn reach_origin<S: ClientIo>(
+    edge: &Edge,
+    client: &mut S,
+    wanted: &Wanted,
+    pool: &SocketPool,
+    wish: &Wish,
+    ticket: &mut FlowTicket,
+) -> Result<(Reached, InFlight), Verdict> {
+    let mut first_bytes = connect::FirstBytes::new(greeting(wanted.route.settings.proxy_protocol, wanted.ends));
+    let (mut delivery, mut tried) = (Delivery::new(false), Attempts::default());
+    let mut last = None;
+    // A client's first words mostly come right behind its connection. After one look at what came, they are there, and
+    // leave in one piece with the opening.
+    tokio::task::yield_now().await;
+    loop {
+        let Some(origin) = pool.choose(Group::ROOT, &mut tried, wish) else {
+            let is_unwell = pool.is_unwell(Group::ROOT);
+            let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
+            if is_hopeful && edge.sockets.hold(pool, Group::ROOT, &tried, ticket.began()).await {
+                continue;
+            }
+            return Err(last.unwrap_or(if is_unwell { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));
+        };
+        ticket.went_to(origin.origin().handle().clone());
+        let place = Box::pin(origin.origin().opening_place(wanted.ends.client.ip()));
+        let Ok(place) = tokio::time::timeout(edge.config.connect_timeout, place).await else {
+            return Err(Verdict::OriginTimedOut);
+        };
+        let stream = match origin.origin().open_flow(wanted.ends, &wanted.server_name) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "a tunnel opens no stream");
+                last = Some(Verdict::NoTunnel);
+                continue;
+            }
+        };
+        let opening = Opening::new(pool, origin.origin(), stream.establishment());
+        let reached = connect::reach(client, stream, &mut first_bytes, edge.config.connect_timeout).await;
+        drop(place);
+        match reached {
+            Err(Unreached::ClientLeft) => opening.give_up(),
+            _ => opening.settle(),
+        }
+        let why = match reached {
+            Ok(reached) => {
+                origin.origin().standing().served();
+                return Ok((reached, origin));
+            }
+            Err(why) => why,
+        };
+        let next = delivery.handle_end(why.received(), true, false);
+        let (verdict, failure) = match why {
+            Unreached::ClientLeft => return Err(Verdict::ClientLeft),
+            Unreached::NoTunnel => (Verdict::NoTunnel, None),
+            // Another tunnel may do, or this one when it is back.
+            Unreached::Lost(_) if next != Next::Nothing => (Verdict::NoTunnel, None),
+            Unreached::Lost(_) => (Verdict::Broken, None),
+            Unreached::Refused => (Verdict::OriginRefused, Some(ejection::Failure::Connect)),
+            Unreached::TimedOut(_) => (Verdict::OriginTimedOut, Some(ejection::Failure::Silent)),
+        };
+        if let Some(failure) = failure {
+            pool.failed(origin.origin(), failure);
+        }
+        if next == Next::Nothing {
+            return Err(verdict);
+        }
+        last = Some(verdict);
+        edge.metrics.retried();
+    }
+}
+
+/// What the origin is told before the client's first byte.
+fn greeting(version: ProxyProtocol, ends: ProxiedAddresses) -> Vec<u8> {
+    match version {
+        ProxyProtocol::Off => Vec::new(),
+        ProxyProtocol::V1 => header_v1(ends),
+        ProxyProtocol::V2 => header_v2(ends),
+    }
+}
+
+/// What it means that one side broke off, which the other one is told.
+fn broke_off(broke: &Broke, stream: WayStream) -> Verdict {
+    tracing::debug!(error = %broke.error, side = ?broke.side, "a flow broke off");
+    if broke.side == Side::First {
+        stream.reset(ResetCode::Cancelled);
+    }
+    match broke.side {
+        // Nobody waited for anything: so clients that speak TLS end with many services.
+        _ if broke.is_done => Verdict::Complete,
+        Side::First => Verdict::ClientLeft,
+        Side::Second => Verdict::Broken,
+    }
+}
+
+/// What the origin said while the stream was being opened.
+async fn write_early<S: ClientIo>(client: &mut S, early: Vec<u8>, carried: &mut Carried) -> io::Result<()> {
+    if early.is_empty() {
+        return Ok(());
+    }
+    tokio::io::AsyncWriteExt::write_all(client, &early).await?;
+    tokio::io::AsyncWriteExt::flush(client).await?;
+    carried.back += early.len() as u64;
+    Ok(())
+}
+
+/// Both ends of a connection that came directly.
+pub(crate) fn ends_of(stream: &TcpStream, peer: SocketAddr) -> ProxiedAddresses {
+    // A socket that is gone has no address; nothing will come of the flow then.
+    let destination = stream.local_addr().unwrap_or(peer);
+    ProxiedAddresses { client: peer, destination }
+}

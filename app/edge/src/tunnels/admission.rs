@@ -1,0 +1,201 @@
+//! Which tunnels may attach, and which have to go.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use sallyport_bus::{Directory, RouteChange, RouteChanges, Routes};
+use sallyport_model::{CredentialHash, OriginHealth, SocketId, SocketRoute, SocketType, TunnelId, TunnelPresence};
+use sallyport_tunnel::{Admission, Admitted, EdgeTunnels, SessionId, TunnelHandle};
+use sallyport_wire::{NOT_YET_KNOWN, Refusal};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::{
+    origins::{pool::Sockets, transport::Holder},
+    ssh::SshTunnels,
+    tunnels::unheard::{TunnelStatus, Unheard},
+};
+
+/// Lets tunnels in by their credentials, and keeps the sockets and the directory in step with them.
+pub(crate) struct Gate {
+    domain: String,
+    public_port: u16,
+    routes: Routes,
+    directory: Directory,
+    sockets: Arc<Sockets>,
+    /// Who knows of tunnels that are on their way here, where that is another machine.
+    unheard: OnceLock<Arc<Unheard>>,
+    /// What stock ssh clients hold up, where they are served.
+    ssh: OnceLock<Weak<SshTunnels>>,
+    /// Which socket and credential each tunnel came in by. As many entries as tunnels are attached, or are about to be.
+    admitted: Mutex<HashMap<TunnelId, (SocketId, CredentialHash)>>,
+    /// Where each tunnel was last found, so that a reconnect need not search every route.
+    found: Mutex<HashMap<TunnelId, SocketId>>,
+}
+
+/// How many tunnels' sockets are remembered from one attachment to the next.
+const MAX_FOUND: usize = 65_536;
+
+impl Gate {
+    /// A gate to the sockets of these routes.
+    pub(crate) fn new(
+        domain: String,
+        public_port: u16,
+        routes: Routes,
+        directory: Directory,
+        sockets: Arc<Sockets>,
+    ) -> Self {
+        let (admitted, found) = (Mutex::default(), Mutex::default());
+        let (unheard, ssh) = (OnceLock::new(), OnceLock::new());
+        Self { domain, public_port, routes, directory, sockets, unheard, ssh, admitted, found }
+    }
+
+    /// Asks from now on before a tunnel is refused for good.
+    pub(crate) fn ask(&self, unheard: Arc<Unheard>) {
+        let _ = self.unheard.set(unheard);
+    }
+
+    /// The refusal of a tunnel that is not here, or not with this credential: for good where that is certain.
+    fn refusal(&self, tunnel: TunnelId, credential: CredentialHash, known_here: TunnelStatus) -> Refusal {
+        let status = match self.unheard.get() {
+            Some(unheard) => unheard.status(tunnel, credential),
+            None => Some(known_here),
+        };
+        match status {
+            Some(TunnelStatus::Unknown) => {
+                Refusal::new("unknown-tunnel", &format!("there is no tunnel {tunnel}: create one first"), false)
+            }
+            Some(TunnelStatus::BadCredential) => {
+                Refusal::new("bad-credential", &format!("the credential is not that of tunnel {tunnel}"), false)
+            }
+            Some(TunnelStatus::Known | TunnelStatus::Away) | None => {
+                Refusal::new(NOT_YET_KNOWN, &format!("this edge has not heard of tunnel {tunnel} yet"), true)
+            }
+        }
+    }
+
+    /// Tells ssh clients from now on when a connector takes their tunnel over.
+    pub(crate) fn tell(&self, ssh: Weak<SshTunnels>) {
+        let _ = self.ssh.set(ssh);
+    }
+
+    fn route_of(&self, tunnel: TunnelId) -> Option<(Arc<SocketRoute>, CredentialHash)> {
+        let credential = |route: &SocketRoute| route.tunnel(tunnel).map(|tunnel| tunnel.credential);
+        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&tunnel).copied();
+        if let Some(route) = known.and_then(|socket| self.routes.get(socket))
+            && let Some(hash) = credential(&route)
+        {
+            return Some((route, hash));
+        }
+        let all = self.routes.all();
+        let (route, hash) = all.iter().find_map(|route| Some((route.clone(), credential(route)?)))?;
+        // Where one comes back, so do others: after a restart each would be a search of its own.
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.len() >= MAX_FOUND {
+            found.clear();
+        }
+        let tunnels = all.iter().flat_map(|route| route.tunnels.iter().map(|tunnel| (tunnel.id, route.id)));
+        let room = MAX_FOUND - found.len();
+        found.extend(tunnels.take(room));
+        found.insert(tunnel, route.id);
+        Some((route, hash))
+    }
+
+    /// Whether a tunnel that is attached may stay.
+    fn may_stay(&self, tunnel: TunnelId, socket: SocketId, credential: &CredentialHash) -> bool {
+        let route = self.routes.get(socket);
+        route.is_some_and(|route| route.tunnel(tunnel).is_some_and(|tunnel| tunnel.credential == *credential))
+    }
+
+    /// Detaches the tunnels that the routes do not allow any more, of one socket or of all.
+    fn dismiss(&self, tunnels: &EdgeTunnels, of: Option<SocketId>) {
+        let attached: Vec<_> = {
+            let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_of = |socket: SocketId| of.is_none_or(|of| of == socket);
+            admitted.iter().filter(|(_, (socket, _))| is_of(*socket)).map(|(id, entry)| (*id, *entry)).collect()
+        };
+        for (tunnel, (socket, credential)) in attached {
+            if !self.may_stay(tunnel, socket, &credential) {
+                tracing::info!(%tunnel, %socket, "a tunnel is detached: it was deleted, or its credential changed");
+                tunnels.detach(tunnel, "deleted", "the tunnel was deleted, or its credential was replaced");
+            }
+        }
+    }
+
+    /// Follows the routes for as long as they change.
+    pub(crate) async fn follow(&self, tunnels: &EdgeTunnels, mut changes: RouteChanges) {
+        // Those that there are already: their direct origins are checked from now on.
+        self.routes.all().iter().for_each(|route| self.sockets.changed(route));
+        while let Some(change) = changes.next().await {
+            match change {
+                RouteChange::Changed(route) => {
+                    self.dismiss(tunnels, Some(route.id));
+                    self.sockets.changed(&route);
+                }
+                RouteChange::Removed(socket) => {
+                    self.dismiss(tunnels, Some(socket));
+                    self.sockets.forget(socket);
+                }
+                RouteChange::Missed => {
+                    self.dismiss(tunnels, None);
+                    self.sockets.retain(|socket| self.routes.get(socket).is_some());
+                    self.routes.all().iter().for_each(|route| self.sockets.changed(route));
+                }
+            }
+        }
+    }
+}
+
+impl Admission for Gate {
+    fn admit(&self, tunnel: TunnelId, credential: &str, _peer: SocketAddr) -> Result<Admitted, Refusal> {
+        let given: [u8; 32] = Sha256::digest(credential.as_bytes()).into();
+        let Some((route, expected)) = self.route_of(tunnel) else {
+            return Err(self.refusal(tunnel, CredentialHash(given), TunnelStatus::Unknown));
+        };
+        if !bool::from(given.ct_eq(&expected.0)) {
+            return Err(self.refusal(tunnel, CredentialHash(given), TunnelStatus::BadCredential));
+        }
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        admitted.insert(tunnel, (route.id, expected));
+        Ok(Admitted {
+            socket: route.id,
+            url: route.url(&self.domain, self.public_port),
+            datagrams: route.socket_type == SocketType::Udp,
+        })
+    }
+
+    fn attached(&self, tunnel: TunnelHandle) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        tracing::info!(tunnel = %tunnel.tunnel(), socket = %tunnel.socket(), agent = tunnel.agent(), "a tunnel is up");
+        self.directory.arrived(TunnelPresence {
+            tunnel: tunnel.tunnel(),
+            socket: tunnel.socket(),
+            connector_addr: tunnel.connector_addr(),
+            agent: tunnel.agent().to_owned(),
+            since: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            home: tunnel.home().cloned(),
+            origin: tunnel.origin().cloned(),
+            host: tunnel.host().map(str::to_owned),
+            health: OriginHealth::default(),
+            failure: None,
+        });
+        let id = tunnel.tunnel();
+        self.sockets.pool(tunnel.socket()).arrived(tunnel.into());
+        if let Some(ssh) = self.ssh.get().and_then(Weak::upgrade) {
+            ssh.replaced_by_connector(id);
+        }
+    }
+
+    fn detached(&self, tunnel: TunnelId, session: SessionId, reason: &str) {
+        tracing::info!(%tunnel, reason, "a tunnel is down");
+        // Looked for everywhere: the socket may be gone from the routes, and the tunnel be back by another session.
+        if !self.sockets.left(tunnel, Holder::Session(session)) {
+            self.directory.left(tunnel);
+            self.admitted.lock().unwrap_or_else(PoisonError::into_inner).remove(&tunnel);
+        }
+    }
+}

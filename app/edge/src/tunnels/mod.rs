@@ -1,0 +1,6 @@
+//! Tunnels that connectors and ssh clients bring.
+//!
+//! Uses `origins`, `ssh`.
+
+pub(crate) mod admission;
+pub(crate) mod unheard;

@@ -1,0 +1,441 @@
+//! One flow of a UDP port: what a client sends goes to an origin, and what comes back goes to the client.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Waker},
+    time::{Duration, Instant},
+};
+
+use sallyport_balance::Attempts;
+use sallyport_net::{Carried, Pace, UdpPort};
+use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
+
+use crate::{
+    access::admit::Pass,
+    metrics::Metrics,
+    origins::{
+        http::forwarding::Group,
+        origin::InFlight,
+        pool::SocketPool,
+        transport::{WantedFlow, WayFlow},
+    },
+    policy::limits::Meter,
+    record::flow::{FlowTicket, Verdict},
+    udp::{
+        address_validation::{Allowance, Level, Standing},
+        table::Key,
+    },
+};
+
+/// How many datagrams of one flow wait for a tunnel that is about to come (back).
+const MAX_HELD_DATAGRAMS: usize = 32;
+/// How many bytes of them.
+const MAX_HELD_BYTES: usize = 8_192;
+/// How long they wait.
+const MAX_HELD_TIME: Duration = Duration::from_secs(2);
+
+/// A client's flow.
+pub(crate) struct Flow {
+    back: Arc<Back>,
+    ticket: FlowTicket,
+    pass: Pass,
+    towards: Option<Towards>,
+    tried: Attempts<u64>,
+    /// The origin that last had as many flows as it may.
+    full_at: Option<u64>,
+    /// When another flow made way for this one.
+    way_since: Option<Instant>,
+    held: Held,
+    metrics: Metrics,
+    began: Instant,
+    seen: Instant,
+    bytes: u64,
+}
+
+/// An origin that the flow goes to.
+struct Towards {
+    handle: WayFlow,
+    ended: Arc<OnceLock<FlowEnd>>,
+    origin: InFlight,
+}
+
+/// Datagrams that wait for a tunnel.
+#[derive(Default)]
+struct Held {
+    datagrams: Vec<Box<[u8]>>,
+    bytes: usize,
+    since: Option<Instant>,
+}
+
+/// The way back to the client.
+struct Back {
+    key: Key,
+    port: Arc<UdpPort>,
+    allowance: Arc<Allowance>,
+    /// Whether it is bounded how much goes to whom: the owner's choice.
+    is_guarded: Arc<AtomicBool>,
+    standing: Mutex<Standing>,
+    meter: Mutex<Meter>,
+    metrics: Metrics,
+    began: Instant,
+    /// How many bytes went to the client.
+    bytes: AtomicU64,
+    /// When something last went to the client, in milliseconds since the beginning; 0: never.
+    last_ms: AtomicU64,
+}
+
+/// What comes back from one origin.
+struct Sink {
+    back: Arc<Back>,
+    ended: Arc<OnceLock<FlowEnd>>,
+}
+
+/// What became of a client's datagrams.
+pub(crate) enum Step {
+    /// They are on their way, or were dropped as datagrams are.
+    Carried,
+    /// They wait for a tunnel: [`Flow::try_held`] is to be called soon.
+    Held,
+    /// The flow is over: no origin takes it.
+    Over(Verdict),
+}
+
+/// Whether so many bytes may move now. What would have to wait is dropped instead: nobody waits with datagrams.
+fn is_in_time(pace: &mut impl Pace, bytes: u64) -> bool {
+    let is_in_time = pace.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready();
+    if is_in_time {
+        pace.moved(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    is_in_time
+}
+
+impl FlowSink for Sink {
+    fn datagrams(&self, batch: &[&[u8]]) {
+        self.back.send(batch);
+    }
+
+    fn closed(&self, end: FlowEnd) {
+        let _ = self.ended.set(end);
+    }
+}
+
+impl Back {
+    fn send(&self, batch: &[&[u8]]) {
+        let now = Instant::now();
+        let allowed = self.allowed(batch, now);
+        if allowed < batch.len() {
+            self.metrics.datagrams_dropped("amplification", batch.len() - allowed);
+        }
+        let batch = &batch[..allowed];
+        let bytes: u64 = batch.iter().map(|datagram| datagram.len() as u64).sum();
+        if !is_in_time(&mut *self.meter.lock().unwrap_or_else(PoisonError::into_inner), bytes) {
+            self.metrics.datagrams_dropped("rate", batch.len());
+            return;
+        }
+        let sent = self.port.send(self.key.client, Some(self.key.local), batch);
+        if sent > 0 {
+            let elapsed = u64::try_from(now.saturating_duration_since(self.began).as_millis()).unwrap_or(u64::MAX);
+            self.last_ms.store(elapsed.max(1), Ordering::Release);
+        }
+        let bytes: u64 = batch[..sent].iter().map(|datagram| datagram.len() as u64).sum();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.metrics.datagrams_out(sent);
+        if sent < batch.len() {
+            self.metrics.datagrams_dropped("no-room", batch.len() - sent);
+        }
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many of these, from the first on, may go to an address that may only be pretended.
+    fn allowed(&self, batch: &[&[u8]], now: Instant) -> usize {
+        let mut standing = self.standing();
+        if !self.is_guarded.load(Ordering::Relaxed) {
+            standing.sends();
+            return batch.len();
+        }
+        let may_send = |datagram: &&&[u8]| standing.may_send(datagram.len() as u64, &self.allowance, now);
+        batch.iter().take_while(may_send).count()
+    }
+
+    fn is_answered(&self) -> bool {
+        self.last_ms.load(Ordering::Acquire) > 0
+    }
+
+    fn last(&self) -> Instant {
+        self.began + Duration::from_millis(self.last_ms.load(Ordering::Acquire))
+    }
+}
+
+impl Flow {
+    /// A flow that begins now.
+    pub(crate) fn new(
+        key: Key,
+        port: Arc<UdpPort>,
+        guard: (Arc<Allowance>, Arc<AtomicBool>),
+        ticket: FlowTicket,
+        pass: Pass,
+        metrics: Metrics,
+    ) -> Self {
+        let began = ticket.began();
+        let (allowance, is_guarded) = guard;
+        let back = Back {
+            key,
+            port,
+            allowance,
+            is_guarded,
+            standing: Mutex::default(),
+            meter: Mutex::new(pass.meter().clone()),
+            metrics: metrics.clone(),
+            began,
+            bytes: AtomicU64::new(0),
+            last_ms: AtomicU64::new(0),
+        };
+        Self {
+            back: Arc::new(back),
+            ticket,
+            pass,
+            towards: None,
+            tried: Attempts::default(),
+            full_at: None,
+            way_since: None,
+            held: Held::default(),
+            metrics,
+            began,
+            seen: began,
+            bytes: 0,
+        }
+    }
+
+    /// Who sends.
+    pub(crate) fn client(&self) -> IpAddr {
+        self.back.key.client.ip()
+    }
+
+    /// Whether the origin has said something, and the client got it.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.back.is_answered()
+    }
+
+    /// Whether the client has gone on after an answer.
+    pub(crate) fn is_established(&self) -> bool {
+        self.back.standing().level() > Level::New
+    }
+
+    /// How late it makes way for others.
+    pub(crate) fn rank(&self, now: Instant) -> Level {
+        self.back.standing().rank(now.saturating_duration_since(self.seen))
+    }
+
+    /// When something last moved, in either direction.
+    pub(crate) fn last(&self) -> Instant {
+        self.seen.max(self.back.last())
+    }
+
+    /// Steps 3 to 5 for what the client sends: an origin where there is none (any more), and onwards.
+    /// `expects` says whether a tunnel may be waited for.
+    pub(crate) fn forward(
+        &mut self,
+        pool: &SocketPool,
+        expects: impl Fn() -> bool,
+        datagrams: &[&[u8]],
+        now: Instant,
+    ) -> Step {
+        self.seen = now;
+        let bytes: usize = datagrams.iter().map(|datagram| datagram.len()).sum();
+        self.bytes += bytes as u64;
+        self.back.standing().heard(datagrams.len(), bytes as u64, now);
+        if !is_in_time(&mut self.pass, bytes as u64) {
+            self.metrics.datagrams_dropped("rate", datagrams.len());
+            return Step::Carried;
+        }
+        match self.reach_origin(pool, expects) {
+            Ok(true) => {
+                self.release_held(now);
+                self.send(datagrams);
+                Step::Carried
+            }
+            Ok(false) => {
+                self.hold(datagrams, now);
+                Step::Held
+            }
+            Err(verdict) => Step::Over(verdict),
+        }
+    }
+
+    /// Every origin may take the flow again: another one made way.
+    pub(crate) fn try_all_again(&mut self, now: Instant) {
+        self.tried = Attempts::default();
+        if !self.has_way() {
+            self.way_since = Some(now);
+        }
+    }
+
+    /// Whether another one made way for it, and nothing has come back since.
+    pub(crate) fn has_way(&self) -> bool {
+        self.way_since.is_some_and(|since| self.back.last() <= since)
+    }
+
+    /// The origin that last had as many flows as it may, when this one was to go there.
+    pub(crate) fn full_at(&self) -> Option<u64> {
+        self.full_at
+    }
+
+    /// Whether it goes to this origin.
+    pub(crate) fn goes_to(&self, origin: u64) -> bool {
+        self.towards.as_ref().is_some_and(|towards| towards.origin.origin().number() == origin)
+    }
+
+    /// Tries again what waits for a tunnel. False: nothing waits any more.
+    pub(crate) fn try_held(&mut self, pool: &SocketPool, now: Instant) -> bool {
+        let Some(since) = self.held.since else { return false };
+        if now.saturating_duration_since(since) > MAX_HELD_TIME {
+            let held = std::mem::take(&mut self.held);
+            self.metrics.datagrams_dropped("no-tunnel", held.datagrams.len());
+            return false;
+        }
+        if matches!(self.reach_origin(pool, || true), Ok(true)) {
+            self.release_held(now);
+        }
+        self.held.since.is_some()
+    }
+
+    fn send(&self, datagrams: &[&[u8]]) {
+        let Some(towards) = &self.towards else { return };
+        let taken = towards.handle.send_batch(datagrams);
+        if taken < datagrams.len() {
+            self.metrics.datagrams_dropped("tunnel-full", datagrams.len() - taken);
+        }
+    }
+
+    /// Whether an origin is there; `Ok(false)`: one is expected soon.
+    fn reach_origin(&mut self, pool: &SocketPool, expects: impl Fn() -> bool) -> Result<bool, Verdict> {
+        let mut last = None;
+        if let Some(towards) = &self.towards {
+            match towards.ended.get() {
+                None => return Ok(true),
+                // It has had its chance, and what it got is lost: the next one gets what comes from now on.
+                Some(end @ (FlowEnd::Unreachable | FlowEnd::Busy)) => {
+                    if self.back.is_answered() {
+                        self.tried = Attempts::default();
+                    }
+                    let is_busy = *end == FlowEnd::Busy;
+                    self.full_at = is_busy.then(|| towards.origin.origin().number()).or(self.full_at);
+                    last = Some(if is_busy { Verdict::TooManyFlows } else { Verdict::OriginRefused });
+                }
+                Some(_) => self.tried = Attempts::default(),
+            }
+        }
+        self.towards = None;
+        let mut is_near = false;
+        while let Some(origin) = pool.choose(Group::ROOT, &mut self.tried, self.pass.wish()) {
+            self.ticket.went_to(origin.origin().handle().clone());
+            match self.open(&origin) {
+                Ok((handle, ended)) => {
+                    self.towards = Some(Towards { handle, ended, origin });
+                    return Ok(true);
+                }
+                Err(OpenFlowError::NotReady) => is_near = true,
+                Err(OpenFlowError::TooManyFlows) => {
+                    self.full_at = Some(origin.origin().number());
+                    last = Some(Verdict::TooManyFlows);
+                }
+                Err(_) => {}
+            }
+        }
+        if is_near || (last.is_none() && expects()) {
+            self.tried = Attempts::default();
+            return Ok(false);
+        }
+        Err(last.unwrap_or(Verdict::NoTunnel))
+    }
+
+    fn open(&self, origin: &InFlight) -> Result<(WayFlow, Arc<OnceLock<FlowEnd>>), OpenFlowError> {
+        let wanted = WantedFlow {
+            client: self.back.key.client,
+            destination: (self.back.key.local, self.back.port.address().port()).into(),
+        };
+        let ended = Arc::new(OnceLock::new());
+        let sink = Arc::new(Sink { back: self.back.clone(), ended: ended.clone() });
+        Ok((origin.origin().handle().open_flow(wanted, sink)?, ended))
+    }
+
+    fn hold(&mut self, datagrams: &[&[u8]], now: Instant) {
+        self.held.since.get_or_insert(now);
+        for datagram in datagrams {
+            if self.held.datagrams.len() == MAX_HELD_DATAGRAMS || self.held.bytes + datagram.len() > MAX_HELD_BYTES {
+                self.metrics.datagrams_dropped("no-tunnel", 1);
+                continue;
+            }
+            self.held.bytes += datagram.len();
+            self.held.datagrams.push((*datagram).into());
+        }
+    }
+
+    fn release_held(&mut self, now: Instant) {
+        if self.held.since.is_none() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        self.seen = now;
+        let datagrams: Vec<&[u8]> = held.datagrams.iter().map(|datagram| &datagram[..]).collect();
+        self.send(&datagrams);
+    }
+
+    /// Whether nothing moved for so long that it is over; `longest` is the bound for those that were used most.
+    pub(crate) fn is_idle(&self, longest: Duration, now: Instant) -> bool {
+        let (rest, silence) = (now.saturating_duration_since(self.last()), now.saturating_duration_since(self.seen));
+        let is_guarded = self.back.is_guarded.load(Ordering::Relaxed);
+        self.back.standing().is_over(rest, silence, longest, is_guarded)
+    }
+
+    /// Whether the origin or its tunnel ended the flow; the next datagram goes to another one.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.towards.as_ref().is_none_or(|towards| towards.ended.get().is_some())
+    }
+
+    /// The address of ours that the client speaks to.
+    pub(crate) fn local(&self) -> IpAddr {
+        self.back.key.local
+    }
+
+    /// Whether somebody with the right to do so wants it to end; tells them what went through it so far.
+    pub(crate) fn is_killed(&self) -> bool {
+        let live = self.ticket.live().flow();
+        live.bytes.store(self.bytes + self.back.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        live.is_cut()
+    }
+
+    /// Step 6: the flow is over because nothing moves any more.
+    pub(crate) fn ended_idle(self) {
+        let verdict = if self.back.is_answered() { Verdict::Complete } else { Verdict::Unanswered };
+        self.ended(verdict);
+    }
+
+    /// Step 6: the flow goes on in another process, with the same socket at its connector.
+    pub(crate) fn moved(self) {
+        let verdict = if self.back.is_answered() { Verdict::Complete } else { Verdict::Unanswered };
+        self.over(verdict, FlowEnd::Detached);
+    }
+
+    /// Step 6: the flow is over.
+    pub(crate) fn ended(self, verdict: Verdict) {
+        let is_idle = matches!(verdict, Verdict::Complete | Verdict::Unanswered);
+        self.over(verdict, if is_idle { FlowEnd::Idle } else { FlowEnd::Done });
+    }
+
+    fn over(mut self, verdict: Verdict, end: FlowEnd) {
+        if let Some(towards) = self.towards.take() {
+            towards.handle.close(end);
+        }
+        self.ticket.count(Carried { forth: self.bytes, back: self.back.bytes.load(Ordering::Relaxed) });
+        tracing::trace!(lasted = ?self.began.elapsed(), verdict = verdict.as_str(), "a flow is over");
+        self.ticket.ended(verdict);
+    }
+}

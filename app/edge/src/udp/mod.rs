@@ -1,0 +1,313 @@
+//! The path of a datagram to a UDP socket. Each client is a flow: [`Server::take`] is the whole of its way in, and
+//! [`udp_flow`](crate::udp::flow) the way back.
+//!
+//! One task reads the port and owns the table of its flows, so that no datagram overtakes another of its flow. What
+//! comes back is sent by the task that reads the tunnel.
+
+pub(crate) mod address_validation;
+pub(crate) mod flow;
+pub(crate) mod handover;
+pub(crate) mod table;
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use sallyport_model::{SocketId, SocketRoute};
+use sallyport_net::{Opened, OwnPorts, Received, Shutdown, UdpPort};
+use tokio::time::MissedTickBehavior;
+
+use crate::{
+    Edge,
+    access::admit::{self, Pass},
+    lifecycle::counts::RunningGuard,
+    origins::{affinity::Wish, http::forwarding::Group, pool::SocketPool},
+    record::flow::{FlowTicket, Verdict},
+    udp::{
+        address_validation::Level,
+        flow::{Flow, Step},
+        table::{Full, Key, Table},
+    },
+};
+
+/// How often flows are looked through for those that are over.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// How often what waits for a tunnel is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// How many flows of a port wait for a tunnel at once.
+const MAX_HOLDING: usize = 512;
+
+/// A UDP port that is open.
+pub(crate) struct Server {
+    edge: Arc<Edge>,
+    socket: SocketId,
+    pub(crate) port: Arc<UdpPort>,
+    pool: Arc<SocketPool>,
+    pub(crate) flows: Table<Flow>,
+    /// Whether it is bounded how much goes to addresses that may only be pretended, as the socket's owner says.
+    is_guarded: Arc<AtomicBool>,
+    /// The ports that are open here, this one among them.
+    own: OwnPorts,
+    /// The flows that wait for a tunnel.
+    holding: Vec<Key>,
+    /// The edge's drain waits for a port that has flows.
+    running: Option<RunningGuard>,
+}
+
+/// Serves the port until the shutdown, and then what its established flows need to go over to the next process.
+pub(crate) async fn serve(edge: Arc<Edge>, socket: SocketId, port: UdpPort, opened: Opened, shutdown: Shutdown) {
+    let _ = edge.own_ports.set(opened.ports().clone());
+    let account = edge.routes.get(socket).map(|route| route.account);
+    let count = account.map(|account| edge.udp_flows.of(account)).unwrap_or_default();
+    let mut server = Server {
+        socket,
+        pool: edge.sockets.pool(socket),
+        flows: Table::new(count),
+        is_guarded: Arc::new(AtomicBool::new(true)),
+        own: opened.ports().clone(),
+        holding: Vec::new(),
+        running: None,
+        port: Arc::new(port),
+        edge,
+    };
+    let port = server.port.clone();
+    let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+    let mut retry = tokio::time::interval(RETRY_INTERVAL);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.wait() => break,
+            _ = sweep.tick() => server.sweep(Instant::now()),
+            _ = retry.tick(), if !server.holding.is_empty() => server.retry(Instant::now()),
+            readable = port.readable() => match readable {
+                Ok(()) => {
+                    // An error here is of a datagram that was sent, and passes.
+                    drop(port.try_recv(|received| server.take(received)));
+                    // A port that is flooded is always readable: others are to have their turns.
+                    tokio::task::consume_budget().await;
+                }
+                Err(_) => break,
+            },
+        }
+    }
+    drop(opened);
+    handover::finish(server).await;
+}
+
+impl Server {
+    /// The edge that it belongs to.
+    pub(crate) fn edge(&self) -> &Arc<Edge> {
+        &self.edge
+    }
+
+    /// Datagrams of one client, from their arrival to the tunnel.
+    pub(crate) fn take(&mut self, received: Received<'_>) {
+        let now = Instant::now();
+        let key = Key { client: received.client, local: received.local };
+        let datagrams: Vec<&[u8]> = received.datagrams().collect();
+        self.edge.metrics.datagrams_in(datagrams.len());
+        // 1. and 2.: a flow that runs, or a new one.
+        if self.flows.get_mut(&key).is_none() && !self.begin(key, now) {
+            self.edge.metrics.datagrams_dropped("refused", datagrams.len());
+            return;
+        }
+        let has_room = self.holding.len() < MAX_HOLDING;
+        let expects = || has_room && self.edge.sockets.expects(&self.pool, Group::ROOT);
+        let Some(flow) = self.flows.get_mut(&key) else { return };
+        // 3. Choose an origin, 4. open a flow to it, 5. carry.
+        match flow.forward(&self.pool, expects, &datagrams, now) {
+            Step::Carried => {}
+            Step::Held => {
+                if !self.holding.contains(&key) {
+                    self.holding.push(key);
+                }
+            }
+            Step::Over(verdict) => {
+                self.edge.metrics.datagrams_dropped(verdict.as_str(), datagrams.len());
+                if verdict != Verdict::TooManyFlows || !self.make_way_for(&key, now) {
+                    self.give_up(&key, verdict);
+                }
+                return;
+            }
+        }
+        let rank = flow.rank(now);
+        self.flows.set_rank(&key, rank);
+    }
+
+    /// A connector has as many flows as it may: another one at it makes way, when there is one that is worth no more than
+    /// this. One is enough until something has come back: its place is free only when the connector has heard of it.
+    fn make_way_for(&mut self, key: &Key, now: Instant) -> bool {
+        let Some(full) = self.flows.get_mut(key).and_then(|flow| flow.full_at()) else { return false };
+        if self.flows.get_mut(key).is_some_and(|flow| !flow.has_way()) {
+            let way = self.flows.way_for(key, |flow| flow.goes_to(full));
+            let Some(evicted) = way.and_then(|key| self.flows.remove(&key)) else { return false };
+            evicted.ended(Verdict::Evicted);
+        }
+        if let Some(flow) = self.flows.get_mut(key) {
+            flow.try_all_again(now);
+        }
+        true
+    }
+
+    /// No origin takes the flow. Only one that had been answered leaves a line in the log.
+    fn give_up(&mut self, key: &Key, verdict: Verdict) {
+        match self.flows.remove(key) {
+            Some(flow) if flow.is_answered() => flow.ended(verdict),
+            Some(_) => self.edge.metrics.flow_ended("udp", verdict.as_str()),
+            None => {}
+        }
+    }
+
+    /// Begins a flow, where it may be. A flow that is refused leaves no line in the log: anybody could write it full.
+    fn begin(&mut self, key: Key, now: Instant) -> bool {
+        let edge = self.edge.clone();
+        let Some(route) = edge.routes.get(self.socket) else { return false };
+        if is_forged(&self.own, key) {
+            edge.metrics.flow_ended("udp", Verdict::Denied.as_str());
+            return false;
+        }
+        self.pool.rules(&route);
+        if !edge.sockets.expects(&self.pool, Group::ROOT) && !self.pool.is_reachable() {
+            edge.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
+            return false;
+        }
+        // 1. Name the flow: its id, its client, its moment.
+        let ticket = FlowTicket::new(&edge, &route, &self.pool, key.client);
+        // 2. May they? Who may not makes nobody make way.
+        let pass = match self.enter(&route, key.client.ip()) {
+            Ok(pass) => pass,
+            Err(verdict) => {
+                edge.metrics.flow_ended("udp", verdict.as_str());
+                return false;
+            }
+        };
+        self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
+        let allowance =
+            edge.udp_allowances.lock().unwrap_or_else(PoisonError::into_inner).of(self.socket, key.client.ip(), now);
+        let guard = (allowance, self.is_guarded.clone());
+        self.flows.insert(key, Flow::new(key, self.port.clone(), guard, ticket, pass, edge.metrics.clone()));
+        self.running.get_or_insert_with(|| edge.running.enter());
+        true
+    }
+
+    /// What a new flow gets: nobody waits with a datagram, so what would have to wait may not. Where the socket has as many
+    /// flows as it may, one of those that have shown nothing makes way: else whoever invents addresses would hold them all.
+    fn enter(&mut self, route: &Arc<SocketRoute>, client: IpAddr) -> Result<Pass, Verdict> {
+        let rules = admit::check_address(&self.edge, route, &self.pool, client)?;
+        if admit::judge(&self.edge, &rules, client, None).is_some_and(|ruling| !ruling.allowed) {
+            return Err(Verdict::Denied);
+        }
+        let wish = Wish::of_flow(&rules, &self.edge.config.affinity_key, client);
+        let flows = &mut self.flows;
+        let make_way = || {
+            let evicted = flows.lowest_of(Level::New).and_then(|key| flows.remove(&key));
+            evicted.map(|evicted| evicted.ended(Verdict::Evicted)).is_some()
+        };
+        let pass = admit::take_place_now(&self.pool, wish, make_way)?;
+        match self.flows.make_room(client, self.pool.origins().len()) {
+            Ok(evicted) => evicted.into_iter().for_each(|evicted| evicted.ended(Verdict::Evicted)),
+            Err(Full) => return Err(Verdict::TooManyFlows),
+        }
+        Ok(pass)
+    }
+
+    /// Ends the flows in which nothing moves, and looks how much the others are worth now.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        let longest = self.edge.config.udp_idle_timeout;
+        for flow in self.flows.take_if(|flow| flow.is_idle(longest, now)) {
+            flow.ended_idle();
+        }
+        for flow in self.flows.take_if(|flow| flow.is_killed()) {
+            flow.ended(Verdict::Killed);
+        }
+        self.judge_again();
+        self.flows.rank_all(|flow| flow.rank(now));
+        if let Some(route) = self.edge.routes.get(self.socket) {
+            self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
+        }
+        if self.flows.len() == 0 {
+            self.running = None;
+        }
+    }
+
+    /// Ends the flows that would not be let in now.
+    fn judge_again(&mut self) {
+        let Some(route) = self.edge.routes.get(self.socket) else { return };
+        let rules = self.pool.rules(&route);
+        if rules.judge().is_none() {
+            return;
+        }
+        let edge = self.edge.clone();
+        let may_not = |client| admit::judge(&edge, &rules, client, None).is_some_and(|ruling| !ruling.allowed);
+        for flow in self.flows.take_if(|flow| may_not(flow.client())) {
+            flow.ended(Verdict::Revoked);
+        }
+    }
+
+    /// Tries what waits for a tunnel.
+    pub(crate) fn retry(&mut self, now: Instant) {
+        let (flows, pool) = (&mut self.flows, &self.pool);
+        self.holding.retain(|key| flows.get_mut(key).is_some_and(|flow| flow.try_held(pool, now)));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for flow in self.flows.take_if(|_| true) {
+            flow.ended(Verdict::CutOff);
+        }
+    }
+}
+
+/// Whether the client's address can be told apart from ours on a socket for it alone.
+pub(crate) fn is_specific(local: IpAddr) -> bool {
+    !local.is_unspecified() && !local.is_multicast()
+}
+
+/// Whether the source cannot be a client's: no port, or one of our own ports at one of our own addresses. What a service
+/// answered to that would come back to us, and be answered, for ever.
+fn is_forged(own: &OwnPorts, key: Key) -> bool {
+    let client = key.client;
+    let is_own_address = || {
+        let ip = client.ip();
+        // Whose address it is costs a system call, for the few whose port is one of ours.
+        ip == key.local || ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
+    };
+    client.port() == 0 || (own.has_udp(client) && is_own_address())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn our_own_ports_are_no_clients() {
+        let own = OwnPorts::default();
+        let port = UdpPort::bind("0.0.0.0:0".parse().unwrap(), "--x").unwrap();
+        let opened = own.opened(&port);
+        let ours = port.address().port();
+        let is_forged = |client: &str, port| {
+            let key = Key { client: (client.parse::<IpAddr>().unwrap(), port).into(), local: [192, 0, 2, 9].into() };
+            is_forged(&own, key)
+        };
+        for (client, port, forged) in [
+            ("127.0.0.1", ours, true),
+            ("127.0.0.9", ours, true),
+            ("192.0.2.9", ours, true),
+            ("192.0.2.1", ours, false),
+            ("127.0.0.1", ours ^ 1, false),
+            ("192.0.2.1", 0, true),
+        ] {
+            assert_eq!(is_forged(client, port), forged, "{client}:{port}");
+        }
+        drop(opened);
+        assert!(!is_forged("127.0.0.1", ours), "it is closed");
+    }
+}

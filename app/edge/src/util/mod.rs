@@ -1,0 +1,7 @@
+//! Small tools without a meaning of their own: request ids, dates, waiting.
+//!
+//! Uses no other room.
+
+pub(crate) mod http_date;
+pub(crate) mod ids;
+pub(crate) mod wake_gated;
