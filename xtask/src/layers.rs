@@ -9,6 +9,7 @@ use std::{collections::HashMap, fmt, path::Path};
 use anyhow::Result;
 
 use crate::{
+    rooms,
     source::{self, PathUse},
     workspace::{self, Dependency, Package},
 };
@@ -153,6 +154,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             files_read += 1;
             findings.extend(check_paths(file.strip_prefix(root).unwrap_or(&file), &paths));
         }
+    }
+    for package in &packages {
+        findings.extend(rooms::check(root, &package.folder(root))?);
     }
     let passed = format!("{} packages and {files_read} files of core/ keep to their folders", packages.len());
     crate::report("layers", &passed, &findings)

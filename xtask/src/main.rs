@@ -8,13 +8,15 @@ mod docs;
 mod instructions;
 mod layers;
 mod openapi;
+mod rooms;
 mod source;
 mod workspace;
 
 const HELP: &str = "\
 usage: cargo xtask <what>
 
-  layers             check the rule of the folders: what core/, io/, api and app/ may depend on and call
+  layers             check the rule of the folders: what core/, io/, api and app/ may depend on and call, and
+                     that the rooms inside a crate do not use one another in a circle
   openapi [--check]  write api/openapi.json from the code, or only compare it
   docs               check links, the book's table of contents, and that every file and function that
                      docs/life-of-a-request.md and ARCHITECTURE.md name is there

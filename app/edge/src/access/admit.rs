@@ -11,11 +11,11 @@ use sallyport_model::{Identity, SocketRoute};
 use sallyport_net::Pace;
 
 use crate::{
-    Edge,
-    access::{self, Asked, Ruling},
+    access::{self, Access, Asked, Ruling},
+    metrics::verdict::Verdict,
     origins::{affinity::Wish, pool::SocketPool, rules::Rules},
     policy::limits::{Full, Meter, Place},
-    record::flow::{FlowTicket, Verdict},
+    record::flow::FlowTicket,
 };
 
 /// Why a flow may not enter.
@@ -70,29 +70,29 @@ impl Pass {
 /// # Errors
 /// Why not.
 pub(crate) async fn may_enter(
-    edge: &Edge,
+    access: &Access,
     route: &Arc<SocketRoute>,
     pool: &Arc<SocketPool>,
     client: IpAddr,
     identity: Option<&Identity>,
     ticket: &mut FlowTicket,
 ) -> Result<Pass, Barred> {
-    let rules = check_address(edge, route, pool, client)?;
-    if let Some(ruling) = judge(edge, &rules, client, identity) {
+    let rules = check_address(access, route, pool, client)?;
+    if let Some(ruling) = judge(access, &rules, client, identity) {
         ticket.is_judged(identity, ruling.rule);
-        edge.metrics.identity(if ruling.allowed { "allowed" } else { "denied" });
+        access.context.metrics.identity(if ruling.allowed { "allowed" } else { "denied" });
         if !ruling.allowed {
             return Err(Barred::Denied);
         }
     }
-    take_place(pool, Wish::of_flow(&rules, &edge.config.affinity_key, client)).await
+    take_place(pool, Wish::of_flow(&rules, &access.context.config.affinity_key, client)).await
 }
 
 /// What the socket's policies say of a flow that is not HTTP; `None`: it has none.
-pub(crate) fn judge(edge: &Edge, rules: &Rules, client: IpAddr, identity: Option<&Identity>) -> Option<Ruling> {
-    let port = rules.route().port.unwrap_or(edge.config.public_port);
+pub(crate) fn judge(access: &Access, rules: &Rules, client: IpAddr, identity: Option<&Identity>) -> Option<Ruling> {
+    let port = rules.route().port.unwrap_or(access.context.config.public_port);
     let asked = Asked { client, method: None, path: None, port };
-    Some(rules.judge()?.decide(identity, &asked, edge.config.geo.as_deref(), access::now()))
+    Some(rules.judge()?.decide(identity, &asked, access.context.config.geo.as_deref(), access::now()))
 }
 
 /// Whether the access list lets this address in.
@@ -100,13 +100,13 @@ pub(crate) fn judge(edge: &Edge, rules: &Rules, client: IpAddr, identity: Option
 /// # Errors
 /// [`Barred::Denied`].
 pub(crate) fn check_address(
-    edge: &Edge,
+    access: &Access,
     route: &Arc<SocketRoute>,
     pool: &Arc<SocketPool>,
     client: IpAddr,
 ) -> Result<Arc<Rules>, Barred> {
     let rules = pool.rules(route);
-    if rules.admit(client, edge.config.geo.as_deref()) { Ok(rules) } else { Err(Barred::Denied) }
+    if rules.admit(client, access.context.config.geo.as_deref()) { Ok(rules) } else { Err(Barred::Denied) }
 }
 
 /// A place among the flows of the socket, for one whose address is let in; it may be waited for.

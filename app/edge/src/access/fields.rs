@@ -9,7 +9,8 @@ use http::{HeaderName, HeaderValue};
 use sallyport_identity::{ASSERTION_SECONDS, Assertion, header_groups, header_text};
 use sallyport_model::{Identity, SocketId, SocketRoute};
 
-use super::Reception;
+use super::IdentityState;
+
 use crate::util::ids;
 
 const X_AUTH_EMAIL: HeaderName = HeaderName::from_static("x-auth-email");
@@ -55,7 +56,7 @@ impl Kept {
     }
 }
 
-impl Reception {
+impl IdentityState {
     /// The fields that tell the origin of this socket who comes. `None`: they cannot be made.
     pub(super) fn fields(&self, who: &Identity, route: &SocketRoute, url: &str, now: i64) -> Option<Fields> {
         let id = match who {

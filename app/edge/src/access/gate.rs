@@ -1,6 +1,6 @@
 //! Who asks for something by HTTP, and whether they may.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
@@ -17,15 +17,16 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::{
-    Asked, EdgeIdentity, OwnAnswer, Ruling, Shown, Standing,
+    Access, Asked, Denial, OwnAnswer, Ruling, Standing,
     cookies::{self, OurCookies},
     fields::Fields,
     now, own_paths,
     words::Refusal,
 };
+
 use crate::{
-    Edge,
-    http::{connection::Client, context::Ticket, error_page::Trouble},
+    client::certificate::ClientCertificate,
+    config::EdgeIdentity,
     origins::{pool::SocketPool, rules::Rules},
     policy::judge::{self, OUT_OF_SCOPE},
     util::ids,
@@ -78,11 +79,11 @@ impl Guest {
 }
 
 /// An origin has answered: nothing in that reaches cookies that only we set, or those of other hosts.
-pub(crate) fn is_answered(edge: &Edge, guest: Option<&Guest>, host: &RequestHost, headers: &mut HeaderMap) {
+pub(crate) fn is_answered(access: &Access, guest: Option<&Guest>, host: &RequestHost, headers: &mut HeaderMap) {
     let is_known = guest.is_some_and(|guest| guest.fields.is_some());
     let took_ours = is_known && cookies::drop_ours(headers);
     if cookies::keep_to_own_host(headers, host.name()) || took_ours {
-        edge.metrics.identity("origin-cookie");
+        access.context.metrics.identity("origin-cookie");
     }
 }
 
@@ -108,36 +109,47 @@ pub(super) enum Sender {
 
 /// A request to a socket that asks who comes.
 pub(super) struct Visit<'a> {
-    pub(super) edge: &'a Edge,
+    pub(super) access: &'a Access,
     pub(super) parts: &'a EdgeIdentity,
     pub(super) route: &'a SocketRoute,
     pub(super) asks: &'a IdentitySettings,
     pub(super) host: &'a RequestHost,
     pub(super) head: &'a Parts,
     pub(super) cookies: OurCookies,
-    pub(super) shown: Option<&'a Shown>,
+    pub(super) shown: Option<&'a ClientCertificate>,
     pub(super) id: RequestId,
     pub(super) now: i64,
 }
 
-/// Step 4 of a request's path, as far as identity and policies go. Takes our cookies out of every request.
+/// From where a request comes.
+pub(crate) struct Arrival<'a> {
+    /// The address of the client.
+    pub(crate) address: IpAddr,
+    /// The client certificate that its connection was opened with.
+    pub(crate) certificate: Option<&'a ClientCertificate>,
+    /// The id of the request.
+    pub(crate) id: RequestId,
+}
+
+/// Step 4 of a request's path, as far as identity and policies go. Takes our cookies out of every request. `record` learns
+/// who it is and which rule decided.
 ///
 /// # Errors
 /// What the client is told instead: where to log in, that it may not, or a page of ours.
 pub(crate) fn may_enter(
-    edge: &Arc<Edge>,
-    client: &Client,
+    access: &Arc<Access>,
+    arrival: &Arrival<'_>,
     pool: &Arc<SocketPool>,
     rules: &Rules,
     host: &RequestHost,
     head: &mut Parts,
-    ticket: &mut Ticket,
-) -> Result<Option<Box<Guest>>, Trouble> {
+    record: &mut dyn FnMut(Option<&Identity>, String),
+) -> Result<Option<Box<Guest>>, Denial> {
     let cookies = cookies::take(&mut head.headers);
     let is_upgrade = head.headers.contains_key(UPGRADE);
-    let (address, port) = (client.addr.ip(), rules.route().port.unwrap_or(edge.config.public_port));
+    let (address, port) = (arrival.address, rules.route().port.unwrap_or(access.context.config.public_port));
     let standing = || {
-        let mut standing = Standing::new(edge, pool, address, port);
+        let mut standing = Standing::new(access, pool, address, port);
         standing.asks_for(&head.method, head.uri.path());
         standing
     };
@@ -152,25 +164,25 @@ pub(crate) fn may_enter(
     let now = now();
     let (method, path) = (Some(head.method.as_str()), Some(head.uri.path()));
     let asked = Asked { client: address, method, path, port };
-    let decide = |who: Option<&Identity>| judge.decide(who, &asked, edge.config.geo.as_deref(), now);
+    let decide = |who: Option<&Identity>| judge.decide(who, &asked, access.context.config.geo.as_deref(), now);
     let Some(asks) = judge.asks() else {
         let Ruling { allowed, rule } = decide(None);
-        ticket.is_judged(None, rule);
-        edge.metrics.identity(if allowed { "allowed" } else { "denied" });
+        record(None, rule);
+        access.context.metrics.identity(if allowed { "allowed" } else { "denied" });
         return if allowed {
             Ok(Some(Box::new(Guest { fields: None, renewal: None, standing: Some(standing) })))
         } else {
-            Err(Trouble::Denied)
+            Err(Denial::Denied)
         };
     };
-    let Some(parts) = edge.reception.parts() else { return Err(Trouble::NobodyKnown) };
+    let Some(parts) = access.identity.parts() else { return Err(Denial::NobodyKnown) };
     let route = rules.route();
-    let shown = client.shown.as_deref();
-    let visit = Visit { edge, parts, route, asks, host, head, cookies, shown, id: ticket.id(), now };
+    let shown = arrival.certificate;
+    let visit = Visit { access, parts, route, asks, host, head, cookies, shown, id: arrival.id, now };
     let known = visit.who()?;
     if head.uri.path().starts_with(OWN_PATHS) {
         if let Some(known) = &known {
-            ticket.is_judged(Some(&known.identity), "a page of this server".to_owned());
+            record(Some(&known.identity), "a page of this server".to_owned());
         }
         return Err(own_paths::answer(&visit, known.as_ref(), |who| decide(Some(who)).allowed));
     }
@@ -181,18 +193,18 @@ pub(crate) fn may_enter(
         }
         identity => decide(Some(identity)),
     };
-    ticket.is_judged(Some(&known.identity), rule);
+    record(Some(&known.identity), rule);
     if !allowed {
-        edge.metrics.identity("denied");
+        access.context.metrics.identity("denied");
         return Err(visit.not_allowed(&known).into());
     }
     if known.is_ambient && visit.is_from_elsewhere(is_upgrade) {
-        edge.metrics.identity("cross-site");
-        ticket.is_judged(Some(&known.identity), "a page of another site sent it".to_owned());
+        access.context.metrics.identity("cross-site");
+        record(Some(&known.identity), "a page of another site sent it".to_owned());
         return Err(visit.elsewhere_refused().into());
     }
-    let fields = edge.reception.fields(&known.identity, route, &visit.own_url(), now).ok_or(Trouble::NobodyKnown)?;
-    edge.metrics.identity("allowed");
+    let fields = access.identity.fields(&known.identity, route, &visit.own_url(), now).ok_or(Denial::NobodyKnown)?;
+    access.context.metrics.identity("allowed");
     let renewal = visit.renewal(&known);
     standing.is_of(Some(known.identity));
     Ok(Some(Box::new(Guest { fields: Some(fields), renewal, standing: Some(standing) })))
@@ -200,7 +212,7 @@ pub(crate) fn may_enter(
 
 impl Visit<'_> {
     /// Who asks: by a machine's token, by its certificate, or else by the cookie of this socket.
-    fn who(&self) -> Result<Option<Known>, Trouble> {
+    fn who(&self) -> Result<Option<Known>, Denial> {
         let fields = &self.head.headers;
         let (machine, is_ambient) = if fields.contains_key(TOKEN_ID) || fields.contains_key(TOKEN_SECRET) {
             (self.machine(), false)
@@ -212,14 +224,14 @@ impl Visit<'_> {
         match machine {
             Some(identity) => Ok(Some(Known { identity, cookie: None, is_ambient })),
             None => {
-                self.edge.metrics.identity("bad-token");
+                self.access.context.metrics.identity("bad-token");
                 Err(self.bad_token().into())
             }
         }
     }
 
     /// The machine whose certificate the connection was opened with, looked at again: its token may have ended since.
-    fn certified(&self, shown: &Shown) -> Option<Identity> {
+    fn certified(&self, shown: &ClientCertificate) -> Option<Identity> {
         let token = self.parts.identities.token(shown.token?)?;
         let is_good = !shown.is_over(self.now) && judge::is_good_token(&token, self.route, self.now);
         is_good.then_some(Identity::Service(token))
@@ -279,7 +291,7 @@ impl Visit<'_> {
 
     /// `https://` and the host as the client knows it.
     pub(super) fn own_url(&self) -> String {
-        self.route.url(&self.edge.config.domain, self.edge.config.public_port)
+        self.route.url(&self.access.context.config.domain, self.access.context.config.public_port)
     }
 
     /// Whether a browser wants to show what it gets to a person.
@@ -316,8 +328,8 @@ impl Visit<'_> {
     }
 
     /// Nobody is known: a browser goes and logs in, a program is told where that could be done.
-    fn login_wanted(&self) -> Trouble {
-        self.edge.metrics.identity("login-wanted");
+    fn login_wanted(&self) -> Denial {
+        self.access.context.metrics.identity("login-wanted");
         if self.is_navigation() {
             let wanted = self.head.uri.path_and_query().map_or("/", |path| path.as_str());
             return self.login(wanted, false);
@@ -332,11 +344,11 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: Some(&login_url),
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.edge.site()).into()
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.context.site()).into()
     }
 
     /// Sends the browser to where people log in.
-    pub(super) fn login(&self, return_to: &str, switch: bool) -> Trouble {
+    pub(super) fn login(&self, return_to: &str, switch: bool) -> Denial {
         let begun = self.binding();
         let secret = begun.map_or_else(ids::random, |binding| binding.secret);
         let binding = Binding { secret, at: self.now };
@@ -349,8 +361,8 @@ impl Visit<'_> {
             at: self.now,
         };
         let sealed = self.parts.seal(Purpose::LoginRequest, &request).zip(self.parts.seal(Purpose::Binding, &binding));
-        let Some((request, binding)) = sealed else { return Trouble::NobodyKnown };
-        let to = format!("{}/start?request={request}", self.edge.reception.login_url);
+        let Some((request, binding)) = sealed else { return Denial::NobodyKnown };
+        let to = format!("{}/start?request={request}", self.access.identity.login_url);
         OwnAnswer::redirect("login-required", StatusCode::FOUND, &to, self.id)
             .with_cookies([cookies::set(cookies::BINDING, &binding, LOGIN_SECONDS)])
             .into()
@@ -371,7 +383,7 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.edge.site())
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.context.site())
     }
 
     fn not_allowed(&self, known: &Known) -> OwnAnswer {
@@ -387,7 +399,7 @@ impl Visit<'_> {
                 "Ask the owner, or use another account.",
             ];
             let actions = vec![Action::Link { href, label: "Use another account".into() }];
-            let site = self.edge.site();
+            let site = self.access.context.site();
             let by = (self.id, &*site);
             return OwnAnswer::page("not-allowed", StatusCode::FORBIDDEN, "Not allowed", &paragraphs, actions, by);
         }
@@ -398,7 +410,7 @@ impl Visit<'_> {
             detail: format!("The owner of this service does not let {who} do that."),
             login_url: None,
         };
-        refusal.answer(format, self.id, &self.edge.site())
+        refusal.answer(format, self.id, &self.access.context.site())
     }
 
     fn elsewhere_refused(&self) -> OwnAnswer {
@@ -410,6 +422,6 @@ impl Visit<'_> {
                 .to_owned(),
             login_url: None,
         };
-        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.edge.site())
+        refusal.answer(Format::wanted(&self.head.headers), self.id, &self.access.context.site())
     }
 }

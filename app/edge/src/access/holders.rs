@@ -5,13 +5,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use rustls::{ServerConfig, ServerConnection};
-use sallyport_model::{Identity, LoginSessionId, ServiceTokenId, SocketRoute};
+use rustls::ServerConfig;
+use sallyport_model::{Identity, LoginSessionId, SocketRoute};
 use sallyport_net::{Certificates, server_config_for_holders, server_config_for_some_holders};
 use sallyport_pki::{CertificateHolder, ServiceHolder};
 
-use super::{Asked, now};
-use crate::{Edge, origins::rules::Rules, policy::judge};
+use super::{Access, Asked, now};
+
+use crate::{origins::rules::Rules, policy::judge};
 
 /// What begins the URI that names a login.
 const LOGIN_URI: &str = "urn:uuid:";
@@ -31,78 +32,45 @@ impl ShownCertificates {
 
 /// Who shows this certificate, which the socket's authority has signed and which is good now. `None`: it is for another
 /// socket, or its login is over or of another organisation.
-pub(crate) fn holder(edge: &Edge, route: &SocketRoute, der: &[u8]) -> Option<Identity> {
+pub(crate) fn holder(access: &Access, route: &SocketRoute, der: &[u8]) -> Option<Identity> {
     let asks = route.settings.identity.as_ref()?;
-    if let Some(machine) = machine(edge, route, der) {
+    if let Some(machine) = machine(access, route, der) {
         return Some(machine);
     }
     let holder = CertificateHolder::from_der(der)?;
-    if holder.socket != format!("{}.{}", route.name, edge.config.domain) {
+    if holder.socket != format!("{}.{}", route.name, access.context.config.domain) {
         return None;
     }
     let login: LoginSessionId = holder.session.strip_prefix(LOGIN_URI)?.parse().ok()?;
-    let session = edge.reception.parts()?.identities.session(login)?;
+    let session = access.identity.parts()?.identities.session(login)?;
     let is_theirs = session.person.email.as_str() == holder.email;
     (is_theirs && judge::is_good_session(&session, route, asks, now())).then_some(Identity::Person(session))
 }
 
 /// The machine that shows this certificate, whose token is good at this socket.
-fn machine(edge: &Edge, route: &SocketRoute, der: &[u8]) -> Option<Identity> {
+fn machine(access: &Access, route: &SocketRoute, der: &[u8]) -> Option<Identity> {
     let holder = ServiceHolder::from_der(der)?;
-    let token = edge.reception.parts()?.identities.token(holder.token.parse().ok()?)?;
+    let token = access.identity.parts()?.identities.token(holder.token.parse().ok()?)?;
     (holder.not_after > now() && judge::is_good_token(&token, route, now())).then_some(Identity::Service(token))
-}
-
-/// A client certificate of a machine that a connection for HTTP was opened with. It counts for the name that the connection
-/// was opened for and for no other (RFC 9113 section 9.1.1: a connection may be used for several).
-#[derive(Debug)]
-pub(crate) struct Shown {
-    /// The name, in small letters.
-    host: String,
-    pub(super) token: Option<ServiceTokenId>,
-    not_after: i64,
-}
-
-impl Shown {
-    /// What was shown in this handshake, if anything: its verifier has looked at the chain and at the token.
-    pub(crate) fn of(connection: &ServerConnection) -> Option<Box<Self>> {
-        let der = connection.peer_certificates()?.first()?;
-        let holder = ServiceHolder::from_der(der);
-        Some(Box::new(Self {
-            host: connection.server_name().unwrap_or_default().to_ascii_lowercase(),
-            token: holder.as_ref().and_then(|holder| holder.token.parse().ok()),
-            not_after: holder.map_or(i64::MIN, |holder| holder.not_after),
-        }))
-    }
-
-    /// Whether it was shown to this host.
-    pub(crate) fn is_for(&self, host: &str) -> bool {
-        self.host == host
-    }
-
-    /// Whether its time is over: connections may last longer than certificates.
-    pub(super) fn is_over(&self, now: i64) -> bool {
-        self.not_after <= now
-    }
 }
 
 /// TLS for the socket of HTTP with this name, where machines come with certificates; `None`: nobody is asked for one there.
 /// A certificate that is not a good one of a machine does not come in, so that nobody wonders why it does not help.
 pub(crate) fn http_server_config(
-    edge: &Arc<Edge>,
+    access: &Arc<Access>,
     base: &ServerConfig,
     certificates: &Arc<Certificates>,
     server_name: &str,
 ) -> Option<(Arc<ServerConfig>, Arc<SocketRoute>)> {
-    let label = server_name.strip_suffix(&edge.config.domain)?.strip_suffix('.')?;
-    let route = edge.routes.by_name(label).filter(|route| route.socket_type.is_http())?;
+    let label = server_name.strip_suffix(&access.context.config.domain)?.strip_suffix('.')?;
+    let route = access.context.routes.by_name(label).filter(|route| route.socket_type.is_http())?;
     let authority = route.client_authority.clone().filter(|_| route.settings.identity.is_some())?;
-    if !edge.reception.parts()?.identities.has_certificates(route.account, now()) {
+    if !access.identity.parts()?.identities.has_certificates(route.account, now()) {
         return None;
     }
     let welcome = {
-        let (edge, route) = (edge.clone(), route.clone());
-        Arc::new(move |der: &[u8]| machine(&edge, &route, der).is_some())
+        let (access, route) = (access.clone(), route.clone());
+        Arc::new(move |der: &[u8]| machine(&access, &route, der).is_some())
     };
     match server_config_for_some_holders(base, certificates.clone(), server_name.to_owned(), &authority, welcome) {
         Ok(config) => Some((config, route)),
@@ -116,7 +84,7 @@ pub(crate) fn http_server_config(
 /// TLS for this socket, to which nobody comes without a certificate of its organisation's authority and a login that its
 /// policies let in. `None`: nobody comes at all.
 pub(crate) fn server_config(
-    edge: &Arc<Edge>,
+    access: &Arc<Access>,
     base: &ServerConfig,
     certificates: Arc<Certificates>,
     route: &Arc<SocketRoute>,
@@ -124,16 +92,16 @@ pub(crate) fn server_config(
     client: IpAddr,
     shown: &Arc<ShownCertificates>,
 ) -> Option<Arc<ServerConfig>> {
-    let name = format!("{}.{}", route.name, edge.config.domain);
+    let name = format!("{}.{}", route.name, access.context.config.domain);
     let authority = route.client_authority.as_deref()?;
     let welcome = {
-        let (edge, route, rules, shown) = (edge.clone(), route.clone(), rules.clone(), shown.clone());
+        let (access, route, rules, shown) = (access.clone(), route.clone(), rules.clone(), shown.clone());
         Arc::new(move |der: &[u8]| {
-            let Some(identity) = holder(&edge, &route, der) else { return false };
-            let port = route.port.unwrap_or(edge.config.public_port);
+            let Some(identity) = holder(&access, &route, der) else { return false };
+            let port = route.port.unwrap_or(access.context.config.public_port);
             let asked = Asked { client, method: None, path: None, port };
             let Some(judge) = rules.judge() else { return false };
-            let ruling = judge.decide(Some(&identity), &asked, edge.config.geo.as_deref(), now());
+            let ruling = judge.decide(Some(&identity), &asked, access.context.config.geo.as_deref(), now());
             if !ruling.allowed {
                 let refused = (identity, ruling.rule);
                 *shown.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);

@@ -9,6 +9,7 @@
 
 pub(crate) mod admit;
 mod cookies;
+mod denial;
 mod fields;
 mod gate;
 mod grants;
@@ -25,35 +26,40 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use sallyport_bus::Identities;
-use sallyport_identity::{AssertionKey, Purpose, Sealer};
-use serde::Serialize;
+use crate::{
+    config::{EdgeConfig, EdgeIdentity},
+    context::Context,
+    policy::judge::{Asked, Ruling},
+};
 
-use crate::{EdgeConfig, util::ids};
-
-pub(crate) use crate::policy::judge::{Asked, Judge, Ruling};
-pub(crate) use gate::{is_answered, may_enter};
-pub(crate) use holders::{Shown, ShownCertificates, holder, http_server_config, server_config};
+pub(crate) use denial::Denial;
+pub(crate) use gate::{Arrival, is_answered, may_enter};
+pub(crate) use holders::{ShownCertificates, holder, http_server_config, server_config};
 pub(crate) use own_paths::let_login_arrive;
 pub(crate) use stake::{Stake, StakeSlot, Unasked};
 pub(crate) use standing::{Standing, follow};
 pub(crate) use strangers::refusal;
 pub(crate) use words::OwnAnswer;
 
-/// What an edge needs to know who comes. An edge without it lets nobody into sockets that ask.
-#[derive(Debug, Clone)]
-pub struct EdgeIdentity {
-    /// Seals and opens what browsers carry; control has the same.
-    pub sealer: Arc<Sealer>,
-    /// Who has logged in, and which tokens are good.
-    pub identities: Identities,
-    /// Signs what origins are told.
-    pub assertions: Arc<AssertionKey>,
+/// Who may come in: the state of the edge, and what it knows of logins.
+pub(crate) struct Access {
+    /// The state that all share.
+    pub(crate) context: Arc<Context>,
+    /// What is known of logins.
+    pub(crate) identity: IdentityState,
+}
+
+impl Access {
+    /// Access to the sockets of this edge; nothing is known of logins yet.
+    pub(crate) fn new(context: Arc<Context>) -> Arc<Self> {
+        let identity = IdentityState::new(&context.config);
+        Arc::new(Self { context, identity })
+    }
 }
 
 /// What an edge remembers of logins, beside its configuration.
 #[derive(Debug)]
-pub(crate) struct Reception {
+pub(crate) struct IdentityState {
     parts: Option<EdgeIdentity>,
     /// `https://login.example.com`, with the port where it is another than 443.
     login_url: String,
@@ -62,7 +68,7 @@ pub(crate) struct Reception {
     strangers: Mutex<strangers::Strangers>,
 }
 
-impl Reception {
+impl IdentityState {
     /// One that remembers nothing yet.
     pub(crate) fn new(config: &EdgeConfig) -> Self {
         let port = if config.public_port == 443 { String::new() } else { format!(":{}", config.public_port) };
@@ -84,12 +90,6 @@ impl Reception {
     /// What it needs; `None`: nobody enters where somebody has to be known.
     fn parts(&self) -> Option<&EdgeIdentity> {
         self.parts.as_ref()
-    }
-}
-
-impl EdgeIdentity {
-    fn seal(&self, purpose: Purpose, value: &impl Serialize) -> Option<String> {
-        self.sealer.seal(purpose, value, ids::random())
     }
 }
 

@@ -10,10 +10,11 @@ use sallyport_model::{Identity, LoginSession};
 use serde::Serialize;
 
 use super::{
-    OwnAnswer, cookies,
+    Access, Denial, OwnAnswer, cookies,
     gate::{Known, Sender, Visit},
 };
-use crate::{Edge, http::error_page::Trouble, policy::judge};
+
+use crate::policy::judge;
 
 /// Where browsers come back with a grant.
 const CALLBACK: &str = "/.sallyport/callback";
@@ -25,7 +26,7 @@ const JSON: &str = "application/json";
 const KEYS_CACHE_CONTROL: HeaderValue = HeaderValue::from_static("public, max-age=3600");
 
 /// The answer to a request under `/.sallyport/`. `may` says whether somebody may use the socket now.
-pub(super) fn answer(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) -> bool) -> Trouble {
+pub(super) fn answer(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Identity) -> bool) -> Denial {
     let is_read = visit.head.method == Method::GET || visit.head.method == Method::HEAD;
     let name = visit.head.uri.path().strip_prefix("/.sallyport/").unwrap_or_default();
     match (name, &visit.head.method) {
@@ -40,17 +41,17 @@ pub(super) fn answer(visit: &Visit<'_>, known: Option<&Known>, may: impl Fn(&Ide
             let answer = OwnAnswer::plain("own-page", StatusCode::OK, JSON, keys, visit.id);
             answer.replacing(CACHE_CONTROL, KEYS_CACHE_CONTROL).into()
         }
-        _ => Trouble::UnknownPath,
+        _ => Denial::UnknownPath,
     }
 }
 
 /// Waits for the login that a grant stands for, where control has just begun it and the word of it is on its way here. Nobody but
 /// who was sent back by control has such a grant.
-pub(crate) async fn let_login_arrive(edge: &Edge, head: &Parts) {
+pub(crate) async fn let_login_arrive(access: &Access, head: &Parts) {
     if head.uri.path() != CALLBACK {
         return;
     }
-    let Some(parts) = edge.reception.parts() else { return };
+    let Some(parts) = access.identity.parts() else { return };
     let text = head.uri.query().and_then(|query| parameter_of(query, "grant"));
     let grant: Option<Grant> = text.and_then(|text| parts.sealer.open(Purpose::Grant, text));
     let Some(grant) = grant else { return };
@@ -76,14 +77,14 @@ fn parameter_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-fn login(visit: &Visit<'_>, known: Option<&Known>) -> Trouble {
+fn login(visit: &Visit<'_>, known: Option<&Known>) -> Denial {
     let to = parameter(visit, "to").and_then(|to| String::from_utf8(URL_SAFE_NO_PAD.decode(to).ok()?).ok());
     let to = safe_return_to(to.as_deref().unwrap_or("/"));
     let switch = parameter(visit, "switch") == Some("1");
     match known {
         Some(_) if !switch => OwnAnswer::redirect("own-page", StatusCode::FOUND, to, visit.id).into(),
         _ => {
-            visit.edge.metrics.identity("login-wanted");
+            visit.access.context.metrics.identity("login-wanted");
             visit.login(to, switch)
         }
     }
@@ -95,12 +96,12 @@ fn callback(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
     let grant: Option<Grant> = parameter(visit, "grant").and_then(|text| visit.parts.sealer.open(Purpose::Grant, text));
     let return_to = grant.as_ref().map_or("/", |grant| safe_return_to(&grant.return_to)).to_owned();
     if let Some(session) = grant.as_ref().and_then(|grant| accept(visit, grant)) {
-        visit.edge.metrics.identity("login-granted");
+        visit.access.context.metrics.identity("login-granted");
         tracing::debug!(id = %visit.id, socket = %visit.route.id, email = %session.person.email, "a person came in");
         return OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id)
             .with_cookies([visit.login_cookie(&session)]);
     }
-    visit.edge.metrics.identity("grant-refused");
+    visit.access.context.metrics.identity("grant-refused");
     if grant.is_some() && known.is_some() {
         // Another tab was faster: this browser is logged in, and nothing is taken from the grant.
         return OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &return_to, visit.id);
@@ -110,7 +111,7 @@ fn callback(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
         "Cookies of this site have to be allowed.",
     ];
     let actions = vec![Action::Link { href: login_path(&return_to, false).into(), label: "Log in again".into() }];
-    let site = visit.edge.site();
+    let site = visit.access.context.site();
     let by = (visit.id, &*site);
     OwnAnswer::page("bad-grant", StatusCode::BAD_REQUEST, "Not logged in", &paragraphs, actions, by)
 }
@@ -126,7 +127,7 @@ fn accept(visit: &Visit<'_>, grant: &Grant) -> Option<std::sync::Arc<LoginSessio
         return None;
     }
     let good_until = grant.at.saturating_add(GRANT_SECONDS + CLOCK_LEEWAY_SECONDS);
-    let mut used = visit.edge.reception.grants.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut used = visit.access.identity.grants.lock().unwrap_or_else(PoisonError::into_inner);
     used.uses(grant.id, good_until, visit.now).then_some(session)
 }
 
@@ -134,11 +135,18 @@ fn ask_logout(visit: &Visit<'_>) -> OwnAnswer {
     let out = Action::Button {
         path: "/.sallyport/logout".into(),
         label: "Log out".into(),
-        leads_to: visit.edge.reception.login_url.as_str().into(),
+        leads_to: visit.access.identity.login_url.as_str().into(),
     };
     let actions = vec![out, Action::Link { href: "/".into(), label: "Stay".into() }];
     let paragraphs = ["You will have to log in again here, and wherever else the same login is used."];
-    OwnAnswer::page("own-page", StatusCode::OK, "Log out?", &paragraphs, actions, (visit.id, &visit.edge.site()))
+    OwnAnswer::page(
+        "own-page",
+        StatusCode::OK,
+        "Log out?",
+        &paragraphs,
+        actions,
+        (visit.id, &visit.access.context.site()),
+    )
 }
 
 /// Ends the login here, and goes on to where it is ended everywhere. Only a page of this very host may ask for it.
@@ -146,7 +154,7 @@ fn logout(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
     if visit.sender() != Sender::Itself {
         let paragraphs = ["This did not come from the page of this site that asks whether you want to log out."];
         let actions = vec![Action::Link { href: "/.sallyport/logout".into(), label: "To that page".into() }];
-        let site = visit.edge.site();
+        let site = visit.access.context.site();
         let by = (visit.id, &*site);
         return OwnAnswer::page("cross-site", StatusCode::FORBIDDEN, "Not logged out", &paragraphs, actions, by);
     }
@@ -159,7 +167,7 @@ fn logout(visit: &Visit<'_>, known: Option<&Known>) -> OwnAnswer {
     };
     // Whoever is not known here may be known elsewhere, and wants to come back here in the end.
     let says = ticket.map_or_else(|| format!("from={}", visit.host.name()), |ticket| format!("ticket={ticket}"));
-    let to = format!("{}/logout?{says}", visit.edge.reception.login_url);
+    let to = format!("{}/logout?{says}", visit.access.identity.login_url);
     let gone = [cookies::LOGIN, cookies::BINDING].map(|name| cookies::set(name, "", 0));
     OwnAnswer::redirect("own-page", StatusCode::SEE_OTHER, &to, visit.id).with_cookies(gone)
 }

@@ -16,7 +16,8 @@ use std::{
 use http::{Method, uri::PathAndQuery};
 
 use super::Standing;
-use crate::{Edge, origins::pool::SocketPool, util::wake_gated::Rarely};
+
+use crate::{access::Access, origins::pool::SocketPool, util::wake_gated::Rarely};
 
 /// How long somebody who may not go on has to take the page that says so.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -38,7 +39,7 @@ pub(crate) enum Stake {
 
 /// A request to a socket that asked nothing.
 pub(crate) struct Unasked {
-    pub(crate) edge: Arc<Edge>,
+    pub(crate) access: Arc<Access>,
     pub(crate) pool: Arc<SocketPool>,
     pub(crate) client: std::net::IpAddr,
     pub(crate) port: u16,
@@ -48,7 +49,7 @@ pub(crate) struct Unasked {
 
 impl Unasked {
     fn standing(&self) -> Standing {
-        let mut standing = Standing::new(&self.edge, &self.pool, self.client, self.port);
+        let mut standing = Standing::new(&self.access, &self.pool, self.client, self.port);
         standing.asks_for(&self.method, self.target.as_ref().map_or("/", PathAndQuery::path));
         standing.is_late();
         standing

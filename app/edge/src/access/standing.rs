@@ -5,15 +5,16 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use sallyport_model::{Identity, SocketId};
 use tokio::sync::watch;
 
-use super::{Asked, now};
-use crate::{Edge, origins::pool::SocketPool, policy::judge};
+use super::{Access, Asked, now};
+
+use crate::{origins::pool::SocketPool, policy::judge};
 
 /// How often flows are judged again where nothing has changed but the time: logins, tokens and policies end.
 const JUDGE_AGAIN: Duration = Duration::from_secs(5);
 
 /// What a flow was let in with.
 pub(crate) struct Standing {
-    edge: Arc<Edge>,
+    access: Arc<Access>,
     pool: Arc<SocketPool>,
     socket: SocketId,
     client: IpAddr,
@@ -27,10 +28,10 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// A flow to this socket. To be made before the flow is judged for the first time, so that nothing is missed.
-    pub(crate) fn new(edge: &Arc<Edge>, pool: &Arc<SocketPool>, client: IpAddr, port: u16) -> Self {
+    pub(crate) fn new(access: &Arc<Access>, pool: &Arc<SocketPool>, client: IpAddr, port: u16) -> Self {
         let (socket, calls) = (pool.socket(), pool.calls());
-        let (edge, pool) = (edge.clone(), pool.clone());
-        Self { edge, pool, socket, client, request: None, port, identity: None, is_late: false, calls }
+        let (access, pool) = (access.clone(), pool.clone());
+        Self { access, pool, socket, client, request: None, port, identity: None, is_late: false, calls }
     }
 
     /// It is a request for this.
@@ -61,7 +62,7 @@ impl Standing {
                 std::future::pending::<()>().await;
             }
             if !self.holds() {
-                self.edge.metrics.identity("revoked");
+                self.access.context.metrics.identity("revoked");
                 return;
             }
         }
@@ -70,7 +71,7 @@ impl Standing {
     /// Whether the flow would be let in now.
     fn holds(&self) -> bool {
         // Nobody may go on at a socket that is gone.
-        let Some(route) = self.edge.routes.get(self.socket) else { return false };
+        let Some(route) = self.access.context.routes.get(self.socket) else { return false };
         let rules = self.pool.rules(&route);
         let Some(judge) = rules.judge() else { return true };
         let now = now();
@@ -78,7 +79,7 @@ impl Standing {
             // What the socket does not ask for, it does not know.
             (None, _) | (_, None) => None,
             (Some(asks), Some(identity)) => {
-                let identities = self.edge.reception.parts().map(|parts| &parts.identities);
+                let identities = self.access.identity.parts().map(|parts| &parts.identities);
                 let known = match identity {
                     Identity::Person(was) => identities
                         .and_then(|known| known.session(was.id))
@@ -100,13 +101,13 @@ impl Standing {
             None => (None, None),
         };
         let asked = Asked { client: self.client, method, path, port: self.port };
-        judge.decide(identity.as_ref(), &asked, self.edge.config.geo.as_deref(), now).allowed
+        judge.decide(identity.as_ref(), &asked, self.access.context.config.geo.as_deref(), now).allowed
     }
 }
 
-/// Has the flows judged again whenever somebody may be nobody now, and every few seconds, for as long as the edge serves.
-pub(crate) async fn follow(edge: &Edge) {
-    let mut changes = edge.reception.parts().map(|parts| parts.identities.subscribe());
+/// Has the flows judged again whenever somebody may be nobody now, and every few seconds, for as long as the access serves.
+pub(crate) async fn follow(access: &Access) {
+    let mut changes = access.identity.parts().map(|parts| parts.identities.subscribe());
     let mut ticks = tokio::time::interval(JUDGE_AGAIN);
     loop {
         let change = async {
@@ -122,6 +123,6 @@ pub(crate) async fn follow(edge: &Edge) {
         if !is_known {
             changes = None;
         }
-        edge.sockets.all().iter().for_each(|pool| pool.call_judged());
+        access.context.sockets.all().iter().for_each(|pool| pool.call_judged());
     }
 }

@@ -1,6 +1,6 @@
-//! The bodies that pass through: [`Upload`] towards the origin, [`AnswerBody`] towards the client.
+//! The body of a request on its way to an origin.
 //!
-//! Neither buffers: a frame is taken from one side when the other has room for it.
+//! Nothing is buffered: a frame is taken from the client when the origin has room for it.
 
 use std::{
     cell::Cell,
@@ -21,31 +21,19 @@ use sallyport_net::Pace as _;
 use sallyport_tunnel::Establishment;
 use tokio::{sync::Notify, time::Sleep};
 
-use crate::{
-    Edge,
-    body::upload_meter::{MeteredUpload, UploadMeter},
-    http::{
-        context::Ticket,
-        guarded_io::WireState,
-        h1::Http1Body,
-        h2::Http2Body,
-        send_bound::{self, Patience},
-        upgrade::Upgraded,
-    },
-    origins::http::response_body::Download,
-    policy::limits::Meter,
+use super::{
+    h1::Http1Body,
+    h2::Http2Body,
+    upload_meter::{MeteredUpload, UploadMeter},
 };
+
+use crate::{policy::limits::Meter, util::idle_timer::IdleTimer};
 
 /// Any error that ends a body before its end.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A body made elsewhere, such as the API's.
 pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How much of an answer an HTTP/2 stream is given at once, in bytes: it counts as sent then, and waits for the client.
-const MAX_H2_PIECE_BYTES: usize = 32 * 1024;
-/// How long, and how much in bytes, is read of a body that nobody wants before its HTTP/2 stream is reset.
-const MAX_UNWANTED_TIME: Duration = Duration::from_secs(5);
-const MAX_UNWANTED_BYTES: u64 = 16 * 1024 * 1024;
 /// How long a client that expects `100 Continue` waits for the origin's word before its body is taken regardless
 /// (RFC 9110 section 10.1.1: a client may not wait indefinitely, and neither do we for it).
 const MAX_EXPECTATION_WAIT: Duration = Duration::from_secs(1);
@@ -204,7 +192,7 @@ impl UploadSlot {
     }
 
     /// Looks at a frame of the body that is passed on.
-    fn passed(&self, frame: Option<&Frame<Bytes>>, is_last: bool) {
+    pub(crate) fn passed(&self, frame: Option<&Frame<Bytes>>, is_last: bool) {
         let data = frame.and_then(Frame::data_ref).map_or(0, Bytes::len);
         self.bytes.fetch_add(data as u64, Ordering::Relaxed);
         if let Some(metered) = &self.metered {
@@ -261,7 +249,7 @@ enum Gate {
     /// Nothing; the body is still in its slot.
     Clear,
     /// Nothing; the body flows, and may not stop for ever once it is answered.
-    Open(ClientBody, Option<Patience>),
+    Open(ClientBody, Option<IdleTimer>),
 }
 
 impl std::fmt::Debug for Upload {
@@ -329,7 +317,7 @@ impl Body for Upload {
                     this.gate = Gate::Clear;
                 }
                 Gate::Clear => match slot.take() {
-                    Some(body) => this.gate = Gate::Open(body, slot.silence.get().copied().map(Patience::new)),
+                    Some(body) => this.gate = Gate::Open(body, slot.silence.get().copied().map(IdleTimer::new)),
                     None => return Poll::Ready(Some(Err("the request body went to another origin".into()))),
                 },
                 Gate::Open(body, patience) => {
@@ -434,266 +422,6 @@ impl Drop for ApiRequestBody {
     fn drop(&mut self) {
         if let (Some(slot), Some(body)) = (&self.slot, self.body.take()) {
             slot.put_unread(body);
-        }
-    }
-}
-
-/// A request's body over HTTP/2 that nobody wants, read behind the end of its answer.
-///
-/// A client that is still sending when its stream is reset may take that for a failure, although the reset comes after
-/// a whole answer and says NO_ERROR (RFC 9113 section 8.1). So it has some time to notice that it has its answer.
-pub(crate) struct Unwanted {
-    body: ClientBody,
-    slot: Arc<UploadSlot>,
-    rest: u64,
-    timer: Pin<Box<Sleep>>,
-}
-
-impl Unwanted {
-    fn new(body: ClientBody, slot: Arc<UploadSlot>) -> Self {
-        Self { body, slot, rest: MAX_UNWANTED_BYTES, timer: Box::pin(tokio::time::sleep(MAX_UNWANTED_TIME)) }
-    }
-
-    /// Ready when the body has ended, or enough of it was read.
-    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.rest > 0 {
-            match Pin::new(&mut self.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    self.slot.passed(Some(&frame), self.body.is_end_stream());
-                    self.rest = self.rest.saturating_sub(frame.data_ref().map_or(0, Bytes::len) as u64);
-                }
-                Poll::Ready(None) => {
-                    self.slot.passed(None, true);
-                    break;
-                }
-                Poll::Ready(Some(Err(_))) => break,
-                Poll::Pending => return self.timer.as_mut().poll(cx),
-            }
-        }
-        Poll::Ready(())
-    }
-}
-
-/// Where the bytes of an answer come from.
-pub(crate) enum Source {
-    /// There are none.
-    Empty,
-    /// From us.
-    Own(Bytes),
-    /// From the API's handler.
-    Api(ApiBody),
-    /// From an origin.
-    Origin(Download),
-    /// Nowhere: the connection goes on as something else.
-    Switch(Box<Upgraded>),
-}
-
-/// A response body on its way to the client. When it is dropped the request is over, and recorded.
-pub(crate) struct AnswerBody {
-    source: Source,
-    /// What is left of a frame that is given out in pieces.
-    rest: Bytes,
-    ticket: Option<Box<Ticket>>,
-    /// The connection that ends with it.
-    ends: Option<Arc<WireState>>,
-}
-
-impl AnswerBody {
-    /// A body from this source, which ends this request.
-    pub(crate) fn new(source: Source, ticket: Option<Box<Ticket>>) -> Self {
-        Self { source, rest: Bytes::new(), ticket, ends: None }
-    }
-
-    /// Whether it was made here and not by an origin.
-    pub(crate) fn is_ours(&self) -> bool {
-        matches!(self.source, Source::Own(_) | Source::Api(_))
-    }
-
-    /// Whether an origin's answer passes on with it.
-    pub(crate) fn is_of_origin(&self) -> bool {
-        matches!(self.source, Source::Origin(_))
-    }
-
-    /// The same body; its end is the end of the request that this ticket stands for.
-    pub(crate) fn with_ticket(mut self, mut ticket: Box<Ticket>, edge: Arc<Edge>) -> Self {
-        if !self.is_end_stream() {
-            ticket.goes_on(edge);
-        }
-        self.ticket = Some(ticket);
-        send_bound::waits_for_client();
-        self
-    }
-
-    /// All that was announced of it has been given out, whatever its origin still says.
-    pub(crate) fn is_whole(&mut self) {
-        if let Some(ticket) = &mut self.ticket {
-            ticket.complete();
-        }
-    }
-
-    /// The end of HTTP on its connection.
-    pub(crate) fn switching(mut self, upgraded: Upgraded) -> Self {
-        self.source = Source::Switch(Box::new(upgraded));
-        self
-    }
-
-    /// What its connection goes on as, when that is something else.
-    pub(crate) fn take_upgraded(&mut self) -> Option<Upgraded> {
-        if !matches!(self.source, Source::Switch(_)) {
-            return None;
-        }
-        match std::mem::replace(&mut self.source, Source::Empty) {
-            Source::Switch(upgraded) => Some(*upgraded),
-            _ => None,
-        }
-    }
-
-    /// The same body, after which this connection of HTTP/1 ends; to be told behind [`AnswerBody::with_ticket`].
-    pub(crate) fn ending(mut self, wire: Arc<WireState>) -> Self {
-        self.ends = Some(wire);
-        if self.is_end_stream() {
-            self.ends_connection();
-        }
-        self
-    }
-
-    /// The body has been given out to its end. The connection ends behind it, or later: an origin may take the rest of the
-    /// request after its answer.
-    fn ends_connection(&mut self) {
-        let is_whole = self.ticket.as_ref().is_none_or(|ticket| ticket.has_whole_request());
-        if let Some(wire) = self.ends.take().filter(|_| is_whole) {
-            wire.ends();
-        }
-    }
-
-    /// Sends on of the request while its client takes nothing of the answer.
-    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) {
-        if let Source::Origin(download) = &mut self.source {
-            download.poll_upload(cx);
-        }
-    }
-
-    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Poll::Ready(match &mut self.source {
-            Source::Empty | Source::Switch(_) => None,
-            Source::Own(_) => match std::mem::replace(&mut self.source, Source::Empty) {
-                Source::Own(bytes) => Some(Ok(Frame::data(bytes))),
-                _ => None,
-            },
-            Source::Api(body) => ready!(Pin::new(body).poll_frame(cx)),
-            Source::Origin(download) => {
-                const REVOKED: &str = "whose request it was may not come in any more";
-                if self.ticket.as_mut().is_some_and(|ticket| ticket.poll_going_on(false, cx).is_ready()) {
-                    return Poll::Ready(Some(Err(REVOKED.into())));
-                }
-                let mut pass = self.ticket.as_mut().and_then(|ticket| ticket.pass());
-                if let Some(pass) = &mut pass {
-                    ready!(pass.poll_ready(cx));
-                }
-                match download.poll_frame(cx) {
-                    Poll::Ready(frame) => {
-                        if let (Some(pass), Some(Ok(frame))) = (pass, &frame) {
-                            pass.moved(frame.data_ref().map_or(0, Bytes::len));
-                        }
-                        frame
-                    }
-                    Poll::Pending => {
-                        ready!(self.ticket.as_mut().map_or(Poll::Pending, |ticket| ticket.poll_going_on(true, cx)));
-                        Some(Err(REVOKED.into()))
-                    }
-                }
-            }
-        })
-    }
-
-    /// What is left of the request's body over HTTP/2 and that nobody wants, when all of the answer has been given out. The
-    /// request is over with it.
-    pub(crate) fn into_unwanted(self) -> Option<Unwanted> {
-        let slot = self.ticket.as_ref()?.http2_upload()?.clone();
-        // What the origin's connection holds of the body comes back with the end of the answer.
-        drop(self);
-        let body = slot.take_unread()?;
-        Some(Unwanted::new(body, slot))
-    }
-
-    /// What is given out of a frame on this connection: all of it, or in HTTP/2 its first piece.
-    fn piece_of(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
-        let is_http2 = send_bound::waits_for_client();
-        if !is_http2 || frame.data_ref().is_none_or(|data| data.len() <= MAX_H2_PIECE_BYTES) {
-            return frame;
-        }
-        match frame.into_data() {
-            Ok(mut data) => {
-                self.rest = data.split_off(MAX_H2_PIECE_BYTES);
-                Frame::data(data)
-            }
-            Err(frame) => frame,
-        }
-    }
-}
-
-impl Body for AnswerBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
-        let frame = if this.rest.is_empty() {
-            match this.poll_source(cx) {
-                Poll::Ready(frame) => frame,
-                Poll::Pending => {
-                    send_bound::waits_for_origin();
-                    return Poll::Pending;
-                }
-            }
-        } else {
-            Some(Ok(Frame::data(std::mem::take(&mut this.rest))))
-        };
-        let frame = frame.map(|frame| frame.map(|frame| this.piece_of(frame)));
-        if this.ends.is_some() && frame.as_ref().is_none_or(|frame| frame.is_ok() && this.is_end_stream()) {
-            this.ends_connection();
-        }
-        if let Some(ticket) = &mut this.ticket {
-            match &frame {
-                Some(Ok(frame)) => ticket.count_out(frame.data_ref().map_or(0, Bytes::len)),
-                Some(Err(_)) => ticket.broken(),
-                None => ticket.complete(),
-            }
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        // An answer that is a head alone ends with it, whatever the client still sends: gRPC has its status there
-        // (Trailers-Only), and takes it from nowhere else when a frame follows.
-        if !self.rest.is_empty() {
-            return false;
-        }
-        match &self.source {
-            Source::Empty | Source::Switch(_) => true,
-            Source::Own(bytes) => bytes.is_empty(),
-            Source::Api(body) => body.is_end_stream(),
-            Source::Origin(download) => download.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            Source::Empty | Source::Switch(_) => SizeHint::with_exact(0),
-            Source::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Source::Api(body) => body.size_hint(),
-            Source::Origin(download) => download.size_hint(),
-        }
-    }
-}
-
-impl Drop for AnswerBody {
-    fn drop(&mut self) {
-        if let Some(mut ticket) = self.ticket.take() {
-            if self.is_end_stream() {
-                ticket.complete();
-            }
-            ticket.record();
         }
     }
 }

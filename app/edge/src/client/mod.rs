@@ -2,4 +2,6 @@
 //!
 //! Uses `util`.
 
+pub(crate) mod certificate;
+pub(crate) mod tcp;
 pub(crate) mod tls;

@@ -13,7 +13,10 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-use crate::{access::Shown, listener::handshake::ClientTcp, tcp::flow::ClientIo as _};
+use crate::client::{
+    certificate::ClientCertificate,
+    tcp::{ClientIo as _, ClientTcp},
+};
 
 /// A client that comes for HTTP, the API or a WebSocket.
 pub(crate) struct HttpClient {
@@ -22,7 +25,7 @@ pub(crate) struct HttpClient {
     /// What it speaks.
     pub(crate) negotiated: Negotiated,
     /// The certificate that it was opened with, where there was one.
-    pub(crate) shown: Option<Box<Shown>>,
+    pub(crate) shown: Option<Box<ClientCertificate>>,
 }
 
 /// A client's connection with TLS.

@@ -22,19 +22,14 @@ use tokio::{
 };
 
 use crate::{
-    Edge,
-    access::Shown,
     body::upload_meter::UploadMeter,
-    client::tls::ClientTls,
-    http::{
-        guarded_io::WireState,
-        send_bound::{Patience, SendBound},
-    },
+    client::{certificate::ClientCertificate, tls::ClientTls},
+    http::{guarded_io::WireState, send_bound::SendBound, server::HttpServer},
     lifecycle::{
         counts::ConnectionPlace,
         phase::{self, Phase},
     },
-    util::wake_gated::Rarely,
+    util::{idle_timer::IdleTimer, wake_gated::Rarely},
 };
 
 /// How long the end of a connection may take to be written.
@@ -66,7 +61,7 @@ pub(crate) struct Client {
     /// What it holds of uploads, when it speaks HTTP/2.
     pub(crate) uploads: Option<Arc<UploadMeter>>,
     /// The client certificate that it was opened with, where there was one.
-    pub(crate) shown: Option<Box<Shown>>,
+    pub(crate) shown: Option<Box<ClientCertificate>>,
     requests: AtomicU64,
     /// What its last request was for: the next one mostly is for the same.
     last: Mutex<Option<LastRoute>>,
@@ -85,15 +80,15 @@ struct LastRoute {
 
 impl Client {
     pub(crate) fn new(
-        edge: &Edge,
+        server: &HttpServer,
         addr: SocketAddr,
         http2: bool,
         place: Option<ConnectionPlace>,
-        shown: Option<Box<Shown>>,
+        shown: Option<Box<ClientCertificate>>,
     ) -> Arc<Self> {
-        let fields = ClientFields::new(addr, "https", edge.config.public_port);
-        let send_timeout = edge.config.send_timeout;
-        let uploads = http2.then(|| edge.uploads.meter(addr.ip()));
+        let fields = ClientFields::new(addr, "https", server.context.config.public_port);
+        let send_timeout = server.context.config.send_timeout;
+        let uploads = http2.then(|| server.uploads.meter(addr.ip()));
         let (wire, requests, last) = (Arc::default(), AtomicU64::new(0), Mutex::default());
         Arc::new(Self { addr, fields, wire, http2, send_timeout, uploads, shown, requests, last, _place: place })
     }
@@ -127,26 +122,26 @@ impl Client {
     }
 
     /// Whether as many requests came as may on one connection.
-    pub(crate) fn has_had_its_requests(&self, edge: &Edge) -> bool {
-        self.requests.load(Ordering::Relaxed) >= edge.config.max_requests_per_connection
+    pub(crate) fn has_had_its_requests(&self, server: &HttpServer) -> bool {
+        self.requests.load(Ordering::Relaxed) >= server.context.config.max_requests_per_connection
     }
 
     /// Whether no request should follow this one on an HTTP/1 connection.
-    pub(crate) fn is_last_request(&self, edge: &Edge) -> bool {
-        !self.http2 && (edge.sends_away() || self.has_had_its_requests(edge))
+    pub(crate) fn is_last_request(&self, server: &HttpServer) -> bool {
+        !self.http2 && (server.context.sends_away() || self.has_had_its_requests(server))
     }
 }
 
 /// How long a client is heard whose bytes nobody wants.
 pub(crate) struct Lingering {
     over: Pin<Box<Sleep>>,
-    silence: Patience,
+    silence: IdleTimer,
 }
 
 impl Lingering {
     /// From now on.
     pub(crate) fn new() -> Self {
-        Self { over: Box::pin(tokio::time::sleep(MAX_LINGER)), silence: Patience::new(MAX_LINGER_SILENCE) }
+        Self { over: Box::pin(tokio::time::sleep(MAX_LINGER)), silence: IdleTimer::new(MAX_LINGER_SILENCE) }
     }
 
     /// Something came.

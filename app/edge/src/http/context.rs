@@ -13,10 +13,9 @@ use sallyport_http::{RequestHost, RequestId};
 use sallyport_model::{Identity, RequestRecord, SocketId, SocketRoute};
 
 use crate::{
-    Edge,
     access::{Stake, StakeSlot, Standing, Unasked, admit::Pass},
     body::upload::UploadSlot,
-    http::{guarded_io::WireState, send_bound},
+    http::{guarded_io::WireState, send_bound, server::HttpServer},
     metrics::{
         SocketMetrics,
         recent::{Entry, EntryId, kept_path},
@@ -158,20 +157,21 @@ impl Ticket {
     }
 
     /// The route that it takes; where that is wanted, the audit log has its end.
-    pub(crate) fn takes(&mut self, edge: &Edge, route: &Arc<SocketRoute>) {
+    pub(crate) fn takes(&mut self, server: &HttpServer, route: &Arc<SocketRoute>) {
         self.route = Some(route.clone());
-        self.audit = Audited::when_wanted(edge, route, SystemTime::now);
+        self.audit = Audited::when_wanted(&server.context, route, SystemTime::now);
     }
 
     /// It outlives its answer: others see it from now on, and can cut it. What it has of the request's head is its own from
     /// now on: it would keep the buffer that the head was read into.
-    pub(crate) fn stays(&mut self, edge: &Edge) -> Option<FlowStay> {
+    pub(crate) fn stays(&mut self, server: &HttpServer) -> Option<FlowStay> {
         self.host = self.host.as_ref().map(RequestHost::detached);
         if let Ok(uri) = self.uri.to_string().parse() {
             self.uri = uri;
         }
         let route = self.route.as_ref()?;
-        let stay = edge.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.wall()));
+        let stay =
+            server.context.config.flows.begin(audit::live_flow(self.id.as_str(), route, self.client, self.wall()));
         if let Some(way) = &self.way {
             stay.flow().goes_to(way.origin());
         }
@@ -243,9 +243,14 @@ impl Ticket {
 
     /// To be asked while an origin is waited for: ready when whose request it is may not go on with it. One that came when
     /// nothing was asked has to stand when that changes.
-    pub(crate) fn poll_over(&mut self, edge: &Arc<Edge>, pool: &Arc<SocketPool>, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_over(
+        &mut self,
+        server: &Arc<HttpServer>,
+        pool: &Arc<SocketPool>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         if matches!(self.stake, Stake::Nothing) && pool.judges() {
-            self.stake = Stake::Unasked(self.unasked(edge.clone(), pool.clone()));
+            self.stake = Stake::Unasked(self.unasked(server.clone(), pool.clone()));
         }
         ready!(self.stake.poll_over(cx));
         self.end = End::Revoked;
@@ -253,10 +258,10 @@ impl Ticket {
         Poll::Ready(())
     }
 
-    fn unasked(&self, edge: Arc<Edge>, pool: Arc<SocketPool>) -> Unasked {
-        let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(edge.config.public_port);
+    fn unasked(&self, server: Arc<HttpServer>, pool: Arc<SocketPool>) -> Unasked {
+        let port = self.route.as_ref().and_then(|route| route.port).unwrap_or(server.context.config.public_port);
         let (client, method, target) = (self.client.ip(), self.method.clone(), self.uri.path_and_query().cloned());
-        Unasked { edge, pool, client, port, method, target }
+        Unasked { access: server.access.clone(), pool, client, port, method, target }
     }
 
     /// An origin of this pool has answered.
@@ -265,9 +270,9 @@ impl Ticket {
     }
 
     /// Its answer is under way from now on, and looked at by whoever moves it.
-    pub(crate) fn goes_on(&mut self, edge: Arc<Edge>) {
+    pub(crate) fn goes_on(&mut self, server: Arc<HttpServer>) {
         let stake = match (std::mem::take(&mut self.stake), self.pool.take()) {
-            (Stake::Nothing, Some(pool)) => Stake::Unasked(self.unasked(edge, pool)),
+            (Stake::Nothing, Some(pool)) => Stake::Unasked(self.unasked(server, pool)),
             (stake, _) => stake,
         };
         if !matches!(stake, Stake::Nothing) {
@@ -337,9 +342,9 @@ impl Ticket {
     }
 
     /// The owner of its socket is told that it was refused, by any way that is up.
-    pub(crate) fn tell_owner(&mut self, edge: &Edge) {
+    pub(crate) fn tell_owner(&mut self, server: &HttpServer) {
         if self.way.is_none() {
-            let pool = self.socket.and_then(|socket| edge.sockets.known(socket));
+            let pool = self.socket.and_then(|socket| server.context.sockets.known(socket));
             self.owner = pool.and_then(|pool| pool.any_up());
         }
     }

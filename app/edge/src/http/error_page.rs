@@ -18,9 +18,12 @@ use sallyport_tunnel::OpenError;
 use sallyport_wire::{FailureReason, OpenFailure};
 
 use crate::{
-    access::{OwnAnswer, admit::Barred},
-    body::upload::{AnswerBody, Source},
-    origins::{http::exchange::Failure, origin::ConnectError},
+    access::{Denial, OwnAnswer, admit::Barred},
+    http::answer_body::{AnswerBody, Source},
+    origins::{
+        http::{exchange::Failure, forwarding::ForwardingError},
+        origin::ConnectError,
+    },
 };
 
 /// What is passed on to origins.
@@ -84,9 +87,23 @@ impl From<Barred> for Trouble {
     }
 }
 
-impl From<OwnAnswer> for Trouble {
-    fn from(answer: OwnAnswer) -> Self {
-        Self::Own(answer)
+impl From<Denial> for Trouble {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::Denied => Self::Denied,
+            Denial::NobodyKnown => Self::NobodyKnown,
+            Denial::UnknownPath => Self::UnknownPath,
+            Denial::Page(answer) => Self::Own(answer),
+        }
+    }
+}
+
+impl From<ForwardingError> for Trouble {
+    fn from(error: ForwardingError) -> Self {
+        match error {
+            ForwardingError::NoPath => Self::NoPath,
+            ForwardingError::AmbiguousPath => Self::AmbiguousPath,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the edge answers under its own name, `api.<domain>`: its health, its metrics, and through the API's handler
+//! What the server answers under its own name, `api.<domain>`: its health, its metrics, and through the API's handler
 //! everything else.
 
 use std::{net::IpAddr, sync::Arc};
@@ -8,11 +8,12 @@ use sallyport_http::RequestHost;
 use sallyport_model::ClientAddr;
 
 use crate::{
-    Edge,
-    body::upload::{AnswerBody, ApiRequestBody, Source, UploadSlot},
+    body::upload::{ApiRequestBody, UploadSlot},
     http::{
+        answer_body::{AnswerBody, Source},
         connection::Client,
         error_page::{self, Trouble},
+        server::HttpServer,
     },
 };
 
@@ -38,8 +39,8 @@ const BY_TLS_ALONE: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
 /// Has browsers come to this host of ours by TLS alone from now on (RFC 6797). Not under `localhost`: there others may serve the same
 /// host by plain HTTP at another port, and browsers would not let them.
-pub(crate) fn by_tls_alone(edge: &Edge, mut answer: Response<AnswerBody>) -> Response<AnswerBody> {
-    let domain = &edge.config.domain;
+pub(crate) fn by_tls_alone(server: &HttpServer, mut answer: Response<AnswerBody>) -> Response<AnswerBody> {
+    let domain = &server.context.config.domain;
     if domain != "localhost" && !domain.ends_with(".localhost") {
         answer.headers_mut().insert(STRICT_TRANSPORT_SECURITY, BY_TLS_ALONE);
     }
@@ -48,7 +49,7 @@ pub(crate) fn by_tls_alone(edge: &Edge, mut answer: Response<AnswerBody>) -> Res
 
 /// Answers a request to our own name.
 pub(crate) async fn answer(
-    edge: &Edge,
+    server: &HttpServer,
     client: &Client,
     head: Parts,
     upload: Option<Arc<UploadSlot>>,
@@ -56,49 +57,49 @@ pub(crate) async fn answer(
     let is_read = head.method == Method::GET || head.method == Method::HEAD;
     match head.uri.path() {
         "/healthz" if is_read => {
-            let notes = edge.health.get().map(|notes| notes()).unwrap_or_default();
-            let notes = notes + &edge.mesh.get().map(|mesh| mesh.notes()).unwrap_or_default();
+            let notes = server.health.get().map(|notes| notes()).unwrap_or_default();
+            let notes = notes + &server.mesh_health.get().map(|notes| notes()).unwrap_or_default();
             Ok(error_page::plain(StatusCode::OK, TEXT, format!("ok\n{notes}")))
         }
-        "/readyz" if is_read => Ok(match ready(edge).await {
+        "/readyz" if is_read => Ok(match ready(server).await {
             Ok(()) => error_page::plain(StatusCode::OK, TEXT, "ready\n"),
             Err(reason) => {
                 let text = format!("{{\"ready\":false,\"reason\":\"{reason}\"}}\n");
                 error_page::plain(StatusCode::SERVICE_UNAVAILABLE, JSON, text)
             }
         }),
-        "/metrics" if is_read => metrics(edge, client).await,
-        _ => Ok(pass_on(edge, client, head, upload).await),
+        "/metrics" if is_read => metrics(server, client).await,
+        _ => Ok(pass_on(server, client, head, upload).await),
     }
 }
 
 /// Has the API's handler answer, which serves the place where people log in too.
 pub(crate) async fn pass_on(
-    edge: &Edge,
+    server: &HttpServer,
     client: &Client,
     head: Parts,
     upload: Option<Arc<UploadSlot>>,
 ) -> Response<AnswerBody> {
     let request = Request::from_parts(head, ApiRequestBody::new(upload));
-    (edge.api)(request, ClientAddr(client.addr)).await.map(|body| AnswerBody::new(Source::Api(body), None))
+    (server.api)(request, ClientAddr(client.addr)).await.map(|body| AnswerBody::new(Source::Api(body), None))
 }
 
 /// Whether new requests are welcome, or why not: words that need no escape in JSON.
-async fn ready(edge: &Edge) -> Result<(), &'static str> {
-    if edge.sends_away() {
+async fn ready(server: &HttpServer) -> Result<(), &'static str> {
+    if server.context.sends_away() {
         return Err("draining");
     }
-    match edge.readiness.get() {
+    match server.readiness.get() {
         Some(asker) => asker.ready().await,
         None => Ok(()),
     }
 }
 
 /// The metrics, for clients on this machine: they name every socket.
-async fn metrics(edge: &Edge, client: &Client) -> Result<Response<AnswerBody>, Trouble> {
+async fn metrics(server: &HttpServer, client: &Client) -> Result<Response<AnswerBody>, Trouble> {
     if !client.addr.ip().to_canonical().is_loopback() {
         return Err(Trouble::LocalOnly);
     }
-    let text = edge.metrics_text_aside().await.ok_or(Trouble::UnknownPath)?;
+    let text = server.exposition.text_aside().await.ok_or(Trouble::UnknownPath)?;
     Ok(error_page::plain(StatusCode::OK, METRICS, text))
 }

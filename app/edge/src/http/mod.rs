@@ -2,6 +2,7 @@
 //!
 //! Uses every room above which it stands: `access`, `record`, `origins`, `body`, `policy`.
 
+pub(crate) mod answer_body;
 pub(crate) mod connection;
 pub(crate) mod context;
 pub(crate) mod error_page;
@@ -11,5 +12,6 @@ pub(crate) mod h2;
 pub(crate) mod local;
 pub(crate) mod request;
 pub(crate) mod send_bound;
+pub(crate) mod server;
 pub(crate) mod tunnel_websocket;
 pub(crate) mod upgrade;

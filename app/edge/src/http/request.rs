@@ -20,21 +20,23 @@ use sallyport_http::{
     forward::{self, ForwardContext, NextHop, OurFields, Reach},
     refuse,
 };
-use sallyport_model::{OriginProtocol, SocketRoute, SocketType};
+use sallyport_model::{Identity, OriginProtocol, SocketRoute, SocketType};
 use sallyport_tunnel::OpenError;
 use sallyport_wire::OpenError::TooManyStreams;
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
-    Edge,
     access::{self, admit},
-    body::upload::{AnswerBody, ClientBody, Source, UploadSlot},
+    body::upload::{ClientBody, UploadSlot},
     http::{
+        answer_body::{AnswerBody, Source},
         connection::Client,
         context::Ticket,
         error_page::{self, Trouble},
         guarded_io::Refused,
-        local, tunnel_websocket,
+        local,
+        server::HttpServer,
+        tunnel_websocket,
         upgrade::{Relay, Upgrade, Upgraded},
     },
     origins::{
@@ -53,7 +55,11 @@ use crate::{
 };
 
 /// Serves one request: it goes to an origin and its answer comes back, or the client is told why not.
-pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request<ClientBody>) -> Response<AnswerBody> {
+pub(crate) async fn serve(
+    server: Arc<HttpServer>,
+    client: Arc<Client>,
+    request: Request<ClientBody>,
+) -> Response<AnswerBody> {
     let websocket = forward::is_websocket_upgrade(request.method(), request.version(), request.headers());
     let (mut head, body) = request.into_parts();
     let (asked, upload) = (Asked::of(&head.headers), UploadSlot::of(body, client.uploads.as_ref()));
@@ -63,41 +69,45 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
     let mut upgraded = None;
 
     // 1. Name the request: its id, its client, its moment.
-    let mut ticket = name(&edge, &client, &head);
+    let mut ticket = name(&server, &client, &head);
     ticket.has_body(upload.clone());
     let span = span_of(&ticket, &head);
     sallyport_otlp::continue_trace(&span, &mut head.headers);
     let steps = async {
         // 2. Refuse what is malformed.
-        let host = refuse_malformed(&edge, &client, &head, &span)?;
+        let host = refuse_malformed(&server, &client, &head, &span)?;
         ticket.is_for(&host);
-        if host.is(&edge.api_host) || local::is_watched(&client, &head, &host) {
+        if host.is(&server.api_host) || local::is_watched(&client, &head, &host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
-            let answer = Box::pin(local::answer(&edge, &client, head, upload)).await;
-            return answer.map(|answer| local::by_tls_alone(&edge, answer));
+            let answer = Box::pin(local::answer(&server, &client, head, upload)).await;
+            return answer.map(|answer| local::by_tls_alone(&server, answer));
         }
-        if host.is(&edge.login_host) {
+        if host.is(&server.login_host) {
             head.headers.insert(forward::X_REQUEST_ID, ticket.id().header_value());
-            return Ok(local::by_tls_alone(&edge, local::pass_on(&edge, &client, head, upload).await));
+            return Ok(local::by_tls_alone(&server, local::pass_on(&server, &client, head, upload).await));
         }
-        if host.is(&edge.tunnel_host) {
+        if host.is(&server.tunnel_host) {
             return tunnel_websocket::answer(&head, websocket, &mut upgraded);
         }
         // 3. Find the socket.
-        let (route, pool) = find_socket(&edge, &client, &host, &span)?;
-        ticket.takes(&edge, &route);
-        ticket.is_of(route.id, pool.metrics(|| edge.metrics.of_socket(route.name.as_str())));
+        let (route, pool) = find_socket(&server, &client, &host, &span)?;
+        ticket.takes(&server, &route);
+        ticket.is_of(route.id, pool.metrics(|| server.context.metrics.of_socket(route.name.as_str())));
         // 4. May they?
-        let rules = admit::check_address(&edge, &route, &pool, client.addr.ip())?;
-        access::let_login_arrive(&edge, &head).await;
-        let mut guest = access::may_enter(&edge, &client, &pool, &rules, &host, &mut head, &mut ticket)?;
-        check_access(&edge, &client, &route, &mut head).await?;
+        let rules = admit::check_address(&server.access, &route, &pool, client.addr.ip())?;
+        access::let_login_arrive(&server.access, &head).await;
+        let arrival =
+            access::Arrival { address: client.addr.ip(), certificate: client.shown.as_deref(), id: ticket.id() };
+        let mut record = |who: Option<&Identity>, rule| ticket.is_judged(who, rule);
+        let access = &server.access;
+        let mut guest = access::may_enter(access, &arrival, &pool, &rules, &host, &mut head, &mut record)?;
+        check_access(&server, &client, &route, &mut head).await?;
         if forward::count_hop(&head.method, &mut head.headers)? == Reach::Here {
             return Ok(error_page::in_place_of_origin(&head));
         }
         let forwarding = rules.forwarding();
         let group = forwarding.map_or(Ok(Group::ROOT), |forwarding| forwarding.group(head.uri.path()))?;
-        let key = &edge.config.affinity_key;
+        let key = &server.context.config.affinity_key;
         let wish = Wish::of_request(&rules, key, client.addr.ip(), group, &mut head.headers);
         ticket.enters(admit::take_place(&pool, wish).await?);
         let mut outgoing = Outgoing::prepare(&client, &route, host, head, upload, websocket, ticket.id());
@@ -111,7 +121,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
         let mut attempts = Tries::of(&outgoing, group);
         let (mut response, carrier, origin) = loop {
             // 5. Choose an origin.
-            let origin = choose_origin(&edge, &pool, &mut attempts, &ticket, &span).await?;
+            let origin = choose_origin(&server, &pool, &mut attempts, &ticket, &span).await?;
             if let Some(forwarding) = forwarding {
                 // Its paths may have changed since the request came.
                 if forwarding.group_of(origin.origin().handle().origin()) != Some(group) {
@@ -121,15 +131,16 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
             }
             ticket.went_to(origin.origin().handle().clone());
             // 6. Open a connection to it, or reuse one.
-            let connection = open_or_reuse(&edge, &client, origin.origin(), attempts.delivery, &outgoing).await;
+            let connection = open_or_reuse(&server, &client, origin.origin(), attempts.delivery, &outgoing).await;
             // 7. Forward the request over it.
             let outcome = match connection {
                 Ok(connection) => {
                     let pending = connection.pending_establishment();
-                    let mut forwarded = pin!(forward(&edge, &client, connection, attempts.delivery, &mut outgoing));
+                    let mut forwarded = pin!(forward(&server, &client, connection, attempts.delivery, &mut outgoing));
                     // Dropped before what is forwarded, and with it where the client leaves.
                     let opening = pending.map(|pending| Opening::new(&pool, origin.origin(), pending));
-                    let outcome = poll_fn(|cx| while_standing(&edge, &pool, &mut ticket, forwarded.as_mut(), cx)).await;
+                    let outcome =
+                        poll_fn(|cx| while_standing(&server, &pool, &mut ticket, forwarded.as_mut(), cx)).await;
                     if let Some(opening) = opening {
                         opening.settle();
                     }
@@ -147,7 +158,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
                     if failure.is_of_origin() {
                         pool.failed(origin.origin(), failure.as_ejection());
                     }
-                    attempts.failed(&edge, &ticket, &outgoing, origin, failure)?;
+                    attempts.failed(&server, &ticket, &outgoing, origin, failure)?;
                 }
             }
         };
@@ -156,7 +167,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
             let (origin, told) = (origin.origin().handle().origin(), outgoing.told.as_deref());
             forwarding.edit_response(response.headers_mut(), origin, told, &outgoing.host);
         }
-        access::is_answered(&edge, guest.as_deref(), &outgoing.host, response.headers_mut());
+        access::is_answered(&server.access, guest.as_deref(), &outgoing.host, response.headers_mut());
         let mut answer = answer_with(&ticket, &pool, response, carrier, origin, websocket, &mut upgraded)?;
         if let Some(guest) = &mut guest {
             guest.renew(answer.headers_mut());
@@ -166,7 +177,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
     };
     let mut answer = match steps.instrument(span.clone()).await {
         Ok(answer) => answer,
-        Err(trouble) => tell(&edge, &client, &mut ticket, trouble, &asked, has_body),
+        Err(trouble) => tell(&server, &client, &mut ticket, trouble, &asked, has_body),
     };
     if websocket {
         client.wire.upgrade_answered(upgraded.is_some());
@@ -174,7 +185,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
     if is_head {
         error_page::without_body(&mut answer);
     }
-    let is_last = upgraded.is_none() && (!stays_open || client.is_last_request(&edge));
+    let is_last = upgraded.is_none() && (!stays_open || client.is_last_request(&server));
     if is_last {
         error_page::close_after(&mut answer);
     }
@@ -185,7 +196,7 @@ pub(crate) async fn serve(edge: Arc<Edge>, client: Arc<Client>, request: Request
     answer.map(|body| match upgraded {
         Some(upgrade) => body.switching(Upgraded::new(upgrade, ticket)),
         None => {
-            let body = body.with_ticket(ticket, edge);
+            let body = body.with_ticket(ticket, server);
             if is_last { body.ending(client.wire.clone()) } else { body }
         }
     })
@@ -209,23 +220,29 @@ impl Asked {
 }
 
 /// Step 1. The ticket follows the request to its end.
-fn name(edge: &Edge, client: &Client, head: &Parts) -> Box<Ticket> {
-    let metrics = edge.no_socket.clone();
-    let mut ticket =
-        Ticket::new(edge.ids.next(), head, client.addr, client.wire.clone(), metrics, edge.config.access_log);
-    if refused(edge, client, head).is_some() {
+fn name(server: &HttpServer, client: &Client, head: &Parts) -> Box<Ticket> {
+    let metrics = server.no_socket.clone();
+    let mut ticket = Ticket::new(
+        server.context.ids.next(),
+        head,
+        client.addr,
+        client.wire.clone(),
+        metrics,
+        server.context.config.access_log,
+    );
+    if refused(server, client, head).is_some() {
         ticket.has_no_target();
     }
     ticket
 }
 
 /// Why a request was refused before it could be read, where this is the one of our own making that stands for it.
-fn refused(edge: &Edge, client: &Client, head: &Parts) -> Option<Refused> {
+fn refused(server: &HttpServer, client: &Client, head: &Parts) -> Option<Refused> {
     if client.http2 {
         // Its connection goes on with others.
         return head.extensions.get().copied();
     }
-    client.wire.refused().filter(|_| edge.refusal_path.is(head.uri.path()))
+    client.wire.refused().filter(|_| server.refusal_path.is(head.uri.path()))
 }
 
 /// The span under which everything about the request is traced.
@@ -245,8 +262,8 @@ fn span_of(ticket: &Ticket, head: &Parts) -> Span {
 }
 
 /// Step 2. What was refused unread comes as a request of our own making; everything else is looked at here.
-fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, Trouble> {
-    if let Some(refused) = refused(edge, client, head) {
+fn refuse_malformed(server: &HttpServer, client: &Client, head: &Parts, span: &Span) -> Result<RequestHost, Trouble> {
+    if let Some(refused) = refused(server, client, head) {
         return Err(match refused {
             Refused::Malformed(refusal) => Trouble::Malformed(refusal),
             Refused::HeadTimeout => Trouble::HeadTimeout,
@@ -263,26 +280,31 @@ fn refuse_malformed(edge: &Edge, client: &Client, head: &Parts, span: &Span) -> 
 
 /// Step 3.
 fn find_socket(
-    edge: &Edge,
+    server: &HttpServer,
     client: &Client,
     host: &RequestHost,
     span: &Span,
 ) -> Result<(Arc<SocketRoute>, Arc<SocketPool>), Trouble> {
-    let find = || edge.routes.by_name(&host.label_under(&edge.config.domain)?);
+    let find = || server.context.routes.by_name(&host.label_under(&server.context.config.domain)?);
     let route = client
-        .route_of(&edge.routes, host, find)
+        .route_of(&server.context.routes, host, find)
         .filter(|route| route.socket_type.is_http())
         .ok_or_else(|| Trouble::UnknownName(host.name().to_owned()))?;
     span.record("socket", tracing::field::display(route.id));
-    let pool = edge.sockets.pool(route.id);
+    let pool = server.context.sockets.pool(route.id);
     Ok((route, pool))
 }
 
 /// Step 4. The credentials are for us alone, and go no further.
-async fn check_access(edge: &Edge, client: &Client, route: &SocketRoute, head: &mut Parts) -> Result<(), Trouble> {
+async fn check_access(
+    server: &HttpServer,
+    client: &Client,
+    route: &SocketRoute,
+    head: &mut Parts,
+) -> Result<(), Trouble> {
     let Some(rule) = &route.basic_auth else { return Ok(()) };
     let given = head.headers.remove(AUTHORIZATION).and_then(|value| Credentials::parse(value.as_bytes()).ok());
-    match Box::pin(edge.gatekeeper.check(rule, route.id, given, client.addr.ip())).await {
+    match Box::pin(server.gatekeeper.check(rule, route.id, given, client.addr.ip())).await {
         Access::Granted => Ok(()),
         Access::Denied => Err(Trouble::Unauthorized(route.name.as_str().to_owned())),
         Access::TooManyFailures(seconds) => Err(Trouble::TooManyFailures(seconds)),
@@ -420,7 +442,7 @@ impl Tries {
     /// Whether another attempt may follow this failure; if not, it is what the client is told.
     fn failed(
         &mut self,
-        edge: &Edge,
+        server: &HttpServer,
         ticket: &Ticket,
         outgoing: &Outgoing,
         origin: InFlight,
@@ -434,14 +456,14 @@ impl Tries {
             Next::SameOrigin => self.again = Some(origin),
             Next::OtherOrigin => self.last = Some(failure),
         }
-        edge.metrics.retried();
+        server.context.metrics.retried();
         Ok(())
     }
 }
 
 /// Step 5. Where no tunnel is up but one may be expected, the request waits for it.
 async fn choose_origin(
-    edge: &Edge,
+    server: &HttpServer,
     pool: &SocketPool,
     attempts: &mut Tries,
     ticket: &Ticket,
@@ -459,7 +481,7 @@ async fn choose_origin(
         let is_hopeful = !attempts.tried.is_exhausted() && attempts.last.as_ref().is_none_or(Failure::is_of_tunnel);
         if is_unwell
             || !is_hopeful
-            || !Box::pin(edge.sockets.hold(pool, attempts.group, &attempts.tried, ticket.began())).await
+            || !Box::pin(server.context.sockets.hold(pool, attempts.group, &attempts.tried, ticket.began())).await
         {
             let nobody = || {
                 if is_unwell { Trouble::NoHealthyOrigin } else { Trouble::NoTunnel }
@@ -471,7 +493,7 @@ async fn choose_origin(
 
 /// Step 6.
 async fn open_or_reuse(
-    edge: &Edge,
+    server: &HttpServer,
     client: &Client,
     origin: &Origin,
     delivery: Delivery,
@@ -487,7 +509,7 @@ async fn open_or_reuse(
                 Some(connection) => Ok(OriginConnection::H1 { connection, reused: true }),
                 None => {
                     let place = origin.opening_place(client.addr.ip());
-                    let place = tokio::time::timeout(edge.config.connect_timeout, Box::pin(place)).await;
+                    let place = tokio::time::timeout(server.context.config.connect_timeout, Box::pin(place)).await;
                     // It says nothing of the origin.
                     let place = place.map_err(|_| ConnectError::from(OpenError::NoRoom(TooManyStreams)))?;
                     let mut connection = origin.connect_h1(client.addr, server_name, shared)?;
@@ -497,7 +519,8 @@ async fn open_or_reuse(
             }
         }
         NextHop::Http2 => {
-            let place = Box::pin(origin.connect_h2(client.addr, server_name, edge.config.connect_timeout)).await?;
+            let place =
+                Box::pin(origin.connect_h2(client.addr, server_name, server.context.config.connect_timeout)).await?;
             Ok(OriginConnection::H2(place))
         }
     }
@@ -505,7 +528,7 @@ async fn open_or_reuse(
 
 /// Step 7.
 async fn forward(
-    edge: &Edge,
+    server: &HttpServer,
     client: &Client,
     connection: OriginConnection,
     delivery: Delivery,
@@ -514,13 +537,14 @@ async fn forward(
     let Outgoing { method, uri, headers, upload, host, id, version, .. } = outgoing;
     let ours = Some(OurFields { client: &client.fields, host, request_id: id, version: *version });
     let question = Question { method, target: uri, headers, ours, upload: upload.as_ref(), delivery };
-    let patience = Patience { connect: edge.config.connect_timeout, response: edge.config.response_timeout };
+    let patience =
+        Patience { connect: server.context.config.connect_timeout, response: server.context.config.response_timeout };
     exchange::exchange(connection, question, patience).await
 }
 
 /// Polls this for as long as whose request it is may go on with it.
 fn while_standing<T>(
-    edge: &Arc<Edge>,
+    server: &Arc<HttpServer>,
     pool: &Arc<SocketPool>,
     ticket: &mut Ticket,
     what: Pin<&mut impl Future<Output = T>>,
@@ -528,7 +552,7 @@ fn while_standing<T>(
 ) -> Poll<Option<T>> {
     match what.poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => ticket.poll_over(edge, pool, cx).map(|()| None),
+        Poll::Pending => ticket.poll_over(server, pool, cx).map(|()| None),
     }
 }
 
@@ -559,7 +583,7 @@ fn answer_with(
 
 /// Step 8, when none did.
 fn tell(
-    edge: &Edge,
+    server: &HttpServer,
     client: &Client,
     ticket: &mut Ticket,
     trouble: Trouble,
@@ -571,15 +595,15 @@ fn tell(
         (Some(Refused::Malformed(refusal)), Trouble::Origin(_)) => Trouble::Malformed(refusal),
         _ => trouble,
     };
-    edge.metrics.refused(trouble.reason());
+    server.context.metrics.refused(trouble.reason());
     ticket.refused(trouble.reason());
     tracing::debug!(id = %ticket.id(), reason = trouble.reason(), ?trouble, "a request was not answered by an origin");
     if has_body {
         client.wire.left_unread();
     }
-    let mut answer = trouble.answer(ticket.id(), &asked.headers(), &edge.site());
+    let mut answer = trouble.answer(ticket.id(), &asked.headers(), &server.context.site());
     if answer.status().is_client_error() || answer.status().is_server_error() {
-        ticket.tell_owner(edge);
+        ticket.tell_owner(server);
     }
     if trouble.ends_connection() && !client.http2 {
         error_page::close_after(&mut answer);

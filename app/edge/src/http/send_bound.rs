@@ -11,7 +11,7 @@ use std::{
     io,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -20,42 +20,9 @@ use sallyport_shards::Whereabouts;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
-    time::{Instant, Sleep},
 };
 
-use crate::access::StakeSlot;
-
-/// A timer that is set to its bound again only when it fires, so that progress costs nothing.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    bound: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
-    /// Whether something moved since the timer was set.
-    pub(crate) moved: bool,
-}
-
-impl Patience {
-    /// For so long.
-    pub(crate) fn new(bound: Duration) -> Self {
-        Self { bound, timer: None, moved: false }
-    }
-
-    /// To be called while something is waited for: ready when nothing moved for the bound.
-    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let bound = self.bound;
-        let timer = self.timer.get_or_insert_with(|| {
-            self.moved = false;
-            Box::pin(tokio::time::sleep(bound))
-        });
-        loop {
-            ready!(timer.as_mut().poll(cx));
-            if !std::mem::take(&mut self.moved) {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(Instant::now() + bound);
-        }
-    }
-}
+use crate::{access::StakeSlot, util::idle_timer::IdleTimer};
 
 /// A client's connection that ends when the client takes nothing of what waits for it for this long.
 ///
@@ -66,14 +33,14 @@ pub(crate) struct SendBound<S> {
     inner: S,
     socket: fn(&S) -> &TcpStream,
     bound: Duration,
-    patience: Patience,
+    patience: IdleTimer,
     suspected: bool,
 }
 
 impl<S> SendBound<S> {
     /// Bounds this connection; `socket` finds the socket in it.
     pub(crate) fn new(inner: S, bound: Duration, socket: fn(&S) -> &TcpStream) -> Self {
-        Self { inner, socket, bound, patience: Patience::new(bound / 2), suspected: false }
+        Self { inner, socket, bound, patience: IdleTimer::new(bound / 2), suspected: false }
     }
 
     /// The socket below.
@@ -100,7 +67,7 @@ impl<S> SendBound<S> {
             return outcome;
         }
         if !(self.suspected && KERNEL_JUDGES) && self.patience.poll_over(cx).is_ready() {
-            self.patience.timer = None;
+            self.patience.restart();
             if self.suspected || (KERNEL_JUDGES && self.kernel_judges().is_err()) {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")));
             }
@@ -217,7 +184,7 @@ impl StreamExecutor {
         let of_stream = Stream { waiting: Cell::new(Waiting::Here), stake: StakeSlot::default() };
         let running = STREAM.scope(of_stream, async move {
             let mut stream = pin!(stream);
-            let mut patience = Patience::new(bound);
+            let mut patience = IdleTimer::new(bound);
             poll_fn(|cx| {
                 if stream.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());

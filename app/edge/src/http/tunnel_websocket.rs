@@ -16,21 +16,21 @@ use tokio::{
 };
 
 use crate::{
-    Edge,
-    body::upload::{AnswerBody, Source},
+    client::tcp::ClientTcp,
     http::{
+        answer_body::{AnswerBody, Source},
         connection::{Client, ClientStream},
         error_page::{self, Trouble},
+        server::HttpServer,
         upgrade::Upgrade,
     },
-    listener::handshake::ClientTcp,
 };
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Serves a carrier that came with our ALPN.
-pub(crate) async fn serve_native(edge: &Edge, stream: LeanTls<ClientTcp>, peer: SocketAddr) {
-    serve(edge, stream, peer, "tcp", |stream| Some(stream.get_ref().get_ref().get_ref().get_ref())).await;
+pub(crate) async fn serve_native(server: &HttpServer, stream: LeanTls<ClientTcp>, peer: SocketAddr) {
+    serve(server, stream, peer, "tcp", |stream| Some(stream.get_ref().get_ref().get_ref().get_ref())).await;
 }
 
 /// Answers a request to the host that connectors dial. A WebSocket that is agreed on becomes a carrier.
@@ -57,13 +57,13 @@ pub(crate) fn answer(
 }
 
 /// Serves the carrier that a connection becomes once our 101 is out.
-pub(crate) fn start(edge: Arc<Edge>, client: Arc<Client>, stream: ClientStream, early: BytesMut) {
+pub(crate) fn start(server: Arc<HttpServer>, client: Arc<Client>, stream: ClientStream, early: BytesMut) {
     sallyport_shards::spawn_near(async move {
         let peer = client.addr;
         // How long a connector may pause is for the tunnel's own keepalive to say.
         let io = (*stream).into_inner();
         let carrier = Box::pin(WebSocketCarrier::accepted(io, early.into())).await;
-        serve(&edge, carrier, peer, "websocket", |carrier| Some(carrier.get_ref().socket())).await;
+        serve(&server, carrier, peer, "websocket", |carrier| Some(carrier.get_ref().socket())).await;
         drop(client);
     });
 }
@@ -71,7 +71,7 @@ pub(crate) fn start(edge: Arc<Edge>, client: Arc<Client>, stream: ClientStream, 
 /// Hands a carrier to the tunnels. `tcp` finds its TCP connection, where it has one of its own: a leg then has a place
 /// among the legs' connections, since it outlives this call, and the place that it came in by is free again.
 pub(crate) async fn serve<S>(
-    edge: &Edge,
+    server: &HttpServer,
     carrier: S,
     peer: SocketAddr,
     transport: &'static str,
@@ -80,9 +80,9 @@ pub(crate) async fn serve<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let tune = |carrier: &S, kind| {
-        edge.metrics.carrier_came(transport, kind_name(kind));
+        server.context.metrics.carrier_came(transport, kind_name(kind));
         let Some(tcp) = tcp(carrier) else { return Ok(None) };
-        if let Some(congestion) = &edge.config.tunnel_congestion
+        if let Some(congestion) = &server.context.config.tunnel_congestion
             && let Err(error) = congestion.set(tcp)
         {
             tracing::debug!(%error, %congestion, "a tunnel's connection keeps the kernel's congestion control");
@@ -91,15 +91,15 @@ pub(crate) async fn serve<S>(
             let _ = set_notsent_lowat(tcp, CONTROL_NOTSENT_BYTES);
         }
         match kind {
-            CarrierKind::Leg => edge.legs.enter(peer.ip()).map(Some).ok_or_else(too_many_legs),
+            CarrierKind::Leg => server.legs.enter(peer.ip()).map(Some).ok_or_else(too_many_legs),
             CarrierKind::Control | CarrierKind::Datagrams => Ok(None),
         }
     };
-    edge.tunnels.serve_carrier_with(carrier, peer, tune).await;
+    server.tunnels.serve_carrier_with(carrier, peer, tune).await;
 }
 
 fn too_many_legs() -> Refusal {
-    Refusal::new("busy", "your address has as many legs at this edge as it may", true)
+    Refusal::new("busy", "your address has as many legs at this server as it may", true)
 }
 
 fn kind_name(kind: CarrierKind) -> &'static str {

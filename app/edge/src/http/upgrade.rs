@@ -13,10 +13,10 @@ use sallyport_net::{Carried, Pace, relay};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
-    Edge,
     http::{
         connection::{Client, ClientStream},
         context::Ticket,
+        server::HttpServer,
         tunnel_websocket,
     },
     origins::{http::h1::H1Connection, origin::InFlight},
@@ -44,14 +44,14 @@ impl Upgraded {
     }
 
     /// Begins, now that the 101 is out; `said` is what the client has said since.
-    pub(crate) fn start(self, edge: &Arc<Edge>, client: Arc<Client>, stream: ClientStream, said: BytesMut) {
+    pub(crate) fn start(self, server: &Arc<HttpServer>, client: Arc<Client>, stream: ClientStream, said: BytesMut) {
         let Self { upgrade, mut ticket } = self;
         match upgrade {
-            Upgrade::Relay(relay) => relay.start(edge, client, stream, said, ticket),
+            Upgrade::Relay(relay) => relay.start(server, client, stream, said, ticket),
             Upgrade::Carrier => {
                 ticket.complete();
                 drop(ticket);
-                tunnel_websocket::start(edge.clone(), client, stream, said);
+                tunnel_websocket::start(server.clone(), client, stream, said);
             }
         }
     }
@@ -69,19 +69,19 @@ impl Relay {
         Self { connection, origin }
     }
 
-    /// Carries bytes both ways until both sides have ended, one has failed, or the edge has no more time.
+    /// Carries bytes both ways until both sides have ended, one has failed, or the server has no more time.
     fn start(
         self,
-        edge: &Arc<Edge>,
+        server: &Arc<HttpServer>,
         client: Arc<Client>,
         stream: ClientStream,
         said: BytesMut,
         mut ticket: Box<Ticket>,
     ) {
-        let running = edge.running.enter();
-        let mut phase = edge.phase.subscribe();
-        let stay = ticket.stays(edge);
-        let shards = &edge.config.shards;
+        let running = server.context.running.enter();
+        let mut phase = server.context.phase.subscribe();
+        let stay = ticket.stays(server);
+        let shards = &server.context.config.shards;
         sallyport_shards::spawn_near(shards.by_weight(Box::pin(async move {
             let (_running, _client) = (running, client);
             let mut carried = Carried::default();
@@ -105,7 +105,7 @@ impl Relay {
                     ticket.killed();
                     Err(io::Error::other("somebody cut it"))
                 }
-                () = crate::lifecycle::phase::cut(&mut phase) => Err(io::Error::other("the edge shuts down")),
+                () = crate::lifecycle::phase::cut(&mut phase) => Err(io::Error::other("the server shuts down")),
             };
             ticket.count_relayed(carried.forth, carried.back);
             match ended {

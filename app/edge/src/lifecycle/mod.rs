@@ -3,7 +3,6 @@
 //! Uses no other room.
 
 pub(crate) mod counts;
-pub(crate) mod drain_order;
 pub(crate) mod flow_count;
 pub(crate) mod phase;
 pub(crate) mod readiness;

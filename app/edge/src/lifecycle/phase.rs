@@ -1,8 +1,12 @@
 //! The end of connections, phase by phase: of all when the edge ends, of those that there are when it is emptied.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+
+/// How long clients that keep their connections get to hear that they should not.
+pub(crate) const MAX_LINGER: Duration = Duration::from_secs(1);
 
 /// Where the edge is between start and end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,8 +18,8 @@ use tokio::{
 };
 
 use crate::{
-    Edge,
     client::tls::{ClientTls, HttpClient},
+    edge::Edge,
     http::{h1, h2, send_bound::SendBound, tunnel_websocket},
     lifecycle::counts::{ConnectionPlace, HandshakePlace},
     listener::handshake::{Doors, Opened},
@@ -130,11 +130,11 @@ fn is_of_peer(error: &io::Error) -> bool {
 /// A TCP connection to the TLS port.
 pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else {
-        edge.metrics.handshake_failed("too-many-connections");
+        edge.context.metrics.handshake_failed("too-many-connections");
         return;
     };
     let mut handshake = edge.handshakes.enter(peer.ip());
-    let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.config.shards.clone());
+    let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.context.config.shards.clone());
     shards.spawn_unwatched(stream, async move |stream| {
         let mut place = Some(place);
         let opened = Box::pin(open(&edge, &doors, stream, peer, &mut handshake)).await;
@@ -151,7 +151,7 @@ pub(crate) fn take_tls(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: net::TcpStr
 /// A TCP connection to the port that is for ssh alone.
 pub(crate) fn take_ssh(edge: &Arc<Edge>, doors: &Arc<Doors>, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else { return };
-    let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.config.shards.clone());
+    let (edge, doors, shards) = (edge.clone(), doors.clone(), edge.context.config.shards.clone());
     shards.spawn_unwatched(stream, async move |stream| {
         let mut place = Some(place);
         if let Some((stream, ends)) = doors.proxied(&edge, stream, peer).await {
@@ -189,18 +189,21 @@ fn dispatch(
                 }
             })
         }
-        Opened::Mesh(stream, from, client) => Box::pin(mesh::inbound::serve(edge, stream, from, client)),
+        Opened::Mesh(stream, from, client) => match edge.mesh.get() {
+            Some(mesh) => Box::pin(mesh::inbound::serve(mesh.clone(), stream, from, client)),
+            None => Box::pin(std::future::ready(())),
+        },
         Opened::Tunnel(stream, client) => {
-            Box::pin(async move { tunnel_websocket::serve_native(&edge, stream, client).await })
+            Box::pin(async move { tunnel_websocket::serve_native(&edge.http, stream, client).await })
         }
         Opened::Shared(client, peer) => dispatch_shared(edge, client, peer, place),
         Opened::Ended(arrival) => {
-            let running = edge.running.enter();
-            Box::pin(flow::serve(edge, *arrival, running))
+            let running = edge.context.running.enter();
+            Box::pin(flow::serve(edge.access.clone(), *arrival, running))
         }
         Opened::Passed(arrival) => {
-            let running = edge.running.enter();
-            Box::pin(flow::serve(edge, *arrival, running))
+            let running = edge.context.running.enter();
+            Box::pin(flow::serve(edge.access.clone(), *arrival, running))
         }
     }
 }
@@ -214,19 +217,19 @@ fn dispatch_shared(
     place: &mut Option<ConnectionPlace>,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let HttpClient { stream, negotiated, shown } = client;
-    let stream = SendBound::new(stream, edge.config.send_timeout, ClientTls::socket);
+    let stream = SendBound::new(stream, edge.context.config.send_timeout, ClientTls::socket);
     match negotiated {
         // Whoever offers to speak it gets no other handshake than that of tunnels.
         Negotiated::Tunnel | Negotiated::TunnelTooOld => Box::pin(std::future::ready(())),
         Negotiated::Http2 => {
-            let (running, place, stream) = (edge.running.enter(), place.take(), stream);
-            Box::pin(h2::serve(edge, stream, peer, place, shown, running))
+            let (running, place, stream) = (edge.context.running.enter(), place.take(), stream);
+            Box::pin(h2::serve(edge.http.clone(), stream, peer, place, shown, running))
         }
         Negotiated::Http1 => {
-            let (running, place, stream) = (edge.running.enter(), place.take(), Box::new(stream));
+            let (running, place, stream) = (edge.context.running.enter(), place.take(), Box::new(stream));
             Box::pin(async move {
                 let _running = running;
-                h1::serve(edge, stream, peer, place, shown).await;
+                h1::serve(edge.http.clone(), stream, peer, place, shown).await;
             })
         }
     }

@@ -22,13 +22,18 @@ use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server::TlsStream};
 
 use crate::{
-    Edge,
-    access::{self, Shown, ShownCertificates},
-    client::tls::{ClientTls, HttpClient},
+    access::{self, ShownCertificates},
+    client::{
+        certificate::ClientCertificate,
+        tcp::ClientTcp,
+        tls::{ClientTls, HttpClient},
+    },
+    edge::Edge,
     lifecycle::counts::HandshakePlace,
     listener::redirect,
     mesh::Mesh,
-    record::flow::{FlowTicket, Verdict},
+    metrics::verdict::Verdict,
+    record::flow::FlowTicket,
     tcp::flow::{self, Arrival, ends_of},
 };
 
@@ -43,9 +48,6 @@ const MISSING_EXTENSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 109];
 
 /// The fatal alert `access_denied` (RFC 8446 section 6.2), as a whole record.
 const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
-
-/// A client's TCP connection below TLS.
-pub(crate) type ClientTcp = Recorded<ReadAhead<NearTcp>>;
 
 /// The client spoke plain HTTP, and was told so.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +110,7 @@ impl Doors {
             Err(_) => "it sent no PROXY protocol header in time".to_owned(),
         };
         tracing::warn!(why, "a connection from a trusted balancer was closed");
-        edge.metrics.handshake_failed("proxy-header");
+        edge.context.metrics.handshake_failed("proxy-header");
         None
     }
 
@@ -146,7 +148,7 @@ impl Doors {
             () = place.pushed_out() => "pushed-out",
             () = tokio::time::sleep(MAX_HANDSHAKE) => "timeout",
         };
-        edge.metrics.handshake_failed(reason);
+        edge.context.metrics.handshake_failed(reason);
         None
     }
 
@@ -199,7 +201,7 @@ impl Doors {
                 let (stream, _) = Box::pin(LeanTls::accept(start.io, self.tunnels.clone())).await?;
                 return Ok(Opened::Tunnel(stream, ends.client));
             }
-            let asking = access::http_server_config(edge, base, &self.certificates, &server_name);
+            let asking = access::http_server_config(&edge.access, base, &self.certificates, &server_name);
             let Some((config, route)) = asking else {
                 return Ok(Opened::Shared(self.end_for_http(start).await?, ends.client));
             };
@@ -219,7 +221,7 @@ impl Doors {
         if route.settings.identity.is_some() {
             return Box::pin(self.ask_certificate(edge, start, route, ends, server_name)).await;
         }
-        let own_name = format!("{}.{}", route.name, edge.config.domain);
+        let own_name = format!("{}.{}", route.name, edge.context.config.domain);
         let config = server_config_for(base, self.certificates.clone(), own_name, &route.settings.alpn);
         let io = Box::pin(start.into_stream(config)).await?;
         Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity: None })))
@@ -249,11 +251,11 @@ impl Doors {
         ends: ProxiedAddresses,
         server_name: String,
     ) -> io::Result<Opened> {
-        let (pool, shown) = (edge.sockets.pool(route.id), Arc::<ShownCertificates>::default());
+        let (pool, shown) = (edge.context.sockets.pool(route.id), Arc::<ShownCertificates>::default());
         let (rules, certificates) = (pool.rules(&route), self.certificates.clone());
         let client = ends.client.ip();
         let refuse = |why| io::Error::new(io::ErrorKind::InvalidData, why);
-        let config = access::server_config(edge, &self.base, certificates, &route, &rules, client, &shown);
+        let config = access::server_config(&edge.access, &self.base, certificates, &route, &rules, client, &shown);
         let Some(config) = config else {
             tokio::io::AsyncWriteExt::write_all(&mut start.io, &ACCESS_DENIED).await?;
             tokio::io::AsyncWriteExt::shutdown(&mut start.io).await?;
@@ -262,7 +264,7 @@ impl Doors {
         match start.into_stream(config).await {
             Ok(io) => {
                 let der = io.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-                let identity = der.and_then(|der| access::holder(edge, &route, der));
+                let identity = der.and_then(|der| access::holder(&edge.access, &route, der));
                 let identity = identity.ok_or_else(|| refuse("the login of the certificate has ended"))?;
                 let identity = Some(identity);
                 Ok(Opened::Ended(Box::new(Arrival { io, route, ends, server_name, identity })))
@@ -340,7 +342,7 @@ async fn end_with_buffers(mut start: StartHandshake<ClientTcp>, config: Arc<Serv
 fn buffered(stream: TlsStream<ClientTcp>) -> HttpClient {
     let tls = stream.get_ref().1;
     let negotiated = negotiated(tls.alpn_protocol(), tls.protocol_version(), sallyport_wire::ALPN);
-    let shown = Shown::of(tls);
+    let shown = ClientCertificate::of(tls);
     HttpClient { stream: ClientTls::Buffered(Box::new(stream)), negotiated, shown }
 }
 
@@ -377,14 +379,14 @@ fn refused_certificate(
     known: Option<(Identity, String)>,
 ) {
     let Some(why) = access::refusal(error) else { return };
-    edge.metrics.identity("certificate-refused");
+    edge.context.metrics.identity("certificate-refused");
     let (who, rule) = match known {
         Some((who, rule)) => (Some(who), rule),
-        None if edge.reception.tells_of_stranger(client.ip()) => (None, why.to_owned()),
+        None if edge.access.identity.tells_of_stranger(client.ip()) => (None, why.to_owned()),
         None => return,
     };
-    let pool = edge.sockets.pool(route.id);
-    let mut ticket = FlowTicket::new(edge, route, &pool, client);
+    let pool = edge.context.sockets.pool(route.id);
+    let mut ticket = FlowTicket::new(&edge.context, route, &pool, client);
     ticket.is_judged(who.as_ref(), rule);
     ticket.ended_in(&pool, Verdict::Denied);
 }
@@ -397,8 +399,8 @@ fn is_tunnel(start: &StartHandshake<ClientTcp>) -> bool {
 /// The `tls` socket of this name. Only the outer name of an encrypted ClientHello is seen (RFC 9849): it is what counts,
 /// so that nobody gets somebody else's certificate or origin.
 fn tls_socket(edge: &Edge, server_name: &str) -> Option<Arc<SocketRoute>> {
-    let label = server_name.strip_suffix(&edge.config.domain)?.strip_suffix('.')?;
-    edge.routes.by_name(label).filter(|route| route.socket_type == SocketType::Tls)
+    let label = server_name.strip_suffix(&edge.context.config.domain)?.strip_suffix('.')?;
+    edge.context.routes.by_name(label).filter(|route| route.socket_type == SocketType::Tls)
 }
 
 /// Serves a connection to the own port of a `tls` socket: clients that send no name reach it there too.
@@ -420,10 +422,10 @@ pub(crate) async fn serve_tls_port(
 }
 
 fn serve_opened(edge: Arc<Edge>, opened: Opened) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
-    let running = edge.running.enter();
+    let running = edge.context.running.enter();
     match opened {
-        Opened::Ended(arrival) => Some(Box::pin(flow::serve(edge, *arrival, running))),
-        Opened::Passed(arrival) => Some(Box::pin(flow::serve(edge, *arrival, running))),
+        Opened::Ended(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
+        Opened::Passed(arrival) => Some(Box::pin(flow::serve(edge.access.clone(), *arrival, running))),
         Opened::Tunnel(..) | Opened::Shared(..) | Opened::Ssh(..) | Opened::Mesh(..) => None,
     }
 }

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    Edge,
+    edge::Edge,
     lifecycle::counts::ConnectionPlace,
     listener::{
         accept,
@@ -92,7 +92,7 @@ impl Ports {
     }
 
     fn look_at_all(&mut self) {
-        let routes = self.edge.routes.all();
+        let routes = self.edge.context.routes.all();
         self.open.retain(|socket, _| routes.iter().any(|route| route.id == *socket));
         routes.iter().for_each(|route| self.look_at(route));
     }
@@ -172,7 +172,7 @@ async fn serve_tcp(place: Place, doors: Arc<Doors>, inherited: Option<TcpListene
     let _opened = place.own.opened(&listener);
     place.say_open();
     let Place { edge, socket, shutdown, .. } = place;
-    let shards = edge.config.shards.clone();
+    let shards = edge.context.config.shards.clone();
     let take = move |stream, peer| take(&edge, &doors, socket, stream, peer);
     if let Err(error) = accept::accept_in_shard(&shards, listener, shutdown, take).await {
         tracing::error!(%socket, %error, "a socket's port takes no more connections");
@@ -186,17 +186,18 @@ async fn serve_udp(place: Place, inherited: Option<UdpPort>) {
         None => place.open(UdpPort::bind).await,
     };
     let opened = place.own.opened(&port);
+    place.edge.http.exposition.set_own_ports(opened.ports());
     place.say_open();
-    udp::serve(place.edge, place.socket, port, opened, place.shutdown).await;
+    udp::serve(place.edge.udp.clone(), place.socket, port, opened, place.shutdown).await;
 }
 
 /// A connection to a port of its own: the port says which socket is meant.
 fn take(edge: &Arc<Edge>, doors: &Arc<Doors>, socket: SocketId, stream: net::TcpStream, peer: SocketAddr) {
     let Some(place) = edge.connections.enter(peer.ip()) else {
-        edge.metrics.flow_ended("tcp", "too-many-connections");
+        edge.context.metrics.flow_ended("tcp", "too-many-connections");
         return;
     };
-    let Some(route) = edge.routes.get(socket) else { return };
+    let Some(route) = edge.context.routes.get(socket) else { return };
     let (edge, doors) = (edge.clone(), doors.clone());
     if !doors.is_trusted(peer.ip()) {
         // A connection that is gone has no address; nothing will come of the flow then.
@@ -223,17 +224,17 @@ fn serve(
     ends: ProxiedAddresses,
     place: ConnectionPlace,
 ) {
-    let shards = edge.config.shards.clone();
+    let shards = edge.context.config.shards.clone();
     if route.socket_type == SocketType::Tls {
         shards.spawn_unwatched(stream, async move |stream| {
             handshake::serve_tls_port(edge, doors, route, stream, ends).await;
             drop(place);
         });
     } else {
-        let held = (edge.running.enter(), place);
+        let held = (edge.context.running.enter(), place);
         shards.spawn_unwatched(stream, move |stream| {
             let arrival = Arrival { io: NearTcp::new(stream), route, ends, server_name: String::new(), identity: None };
-            flow::serve(edge, arrival, held)
+            flow::serve(edge.access.clone(), arrival, held)
         });
     }
 }

@@ -11,7 +11,7 @@ use sallyport_net::{Certificates, Shutdown, server_config};
 use sallyport_tunnel::carrier::quic::{QuicConnection, QuicIncoming, QuicListener};
 
 use crate::{
-    Edge,
+    edge::Edge,
     http::tunnel_websocket,
     lifecycle::{counts::HandshakePlace, phase},
 };
@@ -39,10 +39,10 @@ impl Edge {
         shutdown: Shutdown,
     ) -> io::Result<()> {
         let tls = server_config(certificates, sallyport_wire::ALPN);
-        let max_legs = u32::try_from(self.config.max_legs_per_session).unwrap_or(u32::MAX);
-        let congestion = self.config.tunnel_congestion.as_ref().map(|congestion| congestion.name());
+        let max_legs = u32::try_from(self.context.config.max_legs_per_session).unwrap_or(u32::MAX);
+        let congestion = self.context.config.tunnel_congestion.as_ref().map(|congestion| congestion.name());
         let listener = QuicListener::new(socket, &tls, max_legs.saturating_add(SPARE_STREAMS), congestion)?;
-        let mut phase = self.phase.subscribe();
+        let mut phase = self.context.phase.subscribe();
         loop {
             let incoming = tokio::select! {
                 biased;
@@ -65,7 +65,7 @@ impl Edge {
 fn take(edge: &Arc<Edge>, incoming: QuicIncoming) {
     let peer = incoming.remote_address();
     let Some(place) = edge.connections.enter(peer.ip()) else {
-        edge.metrics.handshake_failed("too-many-connections");
+        edge.context.metrics.handshake_failed("too-many-connections");
         return incoming.refuse();
     };
     let is_busy = edge.handshakes.len() >= PROVE_FROM_HANDSHAKES;
@@ -93,7 +93,7 @@ async fn shake_hands(edge: &Edge, incoming: QuicIncoming, mut place: HandshakePl
         () = place.pushed_out() => "pushed-out",
         () = tokio::time::sleep(MAX_HANDSHAKE) => "timeout",
     };
-    edge.metrics.handshake_failed(reason);
+    edge.context.metrics.handshake_failed(reason);
     None
 }
 
@@ -103,7 +103,7 @@ async fn serve(edge: &Arc<Edge>, connection: QuicConnection, peer: SocketAddr) {
         match connection.accept_carrier().await {
             Ok(carrier) => {
                 let edge = edge.clone();
-                tokio::spawn(async move { tunnel_websocket::serve(&edge, carrier, peer, "quic", |_| None).await });
+                tokio::spawn(async move { tunnel_websocket::serve(&edge.http, carrier, peer, "quic", |_| None).await });
             }
             Err(error) => return tracing::debug!(%peer, %error, "a QUIC connection is over"),
         }

@@ -14,9 +14,10 @@ use tokio::{
 };
 
 use crate::{
-    Edge,
-    body::upload::{AnswerBody, ClientBody, Source},
+    body::upload::ClientBody,
+    edge::Edge,
     http::{
+        answer_body::{AnswerBody, Source},
         guarded_io::{GuardedIo, Refused, Silence, WireState},
         h1,
     },
@@ -61,12 +62,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> PlainIo for S {}
 async fn serve(edge: Arc<Edge>, stream: Box<dyn PlainIo>, answers: Answers) -> bool {
     let wire = Arc::<WireState>::default();
     // A redirect is one request: an idle connection need not be kept.
-    let silence = Silence { idle: edge.config.header_timeout, head: edge.config.header_timeout };
-    let io = GuardedIo::new(stream, wire.clone(), edge.refusal_path.clone(), silence);
-    let mut phase = edge.phase.subscribe();
+    let silence = Silence { idle: edge.context.config.header_timeout, head: edge.context.config.header_timeout };
+    let io = GuardedIo::new(stream, wire.clone(), edge.http.refusal_path.clone(), silence);
+    let mut phase = edge.context.phase.subscribe();
     tokio::select! {
         is_answered = h1::answer_one(io, &wire, |request| answers(&edge, &wire, request)) => is_answered,
-        () = edge.phase.unasked_ends(&mut phase) => false,
+        () = edge.context.phase.unasked_ends(&mut phase) => false,
     }
 }
 
@@ -112,10 +113,14 @@ fn host_of(request: &Request<ClientBody>) -> Result<RequestHost, RequestRefusal>
 
 /// Where this host is by HTTPS, without a path; `None`: it is not one of ours.
 fn place_of(edge: &Edge, host: &RequestHost) -> Option<String> {
-    if !host.is(&edge.config.domain) && host.label_under(&edge.config.domain).is_none() {
+    if !host.is(&edge.context.config.domain) && host.label_under(&edge.context.config.domain).is_none() {
         return None;
     }
-    let port = if edge.config.public_port == 443 { String::new() } else { format!(":{}", edge.config.public_port) };
+    let port = if edge.context.config.public_port == 443 {
+        String::new()
+    } else {
+        format!(":{}", edge.context.config.public_port)
+    };
     Some(format!("https://{}{port}", host.name().to_ascii_lowercase()))
 }
 

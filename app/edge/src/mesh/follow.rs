@@ -11,13 +11,10 @@ use sallyport_model::{EdgeId, OriginHealth, SocketId, TunnelId};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::Mesh;
-use crate::{
-    Edge,
-    origins::transport::remote::RemoteWay,
-    origins::{
-        locality::Place,
-        transport::{Holder, Way},
-    },
+
+use crate::origins::{
+    locality::Place,
+    transport::{Holder, Way, remote::RemoteWay},
 };
 
 /// A way to a tunnel.
@@ -75,37 +72,37 @@ impl Known {
 
 impl Mesh {
     /// Follows what other edges hold, for as long as the edge serves.
-    pub(super) async fn follow(&self, edge: &Edge) {
+    pub(super) async fn follow(&self) {
         let mut news = self.settings.fleet.news();
-        let mut own = edge.directory.subscribe();
-        let mut routes = edge.routes.subscribe();
+        let mut own = self.context.directory.subscribe();
+        let mut routes = self.context.routes.subscribe();
         let mut orders = self.settings.orders.subscribe();
         let mut known = Known::default();
-        self.sync_all(edge, &mut known);
+        self.sync_all(&mut known);
         loop {
             tokio::select! {
                 news = news.recv() => match news {
-                    Ok(FleetNews::Tunnel(tunnel)) => self.sync(edge, &mut known, tunnel),
+                    Ok(FleetNews::Tunnel(tunnel)) => self.sync(&mut known, tunnel),
                     Ok(FleetNews::Edge(other)) => self.sees(other),
-                    Err(RecvError::Lagged(_)) => self.sync_all(edge, &mut known),
+                    Err(RecvError::Lagged(_)) => self.sync_all(&mut known),
                     Err(RecvError::Closed) => return,
                 },
                 tunnel = own.recv() => match tunnel {
-                    Ok(tunnel) => self.sync(edge, &mut known, tunnel),
-                    Err(RecvError::Lagged(_)) => self.sync_all(edge, &mut known),
+                    Ok(tunnel) => self.sync(&mut known, tunnel),
+                    Err(RecvError::Lagged(_)) => self.sync_all(&mut known),
                     Err(RecvError::Closed) => return,
                 },
-                Ok(()) = orders.changed() => self.sync_all(edge, &mut known),
+                Ok(()) = orders.changed() => self.sync_all(&mut known),
                 change = routes.next() => match change {
                     Some(RouteChange::Changed(route)) => {
                         let mut tunnels = known.of(route.id);
                         tunnels.extend(route.tunnels.iter().map(|tunnel| tunnel.id));
-                        tunnels.into_iter().for_each(|tunnel| self.sync(edge, &mut known, tunnel));
+                        tunnels.into_iter().for_each(|tunnel| self.sync(&mut known, tunnel));
                     }
                     Some(RouteChange::Removed(socket)) => {
-                        known.of(socket).into_iter().for_each(|tunnel| self.sync(edge, &mut known, tunnel));
+                        known.of(socket).into_iter().for_each(|tunnel| self.sync(&mut known, tunnel));
                     }
-                    Some(RouteChange::Missed) => self.sync_all(edge, &mut known),
+                    Some(RouteChange::Missed) => self.sync_all(&mut known),
                     None => return,
                 },
             }
@@ -119,42 +116,42 @@ impl Mesh {
         }
     }
 
-    fn sync_all(&self, edge: &Edge, known: &mut Known) {
+    fn sync_all(&self, known: &mut Known) {
         self.settings.fleet.edges().iter().for_each(|seen| self.sees(seen.card.edge));
         let mut tunnels: HashSet<_> = self.settings.fleet.all_tunnels().into_iter().collect();
         tunnels.extend(known.ways.keys());
-        tunnels.into_iter().for_each(|tunnel| self.sync(edge, known, tunnel));
+        tunnels.into_iter().for_each(|tunnel| self.sync(known, tunnel));
     }
 
     /// Brings the ways to the tunnel in line with who holds it.
-    fn sync(&self, edge: &Edge, known: &mut Known, tunnel: TunnelId) {
-        let wanted: Vec<_> = self.held_elsewhere(edge, tunnel).into_iter().map(WayBy::new).collect();
+    fn sync(&self, known: &mut Known, tunnel: TunnelId) {
+        let wanted: Vec<_> = self.held_elsewhere(tunnel).into_iter().map(WayBy::new).collect();
         let former = known.ways.get(&tunnel).map(Vec::as_slice).unwrap_or_default();
         for way in wanted.iter().filter(|way| !former.iter().any(|former| former.is(way))) {
             let to = RemoteWay::new(tunnel, way.socket, self.peer(&way.card), self.me.clone());
-            edge.sockets.pool(way.socket).arrived_at(Way::Remote(to), way.place.clone());
+            self.context.sockets.pool(way.socket).arrived_at(Way::Remote(to), way.place.clone());
         }
         let knows = |way: &WayBy| former.iter().any(|former| former.is(way) && former.health == way.health);
         for way in wanted.iter().filter(|way| !knows(way)) {
-            edge.sockets.pool(way.socket).is_said(tunnel, Holder::Edge(way.card.edge), &way.place, way.health);
+            self.context.sockets.pool(way.socket).is_said(tunnel, Holder::Edge(way.card.edge), &way.place, way.health);
         }
         for way in former.iter().filter(|way| !wanted.iter().any(|wanted| wanted.is(way))) {
             // The pool of a socket that is gone is gone too.
-            if edge.routes.get(way.socket).is_some() {
-                edge.sockets.pool(way.socket).left_from(tunnel, Holder::Edge(way.card.edge), &way.place);
+            if self.context.routes.get(way.socket).is_some() {
+                self.context.sockets.pool(way.socket).left_from(tunnel, Holder::Edge(way.card.edge), &way.place);
             }
         }
         drop(known.replace(tunnel, wanted));
     }
 
     /// How other edges of the installation hold the tunnel, when its socket has it and it is not attached here.
-    fn held_elsewhere(&self, edge: &Edge, tunnel: TunnelId) -> Vec<HeldBy> {
-        if edge.directory.get(tunnel).is_some() {
+    fn held_elsewhere(&self, tunnel: TunnelId) -> Vec<HeldBy> {
+        if self.context.directory.get(tunnel).is_some() {
             return Vec::new();
         }
         let mut held = self.settings.fleet.held(tunnel);
         held.retain(|held| {
-            let route = edge.routes.get(held.presence.socket);
+            let route = self.context.routes.get(held.presence.socket);
             self.may_link(held.card.edge) && route.is_some_and(|route| route.tunnel(tunnel).is_some())
         });
         held

@@ -31,12 +31,11 @@ use tracing::{debug, info};
 use super::{
     MAX_INBOUND_LINKS, MAX_INBOUND_LINKS_PER_EDGE, Mesh, busy::Busy, inbound_flows::InboundFlows, links::connect_tcp,
 };
+
 use crate::{
-    Edge,
+    client::tcp::{ClientIo as _, ClientTcp},
     lifecycle::phase::{self, Phase},
-    listener::handshake::ClientTcp,
     origins::{origin::Origin, pool::SocketPool, transport::Way},
-    tcp::flow::ClientIo as _,
     util::wake_gated::Rarely,
 };
 
@@ -92,26 +91,25 @@ impl Drop for InboundPlace {
 }
 
 /// Serves a link that another edge has made, to its end.
-pub(crate) async fn serve(edge: Arc<Edge>, stream: Box<TlsStream<ClientTcp>>, from: EdgeId, peer: SocketAddr) {
-    let Some(mesh) = edge.mesh.get().cloned() else { return };
+pub(crate) async fn serve(mesh: Arc<Mesh>, stream: Box<TlsStream<ClientTcp>>, from: EdgeId, peer: SocketAddr) {
     let Some(_place) = mesh.inbound.enter(from) else {
         mesh.metrics.failed("too-many-links");
         return debug!(edge = %from, "a link of another edge is refused: there are too many");
     };
     let _ = set_notsent_lowat(stream.socket(), CONTROL_NOTSENT_BYTES);
     let mut config = ConnectorConfig::new(&mesh.settings.agent, crate::util::ids::random(), Vec::new());
-    config.ready_legs = edge.config.ready_legs;
-    config.shards = edge.config.shards.clone();
+    config.ready_legs = mesh.context.config.ready_legs;
+    config.shards = mesh.context.config.shards.clone();
     let (events, mut told) = mpsc::channel(MAX_QUEUED_LINES);
     let dial = Arc::new(LegDial { mesh: Arc::downgrade(&mesh), from });
-    let origins = Arc::new(Inside { edge: Arc::downgrade(&edge) });
-    let mut phase = edge.phase.subscribe();
+    let origins = Arc::new(Inside { mesh: Arc::downgrade(&mesh) });
+    let mut phase = mesh.context.phase.subscribe();
     info!(edge = %from, %peer, "another edge has made a link");
     let leaving = async move { phase::reached(&mut phase, Phase::Draining).await };
     let answering = answer_link(config, stream, dial, origins, events, leaving);
     let passing_on = async {
         while let Some(event) = told.recv().await {
-            pass_on_line(&edge, event);
+            pass_on_line(&mesh, event);
         }
         std::future::pending().await
     };
@@ -124,8 +122,8 @@ pub(crate) async fn serve(edge: Arc<Edge>, stream: Box<TlsStream<ClientTcp>>, fr
 }
 
 /// Tells the connector whose tunnel it was of a request or flow that another edge has served.
-fn pass_on_line(edge: &Edge, event: ConnectorEvent) {
-    let way = |tunnel: Option<TunnelId>| held_here(edge, tunnel?).map(|held| held.way);
+fn pass_on_line(mesh: &Mesh, event: ConnectorEvent) {
+    let way = |tunnel: Option<TunnelId>| held_here(mesh, tunnel?).map(|held| held.way);
     match event {
         ConnectorEvent::Request(mut record) => {
             let way = way(record.tunnel);
@@ -160,14 +158,14 @@ impl HeldHere {
 }
 
 /// The tunnel, when it is attached here.
-pub(super) fn held_here(edge: &Edge, tunnel: TunnelId) -> Option<HeldHere> {
-    let attached = edge.tunnels.attached(tunnel);
+pub(super) fn held_here(mesh: &Mesh, tunnel: TunnelId) -> Option<HeldHere> {
+    let attached = mesh.tunnels.attached(tunnel);
     let socket = match &attached {
         Some(handle) => handle.socket(),
-        None => edge.directory.get(tunnel)?.socket,
+        None => mesh.context.directory.get(tunnel)?.socket,
     };
-    edge.routes.get(socket)?;
-    let pool = edge.sockets.pool(socket);
+    mesh.context.routes.get(socket)?;
+    let pool = mesh.context.sockets.pool(socket);
     let origin = pool.held(tunnel).map(|origin| (pool, origin));
     let way = attached.map(Way::from).or_else(|| origin.as_ref().map(|(_, origin)| origin.handle().clone()))?;
     Some(HeldHere { way, origin })
@@ -195,7 +193,7 @@ impl LegDial {
         let unknown = |_| io::Error::new(io::ErrorKind::NotFound, "nobody has said where that edge is");
         let addresses = tokio::time::timeout(MAX_UNKNOWN, known).await.map_err(unknown)?;
         let tcp = connect_tcp(&addresses).await?;
-        let (address, name) = (tcp.peer_addr()?, format!("tunnel.{}", mesh.domain));
+        let (address, name) = (tcp.peer_addr()?, format!("tunnel.{}", mesh.context.config.domain));
         let tls = mesh.settings.legs.clone();
         start_tls(NearTcp::new(tcp), &address.ip().to_string(), address.port(), &name, tls, HANDSHAKE_TIME).await
     }
@@ -223,30 +221,30 @@ impl Dial for LegDial {
 
 /// What is attached here, for another edge.
 struct Inside {
-    edge: Weak<Edge>,
+    mesh: Weak<Mesh>,
 }
 
 impl OriginHandler for Inside {
     fn serve(&self, open: Open, stream: IncomingStream) -> BoxFuture<'static, ()> {
-        let edge = self.edge.upgrade();
+        let mesh = self.mesh.upgrade();
         Box::pin(async move {
-            if let Some(edge) = edge {
-                pass_on(edge, open, stream).await;
+            if let Some(mesh) = mesh {
+                pass_on(mesh, open, stream).await;
             }
         })
     }
 
     fn flows(&self) -> Option<Arc<dyn FlowHandler>> {
-        Some(Arc::new(InboundFlows::new(self.edge.clone())))
+        Some(Arc::new(InboundFlows::new(self.mesh.clone())))
     }
 }
 
 /// Passes a stream on to the tunnel that it is for, when that is attached here. Connections idle for long: what is moved in here
 /// is held once.
-fn pass_on(edge: Arc<Edge>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    let metrics = edge.mesh.get().map(|mesh| mesh.metrics().clone()).unwrap_or_default();
+fn pass_on(mesh: Arc<Mesh>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let metrics = mesh.metrics().clone();
     let (tunnel, protocol) = (open.tunnel, open.protocol);
-    let held = held_here(&edge, tunnel);
+    let held = held_here(&mesh, tunnel);
     if held.as_ref().is_some_and(HeldHere::is_unwell) {
         // The other edge has not heard of it yet.
         metrics.failed("unwell");
@@ -263,11 +261,11 @@ fn pass_on(edge: Arc<Edge>, open: Open, incoming: IncomingStream) -> Pin<Box<dyn
         return Box::pin(incoming.failed(failure));
     };
     let (pool, origin) = origin.unzip();
-    let busy = origin.zip(edge.mesh.get()).map(|(origin, mesh)| mesh.busy.enter(origin, protocol));
+    let busy = origin.map(|origin| mesh.busy.enter(origin, protocol));
     metrics.relayed("in", "stream");
-    let mut phase = edge.phase.subscribe();
+    let mut phase = mesh.context.phase.subscribe();
     let mut cut = Rarely::new(async move { phase::cut(&mut phase).await });
-    let running = edge.running.enter();
+    let running = mesh.context.running.enter();
     let mut near = Near { stream: incoming.pass_on(), establishment: stream.establishment(), busy };
     Box::pin(async move {
         let (mut carried, mut pace) = (Carried::default(), Unpaced);

@@ -4,29 +4,30 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use sallyport_tunnel::{FlowEnd, FlowHandle, FlowHandler, FlowOpen, FlowSink, OpenFlowError};
 
-use super::inbound::held_here;
-use crate::{Edge, origins::origin::InFlight};
+use super::{Mesh, inbound::held_here};
+
+use crate::origins::origin::InFlight;
 
 /// Takes the flows of one link.
 pub(super) struct InboundFlows {
-    edge: Weak<Edge>,
+    mesh: Weak<Mesh>,
 }
 
 impl InboundFlows {
-    pub(super) fn new(edge: Weak<Edge>) -> Self {
-        Self { edge }
+    pub(super) fn new(mesh: Weak<Mesh>) -> Self {
+        Self { mesh }
     }
 }
 
 impl FlowHandler for InboundFlows {
     fn open(&self, open: FlowOpen, flow: FlowHandle) -> Arc<dyn FlowSink> {
         let (near, far) = (Arc::new(End::default()), Arc::new(End::default()));
-        let Some(edge) = self.edge.upgrade() else {
+        let Some(mesh) = self.mesh.upgrade() else {
             flow.close(FlowEnd::Detached);
             return near;
         };
-        let metrics = edge.mesh.get().map(|mesh| mesh.metrics().clone()).unwrap_or_default();
-        let held = held_here(&edge, open.tunnel).filter(|held| !held.is_unwell()).ok_or(OpenFlowError::NotUsable);
+        let metrics = mesh.metrics().clone();
+        let held = held_here(&mesh, open.tunnel).filter(|held| !held.is_unwell()).ok_or(OpenFlowError::NotUsable);
         let opened = held.and_then(|held| Ok((held.way.open_flow_through(open, far.clone())?, held.origin)));
         match opened {
             Ok((handle, origin)) => {

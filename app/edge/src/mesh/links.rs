@@ -18,6 +18,7 @@ use tokio_rustls::client::TlsStream;
 use tracing::{debug, info};
 
 use super::{Mesh, Peer};
+
 use crate::origins::transport::remote::EdgeLinks;
 
 /// How long another edge may take to take a connection: what waits for it has not been sent anywhere, and can go to another
@@ -102,7 +103,7 @@ impl Mesh {
     async fn make_link(&self, peer: &Arc<Peer>) -> Result<EdgeLink, String> {
         let mesh = self.me.upgrade().ok_or("this edge ends")?;
         let (tell, told) = oneshot::channel();
-        self.shards.spawn(mesh.drive_link(peer.clone(), tell));
+        self.context.config.shards.spawn(mesh.drive_link(peer.clone(), tell));
         told.await.unwrap_or_else(|_| Err("the task that was to reach it has ended".to_owned()))
     }
 

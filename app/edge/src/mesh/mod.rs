@@ -23,12 +23,12 @@ use std::{
 use prometheus_client::registry::Registry;
 use sallyport_bus::{EdgeCard, Fleet, Orders};
 use sallyport_model::EdgeId;
-use sallyport_shards::Shards;
 use sallyport_tunnel::EdgeTunnels;
 
 pub use self::tls::{MeshTls, MeshTlsPair};
 use self::{busy::BusyList, inbound::Inbound, metrics::MeshMetrics};
-use crate::Edge;
+
+use crate::context::Context;
 pub(crate) use crate::origins::transport::peer::Peer;
 
 /// How many links from other edges there may be.
@@ -59,9 +59,8 @@ pub struct MeshSettings {
 /// This edge's part in the mesh.
 pub(crate) struct Mesh {
     settings: MeshSettings,
-    domain: String,
+    context: Arc<Context>,
     tunnels: EdgeTunnels,
-    shards: Shards,
     peers: Mutex<HashMap<EdgeId, Arc<Peer>>>,
     inbound: Arc<Inbound>,
     busy: BusyList,
@@ -76,12 +75,11 @@ impl std::fmt::Debug for Mesh {
 }
 
 impl Mesh {
-    pub(crate) fn new(edge: &Edge, settings: MeshSettings) -> Arc<Self> {
+    pub(crate) fn new(context: &Arc<Context>, tunnels: &EdgeTunnels, settings: MeshSettings) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             settings,
-            domain: edge.config.domain.clone(),
-            tunnels: edge.tunnels.clone(),
-            shards: edge.config.shards.clone(),
+            context: context.clone(),
+            tunnels: tunnels.clone(),
             peers: Mutex::default(),
             inbound: Arc::default(),
             busy: BusyList::default(),
@@ -91,8 +89,8 @@ impl Mesh {
     }
 
     /// Does what is to be done for as long as the edge serves: keeps the ways to tunnels at other edges, looks after links.
-    pub(crate) async fn run(&self, edge: &Edge) {
-        tokio::join!(self.follow(edge), self.tend(), self.measure(), self.busy.look());
+    pub(crate) async fn run(&self) {
+        tokio::join!(self.follow(), self.tend(), self.measure(), self.busy.look());
     }
 
     /// By which other edges know this one.

@@ -13,7 +13,7 @@ use std::{
 use sallyport_bus::OriginUse;
 use sallyport_model::{MAX_TUNNELS_PER_SOCKET, OriginRef, SPAN_BUCKETS, SpanBounds, SpanCounts, span_bucket};
 
-use crate::record::flow::Verdict;
+use crate::metrics::verdict::Verdict;
 
 /// How many tunnels of a socket are counted one by one, those that are gone included; the one that was used the longest ago
 /// makes way.

@@ -7,46 +7,20 @@ use http::{
     header::{COOKIE, SET_COOKIE},
 };
 use sallyport_balance::{
-    HashKey, OriginId,
+    OriginId,
     affinity::{AffinityCode, COOKIE_NAME, from_cookies},
 };
 use sallyport_model::OriginRef;
-use sha2::{Digest, Sha256};
 
-use crate::origins::{
-    http::forwarding::Group,
-    origin::Origin,
-    rules::{Rules, Stickiness},
-    selection::OfOrigin,
+use crate::{
+    config::AffinityKey,
+    origins::{
+        http::forwarding::Group,
+        origin::Origin,
+        rules::{Rules, Stickiness},
+        selection::OfOrigin,
+    },
 };
-
-/// The secret behind which origin a client meets. Whoever knows it can choose addresses that meet a certain origin; with
-/// another one, all clients change origins.
-#[derive(Clone)]
-pub struct AffinityKey(HashKey);
-
-impl std::fmt::Debug for AffinityKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("AffinityKey(..)")
-    }
-}
-
-impl From<[u8; 32]> for AffinityKey {
-    /// The key made of these secret random bytes.
-    fn from(secret: [u8; 32]) -> Self {
-        let digest: [u8; 32] = Sha256::digest([&b"sallyport affinity "[..], &secret[..]].concat()).into();
-        let mut key = [0; 16];
-        key.copy_from_slice(&digest[..16]);
-        Self(HashKey::new(key))
-    }
-}
-
-impl AffinityKey {
-    /// The key of the hashes.
-    pub(crate) fn hash_key(&self) -> &HashKey {
-        &self.0
-    }
-}
 
 /// An origin as hashes know it.
 pub(crate) fn origin_id(origin: OriginRef) -> OriginId {
@@ -69,7 +43,7 @@ impl Wish {
     /// The wish of a flow from this address.
     pub(crate) fn of_flow(rules: &Arc<Rules>, key: &AffinityKey, client: IpAddr) -> Self {
         match rules.stickiness() {
-            Stickiness::Address(_) => Self::Address(rules.clone(), key.0.client(client)),
+            Stickiness::Address(_) => Self::Address(rules.clone(), key.hash_key().client(client)),
             Stickiness::None | Stickiness::Cookie => Self::Any,
         }
     }

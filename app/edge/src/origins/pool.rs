@@ -23,10 +23,11 @@ use sallyport_wire::FailureReason;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::{
-    EdgeConfig,
+    config::AffinityKey,
+    config::EdgeConfig,
     metrics::SocketMetrics,
     origins::{
-        affinity::{AffinityKey, Wish, origin_id},
+        affinity::{Wish, origin_id},
         dials::{self, RegionMetrics},
         health::{self, Checks, MAX_CHECKS_AT_ONCE, Probe},
         http::forwarding::Group,

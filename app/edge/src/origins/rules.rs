@@ -9,13 +9,14 @@ use sallyport_model::{Affinity, OriginRef, SocketRoute};
 use sallyport_policy::{AccessList, CompiledList, Rule, RuleError};
 
 use crate::{
-    access::Judge,
+    config::AffinityKey,
     origins::{
-        affinity::{AffinityKey, origin_id},
+        affinity::origin_id,
         health::Probe,
         http::forwarding::{Forwarding, Group},
         pool::Shared,
     },
+    policy::judge::Judge,
 };
 
 /// The rules of one socket.
@@ -55,7 +56,7 @@ impl Rules {
     /// The rules that this route says.
     pub(crate) fn new(route: Arc<SocketRoute>, shared: &Shared) -> Self {
         let access = Access::of(&route, shared.geo.as_deref());
-        let judge = Judge::of(&route, shared);
+        let judge = Judge::of(&route, shared.geo.as_deref(), shared.knows_identities);
         let stickiness = Stickiness::of(&route, &shared.key);
         let probe = Probe::of(&route, &shared.domain).map(Arc::new);
         let forwarding = Forwarding::of(&route);

@@ -7,8 +7,6 @@ use sallyport_identity::is_worth;
 use sallyport_model::{Identity, IdentitySettings, LoginSession, ServiceTokenRoute, SocketRoute, SocketType};
 use sallyport_policy::{PolicySet, Question, Reached, scope_permits};
 
-use crate::origins::pool::Shared;
-
 /// What is said to have decided where a service token does not reach so far.
 pub(crate) const OUT_OF_SCOPE: &str = "the scope of the service token";
 
@@ -44,12 +42,11 @@ pub(crate) struct Ruling {
 
 impl Judge {
     /// What this route says; `None`: nothing is asked of anybody. What cannot be kept to lets nobody in.
-    pub(crate) fn of(route: &SocketRoute, shared: &Shared) -> Option<Self> {
+    pub(crate) fn of(route: &SocketRoute, geo: Option<&Geo>, knows_identities: bool) -> Option<Self> {
         let asks = route.settings.identity.clone();
         if asks.is_none() && route.policies.is_empty() {
             return None;
         }
-        let geo = shared.geo.as_deref();
         let reason = match PolicySet::of_route(route) {
             Ok(set) if set.needs_country() && !geo.is_some_and(Geo::has_country) => {
                 "a policy asks for countries, and there is no database of these (--geoip-country)".to_owned()
@@ -57,7 +54,7 @@ impl Judge {
             Ok(set) if set.needs_asn() && !geo.is_some_and(Geo::has_asn) => {
                 "a policy asks for autonomous systems, and there is no database of these (--geoip-asn)".to_owned()
             }
-            Ok(_) if asks.is_some() && !shared.knows_identities => "this edge cannot know who comes".to_owned(),
+            Ok(_) if asks.is_some() && !knows_identities => "this edge cannot know who comes".to_owned(),
             Ok(policies) => return Some(Self { policies, asks, socket_type: route.socket_type }),
             Err(error) => error.to_string(),
         };

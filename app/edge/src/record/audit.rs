@@ -1,33 +1,18 @@
 //! Who used what: what an edge records of a flow or request when it is over, and what others see of it while it runs.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::SystemTime};
+use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
 use sallyport_api::{AuditEvent, AuditFlow};
 use sallyport_audit::AuditSink;
 use sallyport_bus::{Directory, LiveFlow};
 use sallyport_model::{OriginRef, SocketRoute};
 
-use crate::{Edge, origins::transport::Way};
+use crate::{context::Context, origins::transport::Way};
 
 /// The longest path that is recorded, in characters.
 const MAX_PATH_CHARS: usize = 1_024;
 /// The longest method that is recorded, in characters.
 const MAX_METHOD_CHARS: usize = 32;
-
-/// Where it is recorded who used what.
-#[derive(Clone)]
-pub struct EdgeAudit {
-    /// Where events go.
-    pub sink: Arc<dyn AuditSink>,
-    /// Whether the use of every socket is recorded, or only of those that ask who comes.
-    pub all: bool,
-}
-
-impl fmt::Debug for EdgeAudit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EdgeAudit").field("all", &self.all).finish_non_exhaustive()
-    }
-}
 
 /// A flow or request whose end is recorded.
 pub(crate) struct Audited {
@@ -55,15 +40,15 @@ pub(crate) struct Use<'a> {
 impl Audited {
     /// What records the end of a flow of this socket, where that is wanted.
     pub(crate) fn when_wanted(
-        edge: &Edge,
+        context: &Context,
         route: &Arc<SocketRoute>,
         began: impl FnOnce() -> SystemTime,
     ) -> Option<Self> {
-        let audit = edge.config.audit.as_ref()?;
+        let audit = context.config.audit.as_ref()?;
         let asks = route.settings.identity.is_some() || !route.policies.is_empty();
         (audit.all || asks).then(|| Self {
             sink: audit.sink.clone(),
-            directory: edge.directory.clone(),
+            directory: context.directory.clone(),
             route: route.clone(),
             began: began(),
         })

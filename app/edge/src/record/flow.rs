@@ -11,92 +11,16 @@ use sallyport_model::{FlowRecord, Identity, SocketRoute};
 use sallyport_net::Carried;
 
 use crate::{
-    Edge,
+    context::Context,
     metrics::{
         Metrics, SocketMetrics,
         recent::{Entry, EntryId},
         socket_counts,
+        verdict::Verdict,
     },
     origins::{pool::SocketPool, transport::Way},
     record::audit::{self, Audited, Use},
 };
-
-/// How a flow ended, and who ended it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Both directions ended in good order.
-    Complete,
-    /// The client's address is not let in, or its policies do not let in who it is.
-    Denied,
-    /// The socket has used what it may.
-    Limited,
-    /// Tunnels are up, and none of their origins takes anything.
-    NoHealthyOrigin,
-    /// The client broke off.
-    ClientLeft,
-    /// The origin or its tunnel broke off.
-    Broken,
-    /// No tunnel of the socket is up.
-    NoTunnel,
-    /// No origin took the connection.
-    OriginRefused,
-    /// No origin took the connection in time.
-    OriginTimedOut,
-    /// Nothing came back from the origin (UDP).
-    Unanswered,
-    /// It made way for newer flows (UDP).
-    Evicted,
-    /// There were as many flows as there may be (UDP).
-    TooManyFlows,
-    /// Who it belongs to may not come in any more.
-    Revoked,
-    /// Somebody with the right to do so cut it.
-    Killed,
-    /// The edge was shut down.
-    CutOff,
-}
-
-impl Verdict {
-    /// Every verdict, in their order.
-    pub(crate) const ALL: [Self; 15] = [
-        Self::Complete,
-        Self::Denied,
-        Self::Limited,
-        Self::NoHealthyOrigin,
-        Self::ClientLeft,
-        Self::Broken,
-        Self::NoTunnel,
-        Self::OriginRefused,
-        Self::OriginTimedOut,
-        Self::Unanswered,
-        Self::Evicted,
-        Self::TooManyFlows,
-        Self::Revoked,
-        Self::Killed,
-        Self::CutOff,
-    ];
-
-    /// The verdict as it stands in the log and in metrics.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Denied => "denied",
-            Self::Limited => "limited",
-            Self::NoHealthyOrigin => "no-healthy-origin",
-            Self::ClientLeft => "client-left",
-            Self::Broken => "broken",
-            Self::NoTunnel => "no-tunnel",
-            Self::OriginRefused => "origin-refused",
-            Self::OriginTimedOut => "origin-timed-out",
-            Self::Unanswered => "unanswered",
-            Self::Evicted => "evicted",
-            Self::TooManyFlows => "too-many-flows",
-            Self::Revoked => "revoked",
-            Self::Killed => "killed",
-            Self::CutOff => "cut-off",
-        }
-    }
-}
 
 /// A flow that runs. What [`LiveFlow`](sallyport_bus::LiveFlow) knows of it is held there alone.
 pub(crate) struct FlowTicket {
@@ -116,20 +40,20 @@ pub(crate) struct FlowTicket {
 
 impl FlowTicket {
     /// A flow that begins now.
-    pub(crate) fn new(edge: &Edge, route: &Arc<SocketRoute>, pool: &SocketPool, client: SocketAddr) -> Self {
+    pub(crate) fn new(context: &Context, route: &Arc<SocketRoute>, pool: &SocketPool, client: SocketAddr) -> Self {
         let wall = SystemTime::now();
         let at = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let id = edge.ids.next();
+        let id = context.ids.next();
         Self {
             began: Instant::now(),
             at_ms: i64::try_from(at.as_millis()).unwrap_or(i64::MAX),
-            audit: Audited::when_wanted(edge, route, || wall),
-            live: edge.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
+            audit: Audited::when_wanted(context, route, || wall),
+            live: context.config.flows.begin(audit::live_flow(id.as_str(), route, client, wall)),
             way: None,
             carried: Carried::default(),
-            metrics: edge.metrics.clone(),
-            of_socket: pool.metrics(|| edge.metrics.of_socket(route.name.as_str())),
-            access_log: edge.config.access_log,
+            metrics: context.metrics.clone(),
+            of_socket: pool.metrics(|| context.metrics.of_socket(route.name.as_str())),
+            access_log: context.config.access_log,
             identity: None,
             provider: None,
             rule: None,

@@ -4,4 +4,3 @@
 
 pub(crate) mod audit;
 pub(crate) mod flow;
-pub(crate) mod queries;

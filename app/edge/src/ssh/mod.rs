@@ -6,7 +6,7 @@ use std::{
     collections::HashMap,
     fmt::Display,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -21,10 +21,11 @@ use sallyport_ssh::{
     SshGate, SshServer, TrustedAuthority, Verdict,
     ssh_key::{HashAlg, public::KeyData},
 };
+use sallyport_tunnel::EdgeTunnels;
 use tokio::task::JoinSet;
 
 use crate::{
-    Edge,
+    context::Context,
     origins::transport::{SshWay, Way},
 };
 
@@ -107,9 +108,14 @@ impl std::fmt::Debug for SshSettings {
 }
 
 /// A server for stock ssh clients of this edge.
-pub(crate) fn server(edge: &Arc<Edge>, settings: SshSettings) -> (SshServer, Arc<SshTunnels>) {
+pub(crate) fn server(
+    context: &Arc<Context>,
+    tunnels: &EdgeTunnels,
+    settings: SshSettings,
+) -> (SshServer, Arc<SshTunnels>) {
     let tunnels = Arc::new(SshTunnels {
-        edge: Arc::downgrade(edge),
+        context: context.clone(),
+        connectors: tunnels.clone(),
         logins: settings.logins,
         authority: settings.authority,
         concierge: settings.concierge,
@@ -124,7 +130,9 @@ pub(crate) fn server(edge: &Arc<Edge>, settings: SshSettings) -> (SshServer, Arc
 
 /// The tunnels that ssh clients hold up.
 pub(crate) struct SshTunnels {
-    edge: Weak<Edge>,
+    context: Arc<Context>,
+    /// Tunnels that connectors hold up.
+    connectors: EdgeTunnels,
     logins: SshLogins,
     authority: TrustedAuthority,
     concierge: Arc<dyn SshConcierge>,
@@ -212,7 +220,7 @@ impl SshTunnels {
 
     /// Whether the account still has this tunnel, as long as there is an account.
     fn has_tunnel(&self, only: SshTunnelLogin) -> bool {
-        let route = self.edge.upgrade().and_then(|edge| edge.routes.get(only.socket));
+        let route = self.context.routes.get(only.socket);
         route.is_some_and(|route| route.account == only.account && route.tunnel(only.tunnel).is_some())
     }
 
@@ -251,12 +259,12 @@ impl SshTunnels {
 
     /// The forward serves its socket from now on. A fresh login on the same tunnel, or with the same key for the same
     /// socket, takes the place of the old one, which finishes what it serves.
-    fn hold(&self, edge: &Edge, promised: Promised) {
+    fn hold(&self, promised: Promised) {
         let Promised { forward, name, speaks_tls, target } = promised;
         let connection = forward.connection();
         let way = SshWay::new(target.tunnel, name, speaks_tls, forward);
-        edge.sockets.pool(target.socket).arrived(Way::Ssh(way.clone()));
-        edge.directory.arrived(TunnelPresence {
+        self.context.sockets.pool(target.socket).arrived(Way::Ssh(way.clone()));
+        self.context.directory.arrived(TunnelPresence {
             tunnel: target.tunnel,
             socket: target.socket,
             connector_addr: connection.peer(),
@@ -279,32 +287,32 @@ impl SshTunnels {
             former.extend(held.insert(tunnel, Held { way: way.clone(), target }));
             former
         };
-        former.into_iter().for_each(|former| self.replace(edge, former, "a newer login"));
+        former.into_iter().for_each(|former| self.replace(former, "a newer login"));
         if lock(&self.held).get(&tunnel).is_some_and(|held| held.way.holder() == holder) {
-            edge.tunnels.detach(tunnel, "replaced", "replaced by an ssh client, which holds the tunnel now");
+            self.connectors.detach(tunnel, "replaced", "replaced by an ssh client, which holds the tunnel now");
         }
     }
 
     /// A connector holds the tunnel now: what an ssh client served it with finishes.
     pub(crate) fn replaced_by_connector(&self, tunnel: TunnelId) {
         let former = lock(&self.held).remove(&tunnel);
-        if let (Some(edge), Some(former)) = (self.edge.upgrade(), former) {
-            self.replace(&edge, former, "a connector");
+        if let Some(former) = former {
+            self.replace(former, "a connector");
         }
     }
 
     /// What held a tunnel up gets no more requests; its client is told by whom it is replaced, and sent away unless it
     /// serves something else as well.
-    fn replace(&self, edge: &Edge, former: Held, by: &str) {
+    fn replace(&self, former: Held, by: &str) {
         let Held { way, target } = former;
         let before = way.forward().connection();
-        if !edge.sockets.left(target.tunnel, way.holder()) {
-            edge.directory.left(target.tunnel);
+        if !self.context.sockets.left(target.tunnel, way.holder()) {
+            self.context.directory.left(target.tunnel);
         }
         if lock(&self.held).values().any(|held| held.way.forward().connection() == before) {
             before.console().line(&format!("{}: replaced by {by}", target.url));
         } else {
-            before.retire(&format!("replaced by {by}"), edge.config.drain);
+            before.retire(&format!("replaced by {by}"), self.context.config.drain);
         }
         self.end(target);
     }
@@ -345,10 +353,8 @@ impl SshTunnels {
             lock(&self.held).extract_if(|_, held| is_it(held.way.forward())).map(|(_, held)| held).collect();
         for Held { target, way } in gone {
             tracing::info!(tunnel = %target.tunnel, agent = AGENT, "a tunnel is down");
-            if let Some(edge) = self.edge.upgrade()
-                && !edge.sockets.left(target.tunnel, way.holder())
-            {
-                edge.directory.left(target.tunnel);
+            if !self.context.sockets.left(target.tunnel, way.holder()) {
+                self.context.directory.left(target.tunnel);
             }
             over.push(target);
         }
@@ -376,9 +382,8 @@ impl SshTunnels {
     /// told.
     pub(crate) fn look_at(&self, socket: Option<SocketId>) {
         self.look_at_logins_for(socket);
-        let Some(edge) = self.edge.upgrade() else { return };
         let is_gone = |target: &SshTarget| {
-            edge.routes.get(target.socket).is_none_or(|route| route.tunnel(target.tunnel).is_none())
+            self.context.routes.get(target.socket).is_none_or(|route| route.tunnel(target.tunnel).is_none())
         };
         let held = lock(&self.held);
         let of_socket = |held: &&Held| socket.is_none_or(|socket| held.target.socket == socket);
@@ -404,7 +409,6 @@ impl SshTunnels {
     }
 
     async fn grant(&self, connection: &Connection, forward: Forward) -> Result<Granted, ForwardRefusal> {
-        let edge = self.edge.upgrade().ok_or_else(|| ForwardRefusal::new("the edge is shutting down"))?;
         let caller = caller(connection).ok_or_else(|| ForwardRefusal::new(LOGIN_UNKNOWN))?;
         self.bury_former(&forward).await;
         let target = self.concierge.target(caller, forward.address(), forward.requested_port()).await;
@@ -414,7 +418,7 @@ impl SshTunnels {
                 "this login serves that tunnel already: a second tunnel takes a second -R",
             ));
         }
-        let route = match served(&edge, &target).await {
+        let route = match served(&self.context, &target).await {
             Some(route) if route.socket_type != SocketType::Udp => route,
             route => {
                 self.concierge.ended(target).await;
@@ -437,9 +441,9 @@ impl SshTunnels {
 
 /// The socket of a forward, once this edge knows its tunnel: what another machine has just made comes by the bus. As it is known
 /// then where that takes too long.
-async fn served(edge: &Edge, target: &SshTarget) -> Option<Arc<SocketRoute>> {
-    let mut changes = edge.routes.subscribe();
-    let known = || edge.routes.get(target.socket);
+async fn served(context: &Context, target: &SshTarget) -> Option<Arc<SocketRoute>> {
+    let mut changes = context.routes.subscribe();
+    let known = || context.routes.get(target.socket);
     let is_whole = |route: &Arc<SocketRoute>| route.tunnel(target.tunnel).is_some();
     let waiting = async {
         loop {
@@ -489,7 +493,7 @@ impl SshGate for SshTunnels {
         }
         let fingerprint = key.fingerprint(HashAlg::Sha256).to_string();
         tracing::warn!(%account, fingerprint, "an ssh client is refused: {SHA1_REFUSED}");
-        let audit = self.edge.upgrade().and_then(|edge| edge.config.audit.clone());
+        let audit = self.context.config.audit.clone();
         if let Some(audit) = audit {
             let login = AuditLogin {
                 identity: fingerprint,
@@ -521,8 +525,8 @@ impl SshGate for SshTunnels {
             let mut promised = lock(&self.promised);
             promised.iter().position(|promised| promised.forward == *forward).map(|place| promised.swap_remove(place))
         };
-        if let (Some(edge), Some(promised)) = (self.edge.upgrade(), promised) {
-            self.hold(&edge, promised);
+        if let Some(promised) = promised {
+            self.hold(promised);
         }
     }
 

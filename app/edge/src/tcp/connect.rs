@@ -16,7 +16,7 @@ use sallyport_tunnel::Establishment;
 use sallyport_wire::FailureReason;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
-use crate::{origins::transport::WayStream, tcp::flow::ClientIo};
+use crate::{client::tcp::ClientIo, origins::transport::WayStream};
 
 /// How much of what a client says is kept until its origin is reached; more waits in the kernel.
 const MAX_FIRST_BYTES: usize = 64 * 1024;
@@ -57,7 +57,7 @@ pub(crate) enum Unreached {
     Refused,
     /// It did not take the connection in time.
     TimedOut(Received),
-    /// The tunnel is not where it was to be, or the edge that holds it is not reached; nothing was sent.
+    /// The tunnel is not where it was to be, or the access that holds it is not reached; nothing was sent.
     NoTunnel,
     /// The tunnel was lost before it was known whether the origin was reached.
     Lost(Received),

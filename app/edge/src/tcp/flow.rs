@@ -11,56 +11,30 @@ use std::{
 use sallyport_balance::{Attempts, Delivery, Next, ejection};
 use sallyport_bus::LiveFlow;
 use sallyport_model::{Identity, ProxyProtocol, SocketRoute};
-use sallyport_net::{
-    Broke, Carried, NearTcp, Pace, ProxiedAddresses, ReadAhead, Recorded, RelayEnd, Side, header_v1, header_v2, relay,
-};
+use sallyport_net::{Broke, Carried, Pace, ProxiedAddresses, Side, header_v1, header_v2, relay};
 use sallyport_wire::ResetCode;
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 
 use crate::{
-    Edge,
     access::{
-        Standing,
+        Access, Standing,
         admit::{self, Pass},
     },
+    client::tcp::ClientIo,
     lifecycle::phase,
+    metrics::verdict::Verdict,
     origins::{
         affinity::Wish, http::forwarding::Group, opening::Opening, origin::InFlight, pool::SocketPool,
         transport::WayStream,
     },
-    record::flow::{FlowTicket, Verdict},
+    record::flow::FlowTicket,
     tcp::connect::{self, Reached, Unreached},
     util::wake_gated::Rarely,
 };
 
-/// A client's connection that is passed on as it is.
-pub(crate) trait ClientIo: RelayEnd + Send + 'static {
-    /// The connection underneath, for what concerns TCP alone.
-    fn socket(&self) -> &TcpStream;
-}
-
-impl ClientIo for NearTcp {
-    fn socket(&self) -> &TcpStream {
-        self.get_ref()
-    }
-}
-
-impl ClientIo for Recorded<ReadAhead<NearTcp>> {
-    fn socket(&self) -> &TcpStream {
-        self.get_ref().get_ref().get_ref()
-    }
-}
-
-impl<S: ClientIo> ClientIo for TlsStream<S> {
-    fn socket(&self) -> &TcpStream {
-        self.get_ref().0.socket()
-    }
-}
-
 /// A client's connection to a socket that is not HTTP.
 pub(crate) struct Arrival<S> {
-    /// The connection; for a socket that ends TLS at the edge, what is inside of it.
+    /// The connection; for a socket that ends TLS at the access, what is inside of it.
     pub(crate) io: S,
     /// The socket that it is for, by its port or the name in its ClientHello.
     pub(crate) route: Arc<SocketRoute>,
@@ -80,23 +54,24 @@ struct Wanted {
     identity: Option<Identity>,
 }
 
-/// Serves one connection until both directions have ended, one side broke off, or the edge has no more time; `held` is
+/// Serves one connection until both directions have ended, one side broke off, or the access has no more time; `held` is
 /// given back then. Connections idle for long, so what is moved in here is held once, and what only the beginning needs
 /// goes with a box of its own.
 pub(crate) fn serve<S: ClientIo>(
-    edge: Arc<Edge>,
+    access: Arc<Access>,
     arrival: Arrival<S>,
     held: impl Send + 'static,
 ) -> impl Future<Output = ()> + Send {
     // 1. Name the flow: its id, its client, its moment.
     let Arrival { mut io, route, ends, server_name, identity } = arrival;
-    let pool = edge.sockets.pool(route.id);
-    let mut ticket = FlowTicket::new(&edge, &route, &pool, ends.client);
-    let mut standing = Standing::new(&edge, &pool, ends.client.ip(), route.port.unwrap_or(edge.config.public_port));
+    let pool = access.context.sockets.pool(route.id);
+    let mut ticket = FlowTicket::new(&access.context, &route, &pool, ends.client);
+    let mut standing =
+        Standing::new(&access, &pool, ends.client.ip(), route.port.unwrap_or(access.context.config.public_port));
     standing.is_of(identity.clone());
     let wanted = Box::new(Wanted { route, ends, server_name, identity });
     let live = ticket.live().flow().clone();
-    let mut phase = edge.phase.subscribe();
+    let mut phase = access.context.phase.subscribe();
     // What ends a flow from outside hardly ever comes, and a flow is woken for each piece that it carries.
     let mut ended = Rarely::new({
         let live = live.clone();
@@ -116,9 +91,10 @@ pub(crate) fn serve<S: ClientIo>(
                 // 2. May they?
                 let (route, client) = (&wanted.route, wanted.ends.client.ip());
                 let identity = wanted.identity.as_ref();
-                let pass = admit::may_enter(&edge, route, &pool, client, identity, &mut ticket).await?;
+                let pass = admit::may_enter(&access, route, &pool, client, identity, &mut ticket).await?;
                 // 3. Choose an origin, 4. open a stream to it, and another one where that fails.
-                let (reached, origin) = reach_origin(&edge, &mut io, &wanted, &pool, pass.wish(), &mut ticket).await?;
+                let (reached, origin) =
+                    reach_origin(&access, &mut io, &wanted, &pool, pass.wish(), &mut ticket).await?;
                 Ok::<_, Verdict>((pass, reached, origin))
             });
             let (mut pass, Reached { mut stream, said, early }, _origin) = reaching.await?;
@@ -167,7 +143,7 @@ impl Pace for Watched<'_> {
 
 /// Steps 3 and 4. Another origin is tried only when the one before has got nothing.
 async fn reach_origin<S: ClientIo>(
-    edge: &Edge,
+    access: &Access,
     client: &mut S,
     wanted: &Wanted,
     pool: &SocketPool,
@@ -184,14 +160,14 @@ async fn reach_origin<S: ClientIo>(
         let Some(origin) = pool.choose(Group::ROOT, &mut tried, wish) else {
             let is_unwell = pool.is_unwell(Group::ROOT);
             let is_hopeful = !is_unwell && !tried.is_exhausted() && last.is_none_or(|last| last == Verdict::NoTunnel);
-            if is_hopeful && edge.sockets.hold(pool, Group::ROOT, &tried, ticket.began()).await {
+            if is_hopeful && access.context.sockets.hold(pool, Group::ROOT, &tried, ticket.began()).await {
                 continue;
             }
             return Err(last.unwrap_or(if is_unwell { Verdict::NoHealthyOrigin } else { Verdict::NoTunnel }));
         };
         ticket.went_to(origin.origin().handle().clone());
         let place = Box::pin(origin.origin().opening_place(wanted.ends.client.ip()));
-        let Ok(place) = tokio::time::timeout(edge.config.connect_timeout, place).await else {
+        let Ok(place) = tokio::time::timeout(access.context.config.connect_timeout, place).await else {
             return Err(Verdict::OriginTimedOut);
         };
         let stream = match origin.origin().open_flow(wanted.ends, &wanted.server_name) {
@@ -203,7 +179,7 @@ async fn reach_origin<S: ClientIo>(
             }
         };
         let opening = Opening::new(pool, origin.origin(), stream.establishment());
-        let reached = connect::reach(client, stream, &mut first_bytes, edge.config.connect_timeout).await;
+        let reached = connect::reach(client, stream, &mut first_bytes, access.context.config.connect_timeout).await;
         drop(place);
         match reached {
             Err(Unreached::ClientLeft) => opening.give_up(),
@@ -233,7 +209,7 @@ async fn reach_origin<S: ClientIo>(
             return Err(verdict);
         }
         last = Some(verdict);
-        edge.metrics.retried();
+        access.context.metrics.retried();
     }
 }
 

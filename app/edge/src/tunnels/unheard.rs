@@ -37,6 +37,18 @@ pub enum TunnelStatus {
     Away,
 }
 
+impl TunnelStatus {
+    /// The word under which the answer is counted.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Known => "known",
+            Self::Unknown => "unknown",
+            Self::BadCredential => "bad-credential",
+            Self::Away => "control-away",
+        }
+    }
+}
+
 /// Asks control about a tunnel and the hash of a credential.
 pub type AskTunnel =
     Arc<dyn Fn(TunnelId, CredentialHash) -> Pin<Box<dyn Future<Output = TunnelStatus> + Send>> + Send + Sync>;

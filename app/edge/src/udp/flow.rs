@@ -16,7 +16,7 @@ use sallyport_tunnel::{FlowEnd, FlowSink, OpenFlowError};
 
 use crate::{
     access::admit::Pass,
-    metrics::Metrics,
+    metrics::{Metrics, verdict::Verdict},
     origins::{
         http::forwarding::Group,
         origin::InFlight,
@@ -24,7 +24,7 @@ use crate::{
         transport::{WantedFlow, WayFlow},
     },
     policy::limits::Meter,
-    record::flow::{FlowTicket, Verdict},
+    record::flow::FlowTicket,
     udp::{
         address_validation::{Allowance, Level, Standing},
         table::Key,

@@ -33,7 +33,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How many reads of what waits at the port there are at most.
 const MAX_LAST_READS: usize = 256;
 
-/// Serves on what was established until it has moved over, or the edge has no more time.
+/// Serves on what was established until it has moved over, or the ports has no more time.
 pub(crate) async fn finish(mut server: Server) {
     server.sweep(Instant::now());
     if server.flows.len() == 0 {
@@ -46,7 +46,7 @@ pub(crate) async fn finish(mut server: Server) {
         read_out(&mut server, socket);
     }
     tracing::debug!(flows = server.flows.len(), own_sockets = own.len(), "established UDP flows move over");
-    let phase = server.edge().phase.subscribe();
+    let phase = server.ports().access.context.phase.subscribe();
     let is_established = !own.is_empty();
     let server = Arc::new(Mutex::new(server));
     let (mut sockets, closing) = (JoinSet::new(), Shutdown::new());

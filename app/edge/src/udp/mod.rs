@@ -7,6 +7,7 @@
 pub(crate) mod address_validation;
 pub(crate) mod flow;
 pub(crate) mod handover;
+pub(crate) mod ports;
 pub(crate) mod table;
 
 use std::{
@@ -23,14 +24,15 @@ use sallyport_net::{Opened, OwnPorts, Received, Shutdown, UdpPort};
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    Edge,
     access::admit::{self, Pass},
     lifecycle::counts::RunningGuard,
+    metrics::verdict::Verdict,
     origins::{affinity::Wish, http::forwarding::Group, pool::SocketPool},
-    record::flow::{FlowTicket, Verdict},
+    record::flow::FlowTicket,
     udp::{
         address_validation::Level,
         flow::{Flow, Step},
+        ports::UdpPorts,
         table::{Full, Key, Table},
     },
 };
@@ -44,7 +46,7 @@ const MAX_HOLDING: usize = 512;
 
 /// A UDP port that is open.
 pub(crate) struct Server {
-    edge: Arc<Edge>,
+    ports: Arc<UdpPorts>,
     socket: SocketId,
     pub(crate) port: Arc<UdpPort>,
     pool: Arc<SocketPool>,
@@ -60,20 +62,19 @@ pub(crate) struct Server {
 }
 
 /// Serves the port until the shutdown, and then what its established flows need to go over to the next process.
-pub(crate) async fn serve(edge: Arc<Edge>, socket: SocketId, port: UdpPort, opened: Opened, shutdown: Shutdown) {
-    let _ = edge.own_ports.set(opened.ports().clone());
-    let account = edge.routes.get(socket).map(|route| route.account);
-    let count = account.map(|account| edge.udp_flows.of(account)).unwrap_or_default();
+pub(crate) async fn serve(ports: Arc<UdpPorts>, socket: SocketId, port: UdpPort, opened: Opened, shutdown: Shutdown) {
+    let account = ports.access.context.routes.get(socket).map(|route| route.account);
+    let count = account.map(|account| ports.flows.of(account)).unwrap_or_default();
     let mut server = Server {
         socket,
-        pool: edge.sockets.pool(socket),
+        pool: ports.access.context.sockets.pool(socket),
         flows: Table::new(count),
         is_guarded: Arc::new(AtomicBool::new(true)),
         own: opened.ports().clone(),
         holding: Vec::new(),
         running: None,
         port: Arc::new(port),
-        edge,
+        ports,
     };
     let port = server.port.clone();
     let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
@@ -102,9 +103,9 @@ pub(crate) async fn serve(edge: Arc<Edge>, socket: SocketId, port: UdpPort, open
 }
 
 impl Server {
-    /// The edge that it belongs to.
-    pub(crate) fn edge(&self) -> &Arc<Edge> {
-        &self.edge
+    /// What all ports of the edge share.
+    pub(crate) fn ports(&self) -> &Arc<UdpPorts> {
+        &self.ports
     }
 
     /// Datagrams of one client, from their arrival to the tunnel.
@@ -112,14 +113,14 @@ impl Server {
         let now = Instant::now();
         let key = Key { client: received.client, local: received.local };
         let datagrams: Vec<&[u8]> = received.datagrams().collect();
-        self.edge.metrics.datagrams_in(datagrams.len());
+        self.ports.access.context.metrics.datagrams_in(datagrams.len());
         // 1. and 2.: a flow that runs, or a new one.
         if self.flows.get_mut(&key).is_none() && !self.begin(key, now) {
-            self.edge.metrics.datagrams_dropped("refused", datagrams.len());
+            self.ports.access.context.metrics.datagrams_dropped("refused", datagrams.len());
             return;
         }
         let has_room = self.holding.len() < MAX_HOLDING;
-        let expects = || has_room && self.edge.sockets.expects(&self.pool, Group::ROOT);
+        let expects = || has_room && self.ports.access.context.sockets.expects(&self.pool, Group::ROOT);
         let Some(flow) = self.flows.get_mut(&key) else { return };
         // 3. Choose an origin, 4. open a flow to it, 5. carry.
         match flow.forward(&self.pool, expects, &datagrams, now) {
@@ -130,7 +131,7 @@ impl Server {
                 }
             }
             Step::Over(verdict) => {
-                self.edge.metrics.datagrams_dropped(verdict.as_str(), datagrams.len());
+                self.ports.access.context.metrics.datagrams_dropped(verdict.as_str(), datagrams.len());
                 if verdict != Verdict::TooManyFlows || !self.make_way_for(&key, now) {
                     self.give_up(&key, verdict);
                 }
@@ -160,51 +161,52 @@ impl Server {
     fn give_up(&mut self, key: &Key, verdict: Verdict) {
         match self.flows.remove(key) {
             Some(flow) if flow.is_answered() => flow.ended(verdict),
-            Some(_) => self.edge.metrics.flow_ended("udp", verdict.as_str()),
+            Some(_) => self.ports.access.context.metrics.flow_ended("udp", verdict.as_str()),
             None => {}
         }
     }
 
     /// Begins a flow, where it may be. A flow that is refused leaves no line in the log: anybody could write it full.
     fn begin(&mut self, key: Key, now: Instant) -> bool {
-        let edge = self.edge.clone();
-        let Some(route) = edge.routes.get(self.socket) else { return false };
+        let ports = self.ports.clone();
+        let Some(route) = ports.access.context.routes.get(self.socket) else { return false };
         if is_forged(&self.own, key) {
-            edge.metrics.flow_ended("udp", Verdict::Denied.as_str());
+            ports.access.context.metrics.flow_ended("udp", Verdict::Denied.as_str());
             return false;
         }
         self.pool.rules(&route);
-        if !edge.sockets.expects(&self.pool, Group::ROOT) && !self.pool.is_reachable() {
-            edge.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
+        if !ports.access.context.sockets.expects(&self.pool, Group::ROOT) && !self.pool.is_reachable() {
+            ports.access.context.metrics.flow_ended("udp", Verdict::NoTunnel.as_str());
             return false;
         }
         // 1. Name the flow: its id, its client, its moment.
-        let ticket = FlowTicket::new(&edge, &route, &self.pool, key.client);
+        let ticket = FlowTicket::new(&ports.access.context, &route, &self.pool, key.client);
         // 2. May they? Who may not makes nobody make way.
         let pass = match self.enter(&route, key.client.ip()) {
             Ok(pass) => pass,
             Err(verdict) => {
-                edge.metrics.flow_ended("udp", verdict.as_str());
+                ports.access.context.metrics.flow_ended("udp", verdict.as_str());
                 return false;
             }
         };
         self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
         let allowance =
-            edge.udp_allowances.lock().unwrap_or_else(PoisonError::into_inner).of(self.socket, key.client.ip(), now);
+            ports.allowances.lock().unwrap_or_else(PoisonError::into_inner).of(self.socket, key.client.ip(), now);
         let guard = (allowance, self.is_guarded.clone());
-        self.flows.insert(key, Flow::new(key, self.port.clone(), guard, ticket, pass, edge.metrics.clone()));
-        self.running.get_or_insert_with(|| edge.running.enter());
+        self.flows
+            .insert(key, Flow::new(key, self.port.clone(), guard, ticket, pass, ports.access.context.metrics.clone()));
+        self.running.get_or_insert_with(|| ports.access.context.running.enter());
         true
     }
 
     /// What a new flow gets: nobody waits with a datagram, so what would have to wait may not. Where the socket has as many
     /// flows as it may, one of those that have shown nothing makes way: else whoever invents addresses would hold them all.
     fn enter(&mut self, route: &Arc<SocketRoute>, client: IpAddr) -> Result<Pass, Verdict> {
-        let rules = admit::check_address(&self.edge, route, &self.pool, client)?;
-        if admit::judge(&self.edge, &rules, client, None).is_some_and(|ruling| !ruling.allowed) {
+        let rules = admit::check_address(&self.ports.access, route, &self.pool, client)?;
+        if admit::judge(&self.ports.access, &rules, client, None).is_some_and(|ruling| !ruling.allowed) {
             return Err(Verdict::Denied);
         }
-        let wish = Wish::of_flow(&rules, &self.edge.config.affinity_key, client);
+        let wish = Wish::of_flow(&rules, &self.ports.access.context.config.affinity_key, client);
         let flows = &mut self.flows;
         let make_way = || {
             let evicted = flows.lowest_of(Level::New).and_then(|key| flows.remove(&key));
@@ -220,7 +222,7 @@ impl Server {
 
     /// Ends the flows in which nothing moves, and looks how much the others are worth now.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        let longest = self.edge.config.udp_idle_timeout;
+        let longest = self.ports.access.context.config.udp_idle_timeout;
         for flow in self.flows.take_if(|flow| flow.is_idle(longest, now)) {
             flow.ended_idle();
         }
@@ -229,7 +231,7 @@ impl Server {
         }
         self.judge_again();
         self.flows.rank_all(|flow| flow.rank(now));
-        if let Some(route) = self.edge.routes.get(self.socket) {
+        if let Some(route) = self.ports.access.context.routes.get(self.socket) {
             self.is_guarded.store(route.settings.amplification_guard, Ordering::Relaxed);
         }
         if self.flows.len() == 0 {
@@ -239,13 +241,13 @@ impl Server {
 
     /// Ends the flows that would not be let in now.
     fn judge_again(&mut self) {
-        let Some(route) = self.edge.routes.get(self.socket) else { return };
+        let Some(route) = self.ports.access.context.routes.get(self.socket) else { return };
         let rules = self.pool.rules(&route);
         if rules.judge().is_none() {
             return;
         }
-        let edge = self.edge.clone();
-        let may_not = |client| admit::judge(&edge, &rules, client, None).is_some_and(|ruling| !ruling.allowed);
+        let ports = self.ports.clone();
+        let may_not = |client| admit::judge(&ports.access, &rules, client, None).is_some_and(|ruling| !ruling.allowed);
         for flow in self.flows.take_if(|flow| may_not(flow.client())) {
             flow.ended(Verdict::Revoked);
         }

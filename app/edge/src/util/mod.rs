@@ -3,5 +3,6 @@
 //! Uses no other room.
 
 pub(crate) mod http_date;
+pub(crate) mod idle_timer;
 pub(crate) mod ids;
 pub(crate) mod wake_gated;

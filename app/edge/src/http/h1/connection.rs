@@ -22,17 +22,18 @@ use super::{
     output::Output,
     upload::{Moved, Upload},
 };
+
 use crate::{
-    Edge,
-    body::upload::{AnswerBody, BoxError, ClientBody},
+    body::upload::{BoxError, ClientBody},
     http::{
+        answer_body::AnswerBody,
         connection::{Client, Lingering},
         guarded_io::{GuardedIo, Refused},
         request,
-        send_bound::Patience,
+        server::HttpServer,
         upgrade::Upgraded,
     },
-    util::http_date::date,
+    util::{http_date::date, idle_timer::IdleTimer},
 };
 
 /// Why a connection ended before its time.
@@ -107,12 +108,12 @@ impl<S> Connection<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Serves one request after the other, until one is the last.
-    pub(super) async fn serve(&mut self, edge: &Arc<Edge>, client: &Arc<Client>) -> Result<Ended, Broken> {
+    pub(super) async fn serve(&mut self, server: &Arc<HttpServer>, client: &Arc<Client>) -> Result<Ended, Broken> {
         loop {
             let Some(asked) = self.next_request(|| client.wire.is_going()).await? else { return Ok(Ended::Closes) };
             client.count_request();
             let (request, to) = self.begin(asked);
-            let answer = self.beside(request::serve(edge.clone(), client.clone(), request)).await?;
+            let answer = self.beside(request::serve(server.clone(), client.clone(), request)).await?;
             let (goes_on, upgraded) = self.answer(answer, &to, !client.wire.is_going()).await?;
             if let Some(upgraded) = upgraded {
                 return Ok(Ended::Switches(upgraded));
@@ -291,7 +292,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Reads the rest of a request's body while somebody takes it, and does so within this time. Where nobody does, and the
     /// connection goes on, the rest is read all the same, within bounds. Whether another request can follow.
     async fn finish_upload(&mut self, bound: Duration, goes_on: bool) -> Result<bool, Broken> {
-        let mut patience = Patience::new(bound);
+        let mut patience = IdleTimer::new(bound);
         let mut lingering = None;
         poll_fn(|cx| {
             while let Some(upload) = &self.upload {

@@ -14,14 +14,15 @@ use tokio::{
 };
 
 use self::connection::{Connection, Ended};
-pub(crate) use self::upload::Http1Body;
+
 use crate::{
-    Edge,
-    access::Shown,
-    body::upload::{AnswerBody, ClientBody},
+    body::upload::ClientBody,
+    client::certificate::ClientCertificate,
     http::{
+        answer_body::AnswerBody,
         connection::{Call, Client, ClientStream, MAX_CLOSE, call, linger},
         guarded_io::{GuardedIo, Silence, WireState},
+        server::HttpServer,
     },
     lifecycle::{
         counts::ConnectionPlace,
@@ -36,22 +37,22 @@ const BUSY_PERIOD: Duration = Duration::from_secs(1);
 /// Serves HTTP/1 on this connection until it ends. An idle connection has its [`GuardedIo`] and nothing else: all else, several
 /// times as large, comes with the first byte of a request and goes when the connection rests.
 pub(crate) async fn serve(
-    edge: Arc<Edge>,
+    server: Arc<HttpServer>,
     io: ClientStream,
     addr: SocketAddr,
     place: Option<ConnectionPlace>,
-    shown: Option<Box<Shown>>,
+    shown: Option<Box<ClientCertificate>>,
 ) {
-    let client = Client::new(&edge, addr, false, place, shown);
-    let silence = Silence { idle: edge.config.idle_timeout, head: edge.config.header_timeout };
-    let io = GuardedIo::new(io, client.wire.clone(), edge.refusal_path.clone(), silence);
+    let client = Client::new(&server, addr, false, place, shown);
+    let silence = Silence { idle: server.context.config.idle_timeout, head: server.context.config.header_timeout };
+    let io = GuardedIo::new(io, client.wire.clone(), server.refusal_path.clone(), silence);
     let mut io = io.over(|stream| stream.socket());
-    let mut phase = edge.phase.subscribe();
+    let mut phase = server.context.phase.subscribe();
     let mut is_new = true;
     loop {
         let ends = async {
             if is_new {
-                edge.phase.unasked_ends(&mut phase).await
+                server.context.phase.unasked_ends(&mut phase).await
             } else {
                 phase::reached(&mut phase, Phase::Draining).await
             }
@@ -73,7 +74,7 @@ pub(crate) async fn serve(
                 return;
             }
         }
-        match Box::pin(serve_until_rest(&edge, &client, io, &mut phase)).await {
+        match Box::pin(serve_until_rest(&server, &client, io, &mut phase)).await {
             Some(rested) => io = rested,
             None => return,
         }
@@ -82,14 +83,14 @@ pub(crate) async fn serve(
 
 /// Serves until the connection ends, or has been at rest for [`REST_AFTER`]: then it is given back.
 async fn serve_until_rest(
-    edge: &Arc<Edge>,
+    server: &Arc<HttpServer>,
     client: &Arc<Client>,
     io: GuardedIo<ClientStream>,
     phase: &mut watch::Receiver<Phase>,
 ) -> Option<GuardedIo<ClientStream>> {
     let mut connection = Connection::new(io);
     let ended = {
-        let mut served = pin!(connection.serve(edge, client));
+        let mut served = pin!(connection.serve(server, client));
         let mut called = call(phase, Phase::Draining, Some(Instant::now() + REST_AFTER));
         loop {
             let called_for = tokio::select! {
@@ -123,7 +124,7 @@ async fn serve_until_rest(
         },
         Some(Ok(Ended::Switches(upgraded))) => {
             let (stream, said) = connection.into_upgraded();
-            upgraded.start(edge, client.clone(), stream, said);
+            upgraded.start(server, client.clone(), stream, said);
         }
         Some(Err(error)) => tracing::debug!(%error, "an HTTP/1 connection ended early"),
     }

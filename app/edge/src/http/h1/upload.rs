@@ -1,18 +1,20 @@
-//! The body of a request that came over HTTP/1: its connection reads a piece of it when the last one was taken.
+//! The body of a request over HTTP/1, as its connection reads it: a piece when the last one was taken.
 
 use std::{
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker, ready},
+    sync::Arc,
+    task::{Context, Poll, ready},
 };
 
-use bytes::{Bytes, BytesMut};
-use http_body::{Body, Frame, SizeHint};
+use bytes::BytesMut;
+use http_body::Frame;
 use sallyport_http::codec::{BodyReader, Framing, Piece};
 use tokio::io::AsyncRead;
 
 use crate::{
-    body::upload::BoxError,
+    body::{
+        h1::{Http1Body, Inbox, wait, wake_other},
+        upload::BoxError,
+    },
     http::{connection::MAX_LINGER_BYTES, guarded_io::GuardedIo},
 };
 
@@ -22,105 +24,6 @@ const MAX_READ_BYTES: usize = 64 * 1024;
 /// The longest rest of a body that nobody wants which is waited for, in bytes, so that the next request has the connection. A
 /// client that has more to send is told that the connection closes, and may stop.
 const MAX_AWAITED_REST_BYTES: u64 = 1024 * 1024;
-
-/// What a connection and whoever takes the body have in common.
-#[derive(Debug, Default)]
-struct Inbox(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    /// What came and was not taken yet.
-    frame: Option<Frame<Bytes>>,
-    /// Nothing follows it.
-    is_whole: bool,
-    /// Nothing follows it, and something should.
-    failed: Option<BoxError>,
-    /// How much was not taken yet, where that is known.
-    left: Option<u64>,
-    is_wanted: bool,
-    /// Nobody takes it any more.
-    is_left: bool,
-    taker: Option<Waker>,
-    giver: Option<Waker>,
-}
-
-impl State {
-    /// Whether nothing is put in any more.
-    fn is_over(&self) -> bool {
-        self.is_whole || self.failed.is_some()
-    }
-}
-
-impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Wakes whoever waits, unless it is the caller.
-fn wake_other(waiting: Option<&Waker>, cx: &Context<'_>) {
-    if let Some(waker) = waiting.filter(|waker| !waker.will_wake(cx.waker())) {
-        waker.wake_by_ref();
-    }
-}
-
-fn wait(waiting: &mut Option<Waker>, cx: &Context<'_>) {
-    match waiting {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => *waiting = Some(cx.waker().clone()),
-    }
-}
-
-/// A request's body, for whoever takes it.
-#[derive(Debug)]
-pub(crate) struct Http1Body(Arc<Inbox>);
-
-impl Body for Http1Body {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let state = &mut *self.0.lock();
-        if let Some(frame) = state.frame.take() {
-            if let (Some(left), Some(data)) = (&mut state.left, frame.data_ref()) {
-                *left = left.saturating_sub(data.len() as u64);
-            }
-            return Poll::Ready(Some(Ok(frame)));
-        }
-        if let Some(error) = state.failed.take() {
-            state.is_whole = true;
-            return Poll::Ready(Some(Err(error)));
-        }
-        if state.is_whole {
-            return Poll::Ready(None);
-        }
-        state.is_wanted = true;
-        wait(&mut state.taker, cx);
-        // A connection that polls this itself looks by itself.
-        wake_other(state.giver.as_ref(), cx);
-        Poll::Pending
-    }
-
-    fn is_end_stream(&self) -> bool {
-        let state = self.0.lock();
-        state.is_whole && state.frame.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.lock().left.map_or_else(SizeHint::default, SizeHint::with_exact)
-    }
-}
-
-impl Drop for Http1Body {
-    fn drop(&mut self) {
-        let state = &mut *self.0.lock();
-        state.is_left = true;
-        state.frame = None;
-        if let Some(giver) = state.giver.take().filter(|_| !state.is_over()) {
-            giver.wake();
-        }
-    }
-}
 
 /// A connection that ends takes what is left of the body along, and whoever takes that in another task hears of it.
 impl Drop for Upload {
@@ -287,6 +190,11 @@ impl Upload {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use std::{pin::Pin, task::Waker};
+
+    use bytes::Bytes;
+    use http_body::Body;
 
     use super::*;
 

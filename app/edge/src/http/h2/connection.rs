@@ -12,11 +12,11 @@ use std::{
 use sallyport_http2::{NewRequest, Signal as _};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{MAX_OUTPUT_BYTES, shared::Shared, stream};
+use super::{CONFIG, MAX_OUTPUT_BYTES, stream};
+
 use crate::{
-    Edge,
-    body::upload_meter::ReadGate,
-    http::{connection::Client, send_bound::StreamExecutor},
+    body::{h2::Http2Server, upload_meter::ReadGate},
+    http::{connection::Client, send_bound::StreamExecutor, server::HttpServer},
     util::wake_gated::Rarely,
 };
 
@@ -36,10 +36,10 @@ thread_local! {
 
 /// A client's connection: ready when it has come to its end.
 pub(super) struct Connection<S> {
-    edge: Arc<Edge>,
+    server: Arc<HttpServer>,
     client: Arc<Client>,
     io: S,
-    shared: Arc<Shared>,
+    shared: Arc<Http2Server>,
     executor: StreamExecutor,
     gate: ReadGate,
     pulse: Pulse,
@@ -78,12 +78,14 @@ impl Pulse {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    pub(super) fn new(edge: Arc<Edge>, client: Arc<Client>, io: S) -> Self {
-        let meter = client.uploads.clone().unwrap_or_else(|| edge.uploads.meter(client.addr.ip()));
-        let (shared, executor) =
-            (Arc::new(Shared::new()), StreamExecutor { bound: edge.config.send_timeout, place: Arc::default() });
-        let pulse = Pulse::new(edge.config.ping_interval);
-        Self { edge, client, io, shared, executor, gate: ReadGate::new(meter), pulse, is_unflushed: false }
+    pub(super) fn new(server: Arc<HttpServer>, client: Arc<Client>, io: S) -> Self {
+        let meter = client.uploads.clone().unwrap_or_else(|| server.uploads.meter(client.addr.ip()));
+        let (shared, executor) = (
+            Arc::new(Http2Server::new(CONFIG)),
+            StreamExecutor { bound: server.context.config.send_timeout, place: Arc::default() },
+        );
+        let pulse = Pulse::new(server.context.config.ping_interval);
+        Self { server, client, io, shared, executor, gate: ReadGate::new(meter), pulse, is_unflushed: false }
     }
 
     /// Lets the requests come to their end that are under way, and takes no more.
@@ -143,7 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // One by one, and not under the lock: a runtime that shuts down drops a task at once, which takes it again.
         while let Some(request) = self.next_request() {
             self.client.count_request();
-            let served = stream::serve(self.edge.clone(), self.client.clone(), &self.shared, request);
+            let served = stream::serve(self.server.clone(), self.client.clone(), &self.shared, request);
             self.executor.execute(served);
         }
         let (received, faults) = {
@@ -152,7 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         self.gate.received(received);
         for (fault, times) in faults {
-            self.edge.metrics.http2_fault(fault, times);
+            self.server.context.metrics.http2_fault(fault, times);
         }
     }
 

@@ -1,9 +1,7 @@
 //! HTTP/2 with clients: what [`sallyport_http2::Server`] makes of their bytes becomes requests, each in a task of its
 //! own.
 
-mod body;
 mod connection;
-mod shared;
 mod stream;
 
 use std::{net::SocketAddr, pin::Pin, sync::Arc};
@@ -14,12 +12,14 @@ use tokio::{
     time::Instant,
 };
 
-pub(crate) use self::body::Http2Body;
 use self::connection::Connection;
+
 use crate::{
-    Edge,
-    access::Shown,
-    http::connection::{Call, Client, call, linger},
+    client::certificate::ClientCertificate,
+    http::{
+        connection::{Call, Client, call, linger},
+        server::HttpServer,
+    },
     lifecycle::{
         counts::ConnectionPlace,
         phase::{self, Phase},
@@ -48,23 +48,23 @@ const CONFIG: Config = Config {
 /// Serves HTTP/2 on this connection until it ends; `held` is given back then. Connections rest for long, so what is moved in
 /// here is held once.
 pub(crate) fn serve<S>(
-    edge: Arc<Edge>,
+    server: Arc<HttpServer>,
     io: S,
     addr: SocketAddr,
     place: Option<ConnectionPlace>,
-    shown: Option<Box<Shown>>,
+    shown: Option<Box<ClientCertificate>>,
     held: impl Send + 'static,
 ) -> impl Future<Output = ()> + Send
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let client = Client::new(&edge, addr, true, place, shown);
-    let mut connection = Connection::new(edge.clone(), client.clone(), io);
+    let client = Client::new(&server, addr, true, place, shown);
+    let mut connection = Connection::new(server.clone(), client.clone(), io);
     async move {
-        if until_end(&edge, &client, &mut connection).await
+        if until_end(&server, &client, &mut connection).await
             && let Some(io) = connection.unread()
         {
-            let mut phase = edge.phase.subscribe();
+            let mut phase = server.context.phase.subscribe();
             tokio::select! {
                 () = linger(io) => {}
                 () = phase::cut(&mut phase) => {}
@@ -74,14 +74,14 @@ where
     }
 }
 
-/// Serves until the connection has come to its end, or the edge has no more time for it: then it says false.
-async fn until_end<S>(edge: &Edge, client: &Client, connection: &mut Connection<S>) -> bool
+/// Serves until the connection has come to its end, or the server has no more time for it: then it says false.
+async fn until_end<S>(server: &HttpServer, client: &Client, connection: &mut Connection<S>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let phase = edge.phase.subscribe();
+    let phase = server.context.phase.subscribe();
     let mut is_going = false;
-    let mut called = call(&phase, Phase::Lingering, Some(Instant::now() + edge.config.idle_timeout));
+    let mut called = call(&phase, Phase::Lingering, Some(Instant::now() + server.context.config.idle_timeout));
     loop {
         let called_for = tokio::select! {
             biased;
@@ -99,9 +99,9 @@ where
             Call::Look if is_going => None,
             Call::Look => {
                 let now = Instant::now();
-                let quiet_until = client.wire.quiet_until(edge.config.idle_timeout);
-                let look_at = quiet_until.unwrap_or(now + edge.config.idle_timeout);
-                (look_at > now && !client.has_had_its_requests(edge)).then_some(look_at)
+                let quiet_until = client.wire.quiet_until(server.context.config.idle_timeout);
+                let look_at = quiet_until.unwrap_or(now + server.context.config.idle_timeout);
+                (look_at > now && !client.has_had_its_requests(server)).then_some(look_at)
             }
         };
         called = if look_at.is_some() {
@@ -109,7 +109,8 @@ where
         } else {
             Pin::new(&mut *connection).shut_down();
             // A client that does not say that it knows is not waited for.
-            let again = (!std::mem::replace(&mut is_going, true)).then(|| Instant::now() + edge.config.ping_interval);
+            let again =
+                (!std::mem::replace(&mut is_going, true)).then(|| Instant::now() + server.context.config.ping_interval);
             call(&phase, Phase::Cut, again)
         };
     }

@@ -17,11 +17,12 @@ use http_body::Body as _;
 use sallyport_http::RequestRefusal;
 use sallyport_http2::{ErrorCode, HeadRefusal, NewRequest, Room, StreamId};
 
-use super::{body::Http2Body, shared::Shared};
 use crate::{
-    Edge,
-    body::upload::{AnswerBody, BoxError, ClientBody},
-    http::{connection::Client, guarded_io::Refused, request, send_bound},
+    body::{
+        h2::{Http2Body, Http2Server},
+        upload::{BoxError, ClientBody},
+    },
+    http::{answer_body::AnswerBody, connection::Client, guarded_io::Refused, request, send_bound, server::HttpServer},
     util::http_date::date,
 };
 
@@ -38,7 +39,7 @@ const OF_HTTP1: [HeaderName; 5] = [
 
 /// The answer of a stream. Dropped before its end it breaks the stream off.
 pub(super) struct Answering {
-    shared: Arc<Shared>,
+    shared: Arc<Http2Server>,
     stream: StreamId,
 }
 
@@ -50,9 +51,9 @@ impl Drop for Answering {
 
 /// Serves the request of a stream, until it is answered or nobody wants the answer.
 pub(super) fn serve(
-    edge: Arc<Edge>,
+    server: Arc<HttpServer>,
     client: Arc<Client>,
-    shared: &Arc<Shared>,
+    shared: &Arc<Http2Server>,
     new: NewRequest,
 ) -> impl Future<Output = ()> + Send + use<> {
     let stream = new.stream;
@@ -69,7 +70,7 @@ pub(super) fn serve(
     }
     let answering = Answering { shared: shared.clone(), stream };
     // In a box of its own, whose room is given up when the answer begins: that may last.
-    let mut served = Box::pin(request::serve(edge, client, Request::from_parts(head, body)));
+    let mut served = Box::pin(request::serve(server, client, Request::from_parts(head, body)));
     async move {
         let answer = poll_fn(|cx| match served.as_mut().poll(cx) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),

@@ -15,7 +15,7 @@ use sallyport_http::{
 use sallyport_model::{HeaderChanges, HostHeader, OriginRef, PathPrefix, SocketRoute, SocketType};
 use sha2::{Digest, Sha256};
 
-use crate::{http::error_page::Trouble, origins::transport::Way};
+use crate::origins::transport::Way;
 
 const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 /// What an origin is told as its host where nobody knows at which address it is dialed: behind a stock ssh client.
@@ -92,10 +92,10 @@ impl Forwarding {
     }
 
     /// The origins that a path is for.
-    pub(crate) fn group(&self, path: &str) -> Result<Group, Trouble> {
+    pub(crate) fn group(&self, path: &str) -> Result<Group, ForwardingError> {
         let Some(paths) = &self.paths else { return Ok(Group::ROOT) };
-        let place = paths.table.find(path)?.ok_or(Trouble::NoPath)?;
-        paths.groups.get(place).copied().ok_or(Trouble::NoPath)
+        let place = paths.table.find(path)?.ok_or(ForwardingError::NoPath)?;
+        paths.groups.get(place).copied().ok_or(ForwardingError::NoPath)
     }
 
     /// The group of an origin; none where the route does not have it.
@@ -112,7 +112,12 @@ impl Forwarding {
     }
 
     /// The target by which this origin knows what was asked for. The fields get the prefix of which it knows nothing.
-    pub(crate) fn target(&self, origin: OriginRef, asked: &Uri, headers: &mut HeaderMap) -> Result<Uri, Trouble> {
+    pub(crate) fn target(
+        &self,
+        origin: OriginRef,
+        asked: &Uri,
+        headers: &mut HeaderMap,
+    ) -> Result<Uri, ForwardingError> {
         // A former attempt may have gone to an origin that has another prefix.
         headers.remove(X_FORWARDED_PREFIX);
         let served = self.paths.as_ref().and_then(|paths| paths.served.get(&origin));
@@ -175,7 +180,16 @@ impl Paths {
     }
 }
 
-impl From<AmbiguousPath> for Trouble {
+/// Why a path goes to no origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ForwardingError {
+    /// The socket has no service for the path.
+    NoPath,
+    /// Programs do not agree which path it names, and so which service of its socket it is for.
+    AmbiguousPath,
+}
+
+impl From<AmbiguousPath> for ForwardingError {
     fn from(_: AmbiguousPath) -> Self {
         Self::AmbiguousPath
     }

@@ -30,7 +30,8 @@ use sallyport_wire::{FailureReason, OpenFailure, StreamProtocol};
 
 use self::tls::Tls;
 pub(crate) use self::{flow::DirectFlow, stream::DirectStream};
-use crate::EdgeConfig;
+
+use crate::config::EdgeConfig;
 
 /// How long it is believed where a name leads.
 const RESOLVED_FOR: Duration = Duration::from_secs(5);

@@ -9,17 +9,14 @@ use std::sync::atomic::Ordering;
 use sallyport_net::Shutdown;
 use tokio::time::Instant;
 
-use crate::{Edge, MAX_LINGER, lifecycle::phase::Phase};
+use super::Edge;
+
+use crate::lifecycle::phase::{MAX_LINGER, Phase};
 
 impl Edge {
-    /// Whether clients had better go elsewhere with their next request.
-    pub(crate) fn sends_away(&self) -> bool {
-        self.draining.load(Ordering::Relaxed) || self.emptied.load(Ordering::Relaxed)
-    }
-
     /// Does as it is told about being emptied, until the shutdown.
     pub(crate) async fn follow_emptied(&self, shutdown: &Shutdown) {
-        let mut told = self.config.emptied.clone();
+        let mut told = self.context.config.emptied.clone();
         let mut until = *told.borrow_and_update();
         self.begin_or_end(until);
         loop {
@@ -38,16 +35,16 @@ impl Edge {
     }
 
     fn begin_or_end(&self, until: Option<Instant>) {
-        let was_emptied = self.emptied.swap(until.is_some(), Ordering::Relaxed);
+        let was_emptied = self.context.emptied.swap(until.is_some(), Ordering::Relaxed);
         match (was_emptied, until) {
             (false, Some(until)) => {
                 let within = until.saturating_duration_since(Instant::now());
                 tracing::info!(
                     ?within,
-                    running = self.running.count(),
+                    running = self.context.running.count(),
                     "this edge is emptied: clients and connectors are sent elsewhere"
                 );
-                self.phase.turn(Phase::Lingering);
+                self.context.phase.turn(Phase::Lingering);
             }
             (true, None) => tracing::info!("this edge serves again"),
             _ => {}
@@ -55,10 +52,10 @@ impl Edge {
     }
 
     async fn cut_what_runs(&self) {
-        let running = self.running.count();
-        self.phase.turn(Phase::Draining);
-        let _ = tokio::time::timeout(MAX_LINGER, self.running.none_left()).await;
-        self.phase.turned(Phase::Cut);
+        let running = self.context.running.count();
+        self.context.phase.turn(Phase::Draining);
+        let _ = tokio::time::timeout(MAX_LINGER, self.context.running.none_left()).await;
+        self.context.phase.turned(Phase::Cut);
         tracing::info!(running, "the time is over: what still ran is cut off, and this edge is empty");
     }
 }

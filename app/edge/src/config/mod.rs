@@ -1,5 +1,9 @@
 //! What can be set of an edge.
 
+mod affinity_key;
+mod audit;
+mod identity;
+
 use std::{sync::Arc, time::Duration};
 
 use sallyport_bus::LiveFlows;
@@ -12,7 +16,9 @@ use sallyport_shards::Shards;
 use sallyport_wire::{Neighbours, SessionConfig};
 use tokio::{sync::watch, time::Instant};
 
-use crate::{AffinityKey, EdgeIdentity, record::audit::EdgeAudit, util::ids};
+pub use self::{affinity_key::AffinityKey, audit::EdgeAudit, identity::EdgeIdentity};
+
+use crate::util::ids;
 
 /// How long a client may take nothing of what waits for it, when nothing else is said.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);

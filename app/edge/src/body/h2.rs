@@ -1,0 +1,137 @@
+//! The body of a request that came over HTTP/2, and the server of its connection, which the tasks of its streams share.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use sallyport_http2::{Config, ErrorCode, Read, Server, Signal, StreamId};
+
+use super::{upload::BoxError, upload_meter::UploadMeter};
+
+/// A task that may be waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    waker: Option<Waker>,
+    is_waiting: bool,
+}
+
+impl Waiting {
+    /// The task waits from now on.
+    pub(crate) fn wait(&mut self, cx: &Context<'_>) {
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            self.waker = Some(cx.waker().clone());
+        }
+        self.is_waiting = true;
+    }
+}
+
+impl Signal for Waiting {
+    fn signal(&mut self) {
+        if std::mem::take(&mut self.is_waiting)
+            && let Some(waker) = &self.waker
+        {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// A connection's server, and who writes what it says.
+#[derive(Debug)]
+pub(crate) struct Http2Server(Mutex<Http2State>);
+
+#[derive(Debug)]
+pub(crate) struct Http2State {
+    pub(crate) server: Server<Waiting>,
+    pub(crate) connection: Waiting,
+}
+
+impl Http2Server {
+    /// A new server with these bounds.
+    pub(crate) fn new(config: Config) -> Self {
+        Self(Mutex::new(Http2State { server: Server::new(config), connection: Waiting::default() }))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Http2State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the server, and has the connection write what that made it say.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Server<Waiting>) -> R) -> R {
+        let mut state = self.lock();
+        let result = act(&mut state.server);
+        if !state.server.output().is_empty() || state.server.is_over() {
+            state.connection.signal();
+        }
+        result
+    }
+}
+
+/// What a client sends on a stream. What it sends when this was dropped is dropped too.
+#[derive(Debug)]
+pub(crate) struct Http2Body {
+    shared: Arc<Http2Server>,
+    stream: StreamId,
+    /// Counts what is held of it, and of others.
+    meter: Option<Arc<UploadMeter>>,
+    has_failed: bool,
+}
+
+impl Http2Body {
+    pub(crate) fn new(shared: Arc<Http2Server>, stream: StreamId, meter: Option<Arc<UploadMeter>>) -> Self {
+        Self { shared, stream, meter, has_failed: false }
+    }
+}
+
+impl Body for Http2Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.has_failed {
+            return Poll::Ready(None);
+        }
+        let stream = self.stream;
+        let read = self.shared.with(|server| {
+            let read = server.read(stream);
+            if let (Read::Later, Some(reader)) = (&read, server.reader(stream)) {
+                reader.wait(cx);
+            }
+            read
+        });
+        Poll::Ready(match read {
+            Read::Data(data) => Some(Ok(Frame::data(data))),
+            Read::Trailers(fields) => Some(Ok(Frame::trailers(fields))),
+            Read::End => None,
+            Read::Later => return Poll::Pending,
+            Read::Failed(code) => {
+                self.has_failed = true;
+                Some(Err(broke_off(code)))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_failed || self.shared.lock().server.is_read(self.stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.shared.lock().server.unread_bytes(self.stream).map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl Drop for Http2Body {
+    fn drop(&mut self) {
+        let unread = self.shared.with(|server| server.leave_upload(self.stream));
+        if let Some(meter) = &self.meter {
+            meter.taken(unread);
+        }
+    }
+}
+
+fn broke_off(code: ErrorCode) -> BoxError {
+    format!("the client's stream broke off: {code}").into()
+}

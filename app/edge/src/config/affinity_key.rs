@@ -1,0 +1,32 @@
+//! The secret behind which origin a client meets.
+
+use sallyport_balance::HashKey;
+use sha2::{Digest, Sha256};
+
+/// The secret behind which origin a client meets. Whoever knows it can choose addresses that meet a certain origin; with
+/// another one, all clients change origins.
+#[derive(Clone)]
+pub struct AffinityKey(HashKey);
+
+impl std::fmt::Debug for AffinityKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AffinityKey(..)")
+    }
+}
+
+impl From<[u8; 32]> for AffinityKey {
+    /// The key made of these secret random bytes.
+    fn from(secret: [u8; 32]) -> Self {
+        let digest: [u8; 32] = Sha256::digest([&b"sallyport affinity "[..], &secret[..]].concat()).into();
+        let mut key = [0; 16];
+        key.copy_from_slice(&digest[..16]);
+        Self(HashKey::new(key))
+    }
+}
+
+impl AffinityKey {
+    /// The key of the hashes.
+    pub(crate) fn hash_key(&self) -> &HashKey {
+        &self.0
+    }
+}

@@ -1,0 +1,182 @@
+//! The edge of one process: it composes the rooms below, and has what is set of it while it runs.
+//!
+//! Uses every room but `listener` and `serve`, which use it.
+
+mod drain_order;
+mod gauges;
+mod queries;
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use prometheus_client::registry::Registry;
+use sallyport_bus::{Directory, Routes};
+use sallyport_tunnel::{EdgeTunnels, EdgeTunnelsConfig};
+use tokio::net::TcpListener;
+
+use self::gauges::{Gauges, TunnelsInDebug};
+
+use crate::{
+    access::Access,
+    config::EdgeConfig,
+    context::Context,
+    http::server::{ApiService, HealthNotes, HttpServer},
+    lifecycle::{
+        counts::{Connections, Handshakes},
+        readiness::{Asker, Readiness},
+    },
+    mesh::{Mesh, MeshSettings},
+    ssh::{self, SshSettings, SshTunnels, metrics::SshMetrics},
+    tunnels::{
+        admission::Gate,
+        unheard::{AskTunnel, Unheard},
+    },
+    udp::ports::UdpPorts,
+};
+
+/// An edge. Made once for a process.
+pub struct Edge {
+    pub(crate) context: Arc<Context>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) http: Arc<HttpServer>,
+    pub(crate) udp: Arc<UdpPorts>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) tunnels: EdgeTunnels,
+    pub(crate) ssh: OnceLock<Ssh>,
+    pub(crate) mesh: OnceLock<Arc<Mesh>>,
+    pub(crate) handshakes: Arc<Handshakes>,
+    pub(crate) ssh_logins: Arc<Handshakes>,
+    pub(crate) connections: Arc<Connections>,
+}
+
+/// The server for stock ssh clients, and the tunnels that they hold up.
+pub(crate) struct Ssh {
+    pub(crate) server: sallyport_ssh::SshServer,
+    pub(crate) tunnels: Arc<SshTunnels>,
+    pub(crate) listener: Mutex<Option<TcpListener>>,
+}
+
+impl std::fmt::Debug for Edge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Edge").field("config", &self.context.config).finish_non_exhaustive()
+    }
+}
+
+impl Edge {
+    /// An edge for these routes, which tells the directory of its tunnels. It takes nothing before [`Edge::serve`].
+    ///
+    /// # Panics
+    /// When the operating system gives no random bytes: nothing here would be safe then.
+    #[must_use]
+    pub fn new(config: EdgeConfig, routes: Routes, directory: Directory, api: ApiService) -> Arc<Self> {
+        let context = Context::new(config, routes, directory);
+        let config = &context.config;
+        let gate = Arc::new(Gate::new(
+            config.domain.clone(),
+            config.public_port,
+            context.routes.clone(),
+            context.directory.clone(),
+            context.sockets.clone(),
+        ));
+        let tunnels = EdgeTunnels::new(
+            EdgeTunnelsConfig {
+                session: config.session.clone(),
+                ready_legs: config.ready_legs,
+                max_sessions: config.max_sessions,
+                max_legs_per_session: config.max_legs_per_session,
+                neighbours: config.neighbours.clone(),
+            },
+            gate.clone(),
+        );
+        let connections = Connections::new(config.max_connections, config.max_connections_per_address);
+        let access = Access::new(context.clone());
+        Arc::new(Self {
+            http: HttpServer::new(access.clone(), api, tunnels.clone()),
+            udp: UdpPorts::new(access.clone()),
+            gate,
+            tunnels,
+            ssh: OnceLock::new(),
+            mesh: OnceLock::new(),
+            handshakes: Arc::default(),
+            ssh_logins: Arc::new(Handshakes::of_ssh()),
+            connections,
+            access,
+            context,
+        })
+    }
+
+    /// Relays for other edges from now on, and has them relay. To be called before [`Edge::serve`]; only the first call counts.
+    pub fn join_mesh(&self, settings: MeshSettings) {
+        self.context.sockets.shared().dialer.is_among(settings.fleet.clone());
+        let mesh = Mesh::new(&self.context, &self.tunnels, settings);
+        let told = mesh.clone();
+        let _ = self.http.mesh_health.set(Arc::new(move || told.notes()));
+        let _ = self.mesh.set(mesh);
+    }
+
+    /// Makes the edge's metrics known to the registry, those of ssh clients only after [`Edge::serve_ssh`], and those of the
+    /// mesh after [`Edge::join_mesh`].
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        let sockets = &self.context.sockets;
+        self.context.metrics.register(registry);
+        sockets.shared().metrics.register(sockets, registry);
+        sockets.shared().dialer.register(registry);
+        sockets.shared().regions.register(registry);
+        registry.register_collector(Box::new(Gauges {
+            tunnels: TunnelsInDebug(self.tunnels.clone()),
+            connections: self.connections.clone(),
+            handshakes: self.handshakes.clone(),
+            udp_flows: self.udp.flows.clone(),
+            uploads: self.http.uploads.clone(),
+            emptied: self.context.emptied.clone(),
+            shards: self.context.config.shards.clone(),
+        }));
+        if let Some(mesh) = self.mesh.get() {
+            mesh.register_metrics(registry);
+        }
+        if let Some(ssh) = self.ssh.get() {
+            registry.register_collector(Box::new(SshMetrics(ssh.server.stats().clone())));
+        }
+    }
+
+    /// What `/metrics` shows from now on: a registry in which [`Edge::register_metrics`] and whoever else counts in
+    /// this process has been. Only the first call counts; before it there is no `/metrics`.
+    pub fn publish_metrics(&self, registry: Registry) {
+        self.http.exposition.publish(registry);
+    }
+
+    /// Whom `/readyz` asks from now on, beside the edge itself, and what it says when that cannot. Only the first call counts.
+    pub fn ask_readiness(&self, told: &'static str, ask: Readiness) {
+        let _ = self.http.readiness.set(Asker::new(told, ask));
+    }
+
+    /// Whom connectors' tunnels are asked about from now on of which the edge has not heard, before one is refused for good. Only the
+    /// first call counts.
+    pub fn ask_about_tunnels(&self, ask: AskTunnel) {
+        let metrics = self.context.metrics.clone();
+        self.gate.ask(Unheard::new(ask, move |status| metrics.tunnel_asked(status.as_str())));
+    }
+
+    /// What `/healthz` says from now on besides that it is well: lines of what is not as it should be, and is served on
+    /// without. Only the first call counts.
+    pub fn tell_health(&self, notes: HealthNotes) {
+        let _ = self.http.health.set(notes);
+    }
+
+    /// Serves stock ssh clients from now on: on the port that all share, and on one of their own where there is one.
+    /// To be called before [`Edge::serve`]; only the first call counts.
+    pub fn serve_ssh(&self, mut settings: SshSettings) {
+        // Those that make room take a moment to be gone.
+        settings.config.max_unauthenticated = 2 * self.ssh_logins.max();
+        let listener = Mutex::new(settings.listener.take());
+        let (server, tunnels) = ssh::server(&self.context, &self.tunnels, settings);
+        self.gate.tell(Arc::downgrade(&tunnels));
+        let _ = self.ssh.set(Ssh { server, tunnels, listener });
+    }
+
+    /// The published metrics in the OpenMetrics text format; `None` when none are published. Reads files where there are
+    /// UDP sockets.
+    #[must_use]
+    pub fn metrics_text(&self) -> Option<String> {
+        self.http.exposition.text()
+    }
+}

@@ -1,0 +1,98 @@
+//! What the requests of all clients share.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+};
+
+use http::{Request, Response};
+use sallyport_model::ClientAddr;
+use sallyport_tunnel::EdgeTunnels;
+
+use crate::{
+    access::Access,
+    body::{
+        upload::{ApiBody, ApiRequestBody},
+        upload_meter::UploadBudget,
+    },
+    context::Context,
+    http::guarded_io::RefusalPath,
+    lifecycle::{counts::Connections, readiness::Asker},
+    metrics::{SocketMetrics, exposition::Exposition},
+    policy::basic_auth::Gatekeeper,
+    util::ids,
+};
+
+/// Answers requests to `api.<domain>`, and to `login.<domain>` where people log in. Made by whoever puts edge and control into
+/// one process.
+pub type ApiService = Arc<
+    dyn Fn(Request<ApiRequestBody>, ClientAddr) -> Pin<Box<dyn Future<Output = Response<ApiBody>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// Lines for `/healthz`, which everybody may read; empty when all is as it should be.
+pub type HealthNotes = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// HTTP with all clients of an edge.
+pub(crate) struct HttpServer {
+    /// The state that all rooms share.
+    pub(crate) context: Arc<Context>,
+    /// Who may come in.
+    pub(crate) access: Arc<Access>,
+    /// `api.<domain>`.
+    pub(crate) api_host: String,
+    /// `login.<domain>`.
+    pub(crate) login_host: String,
+    /// `tunnel.<domain>`, which connectors dial.
+    pub(crate) tunnel_host: String,
+    /// Answers requests to the API.
+    pub(crate) api: ApiService,
+    /// Checks user names and passwords.
+    pub(crate) gatekeeper: Gatekeeper,
+    /// What is counted of requests that belong to no socket.
+    pub(crate) no_socket: Arc<SocketMetrics>,
+    /// How a request that was refused unread is told apart.
+    pub(crate) refusal_path: RefusalPath,
+    /// What uploads over HTTP/2 may hold.
+    pub(crate) uploads: Arc<UploadBudget>,
+    /// The tunnels, for those that come as WebSockets.
+    pub(crate) tunnels: EdgeTunnels,
+    /// Legs of tunnels, which have shown a secret: they and clients take no place from one another.
+    pub(crate) legs: Arc<Connections>,
+    /// Whom `/readyz` asks, beside the edge itself.
+    pub(crate) readiness: OnceLock<Asker>,
+    /// What `/healthz` says besides that the edge is well.
+    pub(crate) health: OnceLock<HealthNotes>,
+    /// What `/healthz` says of other edges.
+    pub(crate) mesh_health: OnceLock<HealthNotes>,
+    /// What `/metrics` shows.
+    pub(crate) exposition: Exposition,
+}
+
+impl HttpServer {
+    /// A server for the sockets of this edge, its API, and its tunnels.
+    pub(crate) fn new(access: Arc<Access>, api: ApiService, tunnels: EdgeTunnels) -> Arc<Self> {
+        let context = access.context.clone();
+        let config = &context.config;
+        Arc::new(Self {
+            api_host: format!("api.{}", config.domain),
+            login_host: format!("login.{}", config.domain),
+            tunnel_host: format!("tunnel.{}", config.domain),
+            api,
+            gatekeeper: Gatekeeper::new(ids::random()),
+            no_socket: context.metrics.of_no_socket(),
+            refusal_path: RefusalPath::from_random(ids::random()),
+            uploads: Arc::default(),
+            tunnels,
+            legs: Connections::new(config.max_connections, config.max_connections_per_address),
+            readiness: OnceLock::new(),
+            health: OnceLock::new(),
+            mesh_health: OnceLock::new(),
+            exposition: Exposition::new(context.metrics.clone()),
+            access,
+            context,
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! Serving: an edge from its first connection to the end of its shutdown.
+
+use std::{
+    pin::pin,
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use sallyport_bus::RouteChange;
+use sallyport_net::{Certificates, Listening, Shutdown};
+
+use crate::{
+    access,
+    edge::Edge,
+    lifecycle::phase::{DrainReport, MAX_LINGER, Phase},
+    listener::{accept, handshake::Doors, ports::Ports, redirect},
+};
+
+/// How often connections to origins are looked through for those that ended.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// How long, at a shutdown, tunnels get to end their streams after the last request has ended.
+const MAX_TUNNEL_DRAIN: Duration = Duration::from_secs(2);
+/// How long what was cut off has to end.
+const MAX_CUT: Duration = Duration::from_secs(1);
+
+impl Edge {
+    /// Serves clients and tunnels until the shutdown, then lets finish what runs, and returns. Called once.
+    ///
+    /// # Errors
+    /// When the kernel does not say where it listens, or does not watch it, or nobody listens any more. What goes wrong
+    /// with one connection concerns that connection alone.
+    pub async fn serve(
+        self: &Arc<Self>,
+        listening: Listening,
+        certificates: Arc<Certificates>,
+        shutdown: Shutdown,
+    ) -> anyhow::Result<DrainReport> {
+        let doors = Doors::new(certificates, self.context.config.trusted_proxies.clone());
+        let changes = self.context.routes.subscribe();
+        let address = listening.tls.local_addr()?;
+        let ip = address.ip();
+        self.context.sockets.shared().dialer.listens_on(address.port());
+        let ports = Ports::new(self.clone(), doors.clone(), ip, listening.own.clone(), shutdown.clone())
+            .follow(self.context.routes.subscribe());
+        let ports = async {
+            ports.await;
+            Ok(())
+        };
+        let shards = &self.context.config.shards;
+        let clients = {
+            let (edge, doors) = (self.clone(), doors.clone());
+            let take = move |stream, peer| accept::take_tls(&edge, &doors, stream, peer);
+            accept::accept_in_shard(shards, listening.tls, shutdown.clone(), take)
+        };
+        let plain = async {
+            match listening.redirect {
+                Some(listener) => {
+                    let take = |stream, peer| redirect::take_plain(self, stream, peer);
+                    accept::accept(listener, shutdown.clone(), take).await;
+                }
+                None => shutdown.wait().await,
+            }
+            Ok(())
+        };
+        let geo = async {
+            if let Some(geo) = &self.context.config.geo {
+                geo.clone().follow().await;
+            }
+        };
+        let ssh_listener =
+            self.ssh.get().and_then(|ssh| ssh.listener.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let ssh = async {
+            match ssh_listener {
+                Some(listener) => {
+                    let edge = self.clone();
+                    let take = move |stream, peer| accept::take_ssh(&edge, &doors, stream, peer);
+                    accept::accept_in_shard(shards, listener, shutdown.clone(), take).await
+                }
+                None => {
+                    shutdown.wait().await;
+                    Ok(())
+                }
+            }
+        };
+        let upkeep = async {
+            let judged = access::follow(&self.access);
+            let emptied = self.follow_emptied(&shutdown);
+            let mesh = async {
+                if let Some(mesh) = self.mesh.get() {
+                    mesh.run().await;
+                }
+            };
+            tokio::join!(
+                self.gate.follow(&self.tunnels, changes),
+                self.follow_ssh(),
+                self.sweep(),
+                geo,
+                judged,
+                emptied,
+                mesh
+            )
+        };
+        let mut upkeep = pin!(upkeep);
+        let is_kept_up = tokio::select! {
+            served = async { tokio::try_join!(clients, plain, ports, ssh) } => served.map(|_| true)?,
+            _ = &mut upkeep => false,
+        };
+        // What runs out is judged like what came before, to its end.
+        let mut drain = pin!(self.drain());
+        tokio::select! {
+            report = &mut drain => Ok(report),
+            _ = upkeep, if is_kept_up => Ok(drain.await),
+        }
+    }
+
+    /// Sends ssh clients away whose tunnel or key is gone, for as long as the routes change.
+    async fn follow_ssh(&self) {
+        let Some(ssh) = self.ssh.get() else { return };
+        let (mut changes, mut logins) = (self.context.routes.subscribe(), ssh.tunnels.login_changes());
+        loop {
+            tokio::select! {
+                change = changes.next() => match change {
+                    None => return,
+                    Some(RouteChange::Changed(route)) => ssh.tunnels.look_at(Some(route.id)),
+                    Some(RouteChange::Removed(socket)) => ssh.tunnels.look_at(Some(socket)),
+                    Some(RouteChange::Missed) => ssh.tunnels.look_at(None),
+                },
+                Ok(()) = logins.changed() => ssh.tunnels.look_at_logins(),
+            }
+        }
+    }
+
+    /// Lets go of origins' connections that ended, for as long as the edge serves.
+    async fn sweep(&self) {
+        let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
+        loop {
+            ticks.tick().await;
+            let now = Instant::now();
+            for pool in self.context.sockets.all() {
+                pool.origins().iter().for_each(|origin| origin.sweep(now));
+            }
+        }
+    }
+
+    /// Resolves when nothing runs, and nothing is about to: a connection that was taken and is in its handshake will bring
+    /// a request, and nobody else has it. In this order, since what a handshake brings runs before the handshake is over;
+    /// new ones do not come, because nothing is accepted any more.
+    async fn quiet(&self) {
+        self.handshakes.none_left().await;
+        self.context.running.none_left().await;
+    }
+
+    /// Ends what runs: first by asking, at last by force.
+    async fn drain(&self) -> DrainReport {
+        let began = Instant::now();
+        let ran = self.context.running.count();
+        // Answers say from here on that they are the last on their connection. Tunnels still serve those requests.
+        self.context.draining.store(true, Ordering::Relaxed);
+        self.context.phase.all(Phase::Lingering);
+        let linger = MAX_LINGER.min(self.context.config.drain);
+        let _ = tokio::time::timeout(linger, self.quiet()).await;
+        self.context.phase.all(Phase::Draining);
+        self.tunnels.go_away("the edge is shutting down");
+        let ssh_over = self.ssh.get().map(|ssh| {
+            let (server, grace) = (ssh.server.clone(), self.context.config.drain);
+            tokio::spawn(async move { server.shutdown("the edge is shutting down", grace).await })
+        });
+        let rest = || self.context.config.drain.saturating_sub(began.elapsed());
+        let _ = tokio::time::timeout(rest(), self.context.running.none_left()).await;
+        let cut = self.context.running.count();
+        for pool in self.context.sockets.all() {
+            pool.origins().iter().for_each(|origin| origin.leave());
+        }
+        let _ = tokio::time::timeout(MAX_TUNNEL_DRAIN.min(rest()), self.tunnels.drained()).await;
+        self.context.phase.all(Phase::Cut);
+        // What is cut off resets its client and is recorded, before the process ends.
+        let _ = tokio::time::timeout(MAX_CUT, self.context.running.none_left()).await;
+        if let Some(over) = ssh_over {
+            let _ = tokio::time::timeout(rest(), over).await;
+        }
+        DrainReport { finished: ran.saturating_sub(cut), cut }
+    }
+}
