@@ -1,6 +1,6 @@
 //! How a released program is linked: functions that are alike are there once, and so are constants, and relocations are
-//! packed, where the linker and the C library can do that. docs/adr/0041-size-again.md and
-//! docs/adr/0045-twenty-five-mebibytes.md have the figures.
+//! packed, where the linker and the C library can do that. docs/adr/what-was-tried.md
+//! has the figures.
 
 use std::{env, path::Path, process::Command};
 
