@@ -3,7 +3,7 @@
 use tikv_jemalloc_ctl::{background_thread, max_background_threads};
 use tikv_jemallocator::Jemalloc;
 
-/// jemalloc, since it gives back what a flood took: docs/adr/0057-memory-goes-back.md.
+/// jemalloc, since it gives back what a flood took: docs/adr/0058-shares-of-clients.md.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

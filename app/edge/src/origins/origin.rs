@@ -46,7 +46,7 @@ const MAX_WANTED_ELSEWHERE: Duration = Duration::from_millis(100);
 /// over a new one, when it has ended since.
 const MAX_UNSEEN: Duration = Duration::from_millis(2);
 /// The longest answer that shares a connection with others at no loss, in bytes: measured, see
-/// docs/adr/0027-requests-that-share-a-connection.md.
+/// docs/adr/0001-legs-and-a-control-connection.md.
 pub(crate) const MAX_SHORT_ANSWER_BYTES: u64 = 16 * 1024;
 /// How many short answers must follow a long one before requests share a connection.
 const SHORT_ANSWERS_TO_SHARE: u32 = 64;

@@ -4,7 +4,7 @@
 //! Until they have, each established flow gets a socket for its client alone, which the kernel prefers over the port's:
 //! its datagrams go on here as if nothing had happened. Then these sockets are closed, the next datagram of each flow
 //! goes to the next process, and its connector takes up the same socket to the origin again
-//! (`docs/adr/0010-udp-flows.md`).
+//! (`docs/adr/0008-takeover.md`).
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -40,7 +40,7 @@ use crate::{
 const MAX_HANDSHAKES: usize = 32;
 /// How long legs that the edge asks for wait before they are dialed. The edge asks in the midst of a burst that found too few, whose
 /// streams are under way on the control connection; handshakes would take the processor from them. The openings of 64 are through by
-/// then, on a path of any length; those of 256 take longer (docs/adr/0055-legs-after-the-burst.md).
+/// then, on a path of any length; those of 256 take longer (docs/adr/0001-legs-and-a-control-connection.md).
 const LEG_PAUSE: Duration = Duration::from_millis(20);
 /// How long dialing a leg may take.
 const LEG_DIAL_TIME: Duration = Duration::from_secs(15);
