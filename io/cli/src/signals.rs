@@ -18,7 +18,7 @@ use tokio::{
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
 /// The exit status after Ctrl-C, as shells have it: 128 and the number of the signal.
-pub(crate) const INTERRUPTED: i32 = 130;
+pub const INTERRUPTED: i32 = 130;
 /// The same after SIGTERM.
 const TERMINATED: i32 = 143;
 /// Whether somebody took the signals.
@@ -29,7 +29,7 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// The system refuses.
-pub(crate) fn restore_terminal_at_end() -> io::Result<()> {
+pub fn restore_terminal_at_end() -> io::Result<()> {
     let terminal = File::options().read(true).write(true).open("/dev/tty")?;
     let as_it_is = tcgetattr(&terminal)?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -48,7 +48,7 @@ pub(crate) fn restore_terminal_at_end() -> io::Result<()> {
 }
 
 /// Ctrl-C, SIGTERM, and the end of the terminal; from here on they no longer end the process by themselves.
-pub(crate) struct Signals {
+pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
     /// Absent where whoever started us wants the end of the terminal ignored (`nohup`).
@@ -62,7 +62,7 @@ impl Signals {
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn take() -> io::Result<Self> {
+    pub fn take() -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let hangup = if ignores_hangup(&status) { None } else { Some(signal(SignalKind::hangup())?) };
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -74,7 +74,7 @@ impl Signals {
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn take_with_hangups() -> io::Result<(Self, Hangups)> {
+    pub fn take_with_hangups() -> io::Result<(Self, Hangups)> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let hangups = Hangups {
             hangup: signal(SignalKind::hangup())?,
@@ -86,7 +86,7 @@ impl Signals {
     }
 
     /// Waits for the next one; repetitions within a second are left out. Safe to drop and call again.
-    pub(crate) async fn next(&mut self) {
+    pub async fn next(&mut self) {
         loop {
             self.any().await;
             let now = Instant::now();
@@ -114,7 +114,7 @@ impl Signals {
 
 /// What a hangup asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hangup {
+pub enum Hangup {
     /// To read again what was configured, as daemons do.
     Reload,
     /// To end: the terminal is gone.
@@ -122,7 +122,7 @@ pub(crate) enum Hangup {
 }
 
 /// SIGHUP, to a command that has something to read again.
-pub(crate) struct Hangups {
+pub struct Hangups {
     hangup: Signal,
     /// It was started from a terminal, and whoever started it did not want the end of that ignored.
     ends_with_terminal: bool,
@@ -130,7 +130,7 @@ pub(crate) struct Hangups {
 
 impl Hangups {
     /// Waits for the next one. Safe to drop and call again.
-    pub(crate) async fn next(&mut self) -> Hangup {
+    pub async fn next(&mut self) -> Hangup {
         if self.hangup.recv().await.is_none() {
             return pending().await;
         }

@@ -4,15 +4,14 @@ use std::{os::unix::process::CommandExt as _, time::Duration};
 
 use clap::Args;
 use http::Uri;
-use sallyport_lab::{Lab, LoadReport, LoadWish, MAX_CONNECTIONS, Tick};
-
-use super::{Which, failure};
-use crate::{
-    context::Context,
+use sallyport_cli::{
     duration,
     failure::Failure,
     output::{self, Format},
 };
+use sallyport_lab::{Lab, LoadReport, LoadWish, MAX_CONNECTIONS, Tick};
+
+use super::{Context, Which, failure};
 
 /// Options of `lab load`.
 #[derive(Debug, Args)]
@@ -84,7 +83,7 @@ fn elsewhere(context: &Context, which: &Which, args: &LoadArgs) -> anyhow::Resul
     let program = lab.state.programs.lab.display().to_string();
     let mut command = lab.command_on(from, &program).map_err(failure)?;
     let url = args.url.as_ref().map_or_else(|| format!("https://{}/", lab.secrets.host), ToString::to_string);
-    command.args(["lab", "load", "--here", &url, "--connections", &args.connections.to_string()]);
+    command.args(["load", "--here", &url, "--connections", &args.connections.to_string()]);
     command.args(["--seconds", &args.seconds.to_string(), "--rate", &args.rate.to_string()]);
     command.args(["--patience", &format!("{}ms", args.patience.as_millis())]);
     command.args(["--transfers", &args.transfers.to_string()]);

@@ -14,24 +14,23 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use sallyport_cli::{
+    duration,
+    failure::{Failure, Kind},
+    output::{self, Output},
+};
 use sallyport_lab::{DEFAULT_PARENT, Database, Lab, LabError, LabName, Topology, Wish, rate_bits};
 use serde_json::json;
 
-pub(crate) use self::{chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand};
-use crate::{
-    context::Context,
-    duration,
-    failure::{Failure, Kind},
-    output,
-};
+use self::{chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand};
 
-/// A laboratory on this machine.
-#[derive(Debug, Args)]
-pub(crate) struct LabCommand {
-    #[command(flatten)]
-    which: Which,
-    #[command(subcommand)]
-    command: LabsCommand,
+/// What every command needs.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// How to print.
+    pub(crate) output: Output,
+    /// The root certificate that was named with `--ca`.
+    pub(crate) ca: Option<PathBuf>,
 }
 
 /// Which laboratory.
@@ -54,7 +53,7 @@ pub(crate) struct Which {
 
 /// What can be done with laboratories.
 #[derive(Debug, Subcommand)]
-pub(crate) enum LabsCommand {
+pub(crate) enum LabCommand {
     /// Build one: regions with edges, controls, NATS, PostgreSQL, origins and clients
     Up(UpArgs),
     /// Take it away, with everything that runs in it
@@ -110,7 +109,7 @@ pub(crate) struct UpArgs {
     /// Bits a second between any two regions, each way, such as 100M [default: what the machine can]
     #[arg(long, value_name = "RATE", value_parser = rate_bits)]
     rate: Option<u64>,
-    /// The sallyport that runs controls, edges and connectors, such as one of another version [default: this one]
+    /// The sallyport that runs controls, edges and connectors, such as one of another version [default: the one beside this program, else the one on PATH]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 }
@@ -138,24 +137,23 @@ pub(crate) struct ServiceArgs {
 }
 
 /// Does it.
-pub(crate) async fn run(context: &Context, command: LabCommand) -> anyhow::Result<()> {
-    let LabCommand { which, command } = command;
+pub(crate) async fn run(context: &Context, which: Which, command: LabCommand) -> anyhow::Result<()> {
     let Which { name, dir } = &which;
     match command {
-        LabsCommand::Service(args) => {
+        LabCommand::Service(args) => {
             return Ok(sallyport_lab::run_service(&args.called, args.listen).await.map_err(failure)?);
         }
-        LabsCommand::Wires => {
+        LabCommand::Wires => {
             return Ok(tokio::task::block_in_place(|| sallyport_lab::run_wires(dir, name)).map_err(failure)?);
         }
-        LabsCommand::Load(args) => return load::run(context, &which, args).await,
-        LabsCommand::Chaos(args) => return chaos::run(context, &which, args).await,
-        LabsCommand::Fault(command) => return fault::run(context, &which, command).await,
+        LabCommand::Load(args) => return load::run(context, &which, args).await,
+        LabCommand::Chaos(args) => return chaos::run(context, &which, args).await,
+        LabCommand::Fault(command) => return fault::run(context, &which, command).await,
         _ => {}
     }
     tokio::task::block_in_place(|| match command {
-        LabsCommand::Up(args) => up(context, &which, &args),
-        LabsCommand::Down => {
+        LabCommand::Up(args) => up(context, &which, &args),
+        LabCommand::Down => {
             let was_there = sallyport_lab::down(dir, name).map_err(failure)?;
             let data = json!({ "lab": name, "was_there": was_there });
             context.output.data(&data, |_| {
@@ -166,7 +164,7 @@ pub(crate) async fn run(context: &Context, command: LabCommand) -> anyhow::Resul
                 }
             })
         }
-        LabsCommand::Ls => {
+        LabCommand::Ls => {
             let labs = sallyport_lab::all(dir);
             let rows: Vec<_> = labs.iter().map(|(name, whole)| json!({ "lab": name, "is_whole": whole })).collect();
             context.output.list(&rows, "no laboratories: `sallyport lab up` builds one", |_| {
@@ -177,21 +175,21 @@ pub(crate) async fn run(context: &Context, command: LabCommand) -> anyhow::Resul
                 )
             })
         }
-        LabsCommand::Status => {
+        LabCommand::Status => {
             let lab = Lab::look(dir, name).map_err(failure)?;
             context.output.data(&lab.status(), show::status)
         }
-        LabsCommand::Exec(args) => exec(&which, &args),
-        LabsCommand::Measure(command) => measure::run(context, &which, &command),
-        LabsCommand::Names => {
+        LabCommand::Exec(args) => exec(&which, &args),
+        LabCommand::Measure(command) => measure::run(context, &which, &command),
+        LabCommand::Names => {
             let names = Lab::open(dir, name).and_then(|mut lab| lab.learn_names()).map_err(failure)?;
             context.output.data(&names, |names| names.join("\n"))
         }
-        LabsCommand::Wires
-        | LabsCommand::Service(_)
-        | LabsCommand::Load(_)
-        | LabsCommand::Fault(_)
-        | LabsCommand::Chaos(_) => Ok(()),
+        LabCommand::Wires
+        | LabCommand::Service(_)
+        | LabCommand::Load(_)
+        | LabCommand::Fault(_)
+        | LabCommand::Chaos(_) => Ok(()),
     })
 }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::Subcommand;
+use sallyport_cli::output;
 use sallyport_lab::{ByProcess, DirectoryFigures, Lab, LoadFigures, MAX_CONNECTIONS, MAX_TUNNELS, TunnelFigures};
 
-use super::{Which, failure};
-use crate::{context::Context, output};
+use super::{Context, Which, failure};
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]

@@ -12,7 +12,7 @@ const MAX_LONG_SECONDS: u64 = 3_650 * 86_400;
 ///
 /// # Errors
 /// One sentence that says what was expected.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a time such as 500ms, 10s or 2m, a day at most".to_owned();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -31,7 +31,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// One sentence that says what was expected.
-pub(crate) fn parse_long(text: &str) -> Result<Duration, String> {
+pub fn parse_long(text: &str) -> Result<Duration, String> {
     let wrong = || "expected a time such as 30m, 12h or 90d, 3650d at most".to_owned();
     let (number, unit) = text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
     let seconds = match unit {
@@ -51,7 +51,7 @@ pub(crate) fn parse_long(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// One sentence that says what was expected.
-pub(crate) fn parse_positive(text: &str) -> Result<Duration, String> {
+pub fn parse_positive(text: &str) -> Result<Duration, String> {
     parse(text)?.checked_sub(Duration::from_nanos(1)).ok_or("expected more than no time at all")?;
     parse(text)
 }

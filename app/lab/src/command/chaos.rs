@@ -3,19 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use clap::Args;
-use sallyport_lab::{
-    Act, ChaosLoad, ChaosReport, ChaosWish, FaultReport, Lab, MAX_CHAOS_TIME, MAX_CONNECTIONS, Seen, Stop, Target,
-    WrkReport,
-};
-
-use super::{Which, failure};
-use crate::{
-    context::Context,
+use sallyport_cli::{
     duration,
     failure::{Failure, Kind},
     output,
     signals::Signals,
 };
+use sallyport_lab::{
+    Act, ChaosLoad, ChaosReport, ChaosWish, FaultReport, Lab, MAX_CHAOS_TIME, MAX_CONNECTIONS, Seen, Stop, Target,
+    WrkReport,
+};
+
+use super::{Context, Which, failure};
 
 /// Options of `lab chaos`.
 #[derive(Debug, Args)]

@@ -1,8 +1,7 @@
 //! Laboratories for people to read.
 
+use sallyport_cli::output;
 use sallyport_lab::{Kind, Lab, Life, Status};
-
-use crate::output;
 
 /// What stands, and what to do with it.
 pub(super) fn what_to_try(lab: &Lab, seconds: u64) -> String {

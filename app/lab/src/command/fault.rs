@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use sallyport_cli::duration;
 use sallyport_lab::{Lab, Link, rate_bits};
 use serde_json::json;
 
-use super::{Which, failure};
-use crate::{context::Context, duration};
+use super::{Context, Which, failure};
 
 /// What can be done.
 #[derive(Debug, Subcommand)]

@@ -15,7 +15,7 @@ use crate::failure::{Failure, OutputClosed};
 
 /// In which form data is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Form {
+pub enum Form {
     /// For people.
     #[default]
     Table,
@@ -29,7 +29,7 @@ pub(crate) enum Form {
 
 /// In which form data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// For people.
     Table,
     /// For programs.
@@ -40,7 +40,7 @@ pub(crate) enum Format {
 
 impl Form {
     /// What is printed then.
-    pub(crate) fn format(self) -> Format {
+    pub fn format(self) -> Format {
         match self {
             Self::Table | Self::Wide => Format::Table,
             Self::Json => Format::Json,
@@ -51,7 +51,7 @@ impl Form {
 
 /// When colours are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum Color {
+pub enum Color {
     /// On a terminal, unless `NO_COLOR` is set.
     #[default]
     Auto,
@@ -74,17 +74,17 @@ impl Color {
 
 /// How this run of the program prints.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Output {
+pub struct Output {
     /// The form of data.
-    pub(crate) format: Format,
+    pub format: Format,
     /// Whether tables have all their columns, and not only those that fit a narrow terminal.
-    pub(crate) is_wide: bool,
+    pub is_wide: bool,
     /// Whether the standard output is coloured.
-    pub(crate) color: bool,
+    pub color: bool,
     /// Whether the standard error is coloured.
     color_errors: bool,
     /// Whether the standard output is a terminal.
-    pub(crate) terminal: bool,
+    pub terminal: bool,
 }
 
 /// The same data without YAML's tags: a variant with data is an object with its name, as JSON has it.
@@ -105,7 +105,7 @@ fn as_json(data: Yaml) -> Yaml {
 
 impl Output {
     /// Prints in this form, coloured as far as the streams and `NO_COLOR` allow.
-    pub(crate) fn new(format: Format, color: Color) -> Self {
+    pub fn new(format: Format, color: Color) -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let terminal = io::stdout().is_terminal();
         Self {
@@ -118,7 +118,7 @@ impl Output {
     }
 
     /// The same, with all columns of tables.
-    pub(crate) fn wide(self, is_wide: bool) -> Self {
+    pub fn wide(self, is_wide: bool) -> Self {
         Self { is_wide, ..self }
     }
 
@@ -126,7 +126,7 @@ impl Output {
     ///
     /// # Errors
     /// The standard output is closed or cannot be written.
-    pub(crate) fn data<T: Serialize>(&self, data: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+    pub fn data<T: Serialize>(&self, data: &T, table: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         match self.format {
             Format::Table => line(&table(data)),
             // One tree for both, so that there is one writer for each type of data.
@@ -139,7 +139,7 @@ impl Output {
     ///
     /// # Errors
     /// The standard output is closed or cannot be written.
-    pub(crate) fn list<T: Serialize>(
+    pub fn list<T: Serialize>(
         &self,
         items: &[T],
         empty: &str,
@@ -152,14 +152,14 @@ impl Output {
     }
 
     /// Gives people a hint beside the output.
-    pub(crate) fn hint(&self, text: &str) {
+    pub fn hint(&self, text: &str) {
         if self.format == Format::Table {
             note(text);
         }
     }
 
     /// Tells a failure on the standard error.
-    pub(crate) fn failure(&self, failure: &Failure) {
+    pub fn failure(&self, failure: &Failure) {
         if self.format == Format::Json {
             #[derive(Serialize)]
             struct Outer<'a> {
@@ -182,12 +182,12 @@ impl Output {
 }
 
 /// The text in a colour.
-pub(crate) fn paint(text: &str, color: AnsiColor) -> String {
+pub fn paint(text: &str, color: AnsiColor) -> String {
     styled(text, color.on_default())
 }
 
 /// The text in a style.
-pub(crate) fn styled(text: &str, style: Style) -> String {
+pub fn styled(text: &str, style: Style) -> String {
     format!("{style}{text}{style:#}")
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn styled(text: &str, style: Style) -> String {
 ///
 /// # Errors
 /// The standard output is closed or cannot be written.
-pub(crate) fn json_line<T: Serialize>(value: &T) -> anyhow::Result<()> {
+pub fn json_line<T: Serialize>(value: &T) -> anyhow::Result<()> {
     line(&serde_json::to_string(value)?)
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn json_line<T: Serialize>(value: &T) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The standard output is closed or cannot be written.
-pub(crate) fn line(text: &str) -> anyhow::Result<()> {
+pub fn line(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
@@ -213,12 +213,12 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
 }
 
 /// Writes one line to the standard error; there is nowhere to complain when that is closed.
-pub(crate) fn note(text: &str) {
+pub fn note(text: &str) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
 /// A table for people. Cells may hold what others wrote: control characters are made visible.
-pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+pub fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
     for row in rows {
@@ -228,7 +228,7 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<I
 }
 
 /// Lines of cells below each other, the first one being the header. The cells are safe to print.
-pub(crate) fn lines_of(lines: Vec<Vec<String>>) -> String {
+pub fn lines_of(lines: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     for line in lines {
@@ -238,12 +238,12 @@ pub(crate) fn lines_of(lines: Vec<Vec<String>>) -> String {
 }
 
 /// How many columns of a terminal the text takes.
-pub(crate) fn width(text: &str) -> usize {
+pub fn width(text: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(text)
 }
 
 /// Names and values below each other.
-pub(crate) fn pairs(rows: &[(&str, String)]) -> String {
+pub fn pairs(rows: &[(&str, String)]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     for (name, value) in rows {
@@ -261,7 +261,7 @@ fn trim(table: &Table) -> String {
 
 /// The text with everything made visible that could steer a terminal: control characters, and the marks that turn the
 /// direction of writing.
-pub(crate) fn safe(text: &str) -> Cow<'_, str> {
+pub fn safe(text: &str) -> Cow<'_, str> {
     let steers = |c: char| {
         c.is_control()
             || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
