@@ -210,7 +210,11 @@ pub(crate) fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misused(&error, asks_for_json, "sallyport --help"),
     };
-    let output = cli.global.printing.to_output();
+    // Of the laboratory's own words only this one is looked at: for what is said where it cannot be started.
+    let mut output = cli.global.printing.to_output();
+    if asks_for_json && matches!(cli.command, Command::Lab(_)) {
+        output.format = Format::Json;
+    }
     // An empty variable is as none; an empty flag is a mistake of a script that must not act for another organisation.
     if names_organisation && cli.global.organisation.as_deref() == Some("") {
         let failure = Failure::usage("--organisation is empty").next("give a name or an id, or leave it out");
