@@ -1,4 +1,4 @@
-"""Medians, ratios, targets, and what moved since the last result."""
+"""Medians, ratios, targets, the results that are kept, and what moved since the last one."""
 
 import statistics
 
@@ -194,6 +194,33 @@ def _stands(target, by):
 def _verdict(is_reached, result, rounds):
     of = "" if rounds is None else f", {rounds} round{'s' if rounds > 1 else ''}"
     return f"{'reached' if is_reached else '**missed**'}, {result}{of}"
+
+
+def kept(results, chosen):
+    """Lines of text: the chosen rows of `results` (name and content, newest first), each after what its run stated of itself."""
+    lines = []
+    for name, run in results:
+        medians = {row: by for row, by in run["medians"].items() if row in chosen}
+        if not medians:
+            continue
+        shown = {group: names for group, names in run["contenders"].items() if any(row.name in medians for row in SETS[group])}
+        lines += ["", f"{name}: {conditions(run['machine'], run['rounds'], run['seconds'], run['mtu'])}", versions(run["versions"])]
+        for group in shown:
+            for contender, by_stage in run["commands"].get(group, {}).items():
+                lines += [f"  {contender}, {group} {stage}: {'; '.join(commands)}" for stage, commands in by_stage.items()]
+        lines += table(medians, {group: list(names) for group, names in shown.items()})
+    return lines[1:]
+
+
+def conditions(machine, rounds, seconds, mtu):
+    """The machine and the conditions of a run in one line."""
+    return (f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, kernel {machine['kernel']}; "
+            f"{rounds} round{'s' if rounds > 1 else ''}, {seconds} s a cell, MTU {mtu}")
+
+
+def versions(found):
+    """The versions of programs in one line."""
+    return "; ".join(f"{name} {version}" for name, version in found.items())
 
 
 def comparable(now, before):

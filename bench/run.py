@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import datetime
 import hashlib
-import json
 import os
 import platform
 import re
@@ -27,9 +26,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import contenders  # noqa: E402
 import flame  # noqa: E402
 import harness  # noqa: E402
+import kept  # noqa: E402
 import load  # noqa: E402
 import measures  # noqa: E402
-import plot  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
 from contenders.base import first_line  # noqa: E402
@@ -38,6 +37,8 @@ from harness import Failed, Process, Unavailable  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
+#: Where the results are kept.
+RESULTS = f"{HERE}/results"
 #: The two ends of a link that loses packets.
 NEAR, FAR = "10.99.0.1", "10.99.0.2"
 #: What bulk consists of. It has to lie in a tmpfs, and one is mounted there for us: whoever reads a hole of such a file gets
@@ -157,7 +158,7 @@ class Run:
 
     def __init__(self, bench, options):
         self.bench, self.options = bench, options
-        self.samples, self.commands, self.points, self.drawings = [], {}, {}, []
+        self.samples, self.commands, self.drawings = [], {}, []
         self.began = time.monotonic()
         #: How many cells were measured again, and what that took.
         self.again, self.again_s = 0, 0.0
@@ -178,7 +179,6 @@ class Run:
             points = figures.pop("points", None)
             if points:
                 sample["points"] = points
-                self.points.setdefault(row.name.removeprefix("growth_"), {})[contender.name] = points
             sample |= {"figures": figures, "foreign_percent": round(foreign, 1)}
             shown = "  ".join(f"{key} {value if isinstance(value, str) else report.number(value)}" for key, value in figures.items())
         except Unavailable as error:
@@ -195,7 +195,7 @@ class Run:
         measure = partial(row.measure, contender, self.options.seconds)
         if not self.options.flame:
             return measure()
-        figures, drawings = flame.recorded(contender, measure, f"{HERE}/results/flame-{contender.name}-{row.name}")
+        figures, drawings = flame.recorded(contender, measure, f"{RESULTS}/flame-{contender.name}-{row.name}")
         self.drawings += drawings
         return figures
 
@@ -299,7 +299,9 @@ def options():
     parser.add_argument("--mtu", type=int, default=65536, help="of the loopback interface; 1500 is more like a wire")
     parser.add_argument("--sallyport", help="a binary that is there already; otherwise the release build is made")
     parser.add_argument("--standing", action="store_true",
-                        help="measure nothing; say how far each target is reached, by the newest committed results")
+                        help="measure nothing; say how far each target is reached, by the newest results")
+    parser.add_argument("--kept", action="store_true",
+                        help="measure nothing; show the results that are kept of the chosen rows, with what their runs stated of themselves")
     parser.add_argument("--flame", action="store_true",
                         help="draw where the time of the rows goes (perf, inferno) from a build with symbols, and keep no figures")
     chosen = parser.parse_args()
@@ -486,21 +488,6 @@ def versions(bench, chosen):
     return found
 
 
-def committed():
-    """The committed results, the newest first: name, without its ending, and content. What cannot be read is left out."""
-    argv = ["git", "-c", "safe.directory=*", "ls-files", "bench/results/*.json"]
-    listed, found = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.split(), []
-    for path in sorted(listed, reverse=True):
-        try:
-            with open(f"{ROOT}/{path}") as file:
-                result = json.load(file)
-        except (OSError, ValueError):
-            continue
-        if "medians" in result:
-            found.append((os.path.basename(path).removesuffix(".json"), result))
-    return found
-
-
 def own(paths):
     """Gives what was written to who called sudo."""
     if "SUDO_UID" in os.environ:
@@ -515,7 +502,11 @@ def main():
         print("\n".join(listed()))
         return
     if chosen.standing:
-        print("\n".join(report.standing(committed())))
+        print("\n".join(report.standing(kept.here(RESULTS))))
+        return
+    if chosen.kept:
+        chosen_rows = {row.name for table in chosen.rows.values() for row in table}
+        print("\n".join(report.kept(kept.here(RESULTS), chosen_rows)))
         return
     if "BENCH_FOLDER" not in os.environ:
         need_programs(chosen)
@@ -537,8 +528,8 @@ def contest(chosen):
     bench.build_stage()
     about, started = machine(), datetime.datetime.now(datetime.UTC)
     found = versions(bench, chosen)
-    print(f"bench: {about['cpu']}, {about['cores']} cores, kernel {about['kernel']}; {chosen.rounds} rounds, {chosen.seconds} s a cell, MTU {chosen.mtu}")
-    print("bench: " + "; ".join(f"{name} {version}" for name, version in found.items()))
+    print(f"bench: {report.conditions(about, chosen.rounds, chosen.seconds, chosen.mtu)}")
+    print(f"bench: {report.versions(found)}")
     for group, kinds in chosen.kinds.items():
         print(rows.TITLES[group])
         for kind in kinds:
@@ -558,23 +549,17 @@ def contest(chosen):
     print("\n".join(report.table(result, names)))
     if not result:
         raise SystemExit("bench: nothing was measured, and nothing is written; see above")
-    os.makedirs(f"{HERE}/results", exist_ok=True)
-    path = f"{HERE}/results/{started:%Y-%m-%dT%H%M%SZ}.json"
     written = {"started": started.isoformat(), "machine": about, "versions": found, "rounds": chosen.rounds,
-                   "seconds": chosen.seconds, "mtu": chosen.mtu, "warm_up_s": measures.WARM_UP_S, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS,
+               "seconds": chosen.seconds, "mtu": chosen.mtu, "warm_up_s": measures.WARM_UP_S, "delay_round_trip_ms": 2 * rows.DELAY_ONE_WAY_MS,
                "rows": report.rows(result), "contenders": {group: {kind.name: kind.about for kind in kinds} for group, kinds in chosen.kinds.items()},
-                   "commands": run.commands, "medians": result, "samples": run.samples}
-    for line in (*report.targets(result), *report.moved(written, committed())):
+               "commands": run.commands, "medians": result, "samples": run.samples}
+    for line in (*report.targets(result), *report.moved(written, kept.committed(RESULTS))):
         print(line)
-    with open(path, "w") as file:
-        json.dump(written, file, indent=1)
-        file.write("\n")
-    made = [os.path.dirname(path), path]
-    if run.points:
-        made.append(path.replace(".json", "-growth.svg"))
-        with open(made[-1], "w") as file:
-            file.write(plot.growth(run.points))
-    print("\nbench: wrote " + ", ".join(os.path.relpath(path, ROOT) for path in own(made)[1:]))
+    if any(report.US in by for by in result.values()):
+        made = own(kept.keep(RESULTS, written))
+        print(f"\nbench: run {kept.name(written)} is in " + ", ".join(os.path.relpath(path, ROOT) for path in made if os.path.isfile(path)))
+    else:
+        print("\nbench: nothing is written: no row has a figure of sallyport, which others are compared with")
     absent = sorted({f"{sample['contender']}, {sample['row']}: {sample['unavailable']}" for sample in run.samples if "unavailable" in sample})
     if absent:
         print("bench: not available: " + "; ".join(absent))

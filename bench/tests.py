@@ -4,6 +4,7 @@
 
 import contextlib
 import io
+import json
 import os
 import pathlib
 import signal
@@ -21,6 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import floods  # noqa: E402
 import harness  # noqa: E402
+import kept  # noqa: E402
 import load  # noqa: E402
 import measures  # noqa: E402
 import report  # noqa: E402
@@ -90,6 +92,87 @@ class Standing(unittest.TestCase):
         lines = report.standing([("b", one), ("a", three)])
         self.assertIn("| `connections` | per second | 1.00 of haproxy-x2 | 2 | 1 | 2.00 | reached, b, 1 round |", lines)
         self.assertIn("| `bodies_1m` | per second | 1.00 of haproxy-x2 | 2 | 1 | 2.00 | reached, a, 3 rounds |", lines)
+
+
+class Kept(unittest.TestCase):
+    """What runs leave in the folder of results."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def keep(self, hour, mtu=65536, release="0.1.0", samples=(), **by_row):
+        """A run at that hour; row -> contender -> requests a second."""
+        every = [{"round": 1, "contender": name, "row": row, "figures": {"per_s": value}, "foreign_percent": 0.0}
+                 for row, by in by_row.items() for name, value in by.items()]
+        return kept.keep(self.folder, {
+            **result(mtu, **by_row), "started": f"2026-11-24T{hour:02}:00:00.5+00:00", "machine": {"cores": hour},
+            "versions": {"sallyport": f"sallyport {release}"}, "rounds": 1, "seconds": 2,
+            "contenders": {"https": {"frp": "by HTTPS"}, "tcp": {"frp": "by TCP"}},
+            "commands": {"tcp": {"frp": {"plain": [f"frps {hour}"]}}}, "samples": [*every, *samples]})
+
+    def kept(self):
+        """(row, run, what Sallyport has) of all that is kept, the newest run first."""
+        return [(row, name[11:13], by["sallyport"]["per_s"]) for name, run in kept.here(self.folder) for row, by in run["medians"].items()]
+
+    def test_a_run_replaces_its_rows_and_no_others(self):
+        self.keep(1, tcp_keepalive={"sallyport": 1, "frp": 1}, tcp_bodies_64k={"sallyport": 2, "frp": 1})
+        made = self.keep(2, tcp_keepalive={"sallyport": 3, "frp": 1}, keepalive={"sallyport": 4, "frp": 1})
+        self.assertEqual(["https.json", "tcp.json"], sorted(os.path.basename(path) for path in made if os.path.isfile(path)))
+        self.assertEqual([("keepalive", "02", 4), ("tcp_keepalive", "02", 3), ("tcp_bodies_64k", "01", 2)], self.kept())
+        self.keep(3, tcp_bodies_64k={"sallyport": 5, "frp": 1})
+        self.assertEqual(["2026-11-24T030000Z", "2026-11-24T020000Z"], [name for name, _ in kept.here(self.folder)])
+
+    def test_figures_of_a_contender_stay_until_a_newer_run_has_that_contender(self):
+        self.keep(1, keepalive={"sallyport": 1, "frp": 1, "haproxy-x2": 1})
+        self.keep(2, keepalive={"sallyport": 2, "frp": 1})
+        self.assertEqual([("keepalive", "02", 2), ("keepalive", "01", 1)], self.kept())
+        self.keep(3, keepalive={"sallyport": 3, "haproxy-x2": 1})
+        self.assertEqual([("keepalive", "03", 3), ("keepalive", "02", 2)], self.kept())
+
+    def test_a_release_keeps_its_figures_and_so_does_an_mtu(self):
+        self.keep(1, keepalive={"sallyport": 1, "frp": 1})
+        self.keep(2, keepalive={"sallyport": 2, "frp": 1}, release="0.2.0")
+        self.keep(3, keepalive={"sallyport": 3, "frp": 1}, release="0.2.0", mtu=1500)
+        self.assertEqual([("keepalive", "03", 3), ("keepalive", "02", 2), ("keepalive", "01", 1)], self.kept())
+
+    def test_an_older_run_does_not_replace_a_newer_one(self):
+        self.keep(2, keepalive={"sallyport": 2, "frp": 1})
+        self.keep(1, keepalive={"sallyport": 1, "frp": 1})
+        self.assertEqual([("keepalive", "02", 2)], self.kept())
+
+    def test_each_figure_has_the_statement_of_its_run(self):
+        failed = {"round": 2, "contender": "rathole", "row": "tcp plain", "failed": "it did not start"}
+        self.keep(1, tcp_keepalive={"sallyport": 1, "frp": 1}, samples=[failed])
+        self.keep(2, tcp_bodies_64k={"sallyport": 2, "frp": 1}, keepalive={"sallyport": 2, "frp": 1})
+        (_, newer), (_, older) = kept.here(self.folder)
+        self.assertEqual((1, {"tcp": {"frp": {"plain": ["frps 1"]}}}), (older["machine"]["cores"], older["commands"]))
+        self.assertEqual((2, {"https": {}, "tcp": {"frp": {"plain": ["frps 2"]}}}), (newer["machine"]["cores"], newer["commands"]))
+        self.assertEqual({"https": {"frp": "by HTTPS"}, "tcp": {"frp": "by TCP"}}, newer["contenders"])
+        text = pathlib.Path(self.folder, "0.1.0", "tcp.json").read_text()
+        content = json.loads(text)
+        self.assertEqual([failed], content["runs"]["2026-11-24T010000Z"]["unstarted"])
+        self.assertEqual({"round": 1, "contender": "frp", "figures": {"per_s": 1}, "foreign_percent": 0.0},
+                         content["rows"]["tcp_keepalive"][0]["samples"][1])
+        self.assertEqual(1, text.count("\n"))
+
+    def test_points_of_growth_are_drawn_of_the_newest_results(self):
+        def grown(contender, cost):
+            points = [{"n": 1, "cpu_us": 1, "both_cpu_us": 1, "server_kib": 1}, {"n": 10, "cpu_us": cost, "both_cpu_us": cost, "server_kib": 2}]
+            return {"round": 1, "contender": contender, "row": "growth_sockets", "figures": {}, "foreign_percent": 0.0, "points": points}
+        self.keep(1, growth_sockets={"sallyport": 1, "nginx": 1}, samples=[grown("sallyport", 7.5), grown("nginx", 2.5)])
+        drawing = pathlib.Path(self.keep(2, growth_sockets={"sallyport": 1}, samples=[grown("sallyport", 1.5)])[-1])
+        self.assertEqual("growth.svg", drawing.name)
+        self.assertIn("sallyport, 10: 1.5", drawing.read_text())
+        self.assertIn("nginx, 10: 2.5", drawing.read_text())
+        self.assertNotIn("7.5</title>", drawing.read_text())
+
+    def test_all_that_is_kept_is_shown_with_what_its_run_stated(self):
+        done = subprocess.run([*RUN, "--kept", "--rows", "udp_echo"], capture_output=True, text=True, check=True)
+        self.assertRegex(done.stdout, r"^\d{4}-\d\d-\d\dT\d{6}Z: .* cores, .* MTU \d+\n.*sallyport .*\n  sallyport, udp plain: sallyport up ")
+        self.assertIn("16 clients with 16 of 128 bytes under way, per second", done.stdout)
+        self.assertNotIn("60 times a second", done.stdout)
 
 
 class Floods(unittest.TestCase):

@@ -22,6 +22,8 @@ enum Layer {
     App,
     /// The one binary that wires the apps together.
     Binary,
+    /// The laboratory, a program that the other one starts.
+    Lab,
     /// Programs that measure.
     Bench,
     Xtask,
@@ -35,6 +37,7 @@ impl fmt::Display for Layer {
             Self::Api => "api",
             Self::App => "app/",
             Self::Binary => "app/sallyport",
+            Self::Lab => "app/lab",
             Self::Bench => "bench/",
             Self::Xtask => "xtask",
         })
@@ -169,6 +172,7 @@ fn layer(folder: &Path) -> Option<Layer> {
         ("io", Some(_)) => Some(Layer::Io),
         ("api", None) => Some(Layer::Api),
         ("app", Some("sallyport")) => Some(Layer::Binary),
+        ("app", Some("lab")) => Some(Layer::Lab),
         ("app", Some(_)) => Some(Layer::App),
         ("bench", Some(_)) => Some(Layer::Bench),
         ("xtask", None) => Some(Layer::Xtask),
@@ -179,13 +183,17 @@ fn layer(folder: &Path) -> Option<Layer> {
 /// Why a package of one layer may not depend on one of another; `None` when it may.
 fn refusal(from: Layer, to: Layer) -> Option<&'static str> {
     match (from, to) {
-        (_, Layer::Core) | (Layer::Binary, _) => None,
+        (_, Layer::Core) => None,
+        (Layer::Binary, Layer::Lab) => {
+            Some("the laboratory is a program of its own, which `sallyport lab` starts: it uses public commands only")
+        }
+        (Layer::Binary, _) => None,
         (Layer::Core, _) => Some("core/ depends on core/ only"),
         (Layer::Io, Layer::Io) | (Layer::Io, Layer::Api) => None,
         (Layer::Io, _) => Some("io/ depends on core/, io/ and api only: adapters know no program"),
         (Layer::Api, _) => Some("api depends on core/ only: it is types, shared by server and clients"),
-        (Layer::App, Layer::Io | Layer::Api) => None,
-        (Layer::App, _) => {
+        (Layer::App | Layer::Lab, Layer::Io | Layer::Api) => None,
+        (Layer::App | Layer::Lab, _) => {
             Some("no app imports another: they meet through the API and the bus; app/sallyport wires them")
         }
         (Layer::Bench, _) => Some("bench/ builds with optimization what it counts, and so depends on core/ only"),
@@ -289,11 +297,13 @@ mod tests {
 
     #[test]
     fn each_layer_is_held_to_its_rule() {
-        let cases: [(&str, &str, &str); 7] = [
+        let cases: [(&str, &str, &str); 9] = [
             ("core/wire", "store", "core/ depends on core/ only"),
             ("io/tunnel", "edge", "adapters know no program"),
             ("api", "store", "api depends on core/ only"),
             ("app/control", "edge", "no app imports another"),
+            ("app/lab", "edge", "no app imports another"),
+            ("app/sallyport", "lab", "a program of its own"),
             ("bench/instructions", "edge", "depends on core/ only"),
             ("xtask", "edge", "before the product builds"),
             ("elsewhere/x", "model", "a package stands in"),
@@ -303,6 +313,7 @@ mod tests {
                 package("model", "core/model", &[]),
                 package("store", "io/store", &[]),
                 package("edge", "app/edge", &[]),
+                package("lab", "app/lab", &[]),
                 package("subject", folder, &[(on, None, &[])]),
             ];
             let found = findings(&house);

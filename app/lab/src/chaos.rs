@@ -214,7 +214,7 @@ impl Clients {
         for number in 0..clients.names.len() {
             let program = lab.state.programs.lab.display().to_string();
             let mut command = lab.command_on(&clients.names[number], &program)?;
-            command.args(["lab", "load", "--here", &format!("https://{}/", lab.secrets.host), "--ticks"]);
+            command.args(["load", "--here", &format!("https://{}/", lab.secrets.host), "--ticks"]);
             command.args(["--seconds", &(2 * MAX_CHAOS_TIME.as_secs()).to_string()]);
             command.args(["--connections", &load.connections.to_string()]);
             command.args(["--rate", &load.rate.to_string(), "--transfers", &load.transfers.to_string()]);

@@ -379,7 +379,7 @@ impl Lab {
     pub fn measure_load(&self, args: &[String], time: Duration) -> Result<LoadFigures, LabError> {
         let client = self.plan.client(0).ok_or_else(|| self.no_such("client"))?;
         let before = self.used();
-        let mut all = vec!["lab".to_owned(), "load".into(), "--here".into()];
+        let mut all = vec!["load".to_owned(), "--here".into()];
         all.extend([format!("https://{}/", self.secrets.host), "-o".into(), "json".into()]);
         all.extend(["--seconds".to_owned(), time.as_secs().to_string()]);
         all.extend(args.iter().cloned());

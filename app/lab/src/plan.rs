@@ -136,7 +136,7 @@ impl Places {
 pub struct Programs {
     /// This program: the wires, the services of origins, and what measures.
     pub lab: PathBuf,
-    /// What runs controls, edges and connectors: this program, or another version of it.
+    /// What runs controls, edges and connectors: the `sallyport` that is installed, or another version of it.
     pub sallyport: PathBuf,
     /// The bus.
     pub nats_server: PathBuf,
@@ -396,7 +396,7 @@ impl Plan {
                 sallyport(args.collect(), Vec::new(), ": ready ")
             }
             Role::Service => {
-                let mut args = words("lab service --called");
+                let mut args = words("service --called");
                 args.extend([node.name.clone(), "--listen".into(), format!("127.0.0.1:{SERVICE_PORT}")]);
                 Launch { program: programs.lab.clone(), ..sallyport(args, Vec::new(), "ready") }
             }

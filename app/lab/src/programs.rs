@@ -6,16 +6,19 @@ use std::{
     process::Command,
 };
 
+use sallyport_cli::program;
+
 use crate::{error::LabError, plan::Programs, topology::Database};
 
 /// Where Debian keeps its PostgreSQL servers, each in a folder of its version.
 const POSTGRES_FOLDERS: &str = "/usr/lib/postgresql";
 /// The oldest nats-server that has what the bus uses of JetStream.
 const OLDEST_NATS: [u32; 2] = [2, 10];
+const GET_SALLYPORT: &str = "install it beside sallyport-lab or where PATH finds it, or name it with --program FILE";
 const GET_NATS: &str = "install nats-server 2.10 or newer from https://nats.io/download, or by \
     `go install github.com/nats-io/nats-server/v2@latest` (Debian 12's package is older)";
 
-/// Finds what a laboratory needs; `other` runs controls, edges and connectors instead of this program.
+/// Finds what a laboratory needs; `other` runs controls, edges and connectors in place of the `sallyport` that is installed.
 ///
 /// # Errors
 /// What is missing, and how it is installed.
@@ -72,7 +75,7 @@ pub(crate) fn find(database: Database, other: Option<&Path>) -> Result<Programs,
     let lab = env::current_exe().map_err(LabError::io("find this program"))?;
     let sallyport = match other {
         Some(other) => fs::canonicalize(other).map_err(LabError::io(format!("use {}", other.display())))?,
-        None => lab.clone(),
+        None => program::find("sallyport").ok_or_else(|| missing("sallyport", GET_SALLYPORT))?,
     };
     Ok(Programs { lab, sallyport, nats_server, postgres })
 }

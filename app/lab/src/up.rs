@@ -147,7 +147,7 @@ impl Lab {
             kernel::write_hosts(&namespace, &self.plan.hosts(node, &[]))?;
         }
         let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let mut args = text(&["lab", "wires", "--lab", self.plan.topology.name.as_str(), "--dir"]);
+        let mut args = text(&["wires", "--lab", self.plan.topology.name.as_str(), "--dir"]);
         args.push(parent.display().to_string());
         let program = self.state.programs.lab.clone();
         let launch = Launch { program, args, env: Vec::new(), as_postgres: false, ready: "ready" };
@@ -272,7 +272,7 @@ impl Lab {
             let began = Instant::now();
             let url = format!("https://{}/", self.secrets.host);
             loop {
-                let args = ["lab", "load", "--here", &url, "--requests", "1", "-o", "json"];
+                let args = ["load", "--here", &url, "--requests", "1", "-o", "json"];
                 let said = match self.on(&client.name, &self.state.programs.lab, &args) {
                     Ok(report) if report["ok"].as_u64() == Some(1) => break,
                     Ok(report) => report["told"].to_string(),
@@ -292,7 +292,7 @@ impl Lab {
         self.plan.processes.iter().filter(|process| process.role == role).cloned().collect()
     }
 
-    /// Runs a command of this program as the owner of the installation, at the first control.
+    /// Runs a command of Sallyport as the owner of the installation, at the first control.
     pub(crate) fn as_owner(&self, args: &[&str]) -> Result<Value, LabError> {
         let node = self.plan.nodes.iter().find(|node| node.kind == Kind::Control).map(|node| node.name.clone());
         self.as_owner_at(&node.unwrap_or_default(), args)
@@ -326,7 +326,7 @@ impl Lab {
         let mut command = kernel::inside(&self.plan.namespace(node), Path::new(program));
         start::clean(&mut command);
         command.envs(self.plan.environment(&self.places));
-        // `sallyport` is this program there.
+        // `sallyport` is the one of the laboratory there.
         let own = self.state.programs.sallyport.parent().map(|folder| folder.display().to_string());
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", own.unwrap_or_default()));

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use clap::{
-    ArgAction, Args, Parser, Subcommand,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
+use sallyport_cli::{
+    files,
+    usage::{self, Printing, misused},
+};
 use time::UtcOffset;
 
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
         edge::EdgeCommand,
         flow::FlowCommand,
         invitation::InvitationCommand,
-        lab::LabCommand,
+        lab::LabArgs,
         login::LoginArgs,
         login_session::LoginSessionCommand,
         member::MemberCommand,
@@ -42,11 +43,11 @@ use crate::{
     complete,
     context::Context,
     control_role, edge_role, failure,
-    failure::{Failure, Kind},
+    failure::Failure,
     help::{self, HelpArgs},
     memory,
     network::ProxyChoice,
-    output::{Color, Form, Format, Output},
+    output::{Format, Output},
     telemetry::{LogFormat, Telemetry},
     up,
 };
@@ -97,13 +98,8 @@ pub(crate) struct Global {
     /// in HTTPS_PROXY or ALL_PROXY, but not for what NO_PROXY lists]
     #[arg(long, global = true, value_name = "URL", env = "SALLYPORT_PROXY", hide_env_values = true)]
     pub(crate) proxy: Option<ProxyChoice>,
-    /// How data is printed
-    #[arg(short, long, global = true, value_enum, default_value_t, value_name = "FORMAT", hide_possible_values = true)]
-    #[arg(help = "How data is printed: table, wide (a table with all its columns), json or yaml")]
-    pub(crate) output: Form,
-    /// When to use colours: auto, always or never (NO_COLOR is respected)
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", hide_possible_values = true)]
-    pub(crate) color: Color,
+    #[command(flatten)]
+    pub(crate) printing: Printing,
     /// Say more about what happens, on the standard error; twice for even more
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
@@ -194,7 +190,7 @@ pub(crate) enum Command {
     /// Make a data directory of a backup
     Restore(RestoreArgs),
     /// A laboratory: a network of edges, controls and clients in namespaces of this machine, and faults to try on it
-    Lab(LabCommand),
+    Lab(LabArgs),
     /// Let all programs of this machine trust a Sallyport's certificates
     #[command(subcommand)]
     Trust(TrustCommand),
@@ -209,13 +205,16 @@ pub(crate) enum Command {
 /// The whole program.
 pub(crate) fn main() -> ExitCode {
     let args = argv::fold_underscores(std::env::args_os());
-    let (asks_for_json, names_organisation) = (asks_for_json(&args), names_organisation(&args));
+    let (asks_for_json, names_organisation) = (usage::asks_for_json(&args), names_organisation(&args));
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(error) => return misused(&error, asks_for_json),
+        Err(error) => return misused(&error, asks_for_json, "sallyport --help"),
     };
-    let form = cli.global.output;
-    let output = Output::new(form.format(), cli.global.color).wide(form == Form::Wide);
+    // Of the laboratory's own words only this one is looked at: for what is said where it cannot be started.
+    let mut output = cli.global.printing.to_output();
+    if asks_for_json && matches!(cli.command, Command::Lab(_)) {
+        output.format = Format::Json;
+    }
     // An empty variable is as none; an empty flag is a mistake of a script that must not act for another organisation.
     if names_organisation && cli.global.organisation.as_deref() == Some("") {
         let failure = Failure::usage("--organisation is empty").next("give a name or an id, or leave it out");
@@ -242,18 +241,19 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
         Command::Completion(args) => return command::completion::run(&args),
         Command::Version => return command::version::run(&output),
         Command::Help(args) => return help::run(&output, &args),
+        Command::Lab(args) => return command::lab::run(&cli.global, &args),
         _ => {}
     }
     // The zone of the machine can only be asked for while there is one thread.
     let offset = UtcOffset::current_local_offset().unwrap_or(UtcOffset::UTC);
-    allow_many_files();
+    files::allow_many();
     if carries_traffic(&cli.command) {
         // Where that is not allowed, turns stay as long as they are.
         drop(sallyport_net::take_short_turns());
         // Where the system refuses the thread, memory goes back later.
         let _ = memory::give_back_unused();
     }
-    make_room_for_files(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });
+    files::make_room(if is_daemon(&cli.command) { DAEMON_FILES } else { CONNECTOR_FILES });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(dispatch(cli, output, offset));
     // What still waits for a terminal or a name server must not hold up the end.
@@ -261,30 +261,9 @@ fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
     result
 }
 
-/// Raises the soft bound on open files to the hard one. The soft bound is low only for programs that use select(2); an
-/// edge and a connector need a descriptor for each connection.
-fn allow_many_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        tracing::debug!(%error, "the bound on open files stays as it is");
-    }
-}
-
-/// How many descriptors a server, and any other command, has room for before the kernel makes more: eight bytes each.
+/// How many descriptors a server, and any other command, has room for before the kernel makes more.
 const DAEMON_FILES: i32 = 65_536;
 const CONNECTOR_FILES: i32 = 4_096;
-
-/// Has the kernel make room for so many descriptors while there is one thread. It doubles the table of a process that has
-/// several only after a grace period of RCU, for which the thread that wants a descriptor stands still: 5 to 20 ms,
-/// at 64 descriptors, at 128, and so on.
-fn make_room_for_files(count: i32) {
-    use rustix::process::{Resource, getrlimit};
-    let bound = getrlimit(Resource::Nofile).current.and_then(|bound| i32::try_from(bound).ok());
-    let last = bound.map_or(count, |bound| bound.min(count)) - 1;
-    // Where it cannot, the room grows when it is needed.
-    drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last));
-}
 
 /// Whether a command serves others for as long as it is let.
 fn is_daemon(command: &Command) -> bool {
@@ -346,43 +325,11 @@ async fn dispatch(cli: Cli, output: Output, offset: UtcOffset) -> anyhow::Result
         Command::Rekey(args) => command::data::rekey(&context, args).await,
         Command::Backup(args) => command::data::backup(&context, args).await,
         Command::Restore(args) => command::data::restore(&context, args).await,
-        Command::Lab(command) => command::lab::run(&context, command).await,
         Command::Trust(command) => command::trust::run(&context, &command),
-        Command::SshConfig(_) | Command::Completion(_) | Command::Version | Command::Help(_) => Ok(()),
+        Command::SshConfig(_) | Command::Completion(_) | Command::Version | Command::Help(_) | Command::Lab(_) => {
+            Ok(())
+        }
     }
-}
-
-/// Tells what is wrong with the command line; help that was asked for is no failure.
-fn misused(error: &clap::Error, as_json: bool) -> ExitCode {
-    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if as_json && !is_help {
-        let next = suggestion(error).unwrap_or_else(|| "see `sallyport --help`".to_owned());
-        let failure = Failure::usage(sentence(&error.render().to_string())).next(next);
-        Output::new(Format::Json, Color::Never).failure(&failure);
-    } else {
-        // Nothing can be done when even this cannot be printed.
-        drop(error.print());
-    }
-    if is_help { ExitCode::SUCCESS } else { ExitCode::from(Kind::Usage.exit_code()) }
-}
-
-/// The word that was probably meant, where one is near.
-fn suggestion(error: &clap::Error) -> Option<String> {
-    let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-    let near = kinds.into_iter().find_map(|kind| match error.get(kind)? {
-        ContextValue::String(word) => Some(word.clone()),
-        // The nearest is the last.
-        ContextValue::Strings(words) => words.last().cloned(),
-        _ => None,
-    })?;
-    Some(format!("did you mean {near}?"))
-}
-
-/// The first paragraph of what is wrong, which may name arguments in lines below, as one line.
-pub(crate) fn sentence(text: &str) -> String {
-    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
-    let paragraph = lines.collect::<Vec<_>>().join(" ");
-    paragraph.trim_start_matches("error: ").to_owned()
 }
 
 /// Whether the flag itself stands in the command line, and not only its variable in the environment.
@@ -390,12 +337,6 @@ fn names_organisation(args: &[std::ffi::OsString]) -> bool {
     let flags = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
     let mut names = flags.map(|arg| arg.split_once('=').map_or(arg, |(name, _)| name));
     names.any(|name| name == "--organisation" || name == "--organization")
-}
-
-/// Whether a command line that cannot be parsed asks for JSON all the same.
-fn asks_for_json(args: &[std::ffi::OsString]) -> bool {
-    args.windows(2).any(|two| (two[0] == "-o" || two[0] == "--output") && two[1] == "json")
-        || args.iter().any(|arg| arg == "-ojson" || arg == "-o=json" || arg == "--output=json")
 }
 
 #[cfg(test)]
@@ -426,22 +367,6 @@ mod tests {
             .collect();
         assert!(global.contains(&"token".to_owned()), "{global:?}");
         command.get_subcommands().for_each(|command| check(command, &global));
-    }
-
-    #[test]
-    fn what_is_missing_is_named_in_one_line() {
-        let error = Cli::try_parse_from(["sallyport", "account", "create"]).unwrap_err().render().to_string();
-        let said = "the following required arguments were not provided: --name <NAME> --email <EMAIL>";
-        assert_eq!(sentence(&error), said);
-        assert_eq!(sentence("error: unexpected argument '--x' found\n\nUsage: y"), "unexpected argument '--x' found");
-    }
-
-    #[test]
-    fn json_is_recognised_in_a_line_that_cannot_be_parsed() {
-        let asks = |line: &str| asks_for_json(&line.split(' ').map(Into::into).collect::<Vec<_>>());
-        assert!(asks("sallyport nonsense -o json"));
-        assert!(asks("sallyport --output=json nonsense"));
-        assert!(!asks("sallyport -o yaml json"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::{
 
 use clap::{CommandFactory as _, Parser as _};
 use clap_complete::{CompleteEnv, engine::CompletionCandidate};
+use sallyport_cli::usage::COMPLETE;
 use sallyport_client::{ApiClient, ClientError, SocketRef};
 use sallyport_model::ShortId;
 use time::UtcOffset;
@@ -16,12 +17,11 @@ use time::UtcOffset;
 use crate::{
     argv,
     cli::{Cli, Global},
+    command::lab,
     context::Context,
     output::{Color, Format, Output},
 };
 
-/// Set by the scripts of `sallyport completion`, with the name of the shell.
-pub(crate) const VARIABLE: &str = "SALLYPORT_COMPLETE";
 /// How long the API may take to show that it is there.
 const MAX_PROBE: Duration = Duration::from_secs(1);
 /// How long it may take for a list then. A saved login may be renewed in this time, which is not given up half-way for less.
@@ -33,7 +33,37 @@ const OF_API: [&str; 5] = ["--api", "--ca", "--token", "--organisation", "--prox
 
 /// Answers a shell that completes a line, and ends; returns where the program was started to do something.
 pub(crate) fn answer() {
-    CompleteEnv::with_factory(Cli::command).var(VARIABLE).bin("sallyport").completer("sallyport").complete();
+    if std::env::var_os(COMPLETE).is_some() && first_command(&words()).is_some_and(|word| word == lab::NAME) {
+        // The laboratory knows its own commands. Where it is not there, nothing is offered.
+        drop(lab::start(std::env::args_os().skip(1)));
+    }
+    CompleteEnv::with_factory(Cli::command).var(COMPLETE).bin("sallyport").completer("sallyport").complete();
+}
+
+/// The words of the line that is completed; none where the program was started to do something.
+fn words() -> Vec<OsString> {
+    std::env::args_os().skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// The first word of a line that is neither the program nor an option of all commands nor the value of one.
+fn first_command(words: &[OsString]) -> Option<&OsString> {
+    let root = Cli::command();
+    let has_value = |word: &str| {
+        let named = |argument: &&clap::Arg| {
+            let long = argument.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
+            long || argument.get_short().is_some_and(|short| word.strip_prefix('-') == Some(&*short.to_string()))
+        };
+        root.get_arguments().find(named).is_some_and(|argument| argument.get_action().takes_values())
+    };
+    let mut rest = words.iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.to_str() {
+            Some(option) if option.starts_with('-') && has_value(option) => drop(rest.next()),
+            Some(option) if option.starts_with('-') => {}
+            _ => return Some(word),
+        }
+    }
+    None
 }
 
 /// Names and ids of one kind of things, each with a few words about it.
@@ -82,7 +112,7 @@ fn global() -> Option<Global> {
         #[command(flatten)]
         global: Global,
     }
-    let words = argv::fold_underscores(std::env::args_os().skip_while(|word| word != "--").skip(1));
+    let words = argv::fold_underscores(words());
     let mut said: Vec<OsString> = Vec::new();
     for (at, word) in words.iter().enumerate() {
         let text = word.to_string_lossy();

@@ -1,115 +1,35 @@
 //! What the program says when something fails: one clear sentence, one next step, one exit code.
 
-use std::{fmt, io, path::Path};
+use std::{error::Error, fmt, io, path::Path};
 
 use sallyport_api::{FieldError, Problem};
+pub(crate) use sallyport_cli::failure::{Failure, Kind, OutputClosed};
 use sallyport_client::ClientError;
 use sallyport_connector::ConnectorError;
 use sallyport_store::{StoreError, TransferError};
-use serde::Serialize;
-
-/// What kind of failure it is; each has its exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
-    /// Anything that is none of the others.
-    Failed,
-    /// The command line cannot be used as it is.
-    Usage,
-    /// Nobody is logged in.
-    NotLoggedIn,
-    /// The one who is logged in may not do this.
-    NotAllowed,
-    /// The thing does not exist.
-    NotFound,
-    /// The API refused what was asked for: it conflicts with what is there, or is not valid.
-    Refused,
-    /// The other side cannot be reached or cannot be trusted.
-    Unreachable,
-}
-
-impl Kind {
-    /// The exit code, as `--help` lists it.
-    pub(crate) fn exit_code(self) -> u8 {
-        match self {
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::NotLoggedIn | Self::NotAllowed => 3,
-            Self::NotFound => 4,
-            Self::Refused => 5,
-            Self::Unreachable => 6,
-        }
-    }
-}
-
-/// A failure that is ready to be told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("{message}")]
-pub(crate) struct Failure {
-    /// What kind it is.
-    pub(crate) kind: Kind,
-    /// One sentence: what went wrong, and where.
-    pub(crate) message: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) next_step: Option<String>,
-    /// The id under which the server logged the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) request_id: Option<String>,
-}
-
-impl Failure {
-    /// A failure of this kind.
-    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), next_step: None, request_id: None }
-    }
-
-    /// A command line that cannot be used.
-    pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self::new(Kind::Usage, message)
-    }
-
-    /// The same failure with what to do about it.
-    #[must_use]
-    pub(crate) fn next(mut self, step: impl Into<String>) -> Self {
-        self.next_step = Some(step.into());
-        self
-    }
-}
-
-/// The reader of our output went away (`sallyport socket ls | head -1`): not a failure, only the end.
-#[derive(Debug, thiserror::Error)]
-#[error("nobody reads the output any more")]
-pub(crate) struct OutputClosed;
 
 /// What to tell of an error, or nothing when it only means that the output was closed.
 pub(crate) fn describe(error: &anyhow::Error) -> Option<Failure> {
-    for cause in error.chain() {
-        if cause.is::<OutputClosed>() {
-            return None;
-        }
-        if let Some(failure) = cause.downcast_ref::<Failure>() {
-            return Some(failure.clone());
-        }
-        if let Some(error) = cause.downcast_ref::<ClientError>() {
-            return Some(of_client(error));
-        }
-        if let Some(error) = cause.downcast_ref::<ConnectorError>() {
-            return Some(of_connector(error));
-        }
-        if let Some(error) = cause.downcast_ref::<StoreError>() {
-            return Some(of_store(error));
-        }
-        if let Some(error) = cause.downcast_ref::<TransferError>() {
-            return Some(match error {
-                TransferError::Store(error) => of_store(error),
-                TransferError::Nothing { .. } => Failure::new(Kind::NotFound, error.to_string()),
-                TransferError::NotEmpty { .. } => Failure::new(Kind::Refused, error.to_string()),
-                _ => Failure::new(Kind::Failed, error.to_string()),
-            });
-        }
+    sallyport_cli::failure::describe(error, of_cause)
+}
+
+/// What to tell of an error of ours.
+fn of_cause(cause: &(dyn Error + 'static)) -> Option<Failure> {
+    if let Some(error) = cause.downcast_ref::<ClientError>() {
+        return Some(of_client(error));
     }
-    Some(Failure::new(Kind::Failed, with_causes(error)))
+    if let Some(error) = cause.downcast_ref::<ConnectorError>() {
+        return Some(of_connector(error));
+    }
+    if let Some(error) = cause.downcast_ref::<StoreError>() {
+        return Some(of_store(error));
+    }
+    cause.downcast_ref::<TransferError>().map(|error| match error {
+        TransferError::Store(error) => of_store(error),
+        TransferError::Nothing { .. } => Failure::new(Kind::NotFound, error.to_string()),
+        TransferError::NotEmpty { .. } => Failure::new(Kind::Refused, error.to_string()),
+        _ => Failure::new(Kind::Failed, error.to_string()),
+    })
 }
 
 fn of_store(error: &StoreError) -> Failure {
@@ -131,15 +51,6 @@ pub(crate) fn describe_with_token(error: &anyhow::Error) -> Option<Failure> {
     }
     let failure = Failure::new(Kind::NotLoggedIn, "the token given by --token or SALLYPORT_TOKEN is not valid");
     Some(failure.next("copy it again, make another with `sallyport token create`, or leave it out"))
-}
-
-/// The error with its causes, those left out that it already ends with.
-fn with_causes(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
-        "" => cause,
-        _ if said.ends_with(&cause) => said,
-        _ => format!("{said}: {cause}"),
-    })
 }
 
 /// A file that was named cannot be read.
@@ -397,44 +308,7 @@ fn of_connector(error: &ConnectorError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::Context as _;
-
     use super::*;
-
-    #[test]
-    fn every_kind_has_its_own_exit_code() {
-        let kinds = [Kind::Failed, Kind::Usage, Kind::NotLoggedIn, Kind::NotFound, Kind::Refused, Kind::Unreachable];
-        assert_eq!(kinds.map(Kind::exit_code), [1, 2, 3, 4, 5, 6]);
-        assert_eq!(Kind::NotAllowed.exit_code(), 3, "as those who are not logged in");
-    }
-
-    #[test]
-    fn a_failure_is_found_below_what_was_said_around_it() {
-        let failure = Failure::usage("no port").next("give --port");
-        let error = Err::<(), _>(failure.clone()).context("while connecting").unwrap_err();
-        assert_eq!(describe(&error), Some(failure));
-    }
-
-    #[test]
-    fn any_other_error_is_told_with_its_causes() {
-        let error = anyhow::anyhow!("the disk is full").context("cannot write /x");
-        let failure = describe(&error).unwrap();
-        assert_eq!((failure.kind, failure.message.as_str()), (Kind::Failed, "cannot write /x: the disk is full"));
-
-        #[derive(Debug, thiserror::Error)]
-        #[error("cannot use /x: {source}")]
-        struct SaysItsCause {
-            source: std::io::Error,
-        }
-        let error = SaysItsCause { source: std::io::Error::other("it is a file") };
-        let failure = describe(&anyhow::Error::new(error)).unwrap();
-        assert_eq!(failure.message, "cannot use /x: it is a file", "no cause is told twice");
-    }
-
-    #[test]
-    fn a_closed_output_is_no_failure() {
-        assert_eq!(describe(&anyhow::Error::new(OutputClosed).context("listing")), None);
-    }
 
     fn problem(status: u16) -> anyhow::Error {
         let json = format!(r#"{{"status":{status},"detail":"no","request_id":"r"}}"#);

@@ -1,9 +1,12 @@
 //! `sallyport help`: of a command what `--help` says of it, and short texts about topics.
 
+use std::ffi::OsString;
+
 use clap::{Args, CommandFactory as _};
 
 use crate::{
     cli::Cli,
+    command::lab,
     failure::{Failure, Kind},
     output::{self, Output},
 };
@@ -36,6 +39,11 @@ pub(crate) fn run(output: &Output, args: &HelpArgs) -> anyhow::Result<()> {
         && Cli::command().find_subcommand(word).is_none()
     {
         return output::line(text.trim_end());
+    }
+    if let [word, rest @ ..] = &args.words[..]
+        && word == lab::NAME
+    {
+        return lab::start(rest.iter().map(OsString::from).chain(["--help".into()]));
     }
     let mut root = Cli::command();
     root.build();

@@ -17,7 +17,6 @@ mod context;
 mod control_role;
 mod credentials;
 mod database;
-mod duration;
 mod duties;
 mod edge_role;
 mod failure;
@@ -28,17 +27,17 @@ mod local;
 mod mail_args;
 mod memory;
 mod network;
-mod output;
 mod password;
 mod port;
 mod process_metrics;
 mod processes;
 mod service;
-mod signals;
 mod site_args;
 mod telemetry;
 mod threads;
 mod up;
+
+use sallyport_cli::{duration, output, signals};
 
 fn main() -> std::process::ExitCode {
     complete::answer();

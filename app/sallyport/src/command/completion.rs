@@ -4,8 +4,9 @@ use std::io;
 
 use clap::{Args, builder::PossibleValuesParser};
 use clap_complete::env::Shells;
+use sallyport_cli::usage;
 
-use crate::{complete, failure::Failure, output};
+use crate::{failure::Failure, output};
 
 /// Options of `completion`.
 #[derive(Debug, Args)]
@@ -24,7 +25,7 @@ pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<()> {
     let shells = Shells::builtins();
     let shell = shells.completer(&args.shell).ok_or_else(|| Failure::usage("there is no script for this shell"))?;
     let mut script: Vec<u8> = Vec::new();
-    shell.write_registration(complete::VARIABLE, "sallyport", "sallyport", "sallyport", &mut script)?;
+    shell.write_registration(usage::COMPLETE, "sallyport", "sallyport", "sallyport", &mut script)?;
     let script = String::from_utf8(script).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     output::line(script.trim_end())
 }

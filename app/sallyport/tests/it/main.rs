@@ -29,6 +29,7 @@ mod harness;
 mod json_schema;
 mod lab;
 mod lab_faults;
+mod lab_start;
 mod losing;
 mod machines;
 mod main_job;

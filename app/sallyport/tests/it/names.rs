@@ -176,7 +176,7 @@ fn one_flag_is_named_for_each_thing_that_is_wrong() {
 }
 
 /// What the program offers bash for the last of these words.
-fn offered(home: &Home, words: &[&str]) -> Vec<String> {
+pub(crate) fn offered(home: &Home, words: &[&str]) -> Vec<String> {
     let mut command = home.command(&["--"]);
     command.args(words).env("SALLYPORT_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
     let output = command.env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9").output().unwrap();

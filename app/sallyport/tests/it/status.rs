@@ -271,6 +271,7 @@ fn install_puts_the_program_with_its_completion_and_page_where_it_is_told_and_ta
     let output = script(&[&to[..], &["--binary", env!("CARGO_BIN_EXE_sallyport")]].concat());
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     let program = stage.join("opt/sally/bin/sallyport");
+    assert!(stage.join("opt/sally/bin/sallyport-lab").exists(), "it is beside the one that was given");
     let version = Command::new(&program).arg("version").output().unwrap();
     assert!(text(&version.stdout).contains(env!("CARGO_PKG_VERSION")));
     let share = stage.join("opt/sally/share");

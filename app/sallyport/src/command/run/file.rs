@@ -16,6 +16,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 use sallyport_api::{CreateSocket, Secret};
+use sallyport_cli::usage::sentence;
 use sallyport_client::{SocketRef, TunnelRef};
 use sallyport_connector::MAX_SERVICES;
 use sallyport_model::{DisplayName, PathRoute, SocketType};
@@ -26,7 +27,6 @@ use toml::{
 };
 
 use crate::{
-    cli::sentence,
     command::{
         connect, display_name,
         hold::{OriginArgs, WayArgs},

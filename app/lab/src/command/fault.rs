@@ -1,0 +1,160 @@
+//! `sallyport lab fault`: what can be done to a laboratory that runs.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use sallyport_cli::duration;
+use sallyport_lab::{Lab, Link, rate_bits};
+use serde_json::json;
+
+use super::{Context, Which, failure};
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FaultCommand {
+    /// Kill a process, those of a node, or those of a region (SIGKILL)
+    Kill(Target),
+    /// Stop them where they are (SIGSTOP): connections stay open, and nothing answers
+    Pause(Target),
+    /// Let go on what is paused, and start again what was killed
+    Resume(Name),
+    /// Let nothing pass between a node or a region and everything else, or one other
+    Partition(Partition),
+    /// Give the wires of a node, or those that cross the border of a region, a delay, loss or a rate
+    Slow(Slow),
+    /// Undo partitions and slowness, of one name or all
+    Heal(Heal),
+}
+
+/// A process, a node or a region.
+#[derive(Debug, Args)]
+pub(crate) struct Name {
+    /// A process, a node or a region, as `lab status` shows them: eu-1, eu-connector, nats-2, eu
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// To what, and for how long.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    #[command(flatten)]
+    name: Name,
+    #[command(flatten)]
+    time: Time,
+}
+
+/// For how long.
+#[derive(Debug, Args)]
+pub(crate) struct Time {
+    /// Undo it after this time, or at Ctrl-C [default: it stays]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration::parse_positive)]
+    time: Option<Duration>,
+}
+
+/// Options of `lab fault partition`.
+#[derive(Debug, Args)]
+pub(crate) struct Partition {
+    /// A node or a region
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Only from this node or region
+    #[arg(long, value_name = "NAME")]
+    from: Option<String>,
+    #[command(flatten)]
+    time: Time,
+}
+
+/// Options of `lab fault slow`.
+#[derive(Debug, Args)]
+pub(crate) struct Slow {
+    /// A node or a region
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// More delay, one way
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = duration::parse)]
+    delay: Duration,
+    /// How many packets of a hundred are lost
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    loss: f64,
+    /// Bits a second, each way, such as 10M
+    #[arg(long, value_name = "RATE", value_parser = rate_bits)]
+    rate: Option<u64>,
+    #[command(flatten)]
+    time: Time,
+}
+
+/// Options of `lab fault heal`.
+#[derive(Debug, Args)]
+pub(crate) struct Heal {
+    /// A node or a region; everything without it
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// How it is undone.
+enum Undo {
+    /// These processes: the leader of the bus is another one by then.
+    Resume(Vec<String>),
+    Heal(String),
+}
+
+/// Does it.
+pub(super) async fn run(context: &Context, which: &Which, command: FaultCommand) -> anyhow::Result<()> {
+    let told = |what: &str, names: &[String]| -> anyhow::Result<()> {
+        let data = json!({ "done": what, "names": names });
+        context.output.data(&data, |_| format!("{what}: {}", names.join(", ")))
+    };
+    let look = || Lab::look(&which.dir, &which.name).map_err(failure);
+    let (time, undo) = match command {
+        FaultCommand::Kill(Target { name: Name { name }, time }) => {
+            let names = look()?.kill(&name).map_err(failure)?;
+            told("killed", &names)?;
+            (time, Undo::Resume(names))
+        }
+        FaultCommand::Pause(Target { name: Name { name }, time }) => {
+            let names = look()?.pause(&name).map_err(failure)?;
+            told("paused", &names)?;
+            (time, Undo::Resume(names))
+        }
+        FaultCommand::Partition(Partition { name, from, time }) => {
+            look()?.partition(&name, from.as_deref()).map_err(failure)?;
+            let from = from.unwrap_or_else(|| "everything".to_owned());
+            told("cut off", &[format!("{name} from {from}")])?;
+            (time, Undo::Heal(name))
+        }
+        FaultCommand::Slow(Slow { name, delay, loss, rate, time }) => {
+            let link = Link { delay, loss_percent: loss, rate_bits: rate };
+            look()?.slow(&name, link).map_err(failure)?;
+            told("slowed", std::slice::from_ref(&name))?;
+            (time, Undo::Heal(name))
+        }
+        FaultCommand::Resume(Name { name }) => return told("resumed", &resume(which, &[name])?),
+        FaultCommand::Heal(Heal { name }) => {
+            look()?.heal(name.as_deref()).map_err(failure)?;
+            return told("healed", &[name.unwrap_or_else(|| "everything".to_owned())]);
+        }
+    };
+    let Some(time) = time.time else { return Ok(()) };
+    tokio::select! {
+        () = tokio::time::sleep(time) => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    match undo {
+        Undo::Resume(names) => told("resumed", &resume(which, &names)?),
+        Undo::Heal(name) => {
+            look()?.heal(Some(&name)).map_err(failure)?;
+            told("healed", &[name])
+        }
+    }
+}
+
+fn resume(which: &Which, names: &[String]) -> anyhow::Result<Vec<String>> {
+    tokio::task::block_in_place(|| {
+        let mut lab = Lab::open(&which.dir, &which.name).map_err(failure)?;
+        let mut resumed = Vec::new();
+        for name in names {
+            resumed.extend(lab.resume(name).map_err(failure)?);
+        }
+        Ok(resumed)
+    })
+}

@@ -1,0 +1,239 @@
+//! `sallyport lab`: a network of edges on this machine, and faults to try on it.
+
+mod chaos;
+mod fault;
+mod load;
+mod measure;
+mod show;
+
+use std::{
+    net::SocketAddr,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use clap::{Args, Subcommand};
+use sallyport_cli::{
+    duration,
+    failure::{Failure, Kind},
+    output::{self, Output},
+};
+use sallyport_lab::{DEFAULT_PARENT, Database, Lab, LabError, LabName, Topology, Wish, rate_bits};
+use serde_json::json;
+
+use self::{chaos::ChaosArgs, fault::FaultCommand, load::LoadArgs, measure::MeasureCommand};
+
+/// What every command needs.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// How to print.
+    pub(crate) output: Output,
+    /// The root certificate that was named with `--ca`.
+    pub(crate) ca: Option<PathBuf>,
+}
+
+/// Which laboratory.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The laboratory that is meant, where there are several: 1 to 8 lower-case letters and digits
+    #[arg(
+        id = "lab_name",
+        long = "lab",
+        global = true,
+        value_name = "NAME",
+        default_value_t,
+        hide_default_value = true
+    )]
+    name: LabName,
+    /// Where laboratories keep their files
+    #[arg(id = "lab_dir", long = "dir", global = true, value_name = "DIR", default_value = DEFAULT_PARENT, hide = true)]
+    dir: PathBuf,
+}
+
+/// What can be done with laboratories.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Build one: regions with edges, controls, NATS, PostgreSQL, origins and clients
+    Up(UpArgs),
+    /// Take it away, with everything that runs in it
+    Down,
+    /// List the laboratories of this machine
+    #[command(alias = "list")]
+    Ls,
+    /// Show its processes, and what is cut or slowed
+    Status,
+    /// Run a program on one of its nodes, such as us-client, where names lead to the nearest edge
+    Exec(ExecArgs),
+    /// Do something to it: kill, pause, partition, slow, and undo it
+    #[command(subcommand)]
+    Fault(FaultCommand),
+    /// Ask again and again from one of its nodes, and count what failed
+    Load(LoadArgs),
+    /// Break one thing after the other at random and mend it, while clients of all regions ask, and count what failed
+    Chaos(ChaosArgs),
+    /// Measure it: how soon edges know of tunnels, and what tunnels, connections and requests take
+    #[command(subcommand)]
+    Measure(MeasureCommand),
+    /// Let all nodes know the names of all sockets, once new ones were made
+    Names,
+    /// The program that carries packets
+    #[command(hide = true)]
+    Wires,
+    /// The web service of an origin
+    #[command(hide = true)]
+    Service(ServiceArgs),
+}
+
+/// Options of `lab up`.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// How many regions: eu, us, ap, sa, af, oc
+    #[arg(id = "lab_regions", long = "regions", value_name = "COUNT", default_value_t = 3)]
+    regions: u8,
+    /// How many edges in each region
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    edges: u8,
+    /// How many controls, spread over the regions [default: 2, or 1 with --no-postgres]
+    #[arg(long, value_name = "COUNT")]
+    controls: Option<u8>,
+    /// Keep the store in SQLite, with the one control
+    #[arg(long)]
+    no_postgres: bool,
+    /// The delay between any two regions, one way [default: as far as such regions are apart: 40ms from eu to us]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    delay: Option<Duration>,
+    /// How many packets of a hundred are lost between regions
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    loss: f64,
+    /// Bits a second between any two regions, each way, such as 100M [default: what the machine can]
+    #[arg(long, value_name = "RATE", value_parser = rate_bits)]
+    rate: Option<u64>,
+    /// The sallyport that runs controls, edges and connectors, such as one of another version [default: the one beside this program, else the one on PATH]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+}
+
+/// Options of `lab exec`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// The node, as `lab status` shows it, or a client such as us-client
+    #[arg(value_name = "NODE")]
+    node: String,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    program: Vec<String>,
+}
+
+/// Options of `lab service`.
+#[derive(Debug, Args)]
+pub(crate) struct ServiceArgs {
+    /// What it calls itself
+    #[arg(long)]
+    called: String,
+    /// Where it listens
+    #[arg(long)]
+    listen: SocketAddr,
+}
+
+/// Does it.
+pub(crate) async fn run(context: &Context, which: Which, command: LabCommand) -> anyhow::Result<()> {
+    let Which { name, dir } = &which;
+    match command {
+        LabCommand::Service(args) => {
+            return Ok(sallyport_lab::run_service(&args.called, args.listen).await.map_err(failure)?);
+        }
+        LabCommand::Wires => {
+            return Ok(tokio::task::block_in_place(|| sallyport_lab::run_wires(dir, name)).map_err(failure)?);
+        }
+        LabCommand::Load(args) => return load::run(context, &which, args).await,
+        LabCommand::Chaos(args) => return chaos::run(context, &which, args).await,
+        LabCommand::Fault(command) => return fault::run(context, &which, command).await,
+        _ => {}
+    }
+    tokio::task::block_in_place(|| match command {
+        LabCommand::Up(args) => up(context, &which, &args),
+        LabCommand::Down => {
+            let was_there = sallyport_lab::down(dir, name).map_err(failure)?;
+            let data = json!({ "lab": name, "was_there": was_there });
+            context.output.data(&data, |_| {
+                if was_there {
+                    format!("the laboratory {name} is gone")
+                } else {
+                    format!("there is no laboratory {name}")
+                }
+            })
+        }
+        LabCommand::Ls => {
+            let labs = sallyport_lab::all(dir);
+            let rows: Vec<_> = labs.iter().map(|(name, whole)| json!({ "lab": name, "is_whole": whole })).collect();
+            context.output.list(&rows, "no laboratories: `sallyport lab up` builds one", |_| {
+                let state = |whole: bool| if whole { "stands" } else { "half built" };
+                output::table(
+                    ["LAB", "STATE"],
+                    labs.iter().map(|(name, whole)| [name.to_string(), state(*whole).to_owned()]),
+                )
+            })
+        }
+        LabCommand::Status => {
+            let lab = Lab::look(dir, name).map_err(failure)?;
+            context.output.data(&lab.status(), show::status)
+        }
+        LabCommand::Exec(args) => exec(&which, &args),
+        LabCommand::Measure(command) => measure::run(context, &which, &command),
+        LabCommand::Names => {
+            let names = Lab::open(dir, name).and_then(|mut lab| lab.learn_names()).map_err(failure)?;
+            context.output.data(&names, |names| names.join("\n"))
+        }
+        LabCommand::Wires
+        | LabCommand::Service(_)
+        | LabCommand::Load(_)
+        | LabCommand::Fault(_)
+        | LabCommand::Chaos(_) => Ok(()),
+    })
+}
+
+fn up(context: &Context, which: &Which, args: &UpArgs) -> anyhow::Result<()> {
+    let database = if args.no_postgres { Database::Sqlite } else { Database::Postgres };
+    let wish = Wish {
+        name: which.name.clone(),
+        regions: args.regions,
+        edges: args.edges,
+        controls: args.controls.unwrap_or(if args.no_postgres { 1 } else { 2 }),
+        database,
+        delay: args.delay,
+        loss_percent: args.loss,
+        rate_bits: args.rate,
+    };
+    let topology = Topology::new(&wish).map_err(|error| failure(error.into()))?;
+    let began = Instant::now();
+    let mut tell = |step: &str| context.output.hint(&format!("{:>3} s  {step}", began.elapsed().as_secs()));
+    let lab = sallyport_lab::up(&which.dir, topology, args.program.as_deref(), &mut tell).map_err(failure)?;
+    let seconds = began.elapsed().as_secs();
+    context.output.data(&lab.status(), |_| show::what_to_try(&lab, seconds))
+}
+
+fn exec(which: &Which, args: &ExecArgs) -> anyhow::Result<()> {
+    let lab = Lab::look(&which.dir, &which.name).map_err(failure)?;
+    let (program, rest) = args.program.split_first().ok_or_else(|| Failure::usage("which program?"))?;
+    let mut command = lab.command_on(&args.node, program).map_err(failure)?;
+    // What follows is that program; coming back means that there is none.
+    let error = command.args(rest).exec();
+    Err(anyhow::Error::new(error).context("cannot run ip"))
+}
+
+/// What to tell of what went wrong with a laboratory.
+pub(super) fn failure(error: LabError) -> Failure {
+    let kind = match &error {
+        LabError::Topology(_) => Kind::Usage,
+        LabError::None(_) | LabError::NoSuch { .. } => Kind::NotFound,
+        LabError::Stands { .. } | LabError::Half(_) | LabError::Busy(_) | LabError::Unfit(_) => Kind::Refused,
+        LabError::Wires(_) => Kind::Unreachable,
+        _ => Kind::Failed,
+    };
+    let told = Failure::new(kind, error.to_string());
+    match error.next_step() {
+        Some(step) => told.next(step),
+        None => told,
+    }
+}

@@ -1,0 +1,77 @@
+//! Laboratories for people to read.
+
+use sallyport_cli::output;
+use sallyport_lab::{Kind, Lab, Life, Status};
+
+/// What stands, and what to do with it.
+pub(super) fn what_to_try(lab: &Lab, seconds: u64) -> String {
+    let topology = &lab.plan.topology;
+    let mut text = format!("\nthe laboratory {} stands after {seconds} s\n\n", topology.name);
+    for (region, name) in topology.regions.iter().enumerate() {
+        let nodes = lab.plan.nodes.iter().filter(|node| node.region == region);
+        let nodes: Vec<_> = nodes.map(|node| node.name.as_str()).collect();
+        text += &format!("  {:<4}{}\n", name.as_str(), nodes.join("  "));
+    }
+    let option = if topology.name.as_str() == "lab" { String::new() } else { format!(" --lab {}", topology.name) };
+    let first = topology.regions.first().map(ToString::to_string).unwrap_or_default();
+    let last = topology.regions.last().map(ToString::to_string).unwrap_or_default();
+    let edge = lab.plan.nodes.iter().find(|node| node.kind == Kind::Edge).map(|node| node.name.clone());
+    let edge = edge.unwrap_or_default();
+    let host = &lab.secrets.host;
+    let lines = [
+        (format!("exec {last}-client -- curl https://{host}/"), "who answers says where it is"),
+        (format!("exec {first}-client -- sallyport edge ls"), "the owner is logged in on every node"),
+        (format!("load --from {first}-client --seconds 20 &"), "asks all the time, and counts what failed"),
+        (format!("fault kill {edge} --for 10s"), "kill -9, and a new start after 10 s"),
+        ("fault pause nats-1 --for 10s".to_owned(), "it holds its connections and answers nothing"),
+        (format!("fault partition {last} --for 10s"), "nothing passes between the region and the others"),
+        (format!("fault slow {edge} --delay 200ms --for 10s"), "and --loss, --rate"),
+        ("chaos --for 60s".to_owned(), "one thing after the other breaks at random, under load"),
+        ("status".to_owned(), "processes, their memory, and faults that hold"),
+        ("down".to_owned(), "takes everything away"),
+    ];
+    text += "\ntry:\n";
+    for (command, what) in lines {
+        text += &format!("  {:<62} # {what}\n", format!("sallyport lab{option} {command}"));
+    }
+    text.trim_end().to_owned()
+}
+
+/// How a laboratory is.
+pub(super) fn status(status: &Status) -> String {
+    let life = |life: Life| match life {
+        Life::Runs => "runs",
+        Life::Paused => "paused",
+        Life::Gone => "gone",
+    };
+    let rows = status.processes.iter().map(|process| {
+        let used = process.used.unwrap_or_default();
+        [
+            process.name.clone(),
+            process.region.clone(),
+            process.address.to_string(),
+            process.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            life(process.life).to_owned(),
+            format!("{:.1} MiB", used.memory_bytes as f64 / 1_048_576.0),
+            format!("{:.1} s", used.cpu_us as f64 / 1e6),
+        ]
+    });
+    let mut text = output::table(["PROCESS", "REGION", "ADDRESS", "PID", "STATE", "MEMORY", "CPU"], rows);
+    text += &format!("\n\nsocket  https://{}/\n", status.host);
+    for (what, lines) in [("cut", &status.cuts), ("slowed", &status.slowed)] {
+        for line in lines {
+            text += &format!("{what:<7} {line}\n");
+        }
+    }
+    match &status.wiring {
+        Some(wiring) => {
+            let counts = wiring.counts;
+            text += &format!(
+                "wires   {} packets, {} lost to cuts, {} by chance, {} to full queues",
+                counts.carried, counts.cut, counts.chance, counts.queue
+            );
+        }
+        None => text += "wires   gone: nothing passes between nodes",
+    }
+    text
+}

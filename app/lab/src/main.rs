@@ -1,0 +1,97 @@
+//! `sallyport-lab`: the laboratory as a program, which `sallyport lab` starts.
+
+// The doc comments of options are their help texts: shown as they are, where angle brackets and escapes have no place.
+#![allow(rustdoc::bare_urls, rustdoc::broken_intra_doc_links)]
+
+mod command;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::CompleteEnv;
+use sallyport_cli::{
+    failure, files,
+    output::Output,
+    usage::{self, Printing, misused},
+};
+
+use crate::command::{Context, LabCommand, Which};
+
+/// How many descriptors a load has room for before the kernel makes more.
+const FILES: i32 = 4_096;
+
+/// The command line of `sallyport`, as far as the laboratory is in it.
+#[derive(Debug, Parser)]
+#[command(name = "sallyport", disable_help_subcommand = true, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options that every command takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+struct Global {
+    /// The root certificate to trust, in PEM
+    #[arg(long, global = true, value_name = "FILE", env = "SALLYPORT_CA")]
+    ca: Option<PathBuf>,
+    #[command(flatten)]
+    printing: Printing,
+}
+
+/// The one command.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// A laboratory: a network of edges, controls and clients in namespaces of this machine, and faults to try on it
+    Lab {
+        #[command(flatten)]
+        which: Which,
+        #[command(subcommand)]
+        command: LabCommand,
+    },
+}
+
+fn main() -> ExitCode {
+    // A shell that completes a line gives all of it, `sallyport` and `lab` included.
+    CompleteEnv::with_factory(Cli::command).var(usage::COMPLETE).bin("sallyport").completer("sallyport").complete();
+    let args = ["sallyport", "lab"].map(OsString::from).into_iter().chain(std::env::args_os().skip(1));
+    let args: Vec<_> = args.collect();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error, usage::asks_for_json(&args), "sallyport lab --help"),
+    };
+    let output = cli.global.printing.to_output();
+    match run(cli, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => match failure::describe(&error, |_| None) {
+            None => ExitCode::SUCCESS,
+            Some(failure) => {
+                output.failure(&failure);
+                ExitCode::from(failure.kind.exit_code())
+            }
+        },
+    }
+}
+
+fn run(cli: Cli, output: Output) -> anyhow::Result<()> {
+    files::allow_many();
+    files::make_room(FILES);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ca = cli.global.ca.filter(|path| !path.as_os_str().is_empty());
+    let Command::Lab { which, command } = cli.command;
+    let result = runtime.block_on(command::run(&Context { output, ca }, which, command));
+    runtime.shutdown_background();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,46 @@
+//! `sallyport lab`: starts `sallyport-lab`, which is the laboratory.
+
+use std::{ffi::OsString, os::unix::process::CommandExt as _, process::Command};
+
+use clap::Args;
+use sallyport_cli::program;
+
+use crate::{
+    cli::Global,
+    failure::{Failure, Kind},
+};
+
+/// The name of the command.
+pub(crate) const NAME: &str = "lab";
+/// The program that is started.
+const PROGRAM: &str = "sallyport-lab";
+
+/// What `sallyport-lab` gets.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct LabArgs {
+    /// What to do; `sallyport lab --help` says what there is
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// Becomes the laboratory, with the options that stand before its own.
+pub(crate) fn run(global: &Global, args: &LabArgs) -> anyhow::Result<()> {
+    // What stands in the environment is there for the laboratory, too.
+    let environment = std::env::var_os("SALLYPORT_CA");
+    let ca = global.ca.iter().filter(|file| Some(file.as_os_str()) != environment.as_deref());
+    let ca = ca.flat_map(|file| ["--ca".into(), file.into()]);
+    start(ca.chain(global.printing.to_args()).chain(args.words.iter().cloned()))
+}
+
+/// Becomes the laboratory; comes back where it cannot be started.
+pub(crate) fn start(args: impl IntoIterator<Item = OsString>) -> anyhow::Result<()> {
+    let program = program::find(PROGRAM).ok_or_else(|| {
+        let missing =
+            "the laboratory is a program of its own, sallyport-lab, which is neither beside sallyport nor on PATH";
+        let step = "`scripts/install` of the sources installs both, `cargo build --package sallyport-lab` builds it";
+        Failure::new(Kind::Failed, missing).next(step)
+    })?;
+    let error = Command::new(&program).args(args).exec();
+    Err(anyhow::Error::new(error).context(format!("cannot run {}", program.display())))
+}

@@ -1,0 +1,104 @@
+//! How `sallyport lab` starts `sallyport-lab`: where it is found, and what it gets.
+//!
+//! `cargo test --workspace` and `scripts/test` build it; `cargo build --package sallyport-lab` does where it is not there.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::{
+    harness::{Home, text},
+    names::offered,
+};
+
+/// The program alone in a folder, without the laboratory beside it.
+fn alone(home: &Home) -> PathBuf {
+    let program = home.dir.path().join("alone/sallyport");
+    fs::create_dir(program.parent().unwrap()).unwrap();
+    let built = env!("CARGO_BIN_EXE_sallyport");
+    fs::hard_link(built, &program).or_else(|_| fs::copy(built, &program).map(drop)).unwrap();
+    program
+}
+
+/// A command of that program, with nothing on `PATH` but this folder.
+fn command(home: &Home, program: &Path, path: &Path, args: &[&str]) -> Command {
+    let mut command = home.program(program.to_str().unwrap());
+    command.args(args).env("PATH", path);
+    command
+}
+
+#[test]
+fn where_it_is_not_installed_a_sentence_says_so() {
+    let home = Home::new();
+    let program = alone(&home);
+    for args in [&["lab", "status"][..], &["lab", "--help"], &["help", "lab", "up"]] {
+        let output = command(&home, &program, home.dir.path(), args).output().unwrap();
+        let told = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{args:?}: {told}");
+        assert!(
+            told.starts_with("error: the laboratory is a program of its own, sallyport-lab, which is neither"),
+            "{told}"
+        );
+        assert!(told.contains("\n  `scripts/install` of the sources"), "{told}");
+    }
+    for args in [["lab", "ls", "-o", "json"], ["-o", "json", "lab", "ls"]] {
+        let output = command(&home, &program, home.dir.path(), &args).output().unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(told["error"]["kind"], "failed", "{told}");
+    }
+}
+
+#[test]
+fn the_one_on_the_path_gets_every_word_and_its_exit_code_is_that_of_the_command() {
+    let home = Home::new();
+    let program = alone(&home);
+    let folder = home.dir.path().join("bin");
+    fs::create_dir(&folder).unwrap();
+    let stub = folder.join("sallyport-lab");
+    fs::write(&stub, "#!/bin/sh\nfor word; do echo \"<$word>\"; done\nexit 7\n").unwrap();
+    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).unwrap();
+    for (given, got) in [
+        ("lab", ""),
+        ("lab --help", "--help"),
+        ("help lab fault kill", "fault kill --help"),
+        ("lab --lab t1 up --regions 2 -o json", "--lab t1 up --regions 2 -o json"),
+        ("-o yaml --color never --ca /x lab up", "--ca /x --output yaml --color never up"),
+        ("lab -o json exec n -- sh -c a_b --c_d -- e", "--output json exec n -- sh -c a_b --c_d -- e"),
+        ("--api https://api.example.com lab down -h", "down -h"),
+    ] {
+        let given: Vec<_> = given.split(' ').collect();
+        let output = command(&home, &program, &folder, &given).output().unwrap();
+        let words: Vec<_> = got.split(' ').filter(|word| !word.is_empty()).map(|word| format!("<{word}>\n")).collect();
+        assert_eq!(text(&output.stdout), words.concat(), "{given:?}: {}", text(&output.stderr));
+        assert_eq!(output.status.code(), Some(7), "{given:?}");
+    }
+}
+
+#[test]
+fn help_and_completion_are_those_of_the_laboratory() {
+    let home = Home::new();
+    let help = home.run(&["lab", "--help"]);
+    let said = text(&help.stdout);
+    assert!(
+        help.status.success() && said.contains("Usage: sallyport lab [OPTIONS] <COMMAND>"),
+        "{said}{}",
+        text(&help.stderr)
+    );
+    assert!(said.contains("chaos") && !said.contains("wires"), "{said}");
+    assert_eq!(text(&home.run(&["help", "lab"]).stdout).trim_end(), said.trim_end());
+    assert!(text(&home.run(&["help", "lab", "up"]).stdout).contains("Usage: sallyport lab up [OPTIONS]"));
+    assert!(text(&home.run(&["--help"]).stdout).contains("  lab "));
+    for (words, wanted) in [
+        (&["lab", "cha"][..], "chaos"),
+        (&["lab", "fault", "pa"], "partition"),
+        (&["-o", "json", "lab", "up", "--no-p"], "--no-postgres"),
+        (&["la"], "lab"),
+    ] {
+        let words = [&["sallyport"][..], words].concat();
+        let offered = offered(&home, &words);
+        assert!(offered.iter().any(|word| word.trim() == wanted), "{words:?}: {offered:?}");
+    }
+}
